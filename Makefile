@@ -1,0 +1,59 @@
+# One verb for each need; `make` alone lists them.
+
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
+            $$p -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; \
+            done)
+BIN := .venv/bin
+FAST_TESTS = $(wildcard tests/unit tests/properties tests/conformance tests/architecture)
+SOAK_TESTS = $(wildcard tests/properties tests/simulation)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check bench soak states sizes clean python .venv
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z.]+:.*## / {printf "%-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: .venv ## run the example pipeline
+	$(BIN)/weft run examples/breast_cancer/run.yaml
+
+test: .venv ## the whole test suite
+	$(BIN)/python -m pytest -q
+
+check: .venv ## format, lint, types, contracts, fast tests, diagrams: about a minute
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	HYPOTHESIS_PROFILE=fast $(BIN)/python -m pytest -q -m "not slow" $(FAST_TESTS)
+	$(BIN)/python -m weft.testing.states --check
+
+bench: .venv ## run every benchmark and write docs/benchmarks.md
+	$(BIN)/python -m benchmarks all --write docs/benchmarks.md
+
+soak: .venv ## properties and simulations with many more examples
+	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q $(SOAK_TESTS)
+
+states: .venv ## draw docs/states from the transition tables
+	$(BIN)/python -m weft.testing.states
+
+sizes: ## lines of each module, longest last
+	@find src tests -name '*.py' -exec wc -l {} + | sort -n
+
+clean: ## remove all that was built or cached
+	rm -rf .venv dist build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests -name __pycache__ -prune -exec rm -rf {} +
+
+python: ## print the interpreter that .venv is made with
+	@test -n "$(PYTHON)" || { echo "Weft needs Python 3.11 or newer with its venv module" \
+	  "(Debian, Ubuntu: apt-get install python3-venv); name one with: make PYTHON=..." >&2; exit 1; }
+	@echo $(PYTHON)
+
+.venv: .venv/.stamp ## the virtual environment, with Weft and its tools
+
+# No prerequisite on `python`: it is never up to date, and would rebuild the environment each time.
+.venv/.stamp: pyproject.toml constraints.txt
+	@$(MAKE) --no-print-directory python >/dev/null
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@

@@ -1,0 +1,1 @@
+"""Executors: what runs leases. Threads, processes, and a simulator with a virtual clock."""

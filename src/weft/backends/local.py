@@ -1,0 +1,392 @@
+"""What the backends of one machine share: the store, columns, task code, streams, timers, light tasks."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+from weft.engine.events import Done, Failed, Failure, TimerFired, UserEvent
+from weft.engine.machines.vertex import ENDED, VertexState
+from weft.graph.logical import Move, Outcome, Storage, Trigger
+from weft.model.errors import RunCancelledError
+from weft.model.program import Style
+from weft.store.api import ABSENT, Column
+from weft.worker.code import Edges, InputCode, TaskCode
+from weft.worker.lease import WorkerLease
+
+if TYPE_CHECKING:
+    from weft.engine.commands import Launch, Publish
+    from weft.engine.physical import Stage
+    from weft.graph.routing import Router
+    from weft.runtime.loop import JobRun, Loop
+    from weft.store.keeper import Keeper
+    from weft.worker.context import Context
+    from weft.worker.lease import Outcome as LeaseOutcome
+
+_WHILE_RUNNING = (Trigger.FRACTION, Trigger.EVENT)
+
+STREAM_BATCHES = 8
+"""How many batches a stream holds before its writer waits."""
+GRACE_S = 3.0
+"""How long a task that was told to stop may take before it is given up, in seconds."""
+
+
+class Stream:
+    """A bounded queue between one source task and one partition's reader."""
+
+    def __init__(self) -> None:
+        self.batches: deque[Any] = deque()
+        self.ended = False
+
+
+class LocalJob:
+    """The state of a job on this machine; also the `Host` of its running tasks."""
+
+    def __init__(self, job: JobRun, store: Keeper, loop: Loop) -> None:
+        self.job = job
+        self.store = store
+        self.loop = loop
+        self.codes: dict[str, TaskCode] = {}
+        self.columns: dict[str, Column] = {}
+        self.running: dict[int, WorkerLease] = {}
+        self.closed = False
+        self._endpoints: dict[str, dict[int, Any]] = {}
+        self._streams: dict[tuple[str, int, int], Stream] = {}
+        self._ended: set[tuple[str, int]] = set()
+        self.moved = threading.Condition()
+        self.watched = False
+
+    # ------------------------------------------------------------------------------------------------ columns
+
+    def column(self, stage: Stage) -> Column:
+        """Return the column of a stage's outputs."""
+        column = self.columns.get(stage.id)
+        if column is None:
+            parts = max((link.router.partitions for link in stage.outputs if link.router is not None), default=0)
+            column = self.columns[stage.id] = self.store.column((self.job.id, stage.id), stage.n, parts)
+        return column
+
+    def code(self, vertex: str) -> TaskCode:
+        """Return what a worker must know of a vertex; made at its first lease, when its edges are settled."""
+        code = self.codes.get(vertex)
+        if code is None:
+            code = self.codes[vertex] = self._code(vertex)
+        return code
+
+    def _code(self, vertex: str) -> TaskCode:
+        stage = self.job.master.core.by_id[vertex]
+        row = stage.vertex
+        program = row.program
+        only = 0
+        if len(stage.inputs) == 1 and program.style is Style.FUNCTION and program.items is None and not program.params:
+            link = stage.inputs[0]
+            if link.group and not link.gate and link.router is not None:
+                only = -1 if link.router.single else link.group
+        return TaskCode(
+            vertex,
+            stage.n,
+            program,
+            partial(self._edges, stage),
+            expands=row.expands,
+            resources=stage.resources[0],
+            only=only,
+        )
+
+    def _edges(self, stage: Stage) -> Edges:
+        inputs = []
+        for link in stage.inputs:
+            router = link.router
+            if not link.data or router is None:
+                continue
+            src = link.src
+            scheduling = link.edge.scheduling
+            live = scheduling.concurrent or (scheduling.when in _WHILE_RUNNING and src.status not in ENDED)
+            if live:
+                self.watched = True
+            inputs.append(
+                InputCode(
+                    link.edge.id,
+                    src.id,
+                    router,
+                    partial(self.column, src),
+                    lenient=scheduling.outcome is not Outcome.SUCCESS or src.status is VertexState.SKIPPED,
+                    live=live,
+                    last=len(src.outputs) == 1 and link.group > 0 and not src.keep,
+                )
+            )
+        outputs = {
+            link.edge.id: _parts(link.router, link.edge.movement.partitions, link.edge.movement.move)
+            for link in stage.outputs
+            if link.data
+        }
+        streams = frozenset(
+            link.edge.id for link in stage.outputs if link.data and link.edge.storage is Storage.EPHEMERAL
+        )
+        return tuple(inputs), outputs, streams
+
+    # ------------------------------------------------------------------------------------------------- leases
+
+    def lease(self, launch: Launch) -> WorkerLease:
+        """Return a launch as a worker sees it."""
+        cone = launch.cone
+        lease = WorkerLease(
+            launch.lease,
+            self.code(launch.vertex),
+            launch.lo,
+            launch.hi,
+            cone=cone,
+            codes=tuple(self.code(name) for name in cone.members) if cone is not None else (),
+            attempt=launch.attempt,
+            nbytes=launch.nbytes,
+            resources=launch.resources,
+            host=self,
+        )
+        self.running[launch.lease] = lease
+        return lease
+
+    def commit(self, lease: WorkerLease, outcome: LeaseOutcome, reservation: Any = None) -> None:
+        """Put the values of a lease into the store; must come before its report."""
+        values = outcome.values
+        if not values or lease.id not in self.job.leases:
+            return
+        core = self.job.master.core
+        reached = outcome.reached
+        vertex = lease.codes[reached].vertex if reached >= 0 else lease.root.vertex
+        column = self.columns.get(vertex) or self.column(core.by_id[vertex])
+        outcome.nbytes = self.store.put_range(column, lease.lo, values, within=reservation)
+        if self.closed:
+            self.store.free_range(column, lease.lo, lease.lo + len(values))
+        if self.watched:
+            with self.moved:
+                self.moved.notify_all()
+
+    def report(self, lease: WorkerLease, outcome: LeaseOutcome, now: float) -> Done | Failed:
+        """Return the event that says what became of a lease."""
+        self.running.pop(lease.id, None)
+        if not outcome.kind:
+            values = list(outcome.values) if lease.root.expands else None
+            return Done(
+                now, lease.id, outcome.hi, outcome.seconds, outcome.nbytes, reached=outcome.reached, values=values
+            )
+        return Failed(
+            now,
+            lease.id,
+            outcome.hi,
+            outcome.vertex,
+            outcome.index,
+            Failure(outcome.kind),
+            outcome.message,
+            outcome.traceback,
+            outcome.seconds,
+            outcome.nbytes,
+            outcome.lost,
+        )
+
+    def close(self) -> None:
+        """Drop all values."""
+        self.closed = True
+        for vertex in list(self.columns):
+            self.store.drop((self.job.id, vertex))
+        with self.moved:
+            self.moved.notify_all()
+
+    def settle(self) -> None:
+        """The job is over: wake whoever waits for something that will not come."""
+        with self.moved:
+            self.moved.notify_all()
+
+    # --------------------------------------------------------------------------------------------------- host
+
+    def emit(self, lease: int, vertex: str, index: int, name: str, payload: Any) -> None:
+        """See `Host.emit`."""
+        self.loop.post(self.job.id, UserEvent(self.loop.clock.now(), vertex, index, name, payload))
+
+    def progress(self, lease: int, rows: int) -> None:
+        """See `Host.progress`."""
+
+    def endpoints(self, service: str) -> list[Any]:
+        """See `Host.endpoints`."""
+        said = self._endpoints.get(service, {})
+        return [said[index] for index in sorted(said)]
+
+    def publish(self, event: Publish) -> None:
+        """Remember what a service said."""
+        if event.name == "endpoint":
+            self._endpoints.setdefault(event.vertex, {})[event.index] = event.payload
+
+    def stream(self, edge: str, index: int, partition: int, value: Any, context: Context) -> None:
+        """See `Host.stream`."""
+        with self.moved:
+            stream = self._stream(edge, index, partition)
+            while len(stream.batches) >= STREAM_BATCHES and not context.lease.stop and not self._reader_gone(edge):
+                self.moved.wait(0.1)
+            if context.lease.stop:
+                raise RunCancelledError(f"{context.vertex}[{context.index}] was told to stop")
+            stream.batches.append(value)
+            self.moved.notify_all()
+
+    def _reader_gone(self, edge: str) -> bool:
+        link = self.job.master.core.links.get(edge)
+        return link is None or link.dst.status in ENDED
+
+    def _stream(self, edge: str, index: int, partition: int) -> Stream:
+        return self._streams.setdefault((edge, index, partition), Stream())
+
+    def end_streams(self, code: TaskCode, index: int) -> None:
+        """See `Host.end_streams`."""
+        with self.moved:
+            self._ended.update((edge, index) for edge in code.streams)
+            self.moved.notify_all()
+
+    def reset_streams(self, vertex: str) -> None:
+        """Forget what the tasks of a vertex streamed: its region starts again."""
+        with self.moved:
+            edges = {link.edge.id for link in self.job.master.core.by_id[vertex].outputs}
+            self._streams = {key: stream for key, stream in self._streams.items() if key[0] not in edges}
+            self._ended = {key for key in self._ended if key[0] not in edges}
+
+    def live_input(self, inp: InputCode, index: int, context: Context) -> Any:
+        """See `Host.live_input`."""
+        link = self.job.master.core.links[inp.edge]
+        if link.edge.storage is Storage.EPHEMERAL:
+            return LiveInput(lambda: self._read_stream(inp, index, context))
+        return LiveInput(lambda: self._read_committed(inp, index, context, link.src))
+
+    def _read_stream(self, inp: InputCode, index: int, context: Context) -> Iterator[Any]:
+        for lo, hi, part_lo, part_hi in inp.router.inputs(index):
+            for source in range(lo, hi):
+                for part in range(part_lo, part_hi):
+                    while True:
+                        with self.moved:
+                            stream = self._stream(inp.edge, source, part)
+                            while not stream.batches and (inp.edge, source) not in self._ended:
+                                self._must_go_on(context)
+                                self.moved.wait(0.1)
+                            if not stream.batches:
+                                break
+                            value = stream.batches.popleft()
+                            self.moved.notify_all()
+                        yield value
+
+    def _read_committed(self, inp: InputCode, index: int, context: Context, src: Stage) -> Iterator[Any]:
+        from weft.worker.run import read
+
+        wanted = [i for lo, hi, _, _ in inp.router.inputs(index) for i in range(lo, hi)]
+        for source in wanted:
+            with self.moved:
+                while inp.column.values[source] is ABSENT and src.status not in ENDED:
+                    self._must_go_on(context)
+                    self.moved.wait(0.1)
+            if inp.column.values[source] is not ABSENT:
+                one = _One(inp, source, index)
+                yield from read(one, self.store, index) if not inp.router.single else [read(one, self.store, index)]
+
+    def _must_go_on(self, context: Context) -> None:
+        if context.lease.stop or self.job.outcome is not None:
+            raise RunCancelledError(f"{context.vertex}[{context.index}] was told to stop")
+
+
+class _OneRouter:
+    """The part of a router that reads one source task."""
+
+    def __init__(self, router: Router, source: int) -> None:
+        self._router = router
+        self._source = source
+        self.single = router.single
+        self.group = 0
+        self.partitions = router.partitions
+
+    def inputs(self, dst: int) -> tuple[tuple[int, int, int, int], ...]:
+        at = self._source
+        return tuple((at, at + 1, p, q) for lo, hi, p, q in self._router.inputs(dst) if lo <= at < hi)
+
+
+class _One(InputCode):
+    """An input narrowed to one source task."""
+
+    def __init__(self, inp: InputCode, source: int, index: int) -> None:
+        super().__init__(inp.edge, inp.source, _OneRouter(inp.router, source), lambda: inp.column, last=inp.last)  # type: ignore[arg-type]
+        self.identity = False
+
+
+class LiveInput:
+    """An input that is read while its sources run."""
+
+    def __init__(self, values: Callable[[], Iterator[Any]]) -> None:
+        self._values = values
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._values()
+
+    def all(self) -> list[Any]:
+        """Wait for the sources to end and return all values."""
+        return list(self._values())
+
+
+def _parts(router: Router | None, partitions: int, move: Move) -> int:
+    if router is not None:
+        return router.partitions
+    return partitions if move is Move.SCATTER_GATHER else 0
+
+
+class Timers:
+    """Posts `TimerFired` in time; the thread is started with the first timer."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._order = 0
+
+    def set(self, job: str, at: float, timer: int) -> None:
+        """Post `TimerFired(timer)` to `job` at time `at` of the loop's clock."""
+        self.call(at, lambda: self._loop.post(job, TimerFired(self._loop.clock.now(), timer)))
+
+    def call(self, at: float, action: Callable[[], None]) -> None:
+        """Call `action` on the timer thread at time `at`."""
+        with self._changed:
+            self._order += 1
+            heappush(self._heap, (at, self._order, action))
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._run, name="weft-timers", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def _run(self) -> None:
+        clock = self._loop.clock
+        while True:
+            with self._changed:
+                if self._closed:
+                    return
+                wait = self._heap[0][0] - clock.now() if self._heap else None
+                if wait is None or wait > 0:
+                    self._changed.wait(wait)
+                    continue
+                _, _, action = heappop(self._heap)
+            action()
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=5)
+
+
+@contextlib.contextmanager
+def reserved(store: Keeper, lease: WorkerLease) -> Iterator[Any]:
+    """Hold memory for a lease's outputs while it runs, where they are expected to be large."""
+    if lease.nbytes < 2**20:
+        yield None
+        return
+    owner = f"{lease.root.vertex}[{lease.lo}]"
+    with store.reserve(owner, lease.nbytes, cancelled=lambda: lease.stop) as reservation:
+        yield reservation

@@ -1,0 +1,370 @@
+"""The simulator: a virtual clock, workers with speeds and faults, a seed. The engine does not know the difference.
+
+Every random number comes from one generator seeded by `Faults.seed`, so that a run is repeated exactly by its seed. Values
+are not computed: a task is a duration (`seconds`) and a size (`nbytes`). Losses of workers, of messages and of outputs
+happen at random moments; a worker that is lost may be replaced.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+from weft.engine.commands import Drop, Launch, Offer, Publish
+from weft.engine.core import Tuning
+from weft.engine.events import (
+    Accepted,
+    Done,
+    Failed,
+    Failure,
+    GaveBack,
+    OutputLost,
+    Started,
+    TimerFired,
+)
+from weft.model.resources import Resources
+from weft.runtime.clock import ManualClock
+from weft.runtime.pool import WorkerSpec
+
+if TYPE_CHECKING:
+    from weft.runtime.loop import JobRun, Loop
+
+
+@dataclass(slots=True)
+class Faults:
+    """How often things go wrong, each a probability for one lease, and the seed of all randomness.
+
+    `give_back` is how often a worker returns part of a lease, `duplicate` how often a report arrives twice, `started` how often a
+    lease says that it began; `output_lost` loses one finished output after a lease.
+    """
+
+    seed: int = 0
+    worker_lost: float = 0.0
+    node_lost: float = 0.0
+    user: float = 0.0
+    memory: float = 0.0
+    infrastructure: float = 0.0
+    output_lost: float = 0.0
+    duplicate: float = 0.0
+    started: float = 0.0
+    give_back: float = 0.0
+    most: int = 1_000_000
+
+
+class _Running:
+    __slots__ = ("gone", "hi", "job", "launch", "leaf_tasks")
+
+    def __init__(self, job: JobRun, launch: Launch) -> None:
+        self.job = job
+        self.launch = launch
+        self.hi = launch.hi
+        self.gone = False
+        self.leaf_tasks = 1
+
+
+class Simulator:
+    """An executor whose time is a heap of events.
+
+    `seconds(vertex, index)` and `nbytes(vertex, index)` describe tasks; `speeds[w]` divides the seconds of worker w;
+    `value(vertex, index)` gives expanders their answer.
+    """
+
+    def __init__(
+        self,
+        workers: int = 4,
+        *,
+        nodes: int = 1,
+        seconds: Callable[[str, int], float] | float = 1.0,
+        nbytes: Callable[[str, int], int] | int = 0,
+        value: Callable[[str, int], Any] | None = None,
+        speeds: Sequence[float] | None = None,
+        faults: Faults | None = None,
+        tuning: Tuning | None = None,
+        capacity: Resources | None = None,
+        check: Callable[[Any], None] | None = None,
+    ) -> None:
+        self.clock = ManualClock()
+        self.tuning = tuning or Tuning(target_s=0.5, shared_memory=nodes == 1)
+        self.faults = faults or Faults()
+        self.random = random.Random(self.faults.seed)  # noqa: S311 - a simulation, repeatable by its seed
+        self._seconds = seconds if callable(seconds) else (lambda _v, _i, each=seconds: each)
+        self._each = None if callable(seconds) else seconds
+        self._nbytes = nbytes if callable(nbytes) else (lambda _v, _i, each=nbytes: each)
+        self._size = None if callable(nbytes) else nbytes
+        self._value = value
+        self._speeds = speeds
+        self._capacity = capacity
+        self._specs = [WorkerSpec(w, w * nodes // workers, f"node{w * nodes // workers}") for w in range(workers)]
+        self._next_worker = workers
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = 0
+        self._loop: Loop | None = None
+        self._running: dict[tuple[str, int], _Running] = {}
+        self._queues: dict[int, list[tuple[JobRun, Offer]]] = {}
+        self._busy: set[int] = set()
+        self._check = check
+        self.held: dict[tuple[str, str], set[int]] = {}
+        self.held_now = 0
+        self.held_most = 0
+        self.leases = 0
+        self.faults_made = 0
+
+    # ----------------------------------------------------------------------------------------------- executor
+
+    def workers(self) -> Sequence[WorkerSpec]:
+        """See `Executor.workers`."""
+        return self._specs
+
+    def nodes(self) -> dict[int, Resources]:
+        """See `Executor.nodes`."""
+        return {spec.node: self._capacity for spec in self._specs} if self._capacity else {}
+
+    def attach(self, loop: Loop) -> None:
+        """See `Executor.attach`."""
+        self._loop = loop
+
+    def open_job(self, job: JobRun) -> None:
+        """See `Executor.open_job`."""
+
+    def launch(self, job: JobRun, lease: Launch) -> None:
+        """Plan the end of a lease, or its failure."""
+        self.leases += 1
+        run = _Running(job, lease)
+        self._running[(job.id, lease.lease)] = run
+        if lease.worker >= 0:
+            self._busy.add(lease.worker)
+        seconds = self._duration(lease, lease.lo, lease.hi)
+        faults = self.faults
+        if self.faults_made < faults.most:
+            if faults.started and self.random.random() < faults.started:
+                self.at(self.clock.time, lambda: self._post(run, Started(self.clock.time, lease.lease)))
+            if lease.worker >= 0 and faults.worker_lost and self.random.random() < faults.worker_lost:
+                self.faults_made += 1
+                self.at(self.clock.time + seconds * self.random.random(), lambda: self._lose(lease.worker))
+            for kind, probability in (
+                (Failure.USER, faults.user),
+                (Failure.MEMORY, faults.memory),
+                (Failure.INFRASTRUCTURE, faults.infrastructure),
+            ):
+                if probability and self.random.random() < probability:
+                    self.faults_made += 1
+                    self.at(self.clock.time + seconds * self.random.random(), lambda kind=kind: self._fail(run, kind))
+                    return
+            if faults.give_back and lease.hi - lease.lo > 1 and self.random.random() < faults.give_back:
+                self.at(self.clock.time + seconds / 4, lambda: self.shrink(job, lease.lease))
+        self.at(self.clock.time + seconds, lambda: self._done(run, seconds))
+
+    def _duration(self, lease: Launch, lo: int, hi: int) -> float:
+        speed = self._speeds[lease.worker % len(self._speeds)] if self._speeds else 1.0
+        cone = lease.cone
+        if self._each is not None:
+            return self._each * (hi - lo) * (len(cone.steps) if cone is not None else 1) / speed
+        if cone is None:
+            return sum(self._seconds(lease.vertex, i) for i in range(lo, hi)) / speed
+        return sum(
+            self._seconds(cone.members[s.member], u * s.mult + s.offset) for u in range(lo, hi) for s in cone.steps
+        ) / speed
+
+    def offer(self, job: JobRun, offer: Offer) -> None:
+        """Queue a lease at workers; a free one accepts at once."""
+        for worker in offer.workers:
+            self._queues.setdefault(worker, []).append((job, offer))
+            if worker not in self._busy:
+                self.at(self.clock.time, lambda worker=worker: self._accept(worker))
+
+    def _accept(self, worker: int) -> None:
+        queue = self._queues.get(worker)
+        if worker in self._busy or not queue:
+            return
+        job, offer = queue.pop(0)
+        assert self._loop is not None
+        self._loop.post(job.id, Accepted(self.clock.time, offer.lease, worker))
+
+    def drop(self, job: JobRun, drop: Drop) -> None:
+        """See `Executor.drop`."""
+        for worker in drop.workers:
+            queue = self._queues.get(worker, [])
+            queue[:] = [(j, o) for j, o in queue if o.lease != drop.lease or j is not job]
+            if worker not in self._busy and queue:
+                self.at(self.clock.time, lambda worker=worker: self._accept(worker))
+
+    def shrink(self, job: JobRun, lease: int) -> None:
+        """See `Executor.shrink`."""
+        run = self._running.get((job.id, lease))
+        if run is None or run.gone or run.hi - run.launch.lo < 2:
+            return
+        run.hi -= (run.hi - run.launch.lo) // 2
+        self.at(self.clock.time, lambda: self._post(run, GaveBack(self.clock.time, lease, run.hi)))
+
+    def stop(self, job: JobRun, lease: int, reason: str) -> None:
+        """See `Executor.stop`."""
+        run = self._running.get((job.id, lease))
+        if run is not None:
+            self.at(self.clock.time, lambda: self._stopped(run))
+
+    def free(self, job: JobRun, vertex: str, lo: int, hi: int) -> None:
+        """Forget outputs; an output that is not there is a fault of the engine."""
+        held = self.held.get((job.id, vertex), set())
+        for i in range(lo, hi):
+            if i not in held:
+                raise AssertionError(f"{vertex}[{i}] is freed, but is not held")
+            held.remove(i)
+        self.held_now -= hi - lo
+
+    def free_parts(self, job: JobRun, vertex: str, lo: int, hi: int) -> None:
+        """See `Executor.free_parts`."""
+
+    def publish(self, job: JobRun, event: Publish) -> None:
+        """See `Executor.publish`."""
+
+    def set_timer(self, job: JobRun, at: float, timer: int) -> None:
+        """See `Executor.set_timer`."""
+        assert self._loop is not None
+        loop = self._loop
+        self.at(at, lambda: loop.post(job.id, TimerFired(self.clock.time, timer)))
+
+    def close_job(self, job: JobRun) -> None:
+        """See `Executor.close_job`."""
+
+    def close(self) -> None:
+        """See `Executor.close`."""
+
+    # --------------------------------------------------------------------------------------------------- time
+
+    def run(self, *, most_events: int = 100_000_000) -> None:
+        """Let time pass until nothing is planned any more (the *heap* driver)."""
+        heap = self._heap
+        clock = self.clock
+        check = self._check
+        loop = self._loop
+        assert loop is not None
+        for _ in range(most_events):
+            if not heap:
+                return
+            at, _, action = heappop(heap)
+            clock.time = at
+            action()
+            if check is not None:
+                for job in loop.jobs.values():
+                    check(job.master.core)
+
+    def at(self, when: float, action: Callable[[], None]) -> None:
+        """Have `action` called when the virtual clock reaches `when`."""
+        self._order += 1
+        heappush(self._heap, (when, self._order, action))
+
+    def _post(self, run: _Running, event: Any) -> None:
+        assert self._loop is not None
+        if not run.gone:
+            self._loop.post(run.job.id, event)
+
+    def _over(self, run: _Running) -> None:
+        run.gone = True
+        worker = run.launch.worker
+        self._running.pop((run.job.id, run.launch.lease), None)
+        self._busy.discard(worker)
+        if self._queues.get(worker):
+            self.at(self.clock.time, lambda: self._accept(worker))
+
+    def _done(self, run: _Running, seconds: float) -> None:
+        if run.gone:
+            return
+        launch = run.launch
+        hi = run.hi
+        self._over(run)
+        self._hold(run, launch.lo, hi)
+        if self._size is not None:
+            nbytes = self._size * (hi - launch.lo)
+        else:
+            nbytes = sum(self._nbytes(launch.vertex, i) for i in range(launch.lo, hi))
+        values = None
+        if self._value is not None:
+            values = [self._value(launch.vertex, i) for i in range(launch.lo, hi)]
+        event = Done(self.clock.time, launch.lease, hi, seconds, nbytes, values=values)
+        assert self._loop is not None
+        loop = self._loop
+        loop.post(run.job.id, event)
+        faults = self.faults
+        if faults.duplicate and self.random.random() < faults.duplicate:
+            loop.post(run.job.id, event)
+        if faults.output_lost and run.job.outcome is None and self.faults_made < faults.most and self.random.random() < faults.output_lost:
+            self._lose_output(run.job)
+
+    def _hold(self, run: _Running, lo: int, hi: int) -> None:
+        if lo >= hi or run.launch.lease not in run.job.leases:
+            return
+        held = self.held.setdefault((run.job.id, run.launch.vertex), set())
+        held.update(range(lo, hi))
+        self.held_now += hi - lo
+        self.held_most = max(self.held_most, self.held_now)
+
+    def _lose_output(self, job: JobRun) -> None:
+        choices = sorted((v, i) for (j, v), held in self.held.items() if j == job.id for i in held)
+        if not choices:
+            return
+        self.faults_made += 1
+        vertex, index = self.random.choice(choices)
+        self.held[(job.id, vertex)].discard(index)
+        self.held_now -= 1
+        assert self._loop is not None
+        self._loop.post(job.id, OutputLost(self.clock.time, vertex, index, index + 1, "simulated loss"))
+
+    def _fail(self, run: _Running, kind: Failure) -> None:
+        if run.gone:
+            return
+        launch = run.launch
+        hi = self.random.randint(launch.lo, run.hi - 1)
+        if launch.cone is not None:
+            step = self.random.choice(launch.cone.steps)
+            vertex, index = launch.cone.members[step.member], hi * step.mult + step.offset
+        else:
+            vertex, index = launch.vertex, hi
+        self._over(run)
+        self._hold(run, launch.lo, hi)
+        self._post_over(run, Failed(self.clock.time, launch.lease, hi, vertex, index, kind, "simulated failure"))
+
+    def _stopped(self, run: _Running) -> None:
+        if run.gone:
+            return
+        launch = run.launch
+        self._over(run)
+        self._post_over(
+            run,
+            Failed(self.clock.time, launch.lease, launch.lo, launch.vertex, launch.lo, Failure.STOPPED, "stopped"),
+        )
+
+    def _post_over(self, run: _Running, event: Any) -> None:
+        assert self._loop is not None
+        self._loop.post(run.job.id, event)
+
+    def _lose(self, worker: int) -> None:
+        """A worker dies; another takes its place."""
+        assert self._loop is not None
+        spec = next((s for s in self._specs if s.worker == worker), None)
+        if spec is None:
+            return
+        self._specs.remove(spec)
+        for run in [run for run in self._running.values() if run.launch.worker == worker]:
+            run.gone = True
+            del self._running[(run.job.id, run.launch.lease)]
+        self._busy.discard(worker)
+        self._queues.pop(worker, None)
+        node_lost = bool(self.faults.node_lost) and self.random.random() < self.faults.node_lost
+        if node_lost:
+            for job in self._loop.jobs.values():
+                for stage in job.master.core.stages:
+                    held = self.held.get((job.id, stage.id))
+                    if held and stage.node_of is not None:
+                        gone = {i for i in held if stage.node_of[i] == spec.node}
+                        self.held_now -= len(gone)
+                        held -= gone
+        self._loop.worker_lost(worker, "simulated death", node_lost=node_lost)
+        again = WorkerSpec(self._next_worker, spec.node, spec.node_name)
+        self._next_worker += 1
+        self._specs.append(again)
+        self._loop.worker_joined(again)
+
+

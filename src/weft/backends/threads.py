@@ -1,0 +1,253 @@
+"""The threads backend: workers are threads of this process, values are passed by reference.
+
+The default for work that releases the GIL (NumPy, Arrow, DuckDB, child processes). A worker that brings a report drains
+everybody's (`runtime.loop`), so a task costs no thread switch. A task that was told to stop and does not return is given up:
+its thread is replaced and left to itself, and whatever it still brings is thrown away.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from weft.backends.local import GRACE_S, LocalJob, Timers, reserved
+from weft.engine.commands import Drop, Launch, Offer, Publish
+from weft.engine.core import Tuning
+from weft.engine.events import Accepted, Failed, Failure
+from weft.model.errors import RunCancelledError, WeftError
+from weft.model.resources import Resources
+from weft.runtime.pool import WorkerSpec
+from weft.worker.lease import Outcome, WorkerLease
+from weft.worker.run import run
+
+if TYPE_CHECKING:
+    from weft.runtime.loop import JobRun, Loop
+    from weft.store.keeper import Keeper
+
+_FIRST_TICK_S = 0.005
+_LAST_TICK_S = 0.08
+
+
+class _Worker:
+    """One worker thread and its queue."""
+
+    def __init__(self, backend: Threads, number: int) -> None:
+        self.backend = backend
+        self.number = number
+        self.queue: queue.SimpleQueue[tuple[LocalJob, WorkerLease] | None] = queue.SimpleQueue()
+        self.thread = threading.Thread(target=self._run, name=f"weft-worker-{number}", daemon=True)
+        self.abandoned = False
+
+    def _run(self) -> None:
+        backend = self.backend
+        get = self.queue.get
+        tick = _FIRST_TICK_S
+        while not self.abandoned:
+            try:
+                work = get(timeout=tick) if backend.busy else get()
+            except queue.Empty:
+                tick = min(2 * tick, _LAST_TICK_S)
+                backend.idle_tick()
+                continue
+            if work is None:
+                return
+            tick = _FIRST_TICK_S
+            backend.run(*work, self)
+
+
+class Threads:
+    """Runs leases on `workers` threads over one store."""
+
+    def __init__(
+        self, workers: int, store: Keeper, *, resources: Resources | None = None, grace_s: float = GRACE_S, race: bool = False
+    ) -> None:
+        self.tuning = Tuning(target_s=0.002, shared_memory=True, race=race)
+        self.store = store
+        self.grace_s = grace_s
+        self._resources = resources or Resources(cpu=workers, memory=store.budget)
+        self._workers = {number: _Worker(self, number) for number in range(workers)}
+        self._light: list[_Worker] = []
+        self._light_lock = threading.Lock()
+        self._jobs: dict[str, LocalJob] = {}
+        self._loop: Loop | None = None
+        self._timers: Timers | None = None
+
+    @property
+    def loop(self) -> Loop:
+        """The loop it works for."""
+        assert self._loop is not None
+        return self._loop
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is a job, so that idle workers should make ticks."""
+        return bool(self._jobs)
+
+    # ----------------------------------------------------------------------------------------------- executor
+
+    def workers(self) -> Sequence[WorkerSpec]:
+        """See `Executor.workers`."""
+        return [WorkerSpec(number) for number in self._workers]
+
+    def nodes(self) -> dict[int, Resources]:
+        """See `Executor.nodes`."""
+        return {0: self._resources}
+
+    def attach(self, loop: Loop) -> None:
+        """See `Executor.attach`."""
+        self._loop = loop
+        self._timers = Timers(loop)
+        for worker in self._workers.values():
+            worker.thread.start()
+
+    def open_job(self, job: JobRun) -> None:
+        """See `Executor.open_job`."""
+        job.backend = self._jobs[job.id] = LocalJob(job, self.store, self.loop)
+
+    def launch(self, job: JobRun, lease: Launch) -> None:
+        """See `Executor.launch`."""
+        local: LocalJob = job.backend
+        work = (local, local.lease(lease))
+        if lease.worker >= 0:
+            self._workers[lease.worker].queue.put(work)
+        else:
+            self._light_worker().queue.put(work)
+
+    def _light_worker(self) -> _Worker:
+        with self._light_lock:
+            if self._light:
+                return self._light.pop()
+        worker = _Worker(self, -1)
+        worker.thread.start()
+        return worker
+
+    def offer(self, job: JobRun, offer: Offer) -> None:
+        """See `Executor.offer`: threads take from one memory, so the first candidate that is idle accepts at once."""
+        chosen = offer.workers[0]
+        self.loop.post_later(job.id, Accepted(self.loop.clock.now(), offer.lease, chosen))
+
+    def drop(self, job: JobRun, drop: Drop) -> None:
+        """See `Executor.drop`."""
+
+    def shrink(self, job: JobRun, lease: int) -> None:
+        """See `Executor.shrink`."""
+        from weft.engine.events import GaveBack
+
+        running = job.backend.running.get(lease)
+        if running is not None:
+            hi = running.shrink()
+            if hi is not None:
+                self.loop.post_later(job.id, GaveBack(self.loop.clock.now(), lease, hi))
+
+    def stop(self, job: JobRun, lease: int, reason: str) -> None:
+        """See `Executor.stop`."""
+        local: LocalJob = job.backend
+        running = local.running.get(lease)
+        if running is None:
+            return
+        running.stop = True
+        launch = job.leases.get(lease)
+        worker = launch.worker if launch is not None else -1
+        assert self._timers is not None
+        now = self.loop.clock.now()
+        if running.callbacks:
+            self._timers.call(now, running.cancel)
+        local.settle()
+        self.store.wake()
+        self._timers.call(now + self.grace_s, lambda: self._give_up(local, running, worker))
+
+    def _give_up(self, local: LocalJob, lease: WorkerLease, worker: int) -> None:
+        """A task did not stop in time: replace its thread and report for it."""
+        if local.running.pop(lease.id, None) is None:
+            return
+        old = self._workers.get(worker)
+        if old is not None:
+            old.abandoned = True
+            fresh = self._workers[worker] = _Worker(self, worker)
+            fresh.thread.start()
+        local.job.master.core.note(
+            lease.root.vertex, f"task {lease.pos} did not stop within {self.grace_s:g} s: its thread is left to itself"
+        )
+        self.loop.post(
+            local.job.id,
+            Failed(
+                self.loop.clock.now(), lease.id, lease.lo, lease.root.vertex, lease.pos, Failure.STOPPED, "did not stop in time"
+            ),
+        )
+
+    def free(self, job: JobRun, vertex: str, lo: int, hi: int) -> None:
+        """See `Executor.free`."""
+        column = job.backend.columns.get(vertex)
+        if column is not None:
+            self.store.free_range(column, lo, hi)
+
+    def free_parts(self, job: JobRun, vertex: str, lo: int, hi: int) -> None:
+        """See `Executor.free_parts`."""
+        column = job.backend.columns.get(vertex)
+        if column is not None:
+            self.store.free_parts(column, lo, hi, 0, len(column))
+
+    def publish(self, job: JobRun, event: Publish) -> None:
+        """See `Executor.publish`."""
+        job.backend.publish(event)
+
+    def set_timer(self, job: JobRun, at: float, timer: int) -> None:
+        """See `Executor.set_timer`."""
+        assert self._timers is not None
+        self._timers.set(job.id, at, timer)
+
+    def close_job(self, job: JobRun) -> None:
+        """See `Executor.close_job`."""
+        local = self._jobs.pop(job.id, None)
+        if local is not None:
+            local.close()
+
+    def close(self) -> None:
+        """See `Executor.close`."""
+        if self._timers is not None:
+            self._timers.close()
+        for worker in (*self._workers.values(), *self._light):
+            worker.queue.put(None)
+        for worker in self._workers.values():
+            if worker.thread is not threading.current_thread():
+                worker.thread.join(timeout=self.grace_s)
+
+    # ------------------------------------------------------------------------------------------------ workers
+
+    def run(self, local: LocalJob, lease: WorkerLease, worker: _Worker) -> None:
+        """Run a lease on this thread and report. Nothing it meets may end the thread."""
+        loop = self.loop
+        reservation = None
+        try:
+            with reserved(self.store, lease) as reservation:
+                outcome = run(lease, self.store, self.tuning.target_s)
+                local.commit(lease, outcome, reservation)
+        except BaseException as error:  # the outermost frame: a job must never wait for a report that does not come
+            outcome = _crashed(lease, error)
+        if lease.id in local.running:
+            loop.post_later(local.job.id, local.report(lease, outcome, loop.clock.now()))
+        if worker.number < 0:
+            with self._light_lock:
+                self._light.append(worker)
+        loop.drain()
+
+    def idle_tick(self) -> None:
+        """An idle worker woke up."""
+        self.loop.idle_tick()
+
+
+def _crashed(lease: WorkerLease, error: BaseException) -> Outcome:
+    outcome = Outcome(lease.lo, [], 0.0)
+    outcome.vertex, outcome.index = lease.root.vertex, lease.lo
+    outcome.message = str(error) if isinstance(error, WeftError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, RunCancelledError) and lease.stop:
+        outcome.kind = "stopped"
+    elif isinstance(error, WeftError):
+        outcome.kind = "user"
+    elif isinstance(error, MemoryError):
+        outcome.kind = "memory"
+    else:
+        outcome.kind = "infrastructure"
+    return outcome

@@ -1,0 +1,73 @@
+"""How what went wrong is told: one message with code and next step, or one JSON document."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.cli.tables import clean
+from weft.model.errors import InternalError, InvalidTransition, WeftError
+
+if TYPE_CHECKING:
+    from weft.cli.commands import Context
+
+
+def error_document(error: WeftError) -> dict[str, Any]:
+    """Return what `--json` tells of an error."""
+    return {"code": error.code, "message": error.message, "hint": error.hint}
+
+
+def report(error: WeftError, context: Context, *, as_json: bool) -> int:
+    """Tell an error on stderr, or on stdout as JSON; return its exit code."""
+    if as_json:
+        context.out.write(json.dumps({"error": error_document(error)}, ensure_ascii=False) + "\n")
+        return error.exit_code
+    lines = [f"error {error.code}: {clean(error.message)}"]
+    if error.hint:
+        lines.append(f"  {clean(error.hint)}")
+    if isinstance(error, InvalidTransition):
+        lines += [f"  {clean(line)}" for line in error.story]
+    context.err.write("\n".join(lines) + "\n")
+    return error.exit_code
+
+
+def report_crash(error: Exception, context: Context, *, as_json: bool) -> int:
+    """Tell a fault of Weft in one sentence, with its traceback in a file; return its exit code."""
+    what = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
+    try:
+        file = _keep(error, context)
+        hint = f"Please report it; the traceback is in {file}"
+    except OSError as failure:
+        hint = f"Please report it; its traceback could not be kept: {failure}"
+    said = InternalError(f"a fault of Weft, not of your input: {what}", hint=hint)
+    return report(said, context, as_json=as_json)
+
+
+def _keep(error: Exception, context: Context) -> Path:
+    from weft._version import __version__
+    from weft.runtime.state import STATE_NAME, StateRoot, safe_exclusive, user_state_folder
+
+    home = StateRoot(user_state_folder(context.environ))
+    beside = context.cwd / STATE_NAME
+    roots = [StateRoot(beside), home] if beside.is_dir() else [home]
+    failure = OSError("no place")
+    for root in roots:
+        with suppress(WeftError):
+            try:
+                root.prepare()
+                root.crashes.mkdir(mode=0o700, exist_ok=True)
+                stamp = datetime.fromtimestamp(context.clock.wall(), UTC).strftime("%Y%m%d-%H%M%S")
+                file = root.crashes / f"crash-{stamp}-{os.getpid()}.txt"
+                text = "".join(traceback.format_exception(error))
+                with safe_exclusive(file) as out:
+                    out.write(f"weft {__version__}, Python {sys.version}\n{text}".encode("utf-8", "backslashreplace"))
+                return file
+            except OSError as found:
+                failure = found
+    raise failure

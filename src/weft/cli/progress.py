@@ -1,0 +1,210 @@
+"""How a run goes on, told while it does: a live board on a terminal, a line for each change elsewhere, or nothing.
+
+All three are fed with the same records, from any thread, and know nothing of sessions.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import tzinfo
+from typing import TYPE_CHECKING, Final, Protocol, TextIO
+
+from weft.cli.tables import clean, duration, look, moment, one_line, unicode_ok
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from rich.console import Console, Group
+
+    from weft.runtime.records import Record
+
+_OVER: Final = frozenset({"succeeded", "failed", "terminated", "cancelled", "skipped", "interrupted"})
+_REST: Final = 4
+"""Lines of the screen that are not for steps."""
+
+
+class Progress(Protocol):
+    """Shows records while it is entered."""
+
+    def add(self, record: Record) -> None:
+        """Take the next record."""
+        ...
+
+    def __enter__(self) -> Progress: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+def make_progress(
+    steps: Sequence[str], stream: TextIO, console: Callable[[], Console], clock: Callable[[], float], *, quiet: bool
+) -> Progress:
+    """Return what suits: nothing if `quiet`, a board on a terminal, lines elsewhere. `clock` gives seconds since 1970."""
+    if quiet:
+        return Silent()
+    if not stream.isatty():
+        return Lines(stream)
+    return Live(Board(steps), console(), clock)
+
+
+class Silent:
+    """Shows nothing."""
+
+    def add(self, record: Record) -> None:
+        """Forget the record."""
+
+    def __enter__(self) -> Silent:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+# --------------------------------------------------------------------------------------------------------------- lines
+
+
+class Lines:
+    """One line for each record: `12:01:03 train succeeded in 2.5 s`. Times are local, or in `zone`."""
+
+    def __init__(self, stream: TextIO, zone: tzinfo | None = None) -> None:
+        self._stream, self._zone = stream, zone
+        self._board = Board(())
+        self._lock = threading.Lock()
+
+    def add(self, record: Record) -> None:
+        """Write the record's line."""
+        with self._lock:
+            self._board.add(record)
+            self._stream.write(f"{moment(record.time, self._zone, '%H:%M:%S')} {self._what(record)}\n")
+            self._stream.flush()
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def _what(self, record: Record) -> str:
+        row = self._board.row(record.step)
+        who = clean(record.step).replace("\n", " ") or "run"
+        message = one_line(record.message)
+        if record.state == "running" and not message:
+            return f"{who} started"
+        took = f" in {duration(row.seconds(record.time))}" if record.ended and row.started is not None else ""
+        told = f"{who} {clean(record.state)}{took}"
+        return f"{told}: {message}" if message else told
+
+
+# --------------------------------------------------------------------------------------------------------------- board
+
+
+@dataclass(slots=True)
+class Row:
+    """One step as it stands."""
+
+    name: str
+    state: str = "pending"
+    started: float | None = None
+    ended: float | None = None
+    message: str = ""
+
+    def seconds(self, now: float) -> float | None:
+        """How long it has taken, in seconds; None if it has not started."""
+        return None if self.started is None else (now if self.ended is None else self.ended) - self.started
+
+
+class Board:
+    """All steps of a run as they stand."""
+
+    def __init__(self, steps: Sequence[str]) -> None:
+        self.run = Row("")
+        self.rows = {name: Row(name) for name in steps}
+
+    def row(self, step: str) -> Row:
+        """Return the row of a step, made if it is new; of the run if `step` is empty."""
+        return self.rows.setdefault(step, Row(step)) if step else self.run
+
+    def add(self, record: Record) -> None:
+        """Take what a record says."""
+        row = self.row(record.step)
+        row.state = record.state or row.state
+        row.message = record.message
+        if record.state == "running":
+            row.started, row.ended = (record.time if row.started is None else row.started), None
+        if record.ended or record.state in _OVER:
+            row.ended = record.time
+
+    def shown(self, limit: int) -> tuple[list[Row], int]:
+        """Return at most `limit` rows, in order, and how many are left out: the dullest go first."""
+        rows = list(self.rows.values())
+        if len(rows) <= limit:
+            return rows, 0
+        dull = {"running": 0, "terminating": 0, "failed": 1, "interrupted": 1}
+        newest = sorted(rows, key=lambda row: (dull.get(row.state, 2 if row.ended else 3), -(row.ended or 0.0)))
+        kept = {row.name for row in newest[: max(limit, 1)]}
+        return [row for row in rows if row.name in kept], len(rows) - len(kept)
+
+    def total(self, now: float) -> str:
+        """Return one line about all steps: `3 of 7 done, 1 running, 1 failed, 12 s`."""
+        states = [row.state for row in self.rows.values()]
+        parts = [f"{sum(row.ended is not None for row in self.rows.values())} of {len(states)} done"]
+        parts += [f"{count} {state}" for state in ("running", "failed") if (count := states.count(state))]
+        seconds = self.run.seconds(now)
+        return ", ".join(parts if seconds is None else [*parts, duration(seconds)])
+
+
+class Live:
+    """A board on a terminal, redrawn some times a second; gone at the end."""
+
+    def __init__(self, board: Board, console: Console, clock: Callable[[], float]) -> None:
+        from rich.live import Live as Display
+
+        self._board, self._console, self._clock = board, console, clock
+        self._lock = threading.Lock()
+        self._display = Display(
+            console=console,
+            get_renderable=self.draw,
+            refresh_per_second=8,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+
+    def add(self, record: Record) -> None:
+        """Take the next record; the next redraw shows it."""
+        with self._lock:
+            self._board.add(record)
+
+    def draw(self) -> Group:
+        """Return the board as it is now: one line for each step that has room, and the total."""
+        from rich.console import Group
+        from rich.text import Text
+
+        now = self._clock()
+        with self._lock:
+            rows, hidden = self._board.shown(self._console.size.height - _REST)
+            pretty = unicode_ok(self._console.file)
+            width = max((len(clean(row.name)) for row in rows), default=0)
+            lines = []
+            for row in rows:
+                found = look(row.state)
+                line = Text(no_wrap=True, overflow="ellipsis")
+                line.append(f"{found.symbol if pretty else found.plain} ", style=found.style)
+                line.append(clean(row.name).ljust(min(width, 40)))
+                line.append(f"  {duration(row.seconds(now)):>12}", style="dim")
+                line.append(f"  {one_line(row.message)}" if row.message else "")
+                lines.append(line)
+            if hidden:
+                lines.append(Text(f"  and {hidden} more", style="dim"))
+            lines.append(Text(self._board.total(now), style="bold", no_wrap=True, overflow="ellipsis"))
+        return Group(*lines)
+
+    def __enter__(self) -> Live:
+        self._display.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._display.stop()

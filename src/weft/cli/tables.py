@@ -1,0 +1,156 @@
+"""What people see: states with a symbol and a colour, times, tables, and text of users made harmless."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, tzinfo
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+_ESCAPE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -~])")
+
+
+class Look(NamedTuple):
+    """How a state looks: never by colour alone."""
+
+    symbol: str
+    plain: str
+    style: str
+
+
+LOOKS: Final[Mapping[str, Look]] = {
+    "pending": Look("·", ".", "dim"),
+    "running": Look("▶", ">", "cyan"),
+    "terminating": Look("◼", "#", "yellow"),
+    "succeeded": Look("✔", "+", "green"),
+    "failed": Look("✘", "x", "bold red"),
+    "terminated": Look("■", "#", "yellow"),
+    "cancelled": Look("○", "o", "yellow"),
+    "skipped": Look("↷", "-", "dim"),
+    "interrupted": Look("!", "!", "magenta"),
+}
+_UNKNOWN: Final = Look("?", "?", "")
+
+
+def look(state: str) -> Look:
+    """Return how a state looks; words of other vocabularies get a question mark."""
+    return LOOKS.get(state, _UNKNOWN)
+
+
+def clean(text: str) -> str:
+    """Return text without escape sequences and control characters; lines and tabs stay.
+
+    Of a line that was overwritten with carriage returns the last state stays.
+    """
+    lines = _ESCAPE.sub("", text).split("\n")
+    return "\n".join(
+        line
+        if line.isprintable()
+        else "".join(c for c in line.rstrip("\r").rpartition("\r")[2] if c == "\t" or c.isprintable())
+        for line in lines
+    )
+
+
+def one_line(text: str, limit: int = 200) -> str:
+    """Return the first line of a text, clean and cut."""
+    first = clean(text).strip().split("\n", 1)[0]
+    return first if len(first) <= limit else first[: limit - 1] + "…"
+
+
+def duration(seconds: float | None) -> str:
+    """Write a time span the way people say it: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 04 min`."""
+    if seconds is None:
+        return ""
+    if seconds < 10:
+        return f"{max(seconds, 0.0):.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+def moment(time: float | None, zone: tzinfo | None = None, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """Write a time (seconds since 1970) as people here read it; empty for None."""
+    return "" if time is None else datetime.fromtimestamp(time, UTC).astimezone(zone).strftime(form)
+
+
+def iso(time: float | None) -> str | None:
+    """Write a time (seconds since 1970) for programs: ISO 8601 in UTC."""
+    return None if time is None else datetime.fromtimestamp(time, UTC).isoformat(timespec="milliseconds")
+
+
+def short_path(path: Path | str, cwd: Path) -> str:
+    """Return a path as it is typed in folder `cwd`: relative if it is below, quoted where a shell needs it."""
+    path = Path(path)
+    shown = str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
+    return shlex.quote(clean(shown).replace("\n", "?"))
+
+
+def console(stream: TextIO, environ: Mapping[str, str], color: str) -> Console:
+    """Return a console for `stream`; `color` is auto, always or never. What is no terminal has no width."""
+    from rich.console import Console
+
+    known = {name: value for name, value in environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
+    forced = True if color == "always" else None
+    terminal = stream.isatty()
+    return Console(
+        file=stream,
+        force_terminal=forced,
+        no_color=color == "never",
+        color_system=None if color == "never" or not (terminal or forced) else "auto",
+        markup=False,
+        highlight=False,
+        emoji=False,
+        soft_wrap=not terminal,
+        width=None if terminal else 1_000,
+        _environ=known,
+    )
+
+
+def unicode_ok(stream: TextIO) -> bool:
+    """Whether the symbols of `LOOKS` can be written to a stream."""
+    return (getattr(stream, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
+
+
+def state_text(state: str, stream: TextIO) -> Text:
+    """Return a state with its symbol and style."""
+    from rich.text import Text
+
+    found = look(state)
+    return Text(f"{found.symbol if unicode_ok(stream) else found.plain} {clean(state)}", style=found.style)
+
+
+def print_table(out: Console, heads: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> None:
+    """Print rows under their heads; text of users must be clean already. No rows: nothing."""
+    from rich.table import Table
+
+    if not rows:
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
+    for head in heads:
+        table.add_column(head, no_wrap=head not in ("MESSAGE", "VALUE", "ORIGIN"), overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    out.print(table)
+
+
+def print_json(out: TextIO, schema: str, **document: Any) -> None:
+    """Print one JSON document; `schema` names its form and version."""
+    json.dump({"schema": schema, **document}, out, ensure_ascii=False, indent=2, default=_plain)
+    out.write("\n")
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise TypeError(f"{type(value).__name__} cannot be told in JSON")

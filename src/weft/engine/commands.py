@@ -1,0 +1,156 @@
+"""What the shell must do, in the order in which the master said it.
+
+`DURABLE_FIRST` names the commands that may be carried out only when the journal record of their tick is durable; launches
+may go ahead of it, since every lease carries the master's incarnation.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from weft.graph.lease import Cone
+from weft.model.resources import Placement, Resources
+
+
+class Launch(NamedTuple):
+    """Run units `lo:hi` of the root `vertex` on `worker`; `cone` is None when the lease is the root's tasks alone.
+
+    `worker` -1 is the node's light lane: work that takes no core. `attempt` counts from 0. `nbytes` is what the outputs are
+    expected to take, 0 if nothing is known.
+    """
+
+    worker: int
+    lease: int
+    vertex: str
+    lo: int
+    hi: int
+    cone: Cone | None
+    attempt: int
+    resources: Resources
+    nbytes: int = 0
+
+
+class Offer(NamedTuple):
+    """Queue a lease at several workers; the first that says `Accepted` gets it."""
+
+    workers: tuple[int, ...]
+    lease: int
+    vertex: str
+    lo: int
+    hi: int
+    resources: Resources
+
+
+class Drop(NamedTuple):
+    """Forget an offered lease: another worker took it, or nobody needs it any more."""
+
+    workers: tuple[int, ...]
+    lease: int
+
+
+class Shrink(NamedTuple):
+    """Take back the second half of what a lease has not begun; answered by `GaveBack`."""
+
+    lease: int
+
+
+class Stop(NamedTuple):
+    """Stop a lease: cooperative first, by force after the backend's grace; answered by `Failed(STOPPED)` or `Done`."""
+
+    lease: int
+    reason: str
+
+
+class Acquire(NamedTuple):
+    """Ask the pool for one slot for each wanted task, all or nothing; answered by `Granted` or `Refused`.
+
+    `wants` has (vertex, tasks, alternatives, placement); `avoid` are workers not to be used.
+    """
+
+    request: int
+    wants: tuple[tuple[str, int, tuple[Resources, ...], Placement | None], ...]
+    prewarmed: bool
+    avoid: tuple[int, ...] = ()
+
+
+class Withdraw(NamedTuple):
+    """Forget a request that has not been granted."""
+
+    request: int
+
+
+class Release(NamedTuple):
+    """Give one granted slot back to the pool."""
+
+    request: int
+    worker: int
+
+
+class Free(NamedTuple):
+    """Drop the outputs of tasks `lo:hi` of a vertex."""
+
+    vertex: str
+    lo: int
+    hi: int
+
+
+class FreeParts(NamedTuple):
+    """Drop partitions `part_lo:part_hi` of every output of a vertex."""
+
+    vertex: str
+    part_lo: int
+    part_hi: int
+
+
+class Probe(NamedTuple):
+    """Ask the cache for the output of a task; answered by `Hit`, `Miss` or `Waiting`."""
+
+    vertex: str
+    index: int
+    key: str
+
+
+class SetTimer(NamedTuple):
+    """Send `TimerFired(timer)` at time `at`."""
+
+    at: float
+    timer: int
+
+
+class Publish(NamedTuple):
+    """Tell running tasks of `vertex` and its consumers of a user event (endpoints of services)."""
+
+    vertex: str
+    index: int
+    name: str
+    payload: Any
+
+
+class Complete(NamedTuple):
+    """The job has ended: "succeeded", "failed" or "cancelled"; `task`, `message` and `traceback` name the first cause."""
+
+    state: str
+    task: str = ""
+    message: str = ""
+    traceback: str = ""
+    kind: str = ""
+
+
+Command = (
+    Launch
+    | Offer
+    | Drop
+    | Shrink
+    | Stop
+    | Acquire
+    | Withdraw
+    | Release
+    | Free
+    | FreeParts
+    | Probe
+    | SetTimer
+    | Publish
+    | Complete
+)
+
+DURABLE_FIRST = (Free, FreeParts, Publish, Complete)

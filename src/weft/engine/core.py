@@ -1,0 +1,188 @@
+"""All that the master knows about one job: plain data, shared by the modules that act on it.
+
+The modules beside are lists of functions that take a `Core` and append to `core.out`: `readiness` (what may start),
+`cones` (how much goes into one lease), `dispatch` (who gets it), `failures` (what a bad end does), `lineage` (what must be
+made again), `gangs` (bubbles and requests), `patching` (choices and patches). `master.Master` is the only way in.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from weft.engine.machines.bubble import BubbleState
+from weft.engine.machines.job import JobState
+
+if TYPE_CHECKING:
+    from weft.engine.commands import Command
+    from weft.engine.physical import Link, Stage
+    from weft.graph.lease import Cone
+    from weft.graph.logical import Bubble, Choice, LogicalGraph
+    from weft.model.resources import Resources
+
+LIGHT_LANE = -1
+"""The worker that light tasks are launched on: no core is held, so there is no slot to wait for."""
+ANYWHERE = -1
+"""The node of tasks that may run anywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """How leases are sized, and what the backend can do. Set by the backend, constant for a job.
+
+    `target_s` is how long a lease should take (seconds); `growth` how much wider the next lease of a vertex may be;
+    `cone_steps` bounds the template of a cone; `realign` is the width given where no cone fits; `shared_memory` says that
+    all workers read the same memory, so that placement by input bytes has nothing to win; `cones` may be off where
+    every task must be committed on its own; `race` offers tasks to up to two workers; without `streams` what a bubble would stream
+    is kept on the node instead, as if it had shrunk.
+    """
+
+    target_s: float = 0.002
+    growth: int = 8
+    cone_steps: int = 256
+    realign: int = 4
+    lease_bytes: int = 256 * 2**20
+    shared_memory: bool = True
+    cones: bool = True
+    race: bool = False
+    streams: bool = True
+
+
+@dataclass(slots=True)
+class WorkerRow:
+    """A worker as the master sees it."""
+
+    node: int
+    node_name: str = ""
+    party: str = ""
+    leases: int = 0
+
+
+class LeaseRow:
+    """A live lease. `members` are (stage, tasks of it for each unit), in the order of the cone, the root last."""
+
+    __slots__ = ("cone", "hi", "id", "leaves", "lo", "members", "offered", "request", "stage", "started", "stopping", "timer", "worker")
+
+    def __init__(
+        self,
+        id: int,
+        stage: Stage,
+        lo: int,
+        hi: int,
+        cone: Cone | None,
+        members: tuple[tuple[Stage, int], ...],
+        leaves: frozenset[int],
+        worker: int,
+        request: int = 0,
+    ) -> None:
+        self.id = id
+        self.stage = stage
+        self.lo = lo
+        self.hi = hi
+        self.cone = cone
+        self.members = members
+        self.leaves = leaves
+        self.worker = worker
+        self.request = request
+        self.started = False
+        self.stopping = ""
+        self.offered: tuple[int, ...] = ()
+        self.timer = 0
+
+
+@dataclass(slots=True)
+class BubbleRow:
+    """A bubble, declared or formed around a SERVICE."""
+
+    bubble: Bubble
+    index: int
+    stages: list[Stage]
+    state: BubbleState = BubbleState.FORMING
+    request: int = 0
+    timer: int = 0
+    slots: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ChoiceRow:
+    """A choice and the branch taken, empty until it is known."""
+
+    choice: Choice
+    taken: str = ""
+
+
+@dataclass(slots=True)
+class RequestRow:
+    """A request to the pool: for a whole bubble, or for one task of a stage that asks for more than a plain slot."""
+
+    id: int
+    stage: Stage | None
+    bubble: int = -1
+    index: int = -1
+    alternatives: tuple[Resources, ...] = ()
+    granted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """The first thing that went wrong."""
+
+    task: str
+    message: str
+    traceback: str = ""
+    kind: str = ""
+
+
+class Core:
+    """The state of one job."""
+
+    def __init__(self, graph: LogicalGraph, job: str, tuning: Tuning, ring: int = 4096) -> None:
+        self.graph = graph
+        self.job = job
+        self.tuning = tuning
+        self.status = JobState.NEW
+        self.now = 0.0
+        self.started_at = 0.0
+        self.stages: list[Stage] = []
+        self.by_id: dict[str, Stage] = {}
+        self.order: list[Stage] = []
+        self.links: dict[str, Link] = {}
+        self.bubbles: list[BubbleRow] = []
+        self.regions: list[list[Stage]] = []
+        self.choices: dict[str, ChoiceRow] = {}
+        self.workers: dict[int, WorkerRow] = {}
+        self.leases: dict[int, LeaseRow] = {}
+        self.requests: dict[int, RequestRow] = {}
+        self.timers: dict[int, tuple[Any, ...]] = {}
+        self.heaps: dict[int, list[tuple[float, float, int]]] = {ANYWHERE: []}
+        self.lights: list[Stage] = []
+        self.needy: list[Stage] = []
+        self.tokens: dict[str, int] = dict(graph.limits)
+        self.emitted: set[tuple[str, str]] = set()
+        self.unended = 0
+        self.cause: Cause | None = None
+        self.cancel_reason = ""
+        self.out: list[Command] = []
+        self.counter = 0
+        self.replan = False
+        self.stats: dict[str, list[Any]] = {}
+        self.ring: deque[tuple[float, str, str]] = deque(maxlen=ring)
+
+    def fresh(self) -> int:
+        """Return a number that was not used before in this job: ids of leases, requests and timers."""
+        self.counter += 1
+        return self.counter
+
+    def note(self, subject: str, text: str) -> None:
+        """Remember something out of the ordinary for `story`."""
+        self.ring.append((self.now, subject, text))
+
+    def set_timer(self, at: float, *what: Any) -> int:
+        """Ask for a `TimerFired` at time `at` and remember what it is for."""
+        from weft.engine.commands import SetTimer
+
+        timer = self.fresh()
+        self.timers[timer] = what
+        self.out.append(SetTimer(at, timer))
+        return timer

@@ -1,0 +1,73 @@
+"""What a policy or an expander may answer: plain data, validated, journaled, then applied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from weft.graph.logical import Patch, Scheduling, Storage
+from weft.graph.routing import Router
+from weft.model.resources import Resources
+
+
+class SetParallelism(NamedTuple):
+    """Give a vertex that has not started `n` tasks, and the routers of some of its inputs (edge id to router)."""
+
+    vertex: str
+    n: int
+    routers: tuple[tuple[str, Router], ...] = ()
+
+
+class SetEdge(NamedTuple):
+    """Change scheduling or storage of an edge none of whose destination tasks has started."""
+
+    edge: str
+    scheduling: Scheduling | None = None
+    storage: Storage | None = None
+
+
+class SetResources(NamedTuple):
+    """Change what the tasks of a vertex that have not started ask for."""
+
+    vertex: str
+    resources: tuple[Resources, ...]
+
+
+class Finish(NamedTuple):
+    """End a vertex early: what runs is stopped, what has not started never will."""
+
+    vertex: str
+    reason: str
+
+
+class Choose(NamedTuple):
+    """Take one branch of a choice; the vertices of the others are skipped."""
+
+    choice: str
+    branch: str
+
+
+class ApplyPatch(NamedTuple):
+    """Edit the part of the graph that has not started, for the expander `vertex`."""
+
+    vertex: str
+    patch: Patch
+
+
+class Emit(NamedTuple):
+    """Send a user event as if `vertex` had."""
+
+    vertex: str
+    name: str
+    payload: Any = None
+
+
+class Fail(NamedTuple):
+    """Fail a vertex, with the reason."""
+
+    vertex: str
+    reason: str
+
+
+Decision = SetParallelism | SetEdge | SetResources | Finish | Choose | ApplyPatch | Emit | Fail
+Decisions = Sequence[Decision]

@@ -1,0 +1,312 @@
+"""Who gets what: from ready tasks and offered workers to leases.
+
+The order is the tensor seed's: deeper vertices first; among siblings the smaller relative position (what deeper tasks wait
+for); then smaller outputs. All of it is one number for each vertex, `-depth + first/n`. A worker takes what should run on
+its node before what may run anywhere, and helps the node with most work when it has neither.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heapreplace
+from typing import TYPE_CHECKING
+
+from weft.engine.commands import Launch, Offer
+from weft.engine.cones import climb, siblings_ready, template
+from weft.engine.core import ANYWHERE, LIGHT_LANE, LeaseRow
+from weft.engine.machines.job import JobState
+from weft.engine.machines.vertex import VertexState
+from weft.engine.physical import INFINITE, Intervals
+from weft.engine.readiness import (
+    LEASED,
+    READY,
+    UNSCHEDULED,
+    advance,
+    check_gates,
+    ready_count,
+    unqueue,
+    write,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from weft.engine.core import Core
+    from weft.engine.physical import Stage
+    from weft.graph.lease import Cone
+    from weft.model.resources import Resources
+
+
+def dispatch(core: Core, workers: Sequence[int]) -> None:
+    """Give each offered worker a lease while there is something ready."""
+    if core.status is not JobState.RUNNING:
+        return
+    for worker in workers:
+        node = core.workers[worker].node
+        found = _best(core, node)
+        if found is None:
+            return
+        stage, ready = found
+        launch(core, stage, ready, worker)
+
+
+def has_ready(core: Core) -> bool:
+    """Whether an offered worker would get something."""
+    if core.status is not JobState.RUNNING:
+        return False
+    return _best(core, ANYWHERE, any_node=True) is not None
+
+
+def _best(core: Core, node: int, *, any_node: bool = False) -> tuple[Stage, Intervals] | None:
+    """Return the stage to serve next and its ready set: the node's own or shared work by key, else somebody else's."""
+    heaps = core.heaps
+    if len(heaps) == 1:
+        return _peek(core, ANYWHERE)
+    here = _peek(core, node) if node in heaps and node != ANYWHERE else None
+    shared = _peek(core, ANYWHERE)
+    if here is not None and shared is not None:
+        key = _key(here)
+        return here if key <= _key(shared) else shared
+    if here is not None or shared is not None:
+        return here or shared
+    fullest: tuple[Stage, Intervals] | None = None
+    most = 0
+    for other in heaps:
+        if other in (node, ANYWHERE):
+            continue
+        found = _peek(core, other)
+        if found is not None:
+            if any_node:
+                return found
+            waiting = sum(s.local[other].count for s in core.stages if s.local and other in s.local)
+            if waiting > most:
+                fullest, most = found, waiting
+    return fullest
+
+
+def _key(found: tuple[Stage, Intervals]) -> float:
+    stage, ready = found
+    return ready.first / stage.n - stage.depth
+
+
+def _peek(core: Core, node: int) -> tuple[Stage, Intervals] | None:
+    """Return the best stage of one heap, leaving it there; drop entries that are out of date."""
+    heap = core.heaps[node]
+    stages = core.stages
+    while heap:
+        key, _, index = heap[0]
+        stage = stages[index]
+        if node == ANYWHERE:
+            ready = stage.ready
+            queued = stage.key
+        else:
+            assert stage.local is not None
+            assert stage.queued is not None
+            ready = stage.local[node]
+            queued = stage.queued.get(node, INFINITE)
+        if key != queued:
+            heappop(heap)
+            continue
+        if not ready.count:
+            heappop(heap)
+            _queued(stage, node, INFINITE)
+            continue
+        actual = ready.spans[-1][0] / stage.n - stage.depth
+        if actual != key:
+            heapreplace(heap, (actual, stage.nbytes, index))
+            _queued(stage, node, actual)
+            continue
+        return stage, ready
+    return None
+
+
+def _queued(stage: Stage, node: int, key: float) -> None:
+    if node == ANYWHERE:
+        stage.key = key
+    else:
+        assert stage.queued is not None
+        stage.queued[node] = key
+
+
+def width(core: Core, stage: Stage, waiting: int) -> int:
+    """Return how many tasks of a stage one lease may take: by time, by growth, by fairness between workers, by bytes."""
+    if stage.seconds < 0:
+        return 1  # nothing is known: a probe
+    tuning = core.tuning
+    guided = -(-waiting // (2 * max(1, len(core.workers))))
+    wide = min(guided, tuning.growth * stage.last_width)
+    if stage.seconds > 0:
+        wide = min(wide, int(tuning.target_s / stage.seconds))
+    if stage.nbytes > 0:
+        wide = min(wide, int(tuning.lease_bytes / stage.nbytes))
+    return max(1, wide)
+
+
+def launch(core: Core, stage: Stage, ready: Intervals, worker: int) -> None:
+    """Take a lease from the front of `ready` and give it to `worker`."""
+    lo, top = ready.spans[-1]
+    room = top - lo
+    wide = width(core, stage, ready.count)
+    root, leaves = stage, 1
+    if stage.cone_into is not None or (stage.narrow and stage.chain_next is not None):
+        root, leaves = climb(core, stage, lo, room, wide)
+    if root is stage:
+        most = min(wide, core.tuning.realign) if stage.cone_into is not None and not stage.narrow else wide
+        lo, hi = ready.take(most)
+        write(core, stage, lo, hi, READY, LEASED)
+        lease = LeaseRow(core.fresh(), stage, lo, hi, None, ((stage, 1),), _SELF, worker)
+        stage.last_width = hi - lo
+    else:
+        cone = template(core, stage, root)
+        units = 1
+        if not any(link.group > 1 and not link.gate for link in root.outputs):
+            units = _uniform(core, root, cone, lo // leaves, max(1, min(wide // leaves, room // leaves)))
+        ready.take(units * leaves)
+        lo, hi = lo // leaves, lo // leaves + units
+        members = tuple((core.by_id[name], mult) for name, mult in zip(cone.members, cone.mult, strict=True))
+        leaf_ids = _take_members(core, stage, members, lo, hi)
+        lease = LeaseRow(core.fresh(), root, lo, hi, cone, members, leaf_ids, worker)
+        stage.last_width = units * leaves
+    give(core, lease)
+
+
+_SELF: frozenset[int] = frozenset()
+
+
+def _uniform(core: Core, root: Stage, cone: Cone, lo: int, units: int) -> int:
+    """Return how many of `units` from `lo` on can really be taken: the root untouched, every sibling ready."""
+    units = min(units, root.n - lo)
+    if any(core.by_id[name].narrow > 1 for name in cone.members):
+        good = 0
+        while good < units and root.state[lo + good] == UNSCHEDULED and siblings_ready(root, lo + good):
+            good += 1
+        return max(1, good)
+    while root.state.count(UNSCHEDULED, lo, lo + units) != units:
+        units = max(1, units // 2)
+    return units
+
+
+def _take_members(
+    core: Core, start: Stage, members: tuple[tuple[Stage, int], ...], lo: int, hi: int
+) -> frozenset[int]:
+    """Move every task of the cone to LEASED; return the indices of the stages whose tasks were READY."""
+    leaves = set()
+    for stage, mult in members:
+        a, b = lo * mult, hi * mult
+        if stage is start:
+            leaves.add(stage.index)
+            write(core, stage, a, b, READY, LEASED)
+        elif stage.narrow == 0:
+            leaves.add(stage.index)
+            write(core, stage, a, b, READY, LEASED)
+            unqueue(stage, a, b)
+        else:
+            write(core, stage, a, b, UNSCHEDULED, LEASED)
+    return frozenset(leaves)
+
+
+def give(core: Core, lease: LeaseRow, resources: Resources | None = None) -> None:
+    """Record a lease and send it."""
+    core.leases[lease.id] = lease
+    for stage, mult in lease.members:
+        if stage.status is VertexState.CONFIGURED:
+            advance(core, stage, "task_started")
+        stage.executing += (lease.hi - lease.lo) * mult
+        if stage.early:
+            check_gates(core, stage)
+    stage = lease.stage
+    worker = lease.worker
+    if worker >= 0:
+        core.workers[worker].leases += 1
+    timeout = stage.vertex.timeout_s
+    if timeout is not None:
+        lease.timer = core.set_timer(core.now + timeout, "timeout", lease.id)
+    core.out.append(
+        Launch(
+            worker,
+            lease.id,
+            stage.id,
+            lease.lo,
+            lease.hi,
+            lease.cone,
+            stage.attempt(lease.lo) if stage.attempts else 0,
+            resources or stage.resources[0],
+            expected_bytes(stage, lease.hi - lease.lo),
+        )
+    )
+    if stage.n <= 64:
+        core.note(
+            f"{stage.id}[{lease.lo}]" if lease.hi - lease.lo == 1 else stage.id,
+            f"tasks {lease.lo}:{lease.hi} leased to worker {worker}" if worker >= 0 else "started beside the workers",
+        )
+
+
+def expected_bytes(stage: Stage, tasks: int) -> int:
+    """Return how much the outputs of some tasks will take: as measured, else as the vertex says, else 0."""
+    if stage.nbytes >= 0:
+        return int(stage.nbytes * tasks)
+    return (stage.vertex.output_bytes or 0) * tasks
+
+
+def lights(core: Core) -> None:
+    """Start light tasks, which hold no core: as many as their tokens allow."""
+    if core.status is not JobState.RUNNING:
+        core.lights.clear()
+        return
+    waiting: list[Stage] = []
+    seen: set[int] = set()
+    for stage in sorted(core.lights, key=lambda s: s.index):
+        if stage.index in seen:
+            continue
+        seen.add(stage.index)
+        wants = stage.resources[0]
+        while stage.ready.count and take_tokens(core, wants):
+            lo, hi = stage.ready.take(1)
+            write(core, stage, lo, hi, READY, LEASED)
+            give(core, LeaseRow(core.fresh(), stage, lo, hi, None, ((stage, 1),), _SELF, LIGHT_LANE))
+        if stage.ready.count:
+            waiting.append(stage)
+    core.lights[:] = waiting
+
+
+def take_tokens(core: Core, wants: Resources) -> bool:
+    """Take the tokens of one task, all or none."""
+    if any(core.tokens.get(name, 0) < count for name, count in wants.tokens):
+        return False
+    for name, count in wants.tokens:
+        core.tokens[name] -= count
+    return True
+
+
+def return_tokens(core: Core, wants: Resources) -> None:
+    """Give the tokens of one task back."""
+    for name, count in wants.tokens:
+        core.tokens[name] += count
+
+
+def race(core: Core) -> None:
+    """Offer ready tasks to up to two workers each; the first that accepts gets it."""
+    if core.status is not JobState.RUNNING or not core.workers:
+        return
+    while True:
+        found = _best(core, ANYWHERE, any_node=True)
+        if found is None:
+            return
+        stage, ready = found
+        lo, hi = ready.take(1)
+        write(core, stage, lo, hi, READY, LEASED)
+        home = stage.home[lo] if stage.home is not None else ANYWHERE
+        candidates = sorted(core.workers, key=lambda w: (core.workers[w].node != home, core.workers[w].leases, w))[:2]
+        lease = LeaseRow(core.fresh(), stage, lo, hi, None, ((stage, 1),), _SELF, candidates[0])
+        lease.offered = tuple(candidates)
+        core.leases[lease.id] = lease
+        for worker in candidates:
+            core.workers[worker].leases += 1
+        stage.executing += 1
+        if stage.status is VertexState.CONFIGURED:
+            advance(core, stage, "task_started")
+        core.out.append(Offer(lease.offered, lease.id, stage.id, lo, hi, stage.resources[0]))
+
+
+def remaining(core: Core) -> int:
+    """Return how many tasks are ready, over all stages."""
+    return sum(ready_count(stage) for stage in core.stages)

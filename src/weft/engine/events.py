@@ -1,0 +1,243 @@
+"""What can happen to a job, grouped by who says it. All times are seconds on the loop's clock.
+
+Events are named tuples: the cheapest records to make, to compare and to journal. The master takes them in batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any, NamedTuple
+
+# ------------------------------------------------------------------------------------- said by the session
+
+
+class JobSubmitted(NamedTuple):
+    """The graph passed validation and may start."""
+
+    now: float
+
+
+class CancelRequested(NamedTuple):
+    """Somebody asked for the whole job to stop."""
+
+    now: float
+    reason: str
+
+
+# ---------------------------------------------------------------------------------------- said by the pool
+
+
+class WorkerJoined(NamedTuple):
+    """A worker can be given leases. `node` says whose memory it shares; `capacity` is what the node can give."""
+
+    now: float
+    worker: int
+    node: int
+    node_name: str = ""
+    party: str = ""
+
+
+class WorkerLost(NamedTuple):
+    """A worker is gone; `node_lost` says that what its node held is gone too."""
+
+    now: float
+    worker: int
+    reason: str
+    node_lost: bool = False
+
+
+class Offered(NamedTuple):
+    """These idle workers are this job's, for this batch: what gets no launch goes back to the pool."""
+
+    now: float
+    workers: Sequence[int]
+
+
+class Granted(NamedTuple):
+    """A request of an `Acquire` was met: one (vertex, worker, alternative) for each task, all at once."""
+
+    now: float
+    request: int
+    slots: tuple[tuple[str, int, int], ...]
+
+
+class Refused(NamedTuple):
+    """A request can never be met: `reason` names what is missing."""
+
+    now: float
+    request: int
+    reason: str
+
+
+# ------------------------------------------------------------------------------------- said by the workers
+
+
+class Started(NamedTuple):
+    """A worker began with a lease (said for long work only; a `Done` implies it)."""
+
+    now: float
+    lease: int
+
+
+class Accepted(NamedTuple):
+    """A worker is free and takes an offered lease, if nobody else did before."""
+
+    now: float
+    lease: int
+    worker: int
+
+
+class Done(NamedTuple):
+    """A lease ended well: its units below `hi` are done.
+
+    `seconds` is the time spent in the tasks, `nbytes` the bytes of the root's outputs in all, `sizes` the bytes of each unit where
+    they differ enough to matter (None: even). `reached` < the last step says that a linear cone stopped after that member.
+    `values` are the small return values of an expander's tasks. `stats` are (edge id, bytes for each partition) sums.
+    """
+
+    now: float
+    lease: int
+    hi: int
+    seconds: float = 0.0
+    nbytes: int = 0
+    sizes: Sequence[int] | None = None
+    reached: int = -1
+    values: Sequence[Any] | None = None
+    stats: tuple[tuple[str, Any], ...] = ()
+
+
+class Failure(Enum):
+    """Whose fault a failed attempt was."""
+
+    USER = "user"
+    MEMORY = "memory"
+    INFRASTRUCTURE = "infrastructure"
+    INPUT = "input"  # an input could not be read: `lost` names it
+    STOPPED = "stopped"  # it was told to stop, and did
+
+
+class Failed(NamedTuple):
+    """A lease ended badly: units below `hi` are done, task `index` of vertex `vertex` failed, the rest never started."""
+
+    now: float
+    lease: int
+    hi: int
+    vertex: str
+    index: int
+    kind: Failure
+    message: str
+    traceback: str = ""
+    seconds: float = 0.0
+    nbytes: int = 0
+    lost: tuple[str, int] | None = None
+
+
+class GaveBack(NamedTuple):
+    """The units of a lease from `hi` on were taken back before they started."""
+
+    now: float
+    lease: int
+    hi: int
+
+
+class Progress(NamedTuple):
+    """Units of a lease below `hi` are done and their outputs can be read; the lease goes on."""
+
+    now: float
+    lease: int
+    hi: int
+    nbytes: int = 0
+
+
+class UserEvent(NamedTuple):
+    """A task emitted an event; `payload` is JSON-able and at most 64 KiB."""
+
+    now: float
+    vertex: str
+    index: int
+    name: str
+    payload: Any = None
+
+
+# --------------------------------------------------------------------------------------- said by the store
+
+
+class OutputLost(NamedTuple):
+    """The outputs of tasks `lo:hi` of a vertex cannot be read any more."""
+
+    now: float
+    vertex: str
+    lo: int
+    hi: int
+    reason: str
+
+
+# --------------------------------------------------------------------------------------- said by the cache
+
+
+class Hit(NamedTuple):
+    """The cache has the output of a probed task and has put it in the store."""
+
+    now: float
+    vertex: str
+    index: int
+    nbytes: int = 0
+
+
+class Miss(NamedTuple):
+    """The cache has nothing: the task must run."""
+
+    now: float
+    vertex: str
+    index: int
+    reason: str = ""
+
+
+class Waiting(NamedTuple):
+    """Somebody else is making the same output; a `Hit` or `Miss` follows."""
+
+    now: float
+    vertex: str
+    index: int
+    owner: str
+
+
+# ---------------------------------------------------------------------------------------- said by the clock
+
+
+class TimerFired(NamedTuple):
+    """A timer that the master set went off."""
+
+    now: float
+    timer: int
+
+
+class IdleTick(NamedTuple):
+    """Workers are idle, nothing is ready and no report came for a while."""
+
+    now: float
+
+
+Event = (
+    JobSubmitted
+    | CancelRequested
+    | WorkerJoined
+    | WorkerLost
+    | Offered
+    | Granted
+    | Refused
+    | Started
+    | Accepted
+    | Done
+    | Failed
+    | GaveBack
+    | Progress
+    | UserEvent
+    | OutputLost
+    | Hit
+    | Miss
+    | Waiting
+    | TimerFired
+    | IdleTick
+)

@@ -1,0 +1,241 @@
+"""What a bad end does: try again, give up, spread, cancel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.engine.commands import Drop, Free, Stop, Withdraw
+from weft.engine.core import Cause
+from weft.engine.events import Failure
+from weft.engine.machines.job import JOB, JobState
+from weft.engine.machines.table import step
+from weft.engine.machines.vertex import ENDED, SUCCESS, VertexState
+from weft.engine.readiness import (
+    CANCELLED,
+    CANCELLING,
+    FATAL,
+    FINISHED,
+    PROBING,
+    READY,
+    SKIPPED,
+    UNSCHEDULED,
+    advance,
+    end,
+    ended,
+    free,
+    let_go,
+    unqueue,
+)
+from weft.engine.story import story
+from weft.graph.logical import OnFailure, Outcome
+from weft.model.ids import task_name
+
+if TYPE_CHECKING:
+    from weft.engine.core import Core, LeaseRow
+    from weft.engine.physical import Stage
+
+_COLUMN = {Failure.USER: 0, Failure.MEMORY: 1, Failure.INFRASTRUCTURE: 2}
+_NOT_STARTED = (UNSCHEDULED, READY, PROBING)
+
+
+def move_job(core: Core, cause: str) -> None:
+    """Move the job along its table."""
+    core.status = step(JOB, core.status, cause, core.job, lambda subject: story(core, subject))
+    core.note("", f"job {core.status.value}")
+
+
+def may_retry(core: Core, stage: Stage, index: int, kind: Failure, worker: int) -> bool:
+    """Count a failure of one kind against the vertex's `retry`, and tell whether the task may run again."""
+    if stage.attempts is None:
+        stage.attempts = {}
+        core.replan = True  # no cone may hide a task that is being retried
+    counts = stage.attempts.setdefault(index, [0, 0, 0])
+    column = _COLUMN[kind]
+    counts[column] += 1
+    retry = stage.vertex.retry
+    allowed = (retry.user, retry.memory, retry.infrastructure)[column]
+    if counts[column] > allowed:
+        return False
+    if kind is Failure.INFRASTRUCTURE and worker >= 0:
+        if stage.avoid is None:
+            stage.avoid = {}
+        stage.avoid.setdefault(index, set()).add(worker)
+    if kind is Failure.MEMORY:
+        if stage.memory is None:
+            stage.memory = {}
+        base = stage.memory.get(index) or stage.resources[0].memory or int(max(stage.nbytes, 0)) or 64 * 2**20
+        stage.memory[index] = int(base * retry.memory_factor)
+        if stage.plain:
+            stage.plain = False  # asks the pool for memory from now on
+    return True
+
+
+def delay_of(stage: Stage, index: int) -> float:
+    """Return the pause in seconds before the next attempt: doubled at each retry."""
+    pause = stage.vertex.retry.delay_s
+    return pause * 2 ** (stage.attempt(index) - 1) if pause else 0.0
+
+
+def fatal(core: Core, stage: Stage, index: int, kind: Failure, message: str, traceback: str = "") -> None:
+    """A task has failed for good; its row must already be out of every live state."""
+    name = task_name(stage.id, index)
+    core.note(name, f"failed for good ({kind.value}): {message}")
+    if core.cause is None:
+        core.cause = Cause(name, message, traceback, kind.value)
+    stage.state[index] = FATAL
+    stage.over += 1
+    let_go(core, stage, index, index + 1)
+    spread(core, stage, index, index + 1)
+    if stage.over == stage.n:
+        end(core, stage)
+    if core.graph.on_failure is OnFailure.FAIL_FAST and core.status is JobState.RUNNING:
+        move_job(core, "task_fatal")
+        stop_everything(core, f"{name} failed")
+
+
+def spread(core: Core, stage: Stage, lo: int, hi: int) -> None:
+    """Give up what needs tasks `lo:hi` of `stage` to succeed, and so on downwards."""
+    work = [(stage, lo, hi)]
+    while work:
+        stage, lo, hi = work.pop()
+        for link in stage.outputs:
+            if link.edge.scheduling.outcome is not Outcome.SUCCESS:
+                continue
+            dst = link.dst
+            if dst.status in ENDED:
+                continue
+            if dst.n < 0:
+                core.note(dst.id, f"cannot run: {stage.id} failed")
+                advance(core, dst, "fatal")
+                ended(core, dst)
+                work.append((dst, 0, 0))
+                continue
+            router = link.router
+            if router is None or link.wide:
+                spans = [(0, dst.n)]
+            else:
+                spans = [span for i in range(lo, hi) for span in router.consumers(i)]
+            for a, b in spans:
+                for d in range(a, b):
+                    if dst.state[d] in _NOT_STARTED:
+                        give_up(core, dst, d, FATAL)
+                        core.note(task_name(dst.id, d), f"cannot run: {stage.id} failed")
+                        work.append((dst, d, d + 1))
+            if dst.over == dst.n:
+                end(core, dst)
+
+
+def give_up(core: Core, stage: Stage, index: int, state: int) -> None:
+    """End a task that has not started, as FATAL, CANCELLED or SKIPPED."""
+    if stage.state[index] == READY:
+        unqueue(stage, index, index + 1)
+    stage.state[index] = state
+    stage.over += 1
+    let_go(core, stage, index, index + 1)
+
+
+def give_up_rest(core: Core, stage: Stage, state: int) -> None:
+    """End every task of a stage that has not started, and the stage if none is left."""
+    if stage.status in ENDED:
+        return
+    if stage.n < 0:
+        advance(core, stage, "skip" if state == SKIPPED else "cancelled")
+        ended(core, stage)
+        return
+    for old in _NOT_STARTED:
+        if stage.state.count(old):
+            for i in range(stage.n):
+                if stage.state[i] == old:
+                    give_up(core, stage, i, state)
+    if stage.over == stage.n:
+        if state == SKIPPED and stage.state.count(SKIPPED) == stage.n and stage.status is VertexState.CONFIGURED:
+            advance(core, stage, "skip")
+            ended(core, stage)
+        else:
+            end(core, stage)
+
+
+def stop_lease(core: Core, lease: LeaseRow, reason: str) -> None:
+    """Tell a lease to stop for good; its tasks are CANCELLING until the worker says that they have."""
+    for stage, mult in lease.members:
+        for i in range(lease.lo * mult, lease.hi * mult):
+            stage.state[i] = CANCELLING
+    already = lease.stopping
+    lease.stopping = "cancel"
+    if lease.offered:
+        core.out.append(Drop(lease.offered, lease.id))
+        lease_stopped(core, lease)
+        return
+    if not already:
+        core.out.append(Stop(lease.id, reason))
+
+
+def lease_stopped(core: Core, lease: LeaseRow) -> None:
+    """A lease that was told to stop is gone: its tasks are CANCELLED."""
+    core.leases.pop(lease.id, None)
+    for stage, mult in lease.members:
+        lo, hi = lease.lo * mult, lease.hi * mult
+        stage.executing -= hi - lo
+        for i in range(lo, hi):
+            stage.state[i] = CANCELLED
+        stage.over += hi - lo
+        let_go(core, stage, lo, hi)
+        if stage.over == stage.n:
+            end(core, stage)
+
+
+def stop_everything(core: Core, reason: str) -> None:
+    """Start nothing more, stop what runs. The job ends when the last worker has said so."""
+    for request in [row for row in core.requests.values() if not row.granted]:
+        core.out.append(Withdraw(request.id))
+        del core.requests[request.id]
+    for stage in core.order:
+        give_up_rest(core, stage, CANCELLED)
+    for lease in list(core.leases.values()):
+        stop_lease(core, lease, reason)
+    core.timers.clear()
+
+
+def cancel(core: Core, reason: str) -> None:
+    """The user asked for the job to stop."""
+    if core.status in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.CANCELLING):
+        return
+    was = core.status
+    core.cancel_reason = reason
+    move_job(core, "cancel")
+    if was is JobState.RUNNING:
+        stop_everything(core, reason)
+
+
+def free_everything(core: Core) -> None:
+    """Drop every output that is still there."""
+    for stage in core.stages:
+        if stage.n > 0:
+            free(core, stage, 0, stage.n)
+
+
+def free_leftovers(core: Core) -> None:
+    """At the end of a job drop the outputs that are no results."""
+    for stage in core.stages:
+        if stage.n > 0 and not stage.vertex.keep and not any(link.durable for link in stage.outputs):
+            free(core, stage, 0, stage.n)
+
+
+def finish_early(core: Core, stage: Stage, reason: str) -> None:
+    """A consumer has all it can use: end a vertex; what runs is stopped, what has not started never will."""
+    if stage.status in ENDED:
+        return
+    core.note(stage.id, f"ended early: {reason}")
+    if stage.n >= 0:
+        for i in range(stage.n):
+            if stage.state[i] in _NOT_STARTED:
+                give_up(core, stage, i, SKIPPED)
+    for lease in core.leases.values():
+        if any(member is stage for member, _ in lease.members) and not lease.stopping:
+            lease.stopping = "satisfied"
+            core.out.append(Stop(lease.id, reason))
+    if stage.over == stage.n and stage.status not in ENDED:
+        advance(core, stage, "satisfied")
+        ended(core, stage)
+
+

@@ -1,0 +1,367 @@
+"""Bubbles and everything else that asks the pool for more than one plain slot.
+
+A bubble waits until all its members could start, asks for all its slots at once, and holds them. One that cannot be had in
+time *shrinks*: the last vertex leaves, what streamed to it is kept on the node instead, and what remains asks again. A
+restart region (vertices joined by streams) restarts together, inside its bubble.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.engine.commands import Acquire, Release, Stop, Withdraw
+from weft.engine.core import LIGHT_LANE, BubbleRow, LeaseRow, RequestRow
+from weft.engine.dispatch import give, take_tokens
+from weft.engine.machines.bubble import BUBBLE, BubbleState
+from weft.engine.machines.job import JobState
+from weft.engine.machines.table import step
+from weft.engine.machines.vertex import ENDED, VertexState
+from weft.engine.readiness import LEASED, READY, UNSCHEDULED, advance, recount, unqueue, write
+from weft.engine.story import story
+from weft.graph.logical import SEQUENTIAL, Bubble, Kind, Storage
+from weft.model.resources import Resources
+
+if TYPE_CHECKING:
+    from weft.engine.core import Core
+    from weft.engine.events import Granted
+    from weft.engine.physical import Stage
+
+MOST_REQUESTS = 64
+"""How many single-task requests of one stage may be open at once."""
+
+
+def form(core: Core, bubbles: tuple[Bubble, ...] | list[Bubble]) -> None:
+    """Make rows of the declared bubbles, and one around each SERVICE with its concurrent consumers."""
+    for bubble in bubbles:
+        _row(core, bubble, [core.by_id[name] for name in bubble.vertices])
+    for stage in core.order:
+        if stage.vertex.kind is not Kind.SERVICE or stage.bubble >= 0:
+            continue
+        members = [stage]
+        below: set[int] = set()  # what waits for a member to end cannot be granted together with it
+        for link in sorted(stage.outputs, key=lambda link: (link.dst.depth, link.dst.index)):
+            dst = link.dst
+            if link.edge.scheduling.concurrent and dst.bubble < 0 and dst not in members and dst.index not in below:
+                members.append(dst)
+                _mark_below(dst, below)
+        _row(core, Bubble(f"{stage.id}.bubble", tuple(member.id for member in members)), members)
+    derive_regions(core)
+
+
+def _row(core: Core, bubble: Bubble, stages: list[Stage]) -> None:
+    stages = sorted(stages, key=lambda stage: (stage.depth, stage.index))
+    row = BubbleRow(bubble, len(core.bubbles), stages)
+    core.bubbles.append(row)
+    if len(stages) > 1 or bubble.prewarmed:
+        for stage in stages:
+            stage.bubble = row.index
+
+
+def _mark_below(stage: Stage, below: set[int]) -> None:
+    work = [stage]
+    while work:
+        for link in work.pop().outputs:
+            if link.dst.index not in below:
+                below.add(link.dst.index)
+                work.append(link.dst)
+
+
+def derive_regions(core: Core) -> None:
+    """Join what EPHEMERAL edges from FINITE sources connect: these restart together."""
+    group: dict[int, list[Stage]] = {}
+    for stage in core.stages:
+        stage.region = -1
+    for link in core.links.values():
+        if link.edge.storage is not Storage.EPHEMERAL or link.src.vertex.kind is not Kind.FINITE:
+            continue
+        a = group.get(link.src.index, [link.src])
+        b = group.get(link.dst.index, [link.dst])
+        if a is not b:
+            a.extend(b)
+        for stage in a:
+            group[stage.index] = a
+    core.regions = []
+    for stage in core.stages:
+        members = group.get(stage.index)
+        if members is not None and stage.region < 0:
+            for member in members:
+                member.region = len(core.regions)
+            core.regions.append(members)
+
+
+def _move(core: Core, row: BubbleRow, cause: str) -> None:
+    row.state = step(BUBBLE, row.state, cause, row.bubble.id, lambda subject: story(core, subject))
+
+
+def serve(core: Core) -> None:
+    """Ask for what stages with special needs could use now."""
+    if core.status is not JobState.RUNNING:
+        core.needy.clear()
+        return
+    needy, core.needy = core.needy, []
+    seen: set[int] = set()
+    for stage in needy:
+        if stage.index in seen:
+            continue
+        seen.add(stage.index)
+        if stage.bubble >= 0:
+            _serve_bubble(core, core.bubbles[stage.bubble], stage)
+        else:
+            _serve_stage(core, stage)
+
+
+def _serve_bubble(core: Core, row: BubbleRow, stage: Stage) -> None:
+    if stage.status in ENDED:
+        member_ended(core, stage)
+    if row.state is BubbleState.DONE and stage.ready.count:
+        _move(core, row, "output_lost")  # something of it is made again: only that is asked for
+    if row.state is BubbleState.HELD:
+        _start_members(core, row)
+        if stage.ready.count and not stage.light:
+            _serve_stage(core, stage)  # its slot was lost with a worker
+    elif row.state is BubbleState.FORMING and _complete(row):
+        _move(core, row, "complete")
+        row.request = core.fresh()
+        core.requests[row.request] = RequestRow(row.request, None, bubble=row.index)
+        wants = tuple(
+            (member.id, member.n - member.over, member.resources, member.vertex.placement)
+            for member in row.stages
+            if member.status not in ENDED and not member.light and member.n > member.over
+        )
+        row.timer = core.set_timer(core.now + row.bubble.timeout_s, "bubble", row.index)
+        core.note(row.bubble.id, f"asks for {sum(want[1] for want in wants)} slots at once")
+        core.out.append(Acquire(row.request, wants, row.bubble.prewarmed))
+
+
+def _complete(row: BubbleRow) -> bool:
+    """Whether every member could start, apart from what other members must do first."""
+    for stage in row.stages:
+        if stage.status in ENDED:
+            continue
+        if stage.n < 0:
+            return False
+        waits_inside = any(
+            link.src.bubble == stage.bubble and not link.edge.scheduling.concurrent for link in stage.inputs
+        )
+        if not waits_inside and stage.ready.count != stage.n - stage.over:
+            return False
+    return True
+
+
+def _serve_stage(core: Core, stage: Stage) -> None:
+    while stage.ready.count > stage.request and stage.request < MOST_REQUESTS:
+        index = -1
+        alternatives = stage.resources
+        if stage.memory:
+            index = next((i for i in sorted(stage.memory) if stage.state[i] == READY), -1)
+            if index >= 0:
+                alternatives = tuple(
+                    Resources(r.cpu, max(r.memory, stage.memory[index]), r.gpu, r.gpu_type, r.tokens)
+                    for r in alternatives
+                )
+        request = core.fresh()
+        stage.request += 1
+        core.requests[request] = RequestRow(request, stage, index=index, alternatives=alternatives)
+        avoid: set[int] = set()
+        if stage.avoid:
+            avoid = set().union(*stage.avoid.values()) & core.workers.keys()
+            if len(avoid) == len(core.workers):
+                avoid = set()
+        core.out.append(
+            Acquire(request, ((stage.id, 1, alternatives, stage.vertex.placement),), False, tuple(sorted(avoid)))
+        )
+
+
+def granted(core: Core, event: Granted) -> None:
+    """The pool gave what was asked for: start, or give it back if nobody needs it any more."""
+    row = core.requests.get(event.request)
+    if row is None or core.status is not JobState.RUNNING:
+        core.requests.pop(event.request, None)
+        core.out.extend(Release(event.request, worker) for _, worker, _ in event.slots)
+        return
+    row.granted = True
+    if row.stage is not None:
+        _granted_stage(core, row, event)
+        return
+    bubble = core.bubbles[row.bubble]
+    _move(core, bubble, "granted")
+    core.timers.pop(bubble.timer, None)
+    core.note(bubble.bubble.id, f"granted {len(event.slots)} slots")
+    for name, worker, alternative in event.slots:
+        bubble.slots.setdefault(core.by_id[name].index, []).append((worker, alternative))
+    _start_members(core, bubble)
+
+
+def _start_members(core: Core, row: BubbleRow) -> None:
+    for stage in row.stages:
+        slots = row.slots.get(stage.index, [])
+        while stage.ready.count and (slots or stage.light):
+            if not take_tokens(core, stage.resources[0]):
+                break
+            worker, alternative = slots.pop() if slots and not stage.light else (LIGHT_LANE, 0)
+            lo, hi = stage.ready.take(1)
+            write(core, stage, lo, hi, READY, LEASED)
+            lease = LeaseRow(core.fresh(), stage, lo, hi, None, ((stage, 1),), frozenset(), worker, row.request)
+            give(core, lease, stage.resources[alternative])
+
+
+def _granted_stage(core: Core, row: RequestRow, event: Granted) -> None:
+    stage = row.stage
+    assert stage is not None
+    stage.request -= 1
+    _, worker, alternative = event.slots[0]
+    wants = row.alternatives[alternative]
+    index = row.index
+    if index >= 0 and stage.state[index] != READY:
+        index = -1
+    if not stage.ready.count or worker not in core.workers or not take_tokens(core, wants):
+        core.requests.pop(row.id)
+        core.out.append(Release(row.id, worker))
+        if stage.ready.count:
+            core.needy.append(stage)
+        return
+    if index < 0:
+        index, _ = stage.ready.take(1)
+    else:
+        unqueue(stage, index, index + 1)
+    write(core, stage, index, index + 1, READY, LEASED)
+    lease = LeaseRow(core.fresh(), stage, index, index + 1, None, ((stage, 1),), frozenset(), worker, row.id)
+    give(core, lease, wants)
+
+
+def slot_over(core: Core, lease: LeaseRow, *, worker_alive: bool) -> None:
+    """A lease on a granted slot ended: use the slot again inside its bubble, or give it back."""
+    row = core.requests.get(lease.request)
+    if row is None:
+        return
+    stage = lease.stage
+    if row.stage is not None:
+        core.requests.pop(row.id)
+        if worker_alive:
+            core.out.append(Release(row.id, lease.worker))
+        if stage.ready.count:
+            core.needy.append(stage)
+        return
+    if lease.worker == LIGHT_LANE or not worker_alive:
+        return
+    bubble = core.bubbles[row.bubble]
+    if stage.over < stage.n and bubble.state is BubbleState.HELD and core.status is JobState.RUNNING:
+        bubble.slots.setdefault(stage.index, []).append((lease.worker, 0))
+        core.needy.append(stage)
+    else:
+        core.out.append(Release(row.id, lease.worker))
+
+
+def member_ended(core: Core, stage: Stage) -> None:
+    """A member of a bubble ended: give back its idle slots, and the bubble when all have."""
+    row = core.bubbles[stage.bubble]
+    for worker, _ in row.slots.pop(stage.index, []):
+        core.out.append(Release(row.request, worker))
+    if row.state is not BubbleState.DONE and all(member.status in ENDED for member in row.stages):
+        if row.state is BubbleState.WAITING:
+            core.out.append(Withdraw(row.request))
+            core.requests.pop(row.request, None)
+        _move(core, row, "ended")
+
+
+def refused(core: Core, request: int, reason: str) -> str:
+    """A request can never be met: shrink the bubble; for a single task return the reason it must fail with."""
+    row = core.requests.pop(request, None)
+    if row is None:
+        return ""
+    if row.stage is not None:
+        row.stage.request -= 1
+        return reason
+    bubble = core.bubbles[row.bubble]
+    core.timers.pop(bubble.timer, None)
+    core.note(bubble.bubble.id, f"refused: {reason}")
+    shrink(core, bubble, "never_fits")
+    return ""
+
+
+def timed_out(core: Core, index: int) -> None:
+    """A bubble waited too long."""
+    row = core.bubbles[index]
+    if row.state is not BubbleState.WAITING:
+        return
+    core.out.append(Withdraw(row.request))
+    core.requests.pop(row.request, None)
+    core.note(row.bubble.id, f"not granted within {row.bubble.timeout_s:g} s")
+    shrink(core, row, "timeout")
+
+
+def shrink(core: Core, row: BubbleRow, cause: str) -> None:
+    """Let the last vertex leave; what streamed to it stays on the node. One vertex alone is no bubble any more."""
+    _move(core, row, cause)
+    gone = row.stages.pop()
+    leaving = [gone]
+    if len(row.stages) == 1:
+        leaving.append(row.stages.pop())
+    core.note(row.bubble.id, f"shrunk: {', '.join(stage.id for stage in leaving)} left")
+    for stage in leaving:
+        stage.bubble = -1
+    for stage in leaving:
+        for link in (*stage.inputs, *stage.outputs):
+            if link.src.vertex.kind is Kind.FINITE and link.edge.scheduling.concurrent and link.edge.storage in (
+                Storage.EPHEMERAL,
+                Storage.LOCAL,
+            ):
+                link.edge.scheduling = SEQUENTIAL
+                link.edge.storage = Storage.LOCAL
+                link.gate = link.router is None or link.router.wide
+    derive_regions(core)
+    core.replan = True
+    for stage in sorted(leaving, key=lambda s: s.index):
+        recount(core, stage)
+    if row.stages:
+        _move(core, row, "reformed")
+        for stage in row.stages:
+            recount(core, stage)
+            core.needy.append(stage)
+    else:
+        _move(core, row, "dissolved")
+
+
+def restart_region(core: Core, stage: Stage, why: str) -> bool:
+    """Stop what runs in the region of `stage`; when all is quiet `region_quiet` starts it again. False if it has none."""
+    if stage.region < 0 or core.status is not JobState.RUNNING:
+        return False
+    members = core.regions[stage.region]
+    core.note(stage.id, f"region restarts: {why}")
+    for lease in core.leases.values():
+        if lease.stage in members and not lease.stopping:
+            lease.stopping = "region"
+            core.out.append(Stop(lease.id, "region restart"))
+    region_quiet(core, stage.region)
+    return True
+
+
+def region_quiet(core: Core, region: int) -> None:
+    """If nothing of a restarting region runs any more, put all of it back to the start."""
+    members = core.regions[region]
+    if any(lease.stage in members for lease in core.leases.values()):
+        return
+    bubbles: list[BubbleRow] = []
+    for stage in members:
+        was_over = stage.status in ENDED
+        for i in range(stage.n):
+            if stage.state[i] not in (UNSCHEDULED, READY):
+                stage.state[i] = UNSCHEDULED
+        stage.executing = 0
+        if was_over and stage.status in (VertexState.DONE, VertexState.DONE_EARLY):
+            advance(core, stage, "output_lost")
+            core.unended += 1
+        if stage.bubble >= 0 and core.bubbles[stage.bubble] not in bubbles:
+            bubbles.append(core.bubbles[stage.bubble])
+    for row in bubbles:
+        if row.state is BubbleState.HELD:
+            for slots in row.slots.values():
+                core.out.extend(Release(row.request, worker) for worker, _ in slots)
+            row.slots.clear()
+            _move(core, row, "region_restart")
+        elif row.state is BubbleState.DONE:
+            _move(core, row, "output_lost")
+    for stage in sorted(members, key=lambda s: s.index):
+        recount(core, stage)
+        if stage.bubble >= 0:
+            core.needy.append(stage)

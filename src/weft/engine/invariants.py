@@ -1,0 +1,108 @@
+"""What must hold after every event: checked in tests and in the simulator, never on the hot path.
+
+`docs/invariants.md` lists them with who is responsible for each.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.engine.core import ANYWHERE
+from weft.engine.machines.job import JobState
+from weft.engine.machines.task import TaskState
+from weft.engine.machines.vertex import ENDED, VertexState
+from weft.engine.readiness import count_missing, gate_opens
+from weft.engine.story import story
+from weft.model.errors import InternalError
+
+if TYPE_CHECKING:
+    from weft.engine.core import Core
+    from weft.engine.physical import Stage
+
+_LIVE = (TaskState.LEASED, TaskState.RUNNING, TaskState.COMMITTING, TaskState.CANCELLING)
+_OVER = (TaskState.FINISHED, TaskState.FREED, TaskState.FATAL, TaskState.CANCELLED, TaskState.SKIPPED)
+
+
+def check(core: Core) -> None:
+    """Raise InternalError, with the story of the vertex, for the first invariant that does not hold."""
+    leased: dict[int, int] = {}
+    for lease in core.leases.values():
+        for stage, mult in lease.members:
+            leased[stage.index] = leased.get(stage.index, 0) + (lease.hi - lease.lo) * mult
+    for stage in core.stages:
+        if stage.n >= 0:
+            _check_counts(core, stage, leased.get(stage.index, 0))
+            _check_ready(core, stage)
+            _check_inputs(core, stage)
+    ended = sum(stage.status in ENDED for stage in core.stages)
+    _must(core, "", ended + core.unended == len(core.stages), "the count of vertices that have not ended is right")
+    for name, limit in core.graph.limits.items():
+        _must(core, "", 0 <= core.tokens[name] <= limit, f"tokens of {name!r} are between 0 and {limit}")
+    if core.status in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED):
+        _must(core, "", not core.leases, "an ended job has no lease")
+        for stage in core.stages:
+            _must(core, stage.id, stage.status in ENDED, "an ended job has no live vertex")
+
+
+def _must(core: Core, subject: str, held: bool, text: str) -> None:
+    if not held:
+        lines = "\n  ".join(story(core, subject))
+        raise InternalError(f"invariant broken for {subject or 'the job'}: {text}\n  {lines}")
+
+
+def _check_counts(core: Core, stage: Stage, leased: int) -> None:
+    state = stage.state
+    finished = state.count(TaskState.FINISHED) + state.count(TaskState.FREED)
+    over = sum(state.count(s) for s in _OVER)
+    live = sum(state.count(s) for s in _LIVE)
+    _must(core, stage.id, len(state) == stage.n, "there is one row for each task")
+    _must(core, stage.id, finished == stage.finished, f"finished is {finished}, not {stage.finished}")
+    _must(core, stage.id, over == stage.over, f"over is {over}, not {stage.over}")
+    _must(core, stage.id, live == stage.executing, f"executing is {live}, not {stage.executing}")
+    _must(core, stage.id, live == leased, f"{live} tasks are live, leases hold {leased}")
+    _must(core, stage.id, (stage.status in ENDED) == (over == stage.n), f"status {stage.status.value} fits {over} of {stage.n} over")
+    if stage.status is VertexState.SKIPPED:
+        _must(core, stage.id, over == state.count(TaskState.SKIPPED), "a skipped vertex has only skipped tasks")
+
+
+def _check_ready(core: Core, stage: Stage) -> None:
+    spans = list(stage.ready)
+    for held in (stage.local or {}).values():
+        spans.extend(held)
+    inside = sum(hi - lo for lo, hi in spans)
+    ready = stage.state.count(TaskState.READY)
+    _must(core, stage.id, ready == inside, f"{ready} tasks are READY, {inside} are queued")
+    for lo, hi in spans:
+        _must(core, stage.id, stage.state.count(TaskState.READY, lo, hi) == hi - lo, f"queued tasks {lo}:{hi} are READY")
+    if ready and core.status is JobState.RUNNING and stage.plain and stage.bubble < 0 and stage.ready.count:
+        queued = any(index == stage.index for _, _, index in core.heaps[ANYWHERE])
+        _must(core, stage.id, queued, "a stage with ready tasks is in the heap")
+
+
+def _check_inputs(core: Core, stage: Stage) -> None:
+    """A task that is READY or live has all its inputs; counters agree with the states that they summarise."""
+    if stage.status in ENDED or core.status is not JobState.RUNNING:
+        return
+    for link in stage.inputs:
+        if link.gate and link.router is not None:
+            _must(core, stage.id, not link.opened or gate_opens(core, link), f"gate of {link.edge.id} is open for a reason")
+    ready = [i for i in range(stage.n) if stage.state[i] == TaskState.READY]
+    if ready:
+        _must(core, stage.id, stage.closed == 0, "READY tasks have every gate open")
+    if not stage.narrow:
+        return
+    missing = count_missing(stage)
+    for i in ready:
+        _must(core, stage.id, missing[i] == 0, f"READY task {i} has every input")
+    if stage.missing is not None:
+        for i in range(stage.n):
+            if stage.state[i] == TaskState.UNSCHEDULED:
+                _must(core, stage.id, stage.missing[i] == missing[i], f"task {i} misses {missing[i]}, counted {stage.missing[i]}")
+    if stage.closed == 0:
+        delayed = stage.retry_at or {}
+        for i in range(stage.n):
+            if stage.state[i] == TaskState.UNSCHEDULED and i not in delayed:
+                _must(core, stage.id, missing[i] > 0, f"task {i} has every input and is not READY")
+
+
+

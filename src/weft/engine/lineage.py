@@ -1,0 +1,134 @@
+"""What must be made again when outputs are lost: only what is needed, found backwards from who still wants it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.engine.machines.vertex import ENDED
+from weft.engine.readiness import (
+    FINISHED,
+    FREED,
+    PROBING,
+    READY,
+    UNSCHEDULED,
+    advance,
+    recount,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from weft.engine.core import Core
+    from weft.engine.physical import Link, Stage
+
+_LOST = 12
+_TO_RUN = (UNSCHEDULED, READY, PROBING)
+
+
+def lose(core: Core, stage: Stage, indices: Iterable[int], reason: str) -> None:
+    """The outputs of these tasks are gone: mark them LOST, make again what is needed, drop the rest."""
+    gone = [i for i in indices if stage.state[i] == FINISHED]
+    for i in gone:
+        stage.state[i] = _LOST
+    if gone:
+        core.note(stage.id, f"outputs of {len(gone)} tasks (first {gone[0]}) are lost: {reason}")
+        remake(core)
+
+
+def missing_inputs(stage: Stage, lo: int, hi: int) -> bool:
+    """Whether some output that tasks `lo:hi` read is gone, so that they cannot simply run again."""
+    for link in stage.inputs:
+        router = link.router
+        if router is None or link.src.n <= 0:
+            continue
+        if link.freed_parts and any(d in link.freed_parts for d in range(lo, hi)):
+            return True
+        state = link.src.state
+        if link.wide:
+            if state.count(FREED):
+                return True
+            continue
+        for d in range(lo, hi):
+            if any(state.count(FREED, a, b) for a, b, _, _ in router.inputs(d)):
+                return True
+    return False
+
+
+def remake(core: Core, again: Stage | None = None) -> None:
+    """Walk the graph against the edges and put back to UNSCHEDULED every task whose output is gone and still wanted.
+
+    `again` is a stage some of whose tasks went back to UNSCHEDULED and may want outputs that were dropped meanwhile.
+    """
+    touched: set[int] = set() if again is None else {again.index}
+    for stage in reversed(core.order):
+        if stage.n <= 0 or stage is again:
+            continue
+        state = stage.state
+        lost = state.count(_LOST)
+        if not lost and not state.count(FREED):
+            continue
+        if not lost and not any(link.dst.index in touched for link in stage.outputs):
+            continue
+        anew = 0
+        for i in range(stage.n):
+            if state[i] == _LOST:
+                if _wanted(stage, i):
+                    state[i] = UNSCHEDULED
+                    anew += 1
+                else:
+                    state[i] = FREED
+            elif state[i] == FREED and _wanted(stage, i):
+                state[i] = UNSCHEDULED
+                anew += 1
+        partial = [link for link in stage.outputs if link.freed_parts]
+        if not anew and partial and state.count(FINISHED):
+            # A piece that was freed is wanted again: outputs are written whole, so all of them are made again.
+            for link in partial:
+                assert link.freed_parts is not None
+                if any(link.dst.state[p] in _TO_RUN for p in link.freed_parts):
+                    for i in range(stage.n):
+                        if state[i] == FINISHED:
+                            state[i] = UNSCHEDULED
+                            anew += 1
+                    break
+        if anew:
+            for link in partial:
+                link.freed_parts = None
+            core.note(stage.id, f"{anew} tasks are run again: their output is gone and still wanted")
+            touched.add(stage.index)
+            if stage.status in ENDED:
+                advance(core, stage, "output_lost")
+                core.unended += 1
+    if not touched:
+        return
+    near = set(touched)
+    for index in touched:
+        near.update(link.dst.index for link in core.stages[index].outputs)
+        near.update(link.src.index for link in core.stages[index].inputs)
+    for stage in core.order:
+        if stage.index in near:
+            recount(core, stage)
+    for stage in core.order:
+        if stage.index in near and stage.refs is not None:
+            from weft.engine.readiness import count_refs
+
+            stage.refs = count_refs(stage)
+
+
+def _wanted(stage: Stage, index: int) -> bool:
+    """Whether output `index` is a result, or some consumer that has not started reads it."""
+    if stage.vertex.keep:
+        return True
+    return any(_reads(link, index) for link in stage.outputs if link.data)
+
+
+def _reads(link: Link, index: int) -> bool:
+    router = link.router
+    if router is None:
+        return True  # a consumer whose parallelism is not known yet
+    state = link.dst.state
+    for a, b in router.consumers(index):
+        for wanted in _TO_RUN:
+            if state.count(wanted, a, b):
+                return True
+    return False

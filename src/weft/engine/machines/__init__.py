@@ -1,0 +1,1 @@
+"""The four lifecycles, each one table: job, vertex, bubble, task."""

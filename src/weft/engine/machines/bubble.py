@@ -1,0 +1,34 @@
+"""The lifecycle of a bubble: vertices that are allocated together, all or nothing."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from weft.engine.machines.table import Table
+
+
+class BubbleState(Enum):
+    """Where a bubble is."""
+
+    __hash__ = object.__hash__  # members are single objects; the default goes through Python code
+
+    FORMING = "forming"  # some member is not configured, or an input from outside is missing
+    WAITING = "waiting"  # asked for; the pool has not granted it yet
+    HELD = "held"  # granted, all members start
+    DONE = "done"  # every member has ended, the grant is given back
+    SHRUNK = "shrunk"  # could not be had in time: its last vertex left, what remains asks again
+
+
+BUBBLE: Table[BubbleState] = {
+    BubbleState.FORMING: {"complete": BubbleState.WAITING, "ended": BubbleState.DONE},
+    BubbleState.WAITING: {
+        "granted": BubbleState.HELD,
+        "timeout": BubbleState.SHRUNK,
+        "never_fits": BubbleState.SHRUNK,
+        "inputs_lost": BubbleState.FORMING,
+        "ended": BubbleState.DONE,
+    },
+    BubbleState.HELD: {"region_restart": BubbleState.FORMING, "ended": BubbleState.DONE},
+    BubbleState.SHRUNK: {"reformed": BubbleState.FORMING, "dissolved": BubbleState.DONE},
+    BubbleState.DONE: {"output_lost": BubbleState.FORMING},
+}

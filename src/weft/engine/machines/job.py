@@ -1,0 +1,37 @@
+"""The lifecycle of a job."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from weft.engine.machines.table import Table
+
+
+class JobState(Enum):
+    """Where a job is."""
+
+    __hash__ = object.__hash__  # members are single objects; the default goes through Python code
+
+    NEW = "new"  # accepted, nothing set up
+    RUNNING = "running"  # tasks may start
+    FAILING = "failing"  # a task is fatal and the graph says fail_fast: nothing starts, what runs is being cancelled
+    CANCELLING = "cancelling"  # the user asked: nothing starts, what runs is being cancelled
+    SUCCEEDED = "succeeded"  # every vertex done or skipped
+    FAILED = "failed"  # something was fatal, nothing runs any more
+    CANCELLED = "cancelled"  # ended by the user, nothing runs any more
+
+
+JOB: Table[JobState] = {
+    JobState.NEW: {"started": JobState.RUNNING, "cancel": JobState.CANCELLED},
+    JobState.RUNNING: {
+        "all_ended": JobState.SUCCEEDED,
+        "ended_with_failures": JobState.FAILED,
+        "task_fatal": JobState.FAILING,
+        "cancel": JobState.CANCELLING,
+    },
+    JobState.FAILING: {"quiet": JobState.FAILED, "cancel": JobState.CANCELLING},
+    JobState.CANCELLING: {"quiet": JobState.CANCELLED},
+    JobState.SUCCEEDED: {},
+    JobState.FAILED: {},
+    JobState.CANCELLED: {},
+}

@@ -1,0 +1,118 @@
+"""The lifecycle of a task, compiled for rows in arrays.
+
+Task states are bytes in one table for the whole job; a vertex is a range of its rows. A transition of a range is a
+slice write after one count, so that a lease of a thousand tasks costs what a lease of one does. The table below is what
+people read and what the diagrams show; `COMPOSITES` are paths through it that the hot path takes in one write, checked
+against the table when this module is imported.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from weft.engine.machines.table import Table
+
+
+class TaskState(IntEnum):
+    """Where a task is; the byte in the table."""
+
+    UNSCHEDULED = 0  # something it needs is missing
+    READY = 1  # may be leased
+    PROBING = 2  # a cache is being asked; holds no slot and no quota
+    LEASED = 3  # given to a worker
+    RUNNING = 4  # the worker said that it began
+    COMMITTING = 5  # its output is being made final
+    FINISHED = 6  # its output can be read
+    FREED = 7  # finished, and the output was dropped because nobody needs it
+    FATAL = 8  # failed for good, or cannot run because something it needs did
+    CANCELLING = 9  # told to stop
+    CANCELLED = 10  # stopped, or never started
+    SKIPPED = 11  # not chosen; counts as success
+    LOST = 12  # finished, but the output is gone
+
+
+_S = TaskState
+TASK: Table[TaskState] = {
+    _S.UNSCHEDULED: {
+        "inputs_ready": _S.READY,
+        "upstream_fatal": _S.FATAL,
+        "cancel": _S.CANCELLED,
+        "skip": _S.SKIPPED,
+    },
+    _S.READY: {
+        "leased": _S.LEASED,
+        "probe": _S.PROBING,
+        "inputs_lost": _S.UNSCHEDULED,
+        "upstream_fatal": _S.FATAL,
+        "cancel": _S.CANCELLED,
+        "skip": _S.SKIPPED,
+    },
+    _S.PROBING: {
+        "hit": _S.FINISHED,
+        "miss": _S.READY,
+        "inputs_lost": _S.UNSCHEDULED,
+        "cancel": _S.CANCELLED,
+    },
+    _S.LEASED: {
+        "started": _S.RUNNING,
+        "gave_back": _S.READY,
+        "worker_lost": _S.READY,
+        "inputs_lost": _S.UNSCHEDULED,
+        "cancel": _S.CANCELLING,
+    },
+    _S.RUNNING: {
+        "output_written": _S.COMMITTING,
+        "retry": _S.READY,
+        "inputs_lost": _S.UNSCHEDULED,
+        "fatal": _S.FATAL,
+        "cancel": _S.CANCELLING,
+    },
+    _S.COMMITTING: {
+        "committed": _S.FINISHED,
+        "retry": _S.READY,
+        "fatal": _S.FATAL,
+        "cancel": _S.CANCELLING,
+    },
+    _S.FINISHED: {"free": _S.FREED, "output_lost": _S.LOST},
+    _S.FREED: {"needed_again": _S.LOST},
+    _S.LOST: {"remake": _S.UNSCHEDULED},
+    _S.CANCELLING: {"stopped": _S.CANCELLED},
+    _S.FATAL: {},
+    _S.CANCELLED: {},
+    _S.SKIPPED: {},
+}
+
+COMPOSITES: dict[str, tuple[TaskState, ...]] = {
+    "ready": (_S.UNSCHEDULED, _S.READY),
+    "lease": (_S.READY, _S.LEASED),
+    "lease_inner": (_S.UNSCHEDULED, _S.READY, _S.LEASED),
+    "start": (_S.LEASED, _S.RUNNING),
+    "finish": (_S.LEASED, _S.RUNNING, _S.COMMITTING, _S.FINISHED),
+    "finish_inner": (_S.LEASED, _S.RUNNING, _S.COMMITTING, _S.FINISHED, _S.FREED),
+    "finish_started": (_S.RUNNING, _S.COMMITTING, _S.FINISHED),
+    "free": (_S.FINISHED, _S.FREED),
+    "give_back": (_S.LEASED, _S.READY),
+    "give_back_inner": (_S.LEASED, _S.UNSCHEDULED),
+    "retry": (_S.LEASED, _S.RUNNING, _S.READY),
+    "retry_started": (_S.RUNNING, _S.READY),
+    "fatal": (_S.LEASED, _S.RUNNING, _S.FATAL),
+    "fatal_started": (_S.RUNNING, _S.FATAL),
+    "lose": (_S.FINISHED, _S.LOST, _S.UNSCHEDULED),
+    "lose_freed": (_S.FREED, _S.LOST, _S.UNSCHEDULED),
+}
+"""Paths taken in one write: name to the states from first to last."""
+
+
+def check_composites() -> None:
+    """Raise AssertionError if a composite path uses an arc that the table does not have."""
+    for name, path in COMPOSITES.items():
+        for here, there in zip(path, path[1:], strict=False):
+            if there not in TASK[here].values():
+                raise AssertionError(f"composite {name!r}: the table has no arc {here.name} -> {there.name}")
+
+
+check_composites()
+
+LIVE = frozenset({_S.LEASED, _S.RUNNING, _S.COMMITTING, _S.CANCELLING})
+"""States in which a worker is busy with the task."""
+ENDED = frozenset({_S.FINISHED, _S.FREED, _S.FATAL, _S.CANCELLED, _S.SKIPPED})

@@ -1,0 +1,664 @@
+"""The Application Master of one job: `handle(events) -> commands`, the one way in.
+
+Pure: the same events give the same commands. Time arrives inside events, numbers come from a counter. `handle` takes a
+batch: it drains the events through the lifecycles, then serves special requests, then gives the offered workers leases,
+deepest work first, and at last sees whether the job is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from weft.engine import cones, gangs, patching
+from weft.engine.commands import Command, Complete, Drop, Launch, Publish, Shrink, Stop
+from weft.engine.core import ANYWHERE, Core, LeaseRow, Tuning, WorkerRow
+from weft.engine.dispatch import dispatch, has_ready, lights, race, return_tokens
+from weft.engine.events import (
+    Accepted,
+    CancelRequested,
+    Done,
+    Event,
+    Failed,
+    Failure,
+    GaveBack,
+    Granted,
+    Hit,
+    IdleTick,
+    JobSubmitted,
+    Miss,
+    Offered,
+    OutputLost,
+    Progress,
+    Refused,
+    Started,
+    TimerFired,
+    UserEvent,
+    Waiting,
+    WorkerJoined,
+    WorkerLost,
+)
+from weft.engine.failures import (
+    cancel,
+    delay_of,
+    fatal,
+    free_everything,
+    free_leftovers,
+    lease_stopped,
+    may_retry,
+    move_job,
+)
+from weft.engine.lineage import lose, missing_inputs, remake
+from weft.engine.machines.job import JobState
+from weft.engine.machines.vertex import ENDED, VertexState
+from weft.engine.physical import Stage
+from weft.engine.placement import assign_sources
+from weft.engine.readiness import (
+    FINISHED,
+    FREED,
+    LEASED,
+    PROBING,
+    READY,
+    RUNNING,
+    SKIPPED,
+    UNSCHEDULED,
+    advance,
+    end,
+    ended,
+    enqueue,
+    finish,
+    let_go,
+    make_ready,
+    recount,
+    write,
+)
+from weft.engine.story import story
+from weft.engine.view import JobView, view
+from weft.graph.logical import Kind, LogicalGraph
+from weft.model.ids import task_name
+
+_DEFAULT = Tuning()
+_CAN_END = (JobState.RUNNING, JobState.FAILING, JobState.CANCELLING)
+
+
+class Master:
+    """Decides for one job. Not a scheduler of machines: the pool says which workers are this job's."""
+
+    def __init__(self, graph: LogicalGraph, job: str = "job", tuning: Tuning = _DEFAULT) -> None:
+        self.core = Core(graph, job, tuning)
+        self._on: dict[type[Any], Callable[[Any], None]] = {
+            Done: self._on_done,
+            JobSubmitted: self._on_job_submitted,
+            WorkerJoined: self._on_worker_joined,
+            Failed: self._on_failed,
+            Started: self._on_started,
+            Progress: self._on_progress,
+            GaveBack: self._on_gave_back,
+            Granted: self._on_granted,
+            Refused: self._on_refused,
+            Accepted: self._on_accepted,
+            WorkerLost: self._on_worker_lost,
+            OutputLost: self._on_output_lost,
+            UserEvent: self._on_user_event,
+            Hit: self._on_hit,
+            Miss: self._on_miss,
+            Waiting: self._on_waiting,
+            TimerFired: self._on_timer_fired,
+            IdleTick: self._on_idle_tick,
+            CancelRequested: self._on_cancel_requested,
+        }
+
+    def handle(self, events: Iterable[Event]) -> list[Command]:
+        """Take what happened, return what to do. Late and repeated reports are ignored; an illegal step raises."""
+        core = self.core
+        core.out = []
+        offered: list[int] = []
+        on = self._on
+        for event in events:
+            core.now = event.now
+            if type(event) is Offered:
+                offered.extend(event.workers)
+            else:
+                on[type(event)](event)
+        if core.replan:
+            core.replan = False
+            cones.plan(core)
+        while core.needy or core.lights:
+            before = len(core.out)
+            if core.needy:
+                gangs.serve(core)
+            if core.lights:
+                lights(core)
+            if len(core.out) == before:
+                break
+        if core.tuning.race:
+            race(core)
+        elif offered:
+            dispatch(core, offered)
+        if core.unended == 0 and core.status in _CAN_END:
+            self._see_end()
+        return core.out
+
+    # ------------------------------------------------------------------------------------------ for the shell
+
+    @property
+    def hungry(self) -> bool:
+        """Whether the job could use another worker now."""
+        return has_ready(self.core)
+
+    @property
+    def over(self) -> bool:
+        """Whether the job has ended."""
+        return self.core.status in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
+
+    def view(self) -> JobView:
+        """Take a picture of the job."""
+        return view(self.core)
+
+    def story(self, subject: str = "") -> tuple[str, ...]:
+        """Tell everything that happened to a vertex, a task or (with "") the job, and why."""
+        return story(self.core, subject)
+
+    # --------------------------------------------------------------------------------------------- the session
+
+    def _on_job_submitted(self, event: JobSubmitted) -> None:
+        core = self.core
+        core.started_at = event.now
+        move_job(core, "started")
+        graph = core.graph
+        patching.add(core, list(graph.vertices.values()), graph.edges, graph.choices)
+        patching.configure_known(core, core.order, fresh=True)
+        patching.configure_known(core, core.order, fresh=True)
+        if graph.bubbles or any(vertex.kind is Kind.SERVICE for vertex in graph.vertices.values()):
+            gangs.form(core, graph.bubbles)
+        if not core.tuning.shared_memory:
+            assign_sources(core)
+        patching.start(core)
+        cones.plan(core)
+
+    def _on_cancel_requested(self, event: CancelRequested) -> None:
+        cancel(self.core, event.reason)
+
+    def _see_end(self) -> None:
+        core = self.core
+        if core.leases:
+            return
+        cause = core.cause
+        if core.status is JobState.RUNNING:
+            failed = any(stage.status in (VertexState.FAILED, VertexState.CANCELLED) for stage in core.stages)
+            move_job(core, "ended_with_failures" if failed else "all_ended")
+        else:
+            move_job(core, "quiet")
+        if core.status is JobState.CANCELLED:
+            free_everything(core)
+            core.out.append(Complete("cancelled", message=core.cancel_reason))
+            return
+        free_leftovers(core)
+        if cause is None:
+            core.out.append(Complete(core.status.value))
+        else:
+            core.out.append(Complete(core.status.value, cause.task, cause.message, cause.traceback, cause.kind))
+
+    # ------------------------------------------------------------------------------------------------ the pool
+
+    def _on_worker_joined(self, event: WorkerJoined) -> None:
+        self.core.workers[event.worker] = WorkerRow(event.node, event.node_name, event.party)
+
+    def _on_worker_lost(self, event: WorkerLost) -> None:
+        core = self.core
+        row = core.workers.pop(event.worker, None)
+        if row is None:
+            return
+        core.note(f"worker {event.worker}", f"lost: {event.reason}")
+        for lease in [lease for lease in core.leases.values() if event.worker in (lease.worker, *lease.offered)]:
+            if lease.offered:
+                self._unoffer(lease, event.worker)
+                continue
+            stage, mult = lease.members[0]
+            self._on_failed(
+                Failed(
+                    event.now,
+                    lease.id,
+                    lease.lo,
+                    stage.id,
+                    lease.lo * mult,
+                    Failure.INFRASTRUCTURE,
+                    f"worker {event.worker} was lost: {event.reason}",
+                )
+            )
+        if event.node_lost:
+            for stage in core.stages:
+                if stage.node_of is not None:
+                    lose(core, stage, [i for i, node in enumerate(stage.node_of) if node == row.node], event.reason)
+
+    def _unoffer(self, lease: LeaseRow, worker: int) -> None:
+        core = self.core
+        lease.offered = tuple(w for w in lease.offered if w != worker)
+        if lease.offered:
+            lease.worker = lease.offered[0]
+            return
+        del core.leases[lease.id]
+        self._give_back(lease, lease.lo, lease.hi)
+
+    def _on_granted(self, event: Granted) -> None:
+        gangs.granted(self.core, event)
+
+    def _on_refused(self, event: Refused) -> None:
+        core = self.core
+        row = core.requests.get(event.request)
+        stage = row.stage if row is not None else None
+        reason = gangs.refused(core, event.request, event.reason)
+        if reason and stage is not None and stage.ready.count and core.status is JobState.RUNNING:
+            index, _ = stage.ready.take(1)
+            fatal(core, stage, index, Failure.INFRASTRUCTURE, reason)
+
+    # --------------------------------------------------------------------------------------------- the workers
+
+    def _on_started(self, event: Started) -> None:
+        lease = self.core.leases.get(event.lease)
+        if lease is None or lease.started or lease.stopping:
+            return
+        lease.started = True
+        for stage, mult in lease.members:
+            write(self.core, stage, lease.lo * mult, lease.hi * mult, LEASED, RUNNING)
+
+    def _on_accepted(self, event: Accepted) -> None:
+        core = self.core
+        lease = core.leases.get(event.lease)
+        if lease is None or not lease.offered:
+            if lease is None or lease.worker != event.worker:
+                core.out.append(Drop((event.worker,), event.lease))
+            return
+        others = tuple(worker for worker in lease.offered if worker != event.worker)
+        if others:
+            core.out.append(Drop(others, lease.id))
+            for worker in others:
+                core.workers[worker].leases -= 1
+        lease.offered = ()
+        lease.worker = event.worker
+        stage = lease.stage
+        attempt = stage.attempt(lease.lo)
+        core.out.append(
+            Launch(event.worker, lease.id, stage.id, lease.lo, lease.hi, None, attempt, stage.resources[0])
+        )
+
+    def _take(self, lease: LeaseRow) -> None:
+        """A lease is over: forget it, and give back its slot, its tokens and its timer."""
+        core = self.core
+        core.leases.pop(lease.id, None)
+        worker = core.workers.get(lease.worker)
+        if worker is not None:
+            worker.leases -= 1
+        if lease.timer:
+            core.timers.pop(lease.timer, None)
+        stage = lease.stage
+        tokens = stage.resources[0].tokens
+        if tokens:
+            return_tokens(core, stage.resources[0])
+            for waiting in core.stages:
+                if waiting.ready.count and waiting.resources[0].tokens:
+                    (core.lights if waiting.light and waiting.bubble < 0 else core.needy).append(waiting)
+
+    def _on_done(self, event: Done) -> None:
+        core = self.core
+        lease = core.leases.get(event.lease)
+        if lease is None or lease.offered:
+            return
+        if lease.stopping:
+            self._stopped(lease, event.hi)
+            return
+        self._take(lease)
+        stage = lease.stage
+        hi = event.hi
+        cone = lease.cone
+        if cone is not None and 0 <= event.reached < len(cone.members) - 1:
+            self._chain_stopped(lease, event)
+        else:
+            self._learn(lease, hi - lease.lo, event.seconds, event.nbytes)
+            if event.stats:
+                self._count_stats(event.stats)
+            self._commit(lease, lease.lo, hi, event)
+            if hi < lease.hi:
+                self._give_back(lease, hi, lease.hi)
+        if lease.request:
+            gangs.slot_over(core, lease, worker_alive=lease.worker in core.workers)
+
+    def _learn(self, lease: LeaseRow, units: int, seconds: float, nbytes: int) -> None:
+        """Update estimates: seconds for each task that a lease starts from, bytes for each output of the root."""
+        if units <= 0:
+            return
+        root = lease.stage
+        if lease.cone is None:
+            each = seconds / units
+            root.seconds = each if root.seconds < 0 else 0.5 * (root.seconds + each)
+        else:
+            for stage, mult in lease.members:
+                if stage.index in lease.leaves:
+                    each = seconds / (units * mult)
+                    stage.seconds = each if stage.seconds < 0 else 0.5 * (stage.seconds + each)
+                    if stage.last_width < units * mult:
+                        stage.last_width = units * mult
+            if root.seconds < 0:
+                root.seconds = seconds / (units * len(lease.cone.steps))
+                root.last_width = units
+        size = nbytes / units
+        root.nbytes = size if root.nbytes < 0 else 0.5 * (root.nbytes + size)
+
+    def _count_stats(self, stats: tuple[tuple[str, Any], ...]) -> None:
+        for edge, sums in stats:
+            self.core.stats.setdefault(edge, []).append(sums)
+
+    def _commit(self, lease: LeaseRow, lo: int, hi: int, event: Done | Progress) -> None:
+        """Units `lo:hi` of a lease are done: one slice write for each member, then the consequences."""
+        if hi <= lo:
+            return
+        core = self.core
+        root = lease.stage
+        live = RUNNING if lease.started else LEASED
+        for stage, mult in lease.members:
+            a, b = lo * mult, hi * mult
+            stage.executing -= b - a
+            if stage is root:
+                break
+            write(core, stage, a, b, live, FREED)
+            stage.finished += b - a
+            stage.over += b - a
+            if stage.index in lease.leaves or stage.narrow != len(stage.inputs):
+                let_go(core, stage, a, b)
+            if stage.over == stage.n:
+                end(core, stage)
+        if not core.tuning.shared_memory:
+            self._locate(root, lo, hi, lease.worker, event)
+        if lease.cone is not None:
+            for link in root.inputs:
+                if not link.gate:
+                    link.left -= hi - lo
+        write(core, root, lo, hi, live, FINISHED)
+        if root.vertex.expands:
+            self._expand(root, lo, hi, event)
+        if root.attempts:
+            for index in [i for i in root.attempts if lo <= i < hi]:
+                core.note(task_name(root.id, index), f"finished on attempt {root.attempt(index)}")
+        elif root.n <= 64:
+            core.note(task_name(root.id, lo) if hi - lo == 1 else root.id, f"tasks {lo}:{hi} finished")
+        finish(core, root, lo, hi)
+
+    def _expand(self, stage: Stage, lo: int, hi: int, event: Done | Progress) -> None:
+        values = getattr(event, "values", None)
+        for index in range(lo, hi):
+            stage.finished += 1
+            stage.over += 1
+            patching.expanded(self.core, stage, index, values[index - lo] if values else None)
+            if stage.state[index] == FINISHED:
+                stage.finished -= 1
+                stage.over -= 1
+
+    def _locate(self, stage: Stage, lo: int, hi: int, worker: int, event: Done | Progress) -> None:
+        row = self.core.workers.get(worker)
+        if stage.node_of is None:
+            stage.node_of = [ANYWHERE] * stage.n
+            stage.size_of = [0] * stage.n
+        assert stage.size_of is not None
+        stage.node_of[lo:hi] = [row.node if row is not None else ANYWHERE] * (hi - lo)
+        sizes = getattr(event, "sizes", None)
+        if sizes is not None:
+            stage.size_of[lo:hi] = list(sizes)
+        else:
+            stage.size_of[lo:hi] = [event.nbytes // (hi - lo)] * (hi - lo)
+
+    def _chain_stopped(self, lease: LeaseRow, event: Done) -> None:
+        """A linear cone of one unit stopped after member `reached`: that one is the root, the rest starts again."""
+        core = self.core
+        unit = lease.lo
+        reached = event.reached
+        for at, (stage, _) in enumerate(lease.members):
+            stage.executing -= 1
+            if at < reached:
+                write(core, stage, unit, unit + 1, LEASED, FREED)
+                stage.finished += 1
+                stage.over += 1
+                let_go(core, stage, unit, unit + 1)
+                if stage.over == stage.n:
+                    end(core, stage)
+            elif at > reached:
+                write(core, stage, unit, unit + 1, LEASED, UNSCHEDULED)
+        stage = lease.members[reached][0]
+        stage.nbytes = event.nbytes
+        write(core, stage, unit, unit + 1, LEASED, FINISHED)
+        if not core.tuning.shared_memory:
+            self._locate(stage, unit, unit + 1, lease.worker, event)
+        finish(core, stage, unit, unit + 1)
+
+    def _on_progress(self, event: Progress) -> None:
+        lease = self.core.leases.get(event.lease)
+        if lease is None or lease.stopping or event.hi <= lease.lo:
+            return
+        self._commit(lease, lease.lo, event.hi, event)
+        lease.lo = event.hi
+
+    def _on_gave_back(self, event: GaveBack) -> None:
+        lease = self.core.leases.get(event.lease)
+        if lease is None or lease.stopping or event.hi >= lease.hi:
+            return
+        hi = lease.hi
+        lease.hi = event.hi
+        self._give_back(lease, event.hi, hi)
+
+    def _give_back(self, lease: LeaseRow, lo: int, hi: int, *, delayed: int = -1) -> None:
+        """Units `lo:hi` did not run: what they start from is ready again, the rest of the cone waits for it.
+
+        `delayed` is a task of the root that must wait for its retry timer.
+        """
+        if hi <= lo:
+            return
+        core = self.core
+        live = RUNNING if lease.started else LEASED
+        for stage, mult in lease.members:
+            a, b = lo * mult, hi * mult
+            stage.executing -= b - a
+            write(core, stage, a, b, live, UNSCHEDULED)
+            if lease.cone is not None and stage.index not in lease.leaves:
+                continue
+            if not stage.inputs and delayed < 0 and stage.status not in ENDED:
+                make_ready(core, stage, a, b)
+            else:
+                recount(core, stage)
+            if stage.inputs and core.status is JobState.RUNNING and missing_inputs(stage, a, b):
+                remake(core, stage)
+                recount(core, stage)
+
+    def _stopped(self, lease: LeaseRow, hi: int) -> None:
+        """A lease that was told to stop is over, one way or the other."""
+        core = self.core
+        why = lease.stopping
+        stage = lease.stage
+        self._take(lease)
+        if why == "cancel":
+            lease_stopped(core, lease)
+        elif why == "region":
+            self._put_back_quietly(lease)
+            gangs.region_quiet(core, stage.region)
+        else:  # satisfied: what is done counts, the rest is never made
+            live = RUNNING if lease.started else LEASED
+            for member, mult in lease.members:
+                member.executing -= (lease.hi - lease.lo) * mult
+                for i in range(lease.lo * mult, lease.hi * mult):
+                    if member.state[i] == live:
+                        member.state[i] = SKIPPED
+                member.over += (lease.hi - lease.lo) * mult
+                let_go(core, member, lease.lo * mult, lease.hi * mult)
+                if member.over == member.n and member.status not in ENDED:
+                    advance(core, member, "satisfied")
+                    ended(core, member)
+        if lease.request:
+            gangs.slot_over(core, lease, worker_alive=lease.worker in core.workers)
+
+    def _put_back_quietly(self, lease: LeaseRow) -> None:
+        for stage, mult in lease.members:
+            for i in range(lease.lo * mult, lease.hi * mult):
+                stage.state[i] = UNSCHEDULED
+            stage.executing -= (lease.hi - lease.lo) * mult
+
+    def _on_failed(self, event: Failed) -> None:
+        core = self.core
+        lease = core.leases.get(event.lease)
+        if lease is None or lease.offered:
+            return
+        kind = event.kind
+        root = lease.stage
+        if kind is Failure.STOPPED and root.status is VertexState.DRAINING:
+            self._on_done(Done(event.now, lease.id, lease.hi))
+            return
+        if lease.stopping == "timeout":
+            lease.stopping = ""
+            timeout = root.vertex.timeout_s
+            event = event._replace(kind=Failure.USER, message=f"took longer than its timeout of {timeout:g} s", traceback="")
+            kind = Failure.USER
+        elif lease.stopping:
+            self._stopped(lease, event.hi)
+            return
+        elif kind is Failure.STOPPED:
+            kind = Failure.INFRASTRUCTURE
+        self._take(lease)
+        if event.hi > lease.lo:
+            self._learn(lease, event.hi - lease.lo, event.seconds, event.nbytes)
+            self._commit(lease, lease.lo, event.hi, Done(event.now, lease.id, event.hi, event.seconds, event.nbytes))
+        self._failed_unit(lease, event, kind)
+        if lease.request:
+            gangs.slot_over(core, lease, worker_alive=lease.worker in core.workers)
+
+    def _failed_unit(self, lease: LeaseRow, event: Failed, kind: Failure) -> None:
+        core = self.core
+        stage = core.by_id[event.vertex]
+        index = event.index
+        name = task_name(stage.id, index)
+        core.note(name, f"attempt failed on worker {lease.worker} ({kind.value}): {event.message}")
+        counted = Failure.INFRASTRUCTURE if kind is Failure.INPUT else kind
+        if may_retry(core, stage, index, counted, lease.worker):
+            if stage.region >= 0:
+                self._put_back_quietly(lease)
+                gangs.restart_region(core, stage, f"{name} failed")
+                return
+            pause = delay_of(stage, index)
+            if pause and lease.cone is None:
+                if stage.retry_at is None:
+                    stage.retry_at = {}
+                stage.retry_at[index] = event.now + pause
+                core.set_timer(event.now + pause, "retry", stage.id, index)
+                self._give_back(lease, event.hi, lease.hi, delayed=index)
+            else:
+                self._give_back(lease, event.hi, lease.hi)
+            if kind is Failure.INPUT and event.lost is not None:
+                source, lost = event.lost
+                lose(core, core.by_id[source], [lost], f"{name} could not read it: {event.message}")
+            return
+        unit = event.hi
+        self._give_back(lease, unit + 1, lease.hi)
+        live = RUNNING if lease.started else LEASED
+        executed: set[tuple[int, int]] = set()
+        if lease.cone is not None:
+            for step in lease.cone.steps:
+                member = lease.members[step.member][0]
+                task = unit * step.mult + step.offset
+                if member is stage and task == index:
+                    break
+                executed.add((member.index, task))
+        redo: list[Stage] = []
+        for member, mult in lease.members:
+            for i in range(unit * mult, (unit + 1) * mult):
+                member.executing -= 1
+                if member.state[i] != live:
+                    continue
+                if (member.index, i) in executed:
+                    member.state[i] = FREED
+                    member.finished += 1
+                    member.over += 1
+                    let_go(core, member, i, i + 1)
+                else:
+                    member.state[i] = UNSCHEDULED
+                    if member is not stage or i != index:
+                        redo.append(member)
+        for member in lease.members:
+            if member[0].over == member[0].n:
+                end(core, member[0])
+        fatal(core, stage, index, kind, event.message, event.traceback)
+        if core.status is JobState.RUNNING:
+            for member_stage in {s.index: s for s in redo}.values():
+                recount(core, member_stage)
+                if member_stage.over == member_stage.n:
+                    end(core, member_stage)
+
+    # -------------------------------------------------------------------------------- store, cache, clock, user
+
+    def _on_output_lost(self, event: OutputLost) -> None:
+        stage = self.core.by_id.get(event.vertex)
+        if stage is not None and self.core.status is JobState.RUNNING:
+            lose(self.core, stage, range(event.lo, min(event.hi, stage.n)), event.reason)
+
+    def _on_user_event(self, event: UserEvent) -> None:
+        core = self.core
+        core.note(task_name(event.vertex, event.index), f"emitted {event.name}")
+        core.out.append(Publish(event.vertex, event.index, event.name, event.payload))
+        patching.emitted(core, event.vertex, event.name)
+
+    def _on_hit(self, event: Hit) -> None:
+        core = self.core
+        stage = core.by_id[event.vertex]
+        if stage.state[event.index] != PROBING:
+            return
+        core.note(task_name(stage.id, event.index), "taken from the cache")
+        if stage.status is VertexState.CONFIGURED:
+            advance(core, stage, "task_started")
+        write(core, stage, event.index, event.index + 1, PROBING, FINISHED)
+        finish(core, stage, event.index, event.index + 1)
+
+    def _on_miss(self, event: Miss) -> None:
+        core = self.core
+        stage = core.by_id[event.vertex]
+        if stage.state[event.index] != PROBING:
+            return
+        core.note(task_name(stage.id, event.index), f"not in the cache: {event.reason or 'never ran'}")
+        if stage.probed is None:
+            stage.probed = set()
+        stage.probed.add(event.index)
+        write(core, stage, event.index, event.index + 1, PROBING, READY)
+        enqueue(core, stage, event.index, event.index + 1)
+
+    def _on_waiting(self, event: Waiting) -> None:
+        self.core.note(task_name(event.vertex, event.index), f"waits for {event.owner}, which is making the same output")
+
+    def _on_timer_fired(self, event: TimerFired) -> None:
+        core = self.core
+        what = core.timers.pop(event.timer, None)
+        if what is None or core.status is not JobState.RUNNING:
+            return
+        if what[0] == "timeout":
+            lease = core.leases.get(what[1])
+            if lease is not None and not lease.stopping:
+                lease.stopping = "timeout"
+                core.out.append(Stop(lease.id, "timeout"))
+        elif what[0] == "retry":
+            stage = core.by_id[what[1]]
+            if stage.retry_at is not None:
+                stage.retry_at.pop(what[2], None)
+            if stage.status not in ENDED:
+                recount(core, stage)
+        elif what[0] == "bubble":
+            gangs.timed_out(core, what[1])
+
+    def _on_idle_tick(self, event: IdleTick) -> None:
+        """Workers are idle and nothing is ready: take back half of the longest lease, by count.
+
+        Estimates are no help here: a lease that is late is one whose estimate was wrong.
+        """
+        core = self.core
+        longest = max(
+            (lease for lease in core.leases.values() if not lease.stopping and lease.hi - lease.lo > 1),
+            key=lambda lease: (lease.hi - lease.lo, -lease.id),
+            default=None,
+        )
+        if longest is not None:
+            core.out.append(Shrink(longest.id))
+
+
+

@@ -1,0 +1,378 @@
+"""The graph while it grows: parallelism that becomes known, choices, patches, and decisions applied.
+
+Expanders answer with a small value: an int or a list (parallelism of the vertices that name it as their `Source`), a
+string (the branch of the choices it decides), a `Patch`, or decisions. Everything is checked before anything is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from weft.engine.core import ChoiceRow
+from weft.engine.decisions import (
+    ApplyPatch,
+    Choose,
+    Emit,
+    Fail,
+    Finish,
+    SetEdge,
+    SetParallelism,
+    SetResources,
+)
+from weft.engine.events import Failure
+from weft.engine.failures import fatal, finish_early, give_up_rest, spread
+from weft.engine.gangs import derive_regions, form
+from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
+from weft.engine.physical import INFINITE, Link, Stage
+from weft.engine.readiness import (
+    SKIPPED,
+    advance,
+    check_gates,
+    count_refs,
+    end,
+    ended,
+    enqueue,
+    make_ready,
+    recount,
+    settle_links,
+)
+from weft.graph.logical import Choice, Edge, Patch, Range, SameAs, Source, Trigger, Vertex
+from weft.graph.routing import Router, bind
+from weft.model.errors import GraphError, WeftError
+
+if TYPE_CHECKING:
+    from weft.engine.core import Core
+
+_EARLY = (Trigger.FRACTION, Trigger.SOURCE_CONFIGURED, Trigger.SOURCE_RUNNING)
+_CONFIGURED = VERTEX[VertexState.CONFIGURING]["configured"]
+
+
+def add(core: Core, vertices: Sequence[Vertex], edges: Sequence[Edge], choices: Sequence[Choice]) -> list[Stage]:
+    """Add stages, links and choices; parallelism is settled by `configure_known`."""
+    first = len(core.stages)
+    by_id = core.by_id
+    stages = core.stages
+    for vertex in vertices:
+        stage = Stage(vertex, len(stages))
+        stages.append(stage)
+        by_id[vertex.id] = stage
+    forward = first == 0
+    links = core.links
+    for edge in edges:
+        src, dst = by_id[edge.src], by_id[edge.dst]
+        link = Link(edge, src, dst)
+        src.outputs.append(link)
+        dst.inputs.append(link)
+        links[edge.name or f"{edge.src}->{edge.dst}"] = link
+        if link.gate and edge.scheduling.when in _EARLY:
+            src.early = True
+        if src.index >= dst.index:
+            forward = False
+    for choice in choices:
+        core.choices[choice.id] = ChoiceRow(choice)
+    core.order = list(stages) if forward else _topological(core)
+    for stage in core.order:
+        depth = 0
+        for link in stage.inputs:
+            if link.src.depth >= depth:
+                depth = link.src.depth + 1
+        stage.depth = depth
+    new = stages[first:]
+    core.unended += len(new)
+    return new
+
+
+def _topological(core: Core) -> list[Stage]:
+    waiting = [len(stage.inputs) for stage in core.stages]
+    order = [stage for stage in core.stages if not stage.inputs]
+    for stage in order:
+        for link in stage.outputs:
+            waiting[link.dst.index] -= 1
+            if waiting[link.dst.index] == 0:
+                order.append(link.dst)  # noqa: B909 - a work list that grows while it is walked
+    if len(order) != len(core.stages):
+        raise GraphError("the graph has a cycle", rule="acyclic")
+    return order
+
+
+def configure_known(core: Core, stages: Sequence[Stage], *, fresh: bool) -> None:
+    """Give task rows to every stage whose parallelism is settled; `fresh` while nothing of the job has started."""
+    for stage in stages:
+        if stage.n < 0 and stage.status is VertexState.CONFIGURING:
+            parallelism = stage.vertex.parallelism
+            if isinstance(parallelism, int):
+                configure(core, stage, parallelism, fresh=fresh)
+            elif isinstance(parallelism, Range):
+                configure(core, stage, parallelism.hi, fresh=fresh)
+            elif isinstance(parallelism, SameAs):
+                other = core.by_id[parallelism.vertex]
+                if other.n >= 0:
+                    configure(core, stage, other.n, fresh=fresh)
+
+
+def configure(
+    core: Core, stage: Stage, n: int, *, fresh: bool = False, routers: Mapping[str, Router] | None = None
+) -> None:
+    """Give a stage `n` task rows and bind its links; `fresh` leaves readiness to `start`."""
+    stage.n = n
+    stage.state = bytearray(n)
+    if fresh:
+        stage.status = _CONFIGURED
+    else:
+        advance(core, stage, "configured" if stage.status is VertexState.CONFIGURING else "reconfigured")
+    for link in stage.inputs:
+        if link.src.n >= 0:
+            chosen = (routers or {}).get(link.edge.id)
+            link.bound(chosen if chosen is not None else bind(link.edge, link.src.n, n))
+    for link in stage.outputs:
+        if link.dst.n >= 0:
+            link.bound(bind(link.edge, n, link.dst.n))
+            if not fresh:
+                recount(core, link.dst)
+    if fresh:
+        return
+    core.replan = True
+    core.note(stage.id, f"configured with {n} tasks")
+    recount(core, stage)
+    for link in stage.inputs:
+        if link.src.refs is not None:
+            link.src.refs = count_refs(link.src)
+    if n == 0:
+        end(core, stage)
+    check_gates(core, stage)
+    for other in core.stages:
+        if isinstance(other.vertex.parallelism, SameAs) and other.vertex.parallelism.vertex == stage.id and other.n < 0:
+            configure(core, other, n)
+
+
+def start(core: Core) -> None:
+    """Make what needs nothing ready, all at once at the beginning of a job."""
+    blocked: set[str] = set()
+    for row in core.choices.values():
+        for branch in row.choice.branches.values():
+            blocked.update(branch)
+    for stage in core.order:
+        if stage.n < 0:
+            continue
+        if stage.inputs or stage.id in blocked:
+            settle_links(core, stage)
+            if stage.closed or stage.narrow:
+                continue
+        if stage.n:
+            make_ready(core, stage, 0, stage.n)
+    for stage in core.order:
+        if stage.n == 0 and stage.status not in ENDED:
+            end(core, stage)
+
+
+def expanded(core: Core, stage: Stage, index: int, value: Any) -> None:
+    """Carry out what an expander answered; a bad answer fails the expander's task."""
+    try:
+        for decision in _decisions(core, stage, value):
+            apply(core, decision)
+    except WeftError as error:
+        core.note(stage.id, f"its answer was rejected: {error.message}")
+        stage.finished -= 1
+        stage.over -= 1
+        fatal(core, stage, index, Failure.USER, f"the answer of {stage.id} was rejected: {error.message}")
+
+
+def _decisions(core: Core, stage: Stage, value: Any) -> list[Any]:
+    waiting = [s for s in core.stages if isinstance(s.vertex.parallelism, Source) and s.vertex.parallelism.expander == stage.id]
+    deciding = [row for row in core.choices.values() if row.choice.decider == stage.id and not row.taken]
+    if isinstance(value, Patch):
+        return [ApplyPatch(stage.id, value)]
+    if isinstance(value, dict) and "weft" in value:
+        from weft.graph.wire import patch_from_json
+
+        return [ApplyPatch(stage.id, patch_from_json(value))]
+    if isinstance(value, str):
+        if not deciding:
+            raise GraphError(f"{stage.id} answered {value!r}, but decides no choice", subject=stage.id, rule="expander-answer")
+        return [Choose(row.choice.id, value) for row in deciding]
+    if isinstance(value, bool) or value is None:
+        if waiting or deciding:
+            raise GraphError(f"{stage.id} answered {value!r}; {_wanted(waiting, deciding)}", subject=stage.id, rule="expander-answer")
+        return []
+    if isinstance(value, int):
+        return [SetParallelism(s.id, value) for s in waiting]
+    if isinstance(value, (list, tuple)):
+        if value and all(isinstance(v, tuple) and hasattr(v, "_fields") for v in value):
+            return list(value)
+        for s in waiting:
+            s.vertex.program.items = value
+        return [SetParallelism(s.id, len(value)) for s in waiting]
+    raise GraphError(
+        f"{stage.id} answered a {type(value).__name__}; {_wanted(waiting, deciding)}", subject=stage.id, rule="expander-answer"
+    )
+
+
+def _wanted(waiting: list[Stage], deciding: list[ChoiceRow]) -> str:
+    if deciding:
+        return f"choice {deciding[0].choice.id!r} takes the name of a branch: {', '.join(deciding[0].choice.branches)}"
+    if waiting:
+        return f"vertex {waiting[0].id!r} takes a number of tasks, or a list with one item for each"
+    return "an expander answers an int, a list, the name of a branch, a Patch or decisions"
+
+
+def apply(core: Core, decision: Any) -> None:
+    """Validate one decision and carry it out; GraphError if it is not allowed now."""
+    if isinstance(decision, SetParallelism):
+        _set_parallelism(core, decision)
+    elif isinstance(decision, Choose):
+        choose(core, decision)
+    elif isinstance(decision, ApplyPatch):
+        patch(core, decision)
+    elif isinstance(decision, SetEdge):
+        _set_edge(core, decision)
+    elif isinstance(decision, SetResources):
+        stage = _stage(core, decision.vertex)
+        stage.ask(decision.resources)
+        core.replan = True
+        if stage.n > 0:
+            recount(core, stage)
+    elif isinstance(decision, Finish):
+        finish_early(core, _stage(core, decision.vertex), decision.reason)
+    elif isinstance(decision, Emit):
+        emitted(core, decision.vertex, decision.name)
+    elif isinstance(decision, Fail):
+        stage = _stage(core, decision.vertex)
+        core.note(stage.id, f"failed by decision: {decision.reason}")
+        for index in range(stage.n):
+            if stage.state[index] < 3:
+                fatal(core, stage, index, Failure.USER, decision.reason)
+                break
+        else:
+            spread(core, stage, 0, max(stage.n, 0))
+
+
+def _stage(core: Core, vertex: str) -> Stage:
+    stage = core.by_id.get(vertex)
+    if stage is None:
+        raise GraphError(f"decision about {vertex!r}: there is no such vertex", subject=vertex, rule="decision-vertex")
+    return stage
+
+
+def _set_parallelism(core: Core, decision: SetParallelism) -> None:
+    stage = _stage(core, decision.vertex)
+    if stage.status not in (VertexState.CONFIGURING, VertexState.CONFIGURED):
+        raise GraphError(
+            f"vertex {stage.id!r} has started: its parallelism is settled at {stage.n}", subject=stage.id, rule="not-started"
+        )
+    if decision.n < 0:
+        raise GraphError(f"vertex {stage.id!r}: parallelism {decision.n} is negative", subject=stage.id, rule="parallelism")
+    if stage.n >= 0:
+        stage.ready.clear()
+        stage.key = INFINITE
+        stage.missing = stage.refs = None
+    configure(core, stage, decision.n, routers=dict(decision.routers))
+
+
+def _set_edge(core: Core, decision: SetEdge) -> None:
+    link = core.links.get(decision.edge)
+    if link is None:
+        raise GraphError(f"decision about edge {decision.edge!r}: there is none", subject=decision.edge, rule="decision-edge")
+    if link.dst.status not in (VertexState.CONFIGURING, VertexState.CONFIGURED):
+        raise GraphError(
+            f"edge {decision.edge}: a task of {link.dst.id!r} has started", subject=decision.edge, rule="not-started"
+        )
+    if decision.scheduling is not None:
+        link.edge.scheduling = decision.scheduling
+    if decision.storage is not None:
+        link.edge.storage = decision.storage
+    link.bound(link.router)
+    link.src.early = True
+    derive_regions(core)
+    core.replan = True
+    recount(core, link.dst)
+
+
+def choose(core: Core, decision: Choose) -> None:
+    """Take one branch; the vertices of the others are skipped."""
+    row = core.choices.get(decision.choice)
+    if row is None or decision.branch not in row.choice.branches:
+        known = ", ".join(row.choice.branches) if row else ", ".join(core.choices) or "none"
+        raise GraphError(
+            f"choice {decision.choice!r} has no branch {decision.branch!r} (there is: {known})",
+            subject=decision.choice,
+            rule="choice-branch",
+        )
+    row.taken = decision.branch
+    core.note(row.choice.decider, f"choice {decision.choice}: takes {decision.branch}")
+    chosen = set(row.choice.branches[decision.branch])
+    for name, branch in row.choice.branches.items():
+        if name == decision.branch:
+            continue
+        for vertex in branch:
+            if vertex not in chosen:
+                core.note(vertex, f"skipped: choice {decision.choice} took {decision.branch}")
+                give_up_rest(core, core.by_id[vertex], SKIPPED)
+                _pass_skipped(core, core.by_id[vertex])
+    core.replan = True
+    for vertex in row.choice.branches[decision.branch]:
+        recount(core, core.by_id[vertex])
+
+
+def _pass_skipped(core: Core, stage: Stage) -> None:
+    """A skipped source counts as success: its narrow consumers wait for nothing from it."""
+    for link in stage.outputs:
+        if not link.gate and link.dst.n >= 0 and link.dst.status not in ENDED:
+            recount(core, link.dst)
+
+
+def patch(core: Core, decision: ApplyPatch) -> None:
+    """Edit the part of the graph that has not started."""
+    from weft.graph.validate import check_patch
+
+    change = decision.patch
+    check_patch(core.graph, change, decision.vertex)
+    for name in change.drop_edges:
+        link = core.links[name]
+        if link.dst.status not in (VertexState.CONFIGURING, VertexState.CONFIGURED):
+            raise GraphError(f"patch drops edge {name}: {link.dst.id!r} has started", subject=name, rule="not-started")
+    for edge in change.edges:
+        dst = core.by_id.get(edge.dst)
+        if dst is not None and dst.status not in (VertexState.CONFIGURING, VertexState.CONFIGURED):
+            raise GraphError(f"patch adds edge {edge.id}: {edge.dst!r} has started", subject=edge.id, rule="not-started")
+    for name in change.drop_edges:
+        link = core.links.pop(name)
+        link.src.outputs.remove(link)
+        link.dst.inputs.remove(link)
+        core.graph.edges.remove(link.edge)
+    core.note(decision.vertex, f"patch: {len(change.vertices)} vertices, {len(change.edges)} edges added")
+    for vertex in change.vertices:
+        core.graph.add_vertex(vertex)
+    core.graph.edges.extend(change.edges)
+    new = add(core, change.vertices, change.edges, change.choices)
+    form(core, change.bubbles)
+    configure_known(core, core.order, fresh=False)
+    for edge in change.edges:
+        link = core.links[edge.id]
+        if link.router is None and link.data and link.src.n >= 0 and link.dst.n >= 0:
+            link.bound(bind(edge, link.src.n, link.dst.n))
+        if link.src.refs is None and link.src.n > 0:
+            link.src.refs = count_refs(link.src)
+        elif link.src.refs is not None:
+            link.src.refs = count_refs(link.src)
+    for stage in core.order:
+        if stage.n >= 0 and stage.status in (VertexState.CONFIGURED, VertexState.CONFIGURING) and stage not in new:
+            recount(core, stage)
+        elif stage.ready.count and stage.plain and stage.bubble < 0:
+            lo, hi = stage.ready.spans[-1]
+            stage.ready.discard(lo, hi)
+            stage.key = INFINITE
+            enqueue(core, stage, lo, hi)
+    core.replan = True
+
+
+def emitted(core: Core, vertex: str, name: str) -> None:
+    """A user event was emitted: open the gates that wait for it."""
+    if (vertex, name) in core.emitted:
+        return
+    core.emitted.add((vertex, name))
+    stage = core.by_id.get(vertex)
+    if stage is not None:
+        check_gates(core, stage)
+
+

@@ -1,0 +1,281 @@
+"""The physical graph: stages, links and rows of task state. Data only; what happens to it is in the modules beside.
+
+A `Stage` is the physical side of a vertex, a `Link` that of an edge. Task states are one byte each in `Stage.state`;
+ready tasks are intervals of indices; a wide input is one counter for the whole stage (a *gate*); only stages with
+several narrow inputs, or a grouping one, have a counter for each task. No object exists for a task or a physical edge.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+from weft.engine.machines.task import TaskState
+from weft.engine.machines.vertex import VertexState
+from weft.graph.logical import Edge, Move, Outcome, Storage, Trigger, Vertex
+from weft.graph.routing import Router
+from weft.model.resources import ONE_SLOT_ONLY, Resources
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from weft.graph.lease import Cone
+
+UNSCHEDULED = int(TaskState.UNSCHEDULED)
+READY = int(TaskState.READY)
+INFINITE = float("inf")
+
+
+class Intervals:
+    """A set of task indices as disjoint ascending intervals `[lo, hi)`, kept in descending order so that taking
+    from the front is cheap.
+    """
+
+    __slots__ = ("count", "spans")
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[int, int]] = []
+        self.count = 0
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return reversed(self.spans)
+
+    @property
+    def first(self) -> int:
+        """The smallest index; there must be one."""
+        return self.spans[-1][0]
+
+    def add(self, lo: int, hi: int) -> None:
+        """Add indices that are not in the set yet, joining neighbours."""
+        spans = self.spans
+        self.count += hi - lo
+        if not spans:
+            spans.append((lo, hi))
+            return
+        top_lo, top_hi = spans[0]  # the largest interval: appending in order is the common case
+        if lo >= top_hi:
+            if lo == top_hi:
+                spans[0] = (top_lo, hi)
+            else:
+                spans.insert(0, (lo, hi))
+            return
+        at = bisect_left(spans, -lo, key=lambda span: -span[0])  # first interval that begins at or below lo
+        if at < len(spans) and spans[at][1] == lo:
+            lo = spans[at][0]
+            del spans[at]
+        if at > 0 and spans[at - 1][0] == hi:
+            spans[at - 1] = (lo, spans[at - 1][1])
+        else:
+            spans.insert(at, (lo, hi))
+
+    def take(self, most: int) -> tuple[int, int]:
+        """Remove and return the first interval, at most `most` long."""
+        lo, hi = self.spans[-1]
+        if hi - lo > most:
+            self.spans[-1] = (lo + most, hi)
+            hi = lo + most
+        else:
+            self.spans.pop()
+        self.count -= hi - lo
+        return lo, hi
+
+    def discard(self, lo: int, hi: int) -> None:
+        """Remove what of `lo:hi` is in the set."""
+        kept = []
+        for a, b in self.spans:
+            if b <= lo or a >= hi:
+                kept.append((a, b))
+                continue
+            self.count -= min(b, hi) - max(a, lo)
+            if b > hi:
+                kept.append((hi, b))
+            if a < lo:
+                kept.append((a, lo))
+        self.spans = kept
+
+    def clear(self) -> None:
+        """Remove everything."""
+        self.spans = []
+        self.count = 0
+
+
+_NO_ROWS = bytearray()
+NOTHING = Intervals()
+"""The ready set of a stage that never had a ready task: shared, never added to."""
+
+
+class Link:
+    """The physical side of an edge.
+
+    `gate`: readiness through it is a matter of the whole destination stage (wide, order-only, concurrent, triggered),
+    `opened` says that it lets tasks through. `left` counts destination tasks that may still read it.
+    """
+
+    # Defaults stand on the class: a graph of many small vertices pays for every attribute that is set.
+    router: Router | None = None
+    opened = False
+    left = 0
+    freed_parts: set[int] | None = None
+    read_parts: tuple[tuple[int, int], ...] = ()
+    read_bytes = 0.0
+
+    def __init__(self, edge: Edge, src: Stage, dst: Stage) -> None:
+        self.edge = edge
+        self.src = src
+        self.dst = dst
+        movement = edge.movement.move
+        self.data = movement is not Move.NONE
+        self.wide = movement is Move.BROADCAST or movement is Move.SCATTER_GATHER
+        self.group = 1 if movement is Move.ONE_TO_ONE else 0
+        scheduling = edge.scheduling
+        self.gate = (
+            self.wide
+            or not self.data
+            or scheduling.concurrent
+            or scheduling.when is not Trigger.ALL_DONE
+            or scheduling.outcome is not Outcome.SUCCESS
+        )
+
+    def bound(self, router: Router | None) -> None:
+        """Take the router, now that both ends have task rows."""
+        self.router = router
+        self.left = self.dst.n
+        if router is not None:
+            self.wide = router.wide
+            self.group = router.group
+            scheduling = self.edge.scheduling
+            self.gate = (
+                router.wide
+                or scheduling.concurrent
+                or scheduling.when is not Trigger.ALL_DONE
+                or scheduling.outcome is not Outcome.SUCCESS
+            )
+
+    @property
+    def durable(self) -> bool:
+        """Whether the engine never frees what flows here."""
+        return self.edge.storage is Storage.DURABLE
+
+
+class Stage:
+    """The physical side of a vertex: its rows, counters and links.
+
+    `n` is -1 until the parallelism is known. `finished` counts tasks whose output was made (FINISHED, FREED), `over`
+    those that ended in any way. `closed` counts gates that are shut. `missing[i]` counts narrow inputs of task i that
+    are not there, None where one one-to-one input says it all. `refs[i]` counts consumers that have not read output i,
+    None where the only consumer is narrow and reads it once.
+    """
+
+    __slots__ = (
+        "attempts",
+        "avoid",
+        "bubble",
+        "chain_next",
+        "closed",
+        "cone_into",
+        "cone_ok",
+        "cone_steps",
+        "cones",
+        "depth",
+        "early",
+        "executing",
+        "finished",
+        "home",
+        "id",
+        "index",
+        "inputs",
+        "key",
+        "last_width",
+        "light",
+        "local",
+        "memory",
+        "missing",
+        "n",
+        "narrow",
+        "nbytes",
+        "node_of",
+        "outputs",
+        "over",
+        "plain",
+        "probed",
+        "queued",
+        "ready",
+        "refs",
+        "region",
+        "request",
+        "resources",
+        "retry_at",
+        "seconds",
+        "simple",
+        "size_of",
+        "state",
+        "status",
+        "vertex",
+    )
+
+    def __init__(self, vertex: Vertex, index: int) -> None:
+        self.vertex = vertex
+        self.id = vertex.id
+        self.index = index
+        self.inputs: list[Link] = []
+        self.outputs: list[Link] = []
+        self.ready = NOTHING
+        self.resources = vertex.resources
+        self.n = -1
+        self.depth = 0
+        self.status = VertexState.CONFIGURING
+        self.state = _NO_ROWS
+        self.narrow = 0
+        self.simple = False
+        self.closed = 0
+        self.missing: bytearray | list[int] | None = None
+        self.refs: list[int] | None = None
+        self.local: dict[int, Intervals] | None = None
+        self.queued: dict[int, float] | None = None
+        self.key = INFINITE
+        self.region = -1
+        self.finished = 0
+        self.over = 0
+        self.executing = 0
+        self.seconds = -1.0
+        self.nbytes = -1.0
+        self.last_width = 0
+        self.bubble = -1
+        self.request = 0
+        self.attempts: dict[int, list[int]] | None = None
+        self.avoid: dict[int, set[int]] | None = None
+        self.memory: dict[int, int] | None = None
+        self.retry_at: dict[int, float] | None = None
+        self.probed: set[int] | None = None
+        self.home: list[int] | None = None
+        self.node_of: list[int] | None = None
+        self.size_of: list[int] | None = None
+        self.early = False
+        self.cones: dict[int, Cone] | None = None
+        self.cone_ok = False
+        self.cone_steps = 1
+        self.cone_into: Link | None = None
+        self.chain_next: Link | None = None
+        self.plain = True
+        self.light = False
+        if vertex.resources is not ONE_SLOT_ONLY or vertex.placement is not None:
+            self.ask(vertex.resources)
+
+    def ask(self, resources: tuple[Resources, ...]) -> None:
+        """Set what the tasks ask for."""
+        self.resources = resources
+        first = resources[0]
+        self.plain = first.plain and self.vertex.placement is None and not first.tokens
+        self.light = first.light
+
+    @property
+    def keep(self) -> bool:
+        """Whether outputs stay after their last consumer."""
+        return self.vertex.keep
+
+    def attempt(self, index: int) -> int:
+        """Return how many attempts of task `index` have failed."""
+        return sum(self.attempts[index]) if self.attempts and index in self.attempts else 0

@@ -1,0 +1,631 @@
+"""What may start: from the end of one task to the readiness of others, in range arithmetic.
+
+Narrow inputs are counted for each task, wide and order-only ones for the stage (gates). The counters are a cache: `recount`
+makes them afresh from task states, which is how losses, patches and late parallelism are handled, and how the invariants
+check that the fast path never drifts.
+"""
+
+from __future__ import annotations
+
+from heapq import heappush
+from math import ceil
+from typing import TYPE_CHECKING
+
+from weft.engine.core import ANYWHERE
+from weft.engine.machines.table import step
+from weft.engine.machines.task import TaskState
+from weft.engine.machines.vertex import ENDED, SUCCESS, VERTEX, VertexState
+from weft.engine.physical import INFINITE, NOTHING, Intervals
+from weft.engine.placement import assign_by_bytes
+from weft.engine.story import story
+from weft.graph.logical import Kind, Outcome, Trigger
+from weft.model.errors import InvalidTransition
+
+if TYPE_CHECKING:
+    from weft.engine.core import Core
+    from weft.engine.physical import Link, Stage
+
+UNSCHEDULED = int(TaskState.UNSCHEDULED)
+READY = int(TaskState.READY)
+PROBING = int(TaskState.PROBING)
+LEASED = int(TaskState.LEASED)
+RUNNING = int(TaskState.RUNNING)
+COMMITTING = int(TaskState.COMMITTING)
+FINISHED = int(TaskState.FINISHED)
+FREED = int(TaskState.FREED)
+FATAL = int(TaskState.FATAL)
+CANCELLING = int(TaskState.CANCELLING)
+CANCELLED = int(TaskState.CANCELLED)
+SKIPPED = int(TaskState.SKIPPED)
+
+FREE_BYTES = 4 * 2**20
+"""How many bytes of partitions must have been read before they are dropped one by one."""
+
+_BYTES = [bytes([state]) for state in TaskState]
+
+
+def write(core: Core, stage: Stage, lo: int, hi: int, old: int, new: int) -> None:
+    """Move tasks `lo:hi` from state `old` to `new`; InvalidTransition with the story if one is elsewhere."""
+    state = stage.state
+    if hi - lo == 1:
+        if state[lo] != old:
+            _illegal(core, stage, lo, hi, old, new)
+        state[lo] = new
+        return
+    if state.count(old, lo, hi) != hi - lo:
+        _illegal(core, stage, lo, hi, old, new)
+    state[lo:hi] = _BYTES[new] * (hi - lo)
+
+
+def _illegal(core: Core, stage: Stage, lo: int, hi: int, old: int, new: int) -> None:
+    index = next((i for i in range(lo, hi) if stage.state[i] != old), lo)
+    subject = f"{stage.id}[{index}]"
+    raise InvalidTransition(
+        f"{subject}: is {TaskState(stage.state[index]).name}, not {TaskState(old).name}, on the way to {TaskState(new).name}",
+        story=story(core, subject),
+    )
+
+
+def advance(core: Core, stage: Stage, cause: str) -> None:
+    """Move a vertex along its table."""
+    stage.status = step(VERTEX, stage.status, cause, stage.id, lambda subject: story(core, subject))
+
+
+# ------------------------------------------------------------------------------------------------- becoming ready
+
+
+def make_ready(core: Core, stage: Stage, lo: int, hi: int) -> None:
+    """Let tasks `lo:hi`, all UNSCHEDULED, be leased."""
+    write(core, stage, lo, hi, UNSCHEDULED, READY)
+    enqueue(core, stage, lo, hi)
+
+
+def enqueue(core: Core, stage: Stage, lo: int, hi: int) -> None:
+    """Put READY tasks where dispatch finds them; those with a cache key ask the cache first."""
+    if stage.vertex.cache_key is not None:
+        lo = _probe(core, stage, lo, hi)
+        if lo == hi:
+            return
+    if not core.tuning.shared_memory and stage.narrow:
+        assign_by_bytes(core, stage, lo, hi)
+    if stage.home is not None and stage.bubble < 0 and stage.plain:
+        _enqueue_at_home(core, stage, lo, hi)
+        return
+    if stage.plain and stage.bubble < 0:
+        _enqueue_anywhere(core, stage, lo, hi)
+        return
+    if stage.ready is NOTHING:
+        stage.ready = Intervals()
+    stage.ready.add(lo, hi)
+    if stage.light and stage.bubble < 0:
+        core.lights.append(stage)
+    else:
+        core.needy.append(stage)
+
+
+def _enqueue_anywhere(core: Core, stage: Stage, lo: int, hi: int) -> None:
+    ready = stage.ready
+    if ready is NOTHING:
+        ready = stage.ready = Intervals()
+    ready.add(lo, hi)
+    key = ready.spans[-1][0] / stage.n - stage.depth
+    if key < stage.key:
+        stage.key = key
+        heappush(core.heaps[ANYWHERE], (key, stage.nbytes, stage.index))
+
+
+def _probe(core: Core, stage: Stage, lo: int, hi: int) -> int:
+    """Send probes for the tasks that were not probed before; return where those that were begin, `hi` if nowhere."""
+    from weft.engine.commands import Probe
+
+    key = stage.vertex.cache_key
+    assert key is not None
+    for index in range(lo, hi):
+        if stage.probed is not None and index in stage.probed:
+            return index
+        stage.state[index] = PROBING
+        core.out.append(Probe(stage.id, index, key))
+    return hi
+
+
+def _enqueue_at_home(core: Core, stage: Stage, lo: int, hi: int) -> None:
+    """Split `lo:hi` by the node where each task should run."""
+    home = stage.home
+    assert home is not None
+    if stage.local is None:
+        stage.local = {}
+        stage.queued = {}
+    assert stage.queued is not None
+    while lo < hi:
+        node = home[lo]
+        end = lo + 1
+        while end < hi and home[end] == node:
+            end += 1
+        if node == ANYWHERE:
+            _enqueue_anywhere(core, stage, lo, end)
+            lo = end
+            continue
+        held = stage.local.get(node)
+        if held is None:
+            held = stage.local[node] = Intervals()
+        held.add(lo, end)
+        key = held.first / stage.n - stage.depth
+        if key < stage.queued.get(node, INFINITE):
+            stage.queued[node] = key
+            heappush(core.heaps.setdefault(node, []), (key, stage.nbytes, stage.index))
+        lo = end
+
+
+def unqueue(stage: Stage, lo: int, hi: int) -> None:
+    """Take tasks out of the ready sets, wherever they are."""
+    stage.ready.discard(lo, hi)
+    if stage.local:
+        for held in stage.local.values():
+            held.discard(lo, hi)
+
+
+def ready_count(stage: Stage) -> int:
+    """How many tasks of a stage may be leased now."""
+    count = stage.ready.count
+    if stage.local:
+        count += sum(held.count for held in stage.local.values())
+    return count
+
+
+# ------------------------------------------------------------------------------------------------------- gates
+
+
+def gate_opens(core: Core, link: Link) -> bool:
+    """Tell whether the condition of a gate holds now."""
+    scheduling = link.edge.scheduling
+    src = link.src
+    when = scheduling.when
+    if when is Trigger.EVENT:
+        return (src.id, scheduling.event) in core.emitted
+    if src.status is VertexState.SKIPPED:
+        return True
+    if scheduling.concurrent and src.bubble >= 0 and src.bubble == link.dst.bubble:
+        return True  # they are granted, and start, together
+    if when is Trigger.SOURCE_CONFIGURED:
+        return src.n >= 0
+    if when is Trigger.SOURCE_RUNNING:
+        if src.n < 0:
+            return False
+        return src.executing + src.over >= ceil(scheduling.fraction * src.n) and src.status not in (
+            VertexState.FAILED,
+            VertexState.CANCELLED,
+        )
+    if when is Trigger.FRACTION and src.n >= 0 and src.finished >= ceil(scheduling.fraction * src.n):
+        return True
+    if scheduling.outcome is Outcome.ANY:
+        return src.status in ENDED
+    if scheduling.outcome is Outcome.ONE_SUCCESS:
+        return any(
+            other.src.status in SUCCESS and other.src.status is not VertexState.SKIPPED
+            for other in link.dst.inputs
+            if other.edge.scheduling.outcome is Outcome.ONE_SUCCESS
+        ) or all(
+            other.src.status in ENDED
+            for other in link.dst.inputs
+            if other.edge.scheduling.outcome is Outcome.ONE_SUCCESS
+        )
+    return src.status in SUCCESS
+
+
+def open_gate(core: Core, link: Link) -> None:
+    """Let the destination's tasks through this link."""
+    if link.opened:
+        return
+    link.opened = True
+    dst = link.dst
+    dst.closed -= 1
+    if dst.closed == 0 and dst.n >= 0:
+        release(core, dst)
+
+
+def release(core: Core, stage: Stage) -> None:
+    """All gates are open: let the tasks whose narrow inputs are there begin."""
+    if stage.status in ENDED:
+        return
+    if stage.narrow == 0 and stage.executing == 0 and stage.over == 0 and not stage.ready.count:
+        if stage.n:
+            make_ready(core, stage, 0, stage.n)
+        return
+    recount(core, stage)
+
+
+def check_gates(core: Core, stage: Stage) -> None:
+    """Look at the gates behind a stage that started, progressed or ended."""
+    for link in stage.outputs:
+        if link.gate and not link.opened and gate_opens(core, link):
+            if link.edge.scheduling.outcome is Outcome.ONE_SUCCESS:
+                for other in link.dst.inputs:
+                    if other.edge.scheduling.outcome is Outcome.ONE_SUCCESS:
+                        open_gate(core, other)
+            else:
+                open_gate(core, link)
+
+
+# --------------------------------------------------------------------------------------------- tasks that finish
+
+
+def arrived(core: Core, stage: Stage, lo: int, hi: int) -> None:
+    """Outputs `lo:hi` of `stage` are there: count them at the consumers."""
+    for link in stage.outputs:
+        if link.gate or link.router is None:
+            continue
+        dst = link.dst
+        if dst.simple:
+            if not dst.closed:
+                if dst.state.count(UNSCHEDULED, lo, hi) == hi - lo:
+                    make_ready(core, dst, lo, hi)
+                else:
+                    for i in range(lo, hi):  # some ran before: their source was made again
+                        if dst.state[i] == UNSCHEDULED:
+                            make_ready(core, dst, i, i + 1)
+            continue
+        missing = dst.missing
+        if missing is None:
+            missing = dst.missing = count_missing(dst, fresh=True)
+        ready_lo = ready_hi = -1
+        if link.group:
+            group = link.group
+            for d in range(lo // group, (hi - 1) // group + 1):
+                first = d * group
+                left = missing[d] - (min(hi, first + group) - max(lo, first))
+                missing[d] = left
+                if left == 0 and not dst.closed and dst.state[d] == UNSCHEDULED:
+                    if d == ready_hi:
+                        ready_hi += 1
+                    else:
+                        if ready_hi > ready_lo:
+                            make_ready(core, dst, ready_lo, ready_hi)
+                        ready_lo, ready_hi = d, d + 1
+        else:
+            consumers = link.router.consumers
+            for i in range(lo, hi):
+                for a, b in consumers(i):
+                    for d in range(a, b):
+                        left = missing[d] - 1
+                        missing[d] = left
+                        if left == 0 and not dst.closed and dst.state[d] == UNSCHEDULED:
+                            if d == ready_hi:
+                                ready_hi += 1
+                            else:
+                                if ready_hi > ready_lo:
+                                    make_ready(core, dst, ready_lo, ready_hi)
+                                ready_lo, ready_hi = d, d + 1
+        if ready_hi > ready_lo:
+            make_ready(core, dst, ready_lo, ready_hi)
+
+
+def count_missing(stage: Stage, *, fresh: bool = False) -> bytearray | list[int]:
+    """Return for each task how many outputs that it reads through narrow links are not there.
+
+    `fresh` says that no output is there yet, so that nothing needs to be looked at.
+    """
+    n = stage.n
+    missing = [0] * n
+    for link in stage.inputs:
+        router = link.router
+        if link.gate or router is None:
+            continue
+        src = link.src
+        if src.status is VertexState.SKIPPED:
+            continue
+        if fresh:
+            group = link.group
+            if group and group * n == src.n:
+                for d in range(n):
+                    missing[d] += group
+            else:
+                for d in range(n):
+                    missing[d] += router.fan_in(d)
+            continue
+        state = src.state
+        for d in range(n):
+            absent = 0
+            for lo, hi, _, _ in router.inputs(d):
+                absent += hi - lo - state.count(FINISHED, lo, hi) - state.count(SKIPPED, lo, hi)
+            missing[d] += absent
+    if n and max(missing) < 256:
+        return bytearray(missing)
+    return missing
+
+
+def finish(core: Core, stage: Stage, lo: int, hi: int) -> None:
+    """Tasks `lo:hi` are FINISHED: count them, tell the consumers, let go of what they read."""
+    count = hi - lo
+    stage.finished += count
+    stage.over += count
+    if stage.outputs:
+        arrived(core, stage, lo, hi)
+        if stage.early:
+            check_gates(core, stage)
+    if stage.inputs:
+        let_go(core, stage, lo, hi)
+    if stage.over == stage.n:
+        end(core, stage)
+    if stage.outputs and not stage.keep and stage.refs is None and stage.status is VertexState.DONE:
+        drop_unread(core, stage)
+
+
+def drop_unread(core: Core, stage: Stage) -> None:
+    """Free the outputs of a stage all of whose data links are exhausted already (their readers were given up)."""
+    data = [link for link in stage.outputs if link.data]
+    if data and all(link.router is not None and link.left == 0 for link in data):
+        free(core, stage, 0, stage.n)
+
+
+def end(core: Core, stage: Stage) -> None:
+    """Every task of a stage is over: move the vertex to its end and tell everybody who waits for that."""
+    if stage.status in ENDED:
+        return
+    state = stage.state
+    if stage.status is VertexState.DRAINING:
+        advance(core, stage, "drained")
+    elif state.count(FATAL):
+        advance(core, stage, "fatal")
+    elif state.count(CANCELLED):
+        advance(core, stage, "cancelled")
+    else:
+        advance(core, stage, "all_finished")
+    ended(core, stage)
+
+
+def ended(core: Core, stage: Stage) -> None:
+    """A vertex has come to its end: gates, services, bubbles, the job."""
+    core.unended -= 1
+    if stage.bubble >= 0:
+        core.needy.append(stage)  # its bubble may be complete without it, or over
+    for link in stage.outputs:
+        if link.gate and not link.opened and gate_opens(core, link):
+            if link.edge.scheduling.outcome is Outcome.ONE_SUCCESS:
+                check_gates(core, stage)
+            else:
+                open_gate(core, link)
+    for link in stage.inputs:
+        if link.src.vertex.kind is Kind.SERVICE:
+            drain(core, link.src)
+    if stage.vertex.expands:
+        for service in core.stages:
+            if service.vertex.kind is Kind.SERVICE:
+                drain(core, service)
+
+
+def drain(core: Core, service: Stage) -> None:
+    """Stop a service whose last live consumer has ended."""
+    from weft.engine.commands import Stop
+
+    if service.status in ENDED or service.status is VertexState.DRAINING:
+        return
+    if any(link.dst.status not in ENDED for link in service.outputs if link.edge.scheduling.concurrent):
+        return
+    if any(stage.vertex.expands and stage.status not in ENDED for stage in core.stages):
+        return  # a patch may still bring a new consumer
+    live = [lease for lease in core.leases.values() if lease.stage is service]
+    if service.status is VertexState.RUNNING:
+        advance(core, service, "consumers_ended")
+    core.note(service.id, "its last consumer has ended: stopping")
+    for lease in live:
+        core.out.append(Stop(lease.id, "drained"))
+    waiting = [i for i in range(max(service.n, 0)) if service.state[i] in (UNSCHEDULED, READY)]
+    for i in waiting:
+        unqueue(service, i, i + 1)
+        service.state[i] = SKIPPED
+        service.over += 1
+    if service.n < 0:
+        advance(core, service, "skip")
+        ended(core, service)
+    elif service.over == service.n:
+        end(core, service)
+
+
+# ------------------------------------------------------------------------------------------- letting go of inputs
+
+
+def let_go(core: Core, stage: Stage, lo: int, hi: int) -> None:
+    """Tasks `lo:hi` will never read their inputs again: free what nobody else needs."""
+    for link in stage.inputs:
+        router = link.router
+        src = link.src
+        if router is None:
+            if not link.data and stage.vertex.expands and src.refs is not None and not src.vertex.keep:
+                _drop_one_reader(core, src)
+            continue
+        link.left -= hi - lo
+        if src.vertex.keep or link.durable:
+            continue
+        if src.refs is None:
+            if _only_reader(src):
+                if link.wide:
+                    if link.left == 0:
+                        free(core, src, 0, src.n)
+                    elif router.partitions == router.n_dst:
+                        _free_parts(core, link, lo, hi)
+                    continue
+                if link.group:
+                    free(core, src, lo * link.group, min(hi * link.group, src.n))
+                    continue
+            src.refs = count_refs(src, except_for=(link, lo, hi))
+        refs = src.refs
+        if link.wide:
+            if link.left == 0:
+                _drop_one_reader(core, src)
+            continue
+        for d in range(lo, hi):
+            for a, b, _, _ in router.inputs(d):
+                for i in range(a, b):
+                    refs[i] -= 1
+                    if refs[i] == 0:
+                        free(core, src, i, i + 1)
+
+
+def _free_parts(core: Core, link: Link, lo: int, hi: int) -> None:
+    """Partitions `lo:hi` have been read: drop them, many at once, for it costs a visit to every source task."""
+    from weft.engine.commands import FreeParts
+
+    link.read_parts += ((lo, hi),)
+    link.read_bytes += link.src.nbytes * link.src.n * (hi - lo) / link.dst.n
+    if link.read_bytes < FREE_BYTES:
+        return
+    if link.freed_parts is None:
+        link.freed_parts = set()
+    for a, b in link.read_parts:
+        link.freed_parts.update(range(a, b))
+        core.out.append(FreeParts(link.src.id, a, b))
+    link.read_parts = ()
+    link.read_bytes = 0.0
+
+
+def _drop_one_reader(core: Core, src: Stage) -> None:
+    refs = src.refs
+    assert refs is not None
+    for i in range(src.n):
+        refs[i] -= 1
+        if refs[i] == 0:
+            free(core, src, i, i + 1)
+
+
+def _only_reader(stage: Stage) -> bool:
+    """Whether a stage has exactly one output link that carries data, and no expander may still ask for it."""
+    data = 0
+    for link in stage.outputs:
+        if link.data:
+            data += 1
+        elif link.dst.vertex.expands:
+            return False
+    return data == 1
+
+
+def count_refs(stage: Stage, *, except_for: tuple[Link, int, int] | None = None) -> list[int]:
+    """Return how many reads of each output are still to come: one for each narrow reader, one for each wide link.
+
+    `except_for` is a link some of whose tasks are over but not let go of yet.
+    """
+    refs = [0] * stage.n
+    for link in stage.outputs:
+        router = link.router
+        dst = link.dst
+        if not link.data:
+            if dst.vertex.expands and dst.status not in ENDED:
+                refs = [r + 1 for r in refs]
+            continue
+        if router is None:
+            if dst.status not in ENDED:
+                refs = [r + 1 for r in refs]
+            continue
+        pending = None
+        if except_for is not None and except_for[0] is link:
+            pending = range(except_for[1], except_for[2])
+        if link.wide:
+            if link.left > 0 or pending is not None:
+                refs = [r + 1 for r in refs]
+            continue
+        for d in range(dst.n):
+            if dst.state[d] in _OVER and (pending is None or d not in pending):
+                continue
+            for a, b, _, _ in router.inputs(d):
+                for i in range(a, b):
+                    refs[i] += 1
+    return refs
+
+
+_OVER = frozenset({FINISHED, FREED, FATAL, CANCELLED, SKIPPED})
+
+
+def free(core: Core, stage: Stage, lo: int, hi: int) -> None:
+    """Drop the outputs of those of `lo:hi` that are FINISHED."""
+    from weft.engine.commands import Free
+
+    state = stage.state
+    count = state.count(FINISHED, lo, hi)
+    if count == 0:
+        return
+    if count == hi - lo:
+        state[lo:hi] = _BYTES[FREED] * count
+        core.out.append(Free(stage.id, lo, hi))
+        return
+    i = lo
+    while i < hi:
+        if state[i] != FINISHED:
+            i += 1
+            continue
+        end = i + 1
+        while end < hi and state[end] == FINISHED:
+            end += 1
+        state[i:end] = _BYTES[FREED] * (end - i)
+        core.out.append(Free(stage.id, i, end))
+        i = end
+
+
+# -------------------------------------------------------------------------------------------------------- afresh
+
+
+def recount(core: Core, stage: Stage) -> None:
+    """Make every counter of a stage afresh from task states, and move tasks between UNSCHEDULED and READY to match."""
+    if stage.n < 0 or stage.status is VertexState.SKIPPED:
+        return
+    state = stage.state
+    stage.finished = state.count(FINISHED) + state.count(FREED)
+    stage.over = stage.finished + state.count(FATAL) + state.count(CANCELLED) + state.count(SKIPPED)
+    stage.executing = state.count(LEASED) + state.count(RUNNING) + state.count(COMMITTING) + state.count(CANCELLING)
+    settle_links(core, stage)
+    if stage.narrow and not stage.simple:
+        stage.missing = count_missing(stage)
+        missing: bytearray | list[int] = stage.missing
+    elif stage.narrow:
+        missing = count_missing(stage)
+        stage.missing = None
+    else:
+        missing = stage.missing = bytearray(stage.n)
+        stage.missing = None
+    stage.ready.clear()
+    if stage.local:
+        for held in stage.local.values():
+            held.clear()
+    for i in range(stage.n):
+        if state[i] == READY and (stage.closed or missing[i]):
+            state[i] = UNSCHEDULED
+        elif state[i] == UNSCHEDULED and not stage.closed and not missing[i] and not _delayed(stage, i):
+            state[i] = READY
+    i = 0
+    while i < stage.n:
+        if state[i] == READY:
+            end = i + 1
+            while end < stage.n and state[end] == READY:
+                end += 1
+            enqueue(core, stage, i, end)
+            i = end
+        else:
+            i += 1
+    if stage.refs is not None:
+        stage.refs = count_refs(stage)
+
+
+def _delayed(stage: Stage, index: int) -> bool:
+    return stage.retry_at is not None and index in stage.retry_at
+
+
+def settle_links(core: Core, stage: Stage) -> None:
+    """Work out gates, narrow inputs and readers of the input links of a stage."""
+    closed = narrow = 0
+    group = 0
+    for link in stage.inputs:
+        if link.router is None and link.data:
+            closed += 1
+            link.opened = False
+            continue
+        if link.gate:
+            link.opened = gate_opens(core, link)
+            closed += not link.opened
+        else:
+            narrow += 1
+            group = link.group
+        link.left = stage.n - stage.over
+    for row in core.choices.values():
+        if not row.taken and any(stage.id in branch for branch in row.choice.branches.values()):
+            closed += 1
+    stage.closed = closed
+    stage.narrow = narrow
+    stage.simple = narrow == 1 and group == 1

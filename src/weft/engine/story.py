@@ -1,0 +1,67 @@
+"""`story(id)`: everything that happened to anything, and why.
+
+Derived, not kept: the present from the arrays, the past from a bounded ring of what was out of the ordinary (and from the
+whole journal where there is one). A story is a tuple of lines, oldest first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.model.ids import parse_task
+
+if TYPE_CHECKING:
+    from weft.engine.core import Core
+    from weft.engine.physical import Stage
+
+
+def story(core: Core, subject: str) -> tuple[str, ...]:
+    """Tell the story of a vertex, a task (`vertex[3]`), a worker (`worker 2`), a bubble, or "" for the whole job."""
+    lines = [
+        f"{at - core.started_at:10.6f}s  {who}: {what}" for at, who, what in core.ring if _about(who, subject)
+    ]
+    if not subject:
+        lines.append(f"     now  job {core.job}: {core.status.value}, {core.unended} vertices not ended")
+        return tuple(lines)
+    try:
+        vertex, index, _ = parse_task(subject)
+    except ValueError:
+        return tuple(lines)
+    stage = core.by_id.get(vertex)
+    if stage is not None:
+        lines.append("     now  " + (_task_now(core, stage, index) if index is not None else _stage_now(stage)))
+    return tuple(lines)
+
+
+def _about(who: str, subject: str) -> bool:
+    return not subject or who == subject or who.startswith((f"{subject}[", f"{subject}@")) or (
+        "[" in subject and who == subject.split("[", 1)[0]
+    )
+
+
+def _stage_now(stage: Stage) -> str:
+    if stage.n < 0:
+        return f"{stage.id}: {stage.status.value}, parallelism not known yet"
+    return (
+        f"{stage.id}: {stage.status.value}, {stage.n} tasks, {stage.finished} finished, {stage.over} over, "
+        f"{stage.executing} executing, {stage.closed} gates shut"
+    )
+
+
+def _task_now(core: Core, stage: Stage, index: int) -> str:
+    from weft.engine.machines.task import TaskState
+
+    if not 0 <= index < stage.n:
+        return f"{stage.id} has {max(stage.n, 0)} tasks; there is no task {index}"
+    parts = [f"{stage.id}[{index}]: {TaskState(stage.state[index]).name}"]
+    failed = stage.attempt(index)
+    if failed:
+        parts.append(f"{failed} failed attempts")
+    for lease in core.leases.values():
+        for member, mult in lease.members:
+            if member is stage and lease.lo * mult <= index < lease.hi * mult:
+                parts.append(f"in lease {lease.id} on worker {lease.worker}")
+    waits = [link.src.id for link in stage.inputs if link.gate and not link.opened]
+    if waits:
+        parts.append(f"waits for {', '.join(waits)}")
+    return ", ".join(parts)

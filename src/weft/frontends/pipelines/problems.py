@@ -1,0 +1,109 @@
+"""What is wrong with one file: collected while it is read, reported together."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import islice
+from typing import TYPE_CHECKING, NoReturn
+
+from weft.model.errors import PipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MAX_PROBLEMS = 50
+"""A file with more mistakes than this is reported with the first ones found; reading stops there."""
+
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,60}")
+_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Mark:
+    """A position in the file; both numbers count from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One mistake: where it is, the path of its field, what is wrong, and what would be right."""
+
+    mark: Mark
+    path: str
+    message: str
+    hint: str = ""
+
+
+class Problems:
+    """The mistakes of one file, in the order found."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.found: list[Problem] = []
+
+    def add(self, mark: Mark, path: str, message: str, hint: str = "") -> None:
+        """Note one mistake. Raise PipelineError at once when there are too many to be of use."""
+        self.found.append(Problem(mark, path, message, hint))
+        if len(self.found) >= MAX_PROBLEMS:
+            self._report("; reading stopped there")
+
+    def raise_if_any(self) -> None:
+        """Raise one PipelineError that lists every mistake in file order; its position is that of the first."""
+        if self.found:
+            self._report("")
+
+    def _report(self, ending: str) -> NoReturn:
+        first, *others = sorted(self.found, key=lambda problem: problem.mark)
+        message, hint = first.message, first.hint
+        if others:
+            lines = [message, *_indented(hint)]
+            for problem in others:
+                where = f"{self.file}:{problem.mark.line}:{problem.mark.column}: "
+                at = f"{problem.path}: " if problem.path else ""
+                lines += [f"{where}{at}{problem.message}", *_indented(problem.hint)]
+            message = "\n".join(lines)
+            hint = f"{len(self.found)} mistakes in {self.file}{ending}"
+        raise PipelineError(
+            message,
+            file=self.file,
+            line=first.mark.line,
+            column=first.mark.column,
+            path=first.path,
+            hint=hint,
+        )
+
+
+def _indented(hint: str) -> list[str]:
+    return [f"    {hint}"] if hint else []
+
+
+def join(path: str, key: str) -> str:
+    """Extend the path of a field by one key; an odd key is quoted, so that a path is always one line."""
+    part = key if _PLAIN_KEY.fullmatch(key) else show(key)
+    return f"{path}.{part}" if path else part
+
+
+def show(text: str) -> str:
+    """Quote user text for a message: one line, no control characters, at most 60 characters."""
+    cut = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    return "`" + "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut) + "`"
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return the known word that is most like `word`, or an empty string when none is near.
+
+    Looks at 200 words at most: a hint is not worth seconds.
+    """
+    matches = get_close_matches(word[:_SHOWN].lower(), list(islice(known, 200)), n=1, cutoff=0.6)
+    return matches[0] if matches else ""
+
+
+def choices(known: Iterable[str], limit: int = 20) -> str:
+    """List the known words for a hint, cut after `limit` of them; "none" when there are none."""
+    words = list(known)
+    listed = ", ".join(words[:limit]) or "none"
+    return f"{listed}, and {len(words) - limit} more" if len(words) > limit else listed

@@ -1,0 +1,86 @@
+"""`{{name}}` and `{{step.name}}`: find them, and put values in their place.
+
+There is no expression, filter or escape, so there is nothing to inject: one regular expression finds the names, and
+each field of a step has its own short list of what a name may be (`check.py` asks, `resolve.py` answers). Whatever
+else stands in braces is left as it is, and text that was put in is never searched again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ParameterValue: TypeAlias = "str | int | float | tuple[ParameterValue, ...]"
+
+RUN_ID = "PF_RUN_ID"
+STEP_NAME = "PF_STEP_NAME"
+USER_NAME = "PF_USER_NAME"
+LOOP_ARGUMENT = "PF_LOOP_ARGUMENT"
+SYSTEM_VARIABLES = (RUN_ID, STEP_NAME, USER_NAME, LOOP_ARGUMENT)
+"""What every step may name without declaring it; these win over parameters of the same name."""
+
+PARENT = "PF_PARENT"
+"""Stands for the enclosing dag in a dotted template."""
+
+_BLANKS = r"[ \t\r\n\f]*"
+_TEMPLATE = re.compile(r"\{\{" + _BLANKS + r"(?:([A-Za-z0-9_-]*)\.)?([A-Za-z0-9_]+)" + _BLANKS + r"\}\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """One template: `step` is empty for a bare name; `text` is how it was written."""
+
+    step: str
+    name: str
+    text: str
+
+
+def find(text: str) -> Iterator[Template]:
+    """Yield the templates of `text` in order."""
+    return (_template(match) for match in _TEMPLATE.finditer(text))
+
+
+def whole(text: str) -> Template | None:
+    """Return the template that is all of `text`, or None when there is anything beside it."""
+    match = _TEMPLATE.fullmatch(text)
+    return None if match is None else _template(match)
+
+
+def fill(text: str, value_of: Callable[[Template], ParameterValue]) -> str:
+    """Put the text of its value in the place of every template."""
+    return _TEMPLATE.sub(lambda match: as_text(value_of(_template(match))), text)
+
+
+def as_text(value: ParameterValue) -> str:
+    """Write a value as a command sees it: numbers without exponent, lists as JSON."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return _without_exponent(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def env_number(value: float) -> str:
+    """Write a number given directly under `env`: at most 8 decimals, no trailing zeros."""
+    return str(value) if isinstance(value, int) else _trimmed(f"{value:.8f}")
+
+
+def _without_exponent(value: float) -> str:
+    return _trimmed(f"{Decimal(repr(value)):f}")
+
+
+def _trimmed(digits: str) -> str:
+    text = digits.rstrip("0").rstrip(".") if "." in digits else digits
+    return "0" if text == "-0" else text
+
+
+def _template(match: re.Match[str]) -> Template:
+    return Template(match[1] or "", match[2], match[0])

@@ -1,0 +1,328 @@
+"""Read YAML (and so JSON) into a tree whose every node knows its line and column, inside strict limits.
+
+The limits are those a pipeline file never meets and an attack always does; aliases count as what they expand to, so
+a "billion laughs" is refused after a few events. Tags, duplicate keys and several documents are refused. Plain
+scalars follow the YAML 1.2 core schema: `yes`, `on` and `12:30` are text. Numbers that YAML 1.1 and 1.2 read
+differently (`017`, `1_000`, `0b1`) are refused instead of guessed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
+
+import yaml
+
+from weft.frontends.pipelines.problems import Mark, show
+from weft.model.errors import InputLimitError, PipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping as ReadOnly
+
+MAX_BYTES = 1024 * 1024
+MAX_DEPTH = 50
+MAX_NODES = 100_000
+MAX_ALIASES = 100
+MAX_SCALAR_BYTES = 64 * 1024
+INT_MIN, INT_MAX = -(2**63), 2**63 - 1
+
+Value: TypeAlias = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A leaf: its value, its text as written (without quotes) and where it starts."""
+
+    value: Value
+    text: str
+    mark: Mark
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """A list of nodes."""
+
+    items: tuple[Node, ...]
+    mark: Mark
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """A map from key text to node, in file order; `keys` holds where each key stands."""
+
+    entries: ReadOnly[str, Node]
+    keys: ReadOnly[str, Mark]
+    mark: Mark
+
+
+Node: TypeAlias = Scalar | Sequence | Mapping
+
+# What may not stand in a text file at all, and the marks that make text read differently from what it is.
+_FORBIDDEN = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
+_FORBIDDEN_ESCAPED = re.compile(r"[\x00\ud800-\udfff\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+_INT = re.compile(r"[-+]?(0|[1-9][0-9]*)")
+_INT_OTHER_BASE = re.compile(r"0x[0-9a-fA-F]+|0o[0-7]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_LEADING_ZERO = re.compile(r"[-+]?0[0-9]+")
+_BINARY = re.compile(r"[-+]?0b[01]+")
+_NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_CONSTANTS: dict[str, bool | None] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def load(text: str, file: str) -> Node:
+    """Read one document.
+
+    Raise InputLimitError when a limit is passed and PipelineError for anything that is not plain YAML; both name
+    `file`, line and column.
+    """
+    _check_text(text, file)
+    builder = _Builder(file)
+    try:
+        for event in yaml.parse(text, Loader=_LOADER):
+            builder.take(event)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        hint = "YAML is indented with blanks, not with tabs" if "\t" in text else ""
+        where = Mark(1, 1) if mark is None else Mark(mark.line + 1, mark.column + 1)
+        _refuse(file, where, f"not valid YAML: {error.problem or error.context}", hint)
+    except yaml.YAMLError as error:
+        _refuse(file, Mark(1, 1), f"not valid YAML: {str(error).splitlines()[0]}")
+    if builder.root is None:
+        _refuse(file, Mark(1, 1), "the file is empty", "a pipeline needs at least `name` and `entry_points`")
+    return builder.root
+
+
+def plain_value(text: str) -> Value:
+    """Return what unquoted `text` means under the YAML 1.2 core schema.
+
+    Raise ValueError for a number that is not finite or that YAML versions read differently, OverflowError for an
+    integer beyond 64 bits.
+    """
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if _INT.fullmatch(text):
+        return _bounded(int(text)) if len(text) <= 20 else _too_long()
+    if _INT_OTHER_BASE.fullmatch(text):
+        return _bounded(int(text, 0))
+    if _LEADING_ZERO.fullmatch(text) or _BINARY.fullmatch(text):
+        raise ValueError("YAML versions read this number differently; write it in decimal, or in quotes if it is text")
+    if _FLOAT.fullmatch(text):
+        number = float(text)
+        if math.isfinite(number):
+            return number
+    elif "_" in text and not text.startswith("_") and _FLOAT.fullmatch(text.replace("_", "")):
+        raise ValueError("YAML versions read this number differently; leave out the _, or use quotes if it is text")
+    elif not _NOT_FINITE.fullmatch(text):
+        return text
+    raise ValueError("a number must be finite; use quotes if it is text")
+
+
+def check_text(text: str) -> None:
+    """Raise OverflowError when a text is longer than 64 KiB, ValueError when it hides characters that none may have."""
+    if len(text) > MAX_SCALAR_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_SCALAR_BYTES:
+        raise OverflowError(f"a text of more than {MAX_SCALAR_BYTES // 1024} KiB")
+    if found := _FORBIDDEN_ESCAPED.search(text):
+        raise ValueError(f"the character U+{ord(found.group()):04X} is not allowed")
+
+
+def _bounded(number: int) -> int:
+    return number if INT_MIN <= number <= INT_MAX else _too_long()
+
+
+def _too_long() -> NoReturn:
+    raise OverflowError("an integer has at most 64 bits; use quotes if it is text")
+
+
+def _check_text(text: str, file: str) -> None:
+    # The length in characters bounds the work of encoding; the length in bytes is the documented limit.
+    if len(text) > MAX_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
+        _over(file, Mark(1, 1), f"the file is larger than {MAX_BYTES // 1024} KiB")
+    found = _FORBIDDEN.search(text)
+    if found:
+        start = text.rfind("\n", 0, found.start()) + 1
+        where = Mark(text.count("\n", 0, found.start()) + 1, found.start() - start + 1)
+        _refuse(file, where, f"the character U+{ord(found.group()):04X} is not allowed", "remove it or use an escape")
+
+
+def _refuse(file: str, mark: Mark, message: str, hint: str = "") -> NoReturn:
+    raise PipelineError(message, file=file, line=mark.line, column=mark.column, hint=hint)
+
+
+def _over(file: str, mark: Mark, message: str, hint: str = "split the pipeline, or move data out of it") -> NoReturn:
+    raise InputLimitError(f"{file}:{mark.line}:{mark.column}: {message}", hint=hint)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A list or map whose end has not been read yet. `height` and `size` are those of the expanded tree below it."""
+
+    is_map: bool
+    mark: Mark
+    anchor: str | None
+    items: list[Node] = field(default_factory=list)
+    entries: dict[str, Node] = field(default_factory=dict)
+    keys: dict[str, Mark] = field(default_factory=dict)
+    merges: list[Node] = field(default_factory=list)
+    key: Scalar | None = None
+    size: int = 1
+    height: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Anchored:
+    node: Node
+    size: int
+    height: int
+
+
+class _Builder:
+    """Takes parser events one by one; refuses at the first event that passes a limit."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.root: Node | None = None
+        self._open: list[_Open] = []
+        self._anchors: dict[str, _Anchored] = {}
+        self._documents = 0
+        self._aliases = 0
+        self._nodes = 0
+
+    def take(self, event: yaml.Event) -> None:
+        """Add what one event says to the tree."""
+        start = event.start_mark
+        mark = Mark(1, 1) if start is None else Mark(start.line + 1, start.column + 1)
+        if isinstance(event, yaml.ScalarEvent):
+            self._leaf(event, mark)
+        elif isinstance(event, yaml.CollectionStartEvent):
+            self._start(event, mark)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            self._end()
+        elif isinstance(event, yaml.AliasEvent):
+            self._alias(event.anchor or "", mark)
+        elif isinstance(event, yaml.DocumentStartEvent):
+            self._documents += 1
+            if self._documents > 1:
+                _refuse(self.file, mark, "a second document starts here", "keep one pipeline in one file")
+
+    def _leaf(self, event: yaml.ScalarEvent, mark: Mark) -> None:
+        self._no_tag(event.tag, mark)
+        text = event.value
+        try:
+            check_text(text)
+        except OverflowError as error:
+            _over(self.file, mark, str(error))
+        except ValueError as error:
+            _refuse(self.file, mark, str(error), "remove it")
+        plain = event.implicit[0]
+        if self._awaits_key():
+            value: Value = text
+            is_merge = plain and text == "<<"
+        else:
+            value, is_merge = (self._value(text, mark) if plain else text), False
+        node = Scalar(value, text, mark)
+        self._count(1, 1, mark)
+        if event.anchor is not None:
+            # An anchored key may be used as a value later: it means then what it would mean as a value.
+            kept = Scalar(self._value(text, mark) if plain else text, text, mark)
+            self._anchors[event.anchor] = _Anchored(kept, 1, 1)
+        self._put(node, 1, 1, is_merge=is_merge)
+
+    def _value(self, text: str, mark: Mark) -> Value:
+        try:
+            return plain_value(text)
+        except OverflowError as error:
+            _over(self.file, mark, f"{show(text)}: {error}", "")
+        except ValueError as error:
+            _refuse(self.file, mark, f"{show(text)}: {error}")
+
+    def _start(self, event: yaml.CollectionStartEvent, mark: Mark) -> None:
+        self._no_tag(event.tag, mark)
+        if self._awaits_key():
+            _refuse(self.file, mark, "a key must be text", "put the key in quotes if it starts with [ or {")
+        self._count(1, 1, mark)
+        if event.anchor is not None:
+            self._anchors.pop(event.anchor, None)
+        self._open.append(_Open(isinstance(event, yaml.MappingStartEvent), mark, event.anchor))
+
+    def _end(self) -> None:
+        done = self._open.pop()
+        node = self._merged(done) if done.is_map else Sequence(tuple(done.items), done.mark)
+        if done.anchor is not None:
+            self._anchors[done.anchor] = _Anchored(node, done.size, done.height)
+        self._put(node, done.size, done.height)
+
+    def _alias(self, anchor: str, mark: Mark) -> None:
+        self._aliases += 1
+        if self._aliases > MAX_ALIASES:
+            _over(self.file, mark, f"more than {MAX_ALIASES} aliases")
+        known = self._anchors.get(anchor)
+        if known is None:
+            _refuse(self.file, mark, f"the alias {show('*' + anchor)} has no anchor before it that is complete")
+        self._count(known.size, known.height, mark)
+        if self._awaits_key():
+            if not isinstance(known.node, Scalar):
+                _refuse(self.file, mark, "a key must be text")
+            self._put(Scalar(known.node.text, known.node.text, mark), 1, 1)
+        else:
+            self._put(known.node, known.size, known.height)
+
+    def _awaits_key(self) -> bool:
+        return bool(self._open) and self._open[-1].is_map and self._open[-1].key is None
+
+    def _no_tag(self, tag: str | None, mark: Mark) -> None:
+        if tag is not None:
+            _refuse(self.file, mark, f"the tag {show(tag)} is not allowed", "leave the tag out; quotes make text")
+
+    def _count(self, size: int, height: int, mark: Mark) -> None:
+        self._nodes += size
+        if self._nodes > MAX_NODES:
+            _over(self.file, mark, f"more than {MAX_NODES} values once aliases are expanded")
+        if len(self._open) + height > MAX_DEPTH:
+            _over(self.file, mark, f"nested more than {MAX_DEPTH} deep")
+
+    def _put(self, node: Node, size: int, height: int, *, is_merge: bool = False) -> None:
+        if not self._open:
+            self.root = node
+            return
+        parent = self._open[-1]
+        parent.size += size
+        parent.height = max(parent.height, height + 1)
+        if not parent.is_map:
+            parent.items.append(node)
+        elif parent.key is None:
+            if not isinstance(node, Scalar):
+                raise AssertionError("keys that are no text were refused when they began")
+            if not is_merge and node.text in parent.keys:
+                first = parent.keys[node.text]
+                _refuse(self.file, node.mark, f"the key {show(node.text)} is already given on line {first.line}")
+            parent.key = node if not is_merge else Scalar(None, "<<", node.mark)
+        elif parent.key.value is None:
+            parent.merges.append(node)
+            parent.key = None
+        else:
+            parent.entries[parent.key.text] = node
+            parent.keys[parent.key.text] = parent.key.mark
+            parent.key = None
+
+    def _merged(self, done: _Open) -> Mapping:
+        """Fill in what `<<` brings: keys written in the map itself win, then earlier merges."""
+        sources = [n for merge in done.merges for n in (merge.items if isinstance(merge, Sequence) else (merge,))]
+        for source in sources:
+            if not isinstance(source, Mapping):
+                _refuse(self.file, source.mark, "`<<` takes a map or a list of maps")
+            for key, node in source.entries.items():
+                if key not in done.entries:
+                    done.entries[key] = node
+                    done.keys[key] = source.keys[key]
+        return Mapping(done.entries, done.keys, done.mark)

@@ -1,0 +1,108 @@
+"""Keywords that the builder's methods take, and what each may be: a mistake is told where the call stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import NoneType
+from typing import Any, TypedDict
+
+from weft.graph.logical import Kind, Outcome, Retry, Storage, Trigger
+from weft.model.errors import GraphError
+from weft.model.resources import Placement, Resources
+
+
+class VertexFields(TypedDict, total=False):
+    """Fields of `Vertex` that every method that adds one takes as keywords."""
+
+    kind: Kind
+    resources: Resources | tuple[Resources, ...]
+    placement: Placement | None
+    retry: Retry
+    timeout_s: float | None
+    idempotent: bool
+    cache_key: str | None
+    manager: str | None
+    keep: bool
+    output_bytes: int | None
+    expands: bool
+
+
+class LinkOptions(TypedDict, total=False):
+    """What every wrapper takes as keywords.
+
+    `concurrent`: source and destination run at the same time (default for a SERVICE). `when`, `fraction`, `event`: at
+    which moment the destination may be scheduled. `outcome`: which end of the source is waited for. `storage`: where
+    the data lives. `blocking`: the input is consumed whole before anything is yielded. `name`: the edge's id.
+    """
+
+    concurrent: bool
+    when: Trigger
+    fraction: float
+    event: str
+    outcome: Outcome
+    storage: Storage
+    blocking: bool
+    name: str
+
+
+Wanted = Mapping[str, tuple[tuple[type, ...], str]]
+"""For each keyword the types it may have, and how people call them."""
+
+_FLAG = (bool,), "True or False"
+_TEXT = (str,), "text"
+_NUMBER = (int, float), "a number"
+
+FIELDS: Wanted = {
+    "kind": ((Kind,), "Kind.FINITE or Kind.SERVICE"),
+    "resources": ((Resources, tuple), "Resources(...) or a tuple of alternatives"),
+    "placement": ((Placement, NoneType), "Placement(...)"),
+    "retry": ((Retry,), "Retry(...)"),
+    "timeout_s": ((int, float, NoneType), "a number of seconds"),
+    "idempotent": _FLAG,
+    "cache_key": ((str, NoneType), "text"),
+    "manager": ((str, NoneType), "the name of a manager"),
+    "keep": _FLAG,
+    "output_bytes": ((int, NoneType), "a whole number"),
+    "expands": _FLAG,
+}
+
+OPTIONS: Wanted = {
+    "concurrent": _FLAG,
+    "when": ((Trigger, NoneType), "a Trigger"),
+    "fraction": _NUMBER,
+    "event": _TEXT,
+    "outcome": ((Outcome,), "an Outcome"),
+    "storage": ((Storage,), "a Storage"),
+    "blocking": _FLAG,
+    "name": _TEXT,
+}
+
+
+def check_keywords(owner: str, subject: str, given: Mapping[str, Any], wanted: Wanted) -> None:
+    """Raise GraphError for a keyword that is not `wanted`, or a value of another type; `owner` is who takes them."""
+    for name, value in given.items():
+        if name not in wanted:
+            raise GraphError(
+                f"{owner} has no field {name}",
+                subject=subject,
+                rule="unknown-field",
+                hint=f"Fields: {', '.join(wanted)}"
+                + ("; give the function's own arguments with params=." if wanted is FIELDS else "."),
+            )
+        kinds, words = wanted[name]
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            raise wrong_type(f"{name} of {owner}", value, words, subject)
+
+
+def check_params(owner: str, subject: str, params: Any) -> None:
+    """Raise GraphError if `params` is not a mapping with text keys."""
+    if not isinstance(params, (dict, Mapping)):  # a dict is told at once
+        raise wrong_type(f"params of {owner}", params, "a mapping", subject)
+    for key in params:
+        if not isinstance(key, str):
+            raise wrong_type(f"key {key!r} in the params of {owner}", key, "text", subject)
+
+
+def wrong_type(what: str, value: object, wanted: str, subject: str = "", hint: str = "") -> GraphError:
+    """Return the error for an argument of another type than `wanted`."""
+    return GraphError(f"{what} is a {type(value).__name__}, not {wanted}", subject=subject, rule="type", hint=hint)

@@ -1,0 +1,572 @@
+"""How to write a graph in few lines: `Graph`, the public low-level API.
+
+::
+
+    g = Graph("words")
+    parts = g.map(read, paths)                         # one task a path
+    counts = g.add(count, shuffle(parts, partitions=8))  # 8 tasks, each gets its piece of every part
+    total = g.reduce(add, counts)                      # a tree
+
+Functions stay plain: one positional argument an input, the return value is the output. A plain node as input is read
+one to one where both sides have as many tasks, and by all tasks where it has a single one; everything else is said with
+a wrapper: `one_to_one`, `gather`, `shuffle`, `grid`, `after`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import count
+from math import prod
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Unpack
+
+from weft.graph.arguments import FIELDS, OPTIONS, check_keywords, check_params, wrong_type
+from weft.graph.axes import TO_ALL, Axis, GridMap, group, whole_number
+from weft.graph.logical import (
+    BROADCAST,
+    NONE,
+    ONE_TO_ONE,
+    SEQUENTIAL,
+    Bubble,
+    Choice,
+    Edge,
+    Kind,
+    LogicalGraph,
+    Move,
+    Movement,
+    OnFailure,
+    Outcome,
+    Parallelism,
+    Range,
+    SameAs,
+    Scheduling,
+    Source,
+    Storage,
+    Trigger,
+    Vertex,
+    scatter_gather,
+)
+from weft.graph.validate import mark_results, validate
+from weft.model.errors import GraphError
+from weft.model.ids import NAME
+from weft.model.program import NO_PARAMS, Program, Style
+from weft.model.resources import Resources
+
+if TYPE_CHECKING:
+    from weft.graph.arguments import LinkOptions, VertexFields, Wanted
+
+Target = str | Callable[..., Any]
+"""A function, or the name of one: `"package.module:function"`."""
+
+
+class Node:
+    """A vertex of a graph under construction: what other vertices take as input."""
+
+    __slots__ = ("graph", "id", "parallelism")
+
+    def __init__(self, graph: Graph, id: str, parallelism: Parallelism) -> None:
+        self.graph = graph
+        self.id = id
+        self.parallelism = parallelism
+
+    @property
+    def vertex(self) -> Vertex:
+        """The vertex itself, to set rarer fields on."""
+        return self.graph.vertices[self.id]
+
+    def keep(self) -> Node:
+        """Say that the session wants the values of this vertex, though others read them too."""
+        self.vertex.keep = True
+        return self
+
+    def __repr__(self) -> str:
+        return f"<{self.id} x {width_text(self.parallelism)}>"
+
+
+class Link:
+    """A node and how it is read: what the wrappers make."""
+
+    __slots__ = ("blocking", "movement", "name", "node", "scheduling", "storage")
+
+    def __init__(
+        self, node: Node, movement: Movement, scheduling: Scheduling, storage: Storage, blocking: bool, name: str
+    ) -> None:
+        self.node = node
+        self.movement = movement
+        self.scheduling = scheduling
+        self.storage = storage
+        self.blocking = blocking
+        self.name = name
+
+
+def one_to_one(node: Node, **options: Unpack[LinkOptions]) -> Link:
+    """Task i reads task i."""
+    return _link(node, ONE_TO_ONE, options)
+
+
+def gather(node: Node, **options: Unpack[LinkOptions]) -> Link:
+    """Every task gets the list of all values of `node`."""
+    return _link(node, BROADCAST, options)
+
+
+def shuffle(node: Node, partitions: int = 0, **options: Unpack[LinkOptions]) -> Link:
+    """Task p gets the list of piece p of every value: the function of `node` returns one piece a partition.
+
+    `partitions` is 0 for as many as the reading vertex has tasks.
+    """
+    return _link(node, scatter_gather(whole_number(partitions, "partitions of shuffle")), options)
+
+
+def grid(node: Node, *axes: Axis, src: Sequence[int], dst: Sequence[int], **options: Unpack[LinkOptions]) -> Link:
+    """Map the chunk grid `src` of `node` to the grid `dst`: one `Axis` of `weft.graph.grid` for each axis of `dst`."""
+    for axis in axes:
+        if not isinstance(axis, Axis):
+            raise wrong_type("an axis of grid", axis, "one that copy, group, ... of weft.graph.grid has made")
+    return _link(node, Movement(Move.GRID, grid=GridMap(_shape(src, "src"), _shape(dst, "dst"), axes)), options)
+
+
+def custom(node: Node, router: str, params: Mapping[str, Any] | None = None, **options: Unpack[LinkOptions]) -> Link:
+    """Route with the router registered as `router` in `weft.graph.routing.CUSTOM`; `params` are JSON."""
+    if not isinstance(router, str):
+        raise wrong_type("router of custom", router, "the name of a registered router")
+    if params is not None:
+        check_params("custom", "", params)
+    return _link(node, Movement(Move.CUSTOM, name=router, params=tuple(sorted((params or {}).items()))), options)
+
+
+def after(node: Node, **options: Unpack[LinkOptions]) -> Link:
+    """Start after `node` (whatever its end with `outcome=Outcome.ANY`) and read nothing of it."""
+    return _link(node, NONE, options)
+
+
+def _shape(shape: Sequence[int], what: str) -> tuple[int, ...]:
+    if not isinstance(shape, Iterable):
+        raise wrong_type(f"{what} of grid", shape, "a sequence of whole numbers")
+    return tuple(whole_number(size, f"a size in {what} of grid") for size in shape)
+
+
+def _link(node: Node, movement: Movement, options: LinkOptions) -> Link:
+    if not isinstance(node, Node):
+        raise GraphError(
+            f"a wrapper takes a node, not a {type(node).__name__}", rule="input", hint="Pass what `add` has returned."
+        )
+    storage = Storage.NONE if movement.move is Move.NONE else Storage.LOCAL
+    concurrent = node.vertex.kind is Kind.SERVICE
+    if not options:
+        scheduling = _scheduling(concurrent, {}) if concurrent else SEQUENTIAL
+        return Link(node, movement, scheduling, storage, False, "")
+    check_keywords(f"an input from {node.id!r}", node.id, options, OPTIONS)
+    concurrent = options.get("concurrent", concurrent)
+    return Link(
+        node,
+        movement,
+        _scheduling(concurrent, options),
+        options.get("storage", storage),
+        options.get("blocking", False),
+        options.get("name", ""),
+    )
+
+
+def _scheduling(concurrent: bool, options: LinkOptions) -> Scheduling:
+    when = options.get("when")
+    fraction = options.get("fraction", 1.0)
+    event = options.get("event", "")
+    if when is None:
+        if event:
+            when = Trigger.EVENT
+        elif concurrent:
+            when = Trigger.SOURCE_RUNNING
+        else:
+            when = Trigger.FRACTION if "fraction" in options else Trigger.ALL_DONE
+    return Scheduling(concurrent, when, fraction, event, options.get("outcome", Outcome.SUCCESS))
+
+
+Reads = Node | Link
+"""An input of a vertex."""
+
+
+class Graph(LogicalGraph):
+    """A `LogicalGraph` with methods that add vertices and the edges into them together."""
+
+    def __init__(
+        self,
+        name: str = "graph",
+        *,
+        on_failure: OnFailure = OnFailure.FAIL_FAST,
+        limits: Mapping[str, int] | None = None,
+    ) -> None:
+        if not isinstance(name, str):
+            raise wrong_type("name of a graph", name, "text")
+        if not isinstance(on_failure, OnFailure):
+            raise wrong_type(f"on_failure of graph {name!r}", on_failure, "an OnFailure", name)
+        if not isinstance(limits, (Mapping, NoneType)):
+            raise wrong_type(f"limits of graph {name!r}", limits, "a mapping of token to count", name)
+        super().__init__(name, on_failure=on_failure, limits=dict(limits or {}))
+        self.unwanted: set[str] = set()
+        """Vertices added with keep=False: no results, even if nothing reads them."""
+        self._counts: dict[str, int] = {}
+
+    # ------------------------------------------------------------------------------------------------- vertices
+
+    def add(
+        self,
+        fn: Target,
+        *inputs: Reads,
+        n: Parallelism | None = None,
+        items: Sequence[Any] | None = None,
+        name: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        **fields: Unpack[VertexFields],
+    ) -> Node:
+        """Add a vertex that calls `fn(item, *inputs, **params)` in each of its tasks.
+
+        `items` gives each task its own first argument. `n` is the number of tasks: by default the number of items, else
+        what the inputs say, else 1. The id is `name`, or the function's name made unique.
+        Raises GraphError if the name is taken or an input does not fit.
+        """
+        return self._add(fn, inputs, n, items, name, params, Style.FUNCTION, fields)
+
+    def task(
+        self,
+        fn: Target,
+        *inputs: Reads,
+        n: Parallelism | None = None,
+        items: Sequence[Any] | None = None,
+        name: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        **fields: Unpack[VertexFields],
+    ) -> Node:
+        """Add a vertex whose function is called `fn(ctx, inputs)`: the full contract of `weft.graph.task`."""
+        return self._add(fn, inputs, n, items, name, params, Style.TASK, fields)
+
+    def service(
+        self,
+        fn: Target,
+        *inputs: Reads,
+        n: Parallelism | None = None,
+        name: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        **fields: Unpack[VertexFields],
+    ) -> Node:
+        """Add a SERVICE vertex, called `fn(ctx, inputs)`: it lives until its last live consumer has ended.
+
+        A plain service node as input of another vertex is an order-only concurrent edge: the consumer is scheduled when
+        all tasks of the service run, and finds them with `ctx.endpoints`.
+        """
+        fields["kind"] = Kind.SERVICE
+        return self._add(fn, inputs, n, None, name, params, Style.TASK, fields)
+
+    def map(
+        self,
+        fn: Target,
+        over: Node | Iterable[Any],
+        *inputs: Reads,
+        name: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        **fields: Unpack[VertexFields],
+    ) -> Node:
+        """Call `fn` once for each item of `over`, or for each task's value if `over` is a node."""
+        if isinstance(over, Node):
+            return self._add(fn, (one_to_one(over), *inputs), None, None, name, params, Style.FUNCTION, fields)
+        if not isinstance(over, Iterable):
+            raise wrong_type(
+                "what map goes over", over, "a node or items", hint="Other inputs, as gather(x), follow it; or use add."
+            )
+        items = over if isinstance(over, Sequence) else list(over)
+        return self._add(fn, inputs, None, items, name, params, Style.FUNCTION, fields)
+
+    def reduce(
+        self,
+        fn: Target,
+        node: Node,
+        arity: int = 2,
+        *,
+        name: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        **fields: Unpack[VertexFields],
+    ) -> Node:
+        """Combine all values of `node` by a tree; `fn` gets a list of up to `arity` values and returns their like.
+
+        Neighbours are combined, in order. The last level has one task and is what is returned.
+        """
+        id = self._own(node, "what reduce combines")
+        arity = whole_number(arity, "arity of reduce")
+        if arity < 2:
+            raise GraphError(f"a reduction needs an arity of at least 2, not {arity}", subject=id, rule="arity")
+        width = self._root(node.parallelism, id)
+        if not isinstance(width, int):
+            raise GraphError(
+                f"a tree over {node.id!r} needs to know how many tasks it has",
+                subject=node.id,
+                rule="fixed-parallelism",
+                hint="Use gather(node) and one task, or a shuffle.",
+            )
+        if not width:
+            raise GraphError(f"{node.id!r} has no tasks to reduce", subject=node.id, rule="parallelism")
+        while True:
+            levels = -(-width // arity)
+            link = grid(node, group(0, arity), src=(width,), dst=(levels,))
+            last = levels == 1
+            own = fields.copy()
+            if not last:
+                own.pop("keep", None)
+            node = self._add(fn, (link,), levels, None, name if last else None, params, Style.FUNCTION, own)
+            width = levels
+            if last:
+                return node
+
+    def _add(
+        self,
+        fn: Target,
+        inputs: tuple[Reads, ...],
+        n: Parallelism | None,
+        items: Sequence[Any] | None,
+        name: str | None,
+        params: Mapping[str, Any] | None,
+        style: Style,
+        fields: VertexFields,
+    ) -> Node:
+        if not isinstance(fn, str) and not callable(fn):
+            raise wrong_type("what a vertex calls", fn, "a function or 'module:function'")
+        if name is None:
+            id = self._unique(fn)
+        elif isinstance(name, str):
+            id = name
+        else:
+            raise wrong_type("name of a vertex", name, "text", hint="The number of tasks is n=.")
+        if items is not None:
+            _check_items(id, items)
+        if params is None:
+            params = NO_PARAMS
+        else:
+            check_params(f"vertex {id!r}", id, params)
+        if n is None:
+            n = len(items) if items is not None else self._width(inputs) if inputs else 1
+        elif type(n) is not int and not isinstance(n, (Range, Source, SameAs)):
+            n = _count(n)
+        vertices = self.vertices
+        if id in vertices:
+            raise GraphError(f"vertex {id!r} is there twice", subject=id, rule="unique-vertex")
+        program = Program(fn, params, items, style)
+        vertex = _vertex(id, program, n, fields) if fields else Vertex(id, program, n)
+        if inputs:
+            edges = [self._edge(reads, id, n) for reads in inputs]
+            if len(edges) > 1:
+                _tell_apart(edges)
+            self.edges += edges
+        vertices[id] = vertex
+        if fields and fields.get("keep") is False:
+            self.unwanted.add(id)
+        return Node(self, id, n)
+
+    def _edge(self, reads: Reads, id: str, n: Parallelism) -> Edge:
+        if type(reads) is Node:
+            if reads.graph is not self:
+                raise self._foreign(reads)
+            if reads.parallelism == n and type(n) is int and self.vertices[reads.id].kind is Kind.FINITE:
+                return Edge(reads.id, id)
+            reads = self._plain(reads, id, n)
+        if not isinstance(reads, Link):
+            raise GraphError(
+                f"an input of {id!r} is a {type(reads).__name__}, not a node",
+                subject=id,
+                rule="input",
+                hint="Inputs are nodes; give values with items= (one for each task) or params= (the same for all).",
+            )
+        node = reads.node
+        if node.graph is not self:
+            raise self._foreign(node)
+        return Edge(node.id, id, reads.movement, reads.scheduling, reads.storage, reads.blocking, reads.name)
+
+    def _plain(self, node: Node, id: str, n: Parallelism) -> Link:
+        """Say what a bare node means."""
+        if self.vertices[node.id].kind is Kind.SERVICE:
+            return after(node)
+        theirs, ours = self._root(node.parallelism, node.id), self._root(n, "")
+        if theirs == ours:
+            return one_to_one(node)
+        if theirs == 1:
+            return Link(node, Movement(Move.GRID, grid=TO_ALL), SEQUENTIAL, Storage.LOCAL, False, "")
+        raise GraphError(
+            f"{id!r} has {width_text(n)} tasks and its input {node.id!r} has {width_text(node.parallelism)}",
+            subject=f"{node.id}->{id}",
+            rule="plain-input",
+            hint=f"Say gather({node.id}) for all values, shuffle({node.id}) for a piece of each, or grid(...).",
+        )
+
+    def _root(self, n: Parallelism, id: str) -> int | str | Parallelism:
+        """Follow SameAs: a number where it is fixed, else the vertex that decides (`id` is the owner of `n`)."""
+        for _ in range(len(self.vertices) + 1):
+            if isinstance(n, int):
+                return n
+            if not isinstance(n, SameAs) or n.vertex not in self.vertices:
+                break
+            id = n.vertex
+            n = self.vertices[id].parallelism
+        return id or n
+
+    def _width(self, inputs: tuple[Reads, ...]) -> Parallelism:
+        """Return the parallelism that the inputs ask for: of a one-to-one input, a grid, a shuffle, a plain node."""
+        plain: Parallelism = 1
+        for reads in inputs:
+            if isinstance(reads, Node):
+                if plain == 1 and self.vertices.get(reads.id, _NOTHING).kind is Kind.FINITE:
+                    plain = _same(reads)
+                continue
+            if not isinstance(reads, Link):
+                continue
+            movement = reads.movement
+            if movement.move is Move.ONE_TO_ONE:
+                return _same(reads.node)
+            if movement.move is Move.GRID and movement.grid is not None and -1 not in movement.grid.dst:
+                return prod(movement.grid.dst)
+            if movement.move is Move.SCATTER_GATHER:
+                return movement.partitions or _same(reads.node)
+        return plain
+
+    def _unique(self, fn: Target) -> str:
+        base = _base_name(fn)
+        if base not in self.vertices:
+            return base
+        count = self._counts.get(base, 1)
+        while True:
+            count += 1
+            id = f"{base}-{count}"
+            if id not in self.vertices:
+                self._counts[base] = count
+                return id
+
+    def _own(self, node: Node, what: str) -> str:
+        """Return the id of a node of this graph."""
+        if not isinstance(node, Node):
+            raise wrong_type(what, node, "a node", hint="Pass what `add` has returned.")
+        if node.graph is not self:
+            raise self._foreign(node)
+        return node.id
+
+    def _foreign(self, node: Node) -> GraphError:
+        return GraphError(
+            f"vertex {node.id!r} belongs to graph {node.graph.name!r}, not to {self.name!r}",
+            subject=node.id,
+            rule="foreign-node",
+        )
+
+    # ------------------------------------------------------------------------------------------- what is around them
+
+    def bubble(self, *nodes: Node, name: str | None = None, prewarmed: bool = False, timeout_s: float = 30.0) -> Bubble:
+        """Allocate `nodes` together, all or nothing; after `timeout_s` seconds without a grant the bubble shrinks."""
+        id = _group_name("bubble", name, self.bubbles)
+        given = {"prewarmed": prewarmed, "timeout_s": timeout_s}
+        check_keywords(f"bubble {id!r}", id, given, _BUBBLE)
+        members = tuple(self._own(node, f"a member of bubble {id!r}") for node in nodes)
+        made = Bubble(id, members, prewarmed, timeout_s)
+        self.bubbles.append(made)
+        return made
+
+    def choice(self, decider: Node, /, *, name: str | None = None, **branches: Node | Iterable[Node]) -> Choice:
+        """Run only the branch that the value of `decider` (a string) names; the others are SKIPPED.
+
+        A branch is a node or several. Those of its vertices that no other of the branch leads to wait for the decider.
+        """
+        id = _group_name("choice", name, self.choices)
+        made = Choice(
+            id,
+            self._own(decider, f"the decider of choice {id!r}"),
+            {
+                branch: tuple(
+                    self._own(node, f"a member of branch {branch!r}")
+                    for node in (nodes if isinstance(nodes, Iterable) else (nodes,))
+                )
+                for branch, nodes in branches.items()
+            },
+        )
+        decider.vertex.expands = True
+        for ids in made.branches.values():
+            inside = {decider.id, *ids}
+            led = {edge.dst for edge in self.edges if edge.src in inside}
+            self.edges += [Edge(decider.id, id, NONE, storage=Storage.NONE) for id in ids if id not in led]
+        self.choices.append(made)
+        return made
+
+    def finish(self) -> Graph:
+        """Keep the values of the vertices that nothing reads, check the graph, and return it."""
+        mark_results(self)
+        validate(self)
+        return self
+
+
+_NOTHING = Vertex("", Program(""))
+_BUBBLE: Wanted = {"prewarmed": ((bool,), "True or False"), "timeout_s": ((int, float), "a number of seconds")}
+
+
+def _group_name(what: str, name: str | None, groups: Sequence[Bubble | Choice]) -> str:
+    """Return the given name, or `what` with the next number that is free."""
+    if name is None:
+        taken = {made.id for made in groups}
+        return next(id for at in count(len(groups) + 1) if (id := f"{what}-{at}") not in taken)
+    if not isinstance(name, str):
+        raise wrong_type(f"name of a {what}", name, "text")
+    return name
+
+
+def _check_items(id: str, items: Sequence[Any]) -> None:
+    if not isinstance(items, (list, tuple)) and (isinstance(items, Mapping) or not hasattr(items, "__getitem__")):
+        raise wrong_type(
+            f"items of vertex {id!r}", items, "a sequence", id, "Pass a list; map takes whatever can be iterated."
+        )
+
+
+def _same(node: Node) -> Parallelism:
+    n = node.parallelism
+    return n if isinstance(n, (int, SameAs)) else SameAs(node.id)
+
+
+def width_text(n: Parallelism) -> str:
+    """Write a parallelism for people: `8`, `1 to 8`, `as x says`, `as many as x`."""
+    if isinstance(n, Range):
+        return f"{n.lo} to {n.hi}"
+    if isinstance(n, Source):
+        return f"as {n.expander} says"
+    return f"as many as {n.vertex}" if isinstance(n, SameAs) else str(n)
+
+
+def _count(n: object) -> int:
+    try:
+        return whole_number(n, "n")
+    except GraphError as error:
+        error.hint = "Give a whole number, Range(lo, hi), Source(vertex) or SameAs(vertex)."
+        raise
+
+
+def _vertex(id: str, program: Program, n: Parallelism, fields: VertexFields) -> Vertex:
+    check_keywords(f"vertex {id!r}", id, fields, FIELDS)
+    resources = fields.get("resources")
+    if isinstance(resources, Resources):
+        fields["resources"] = (resources,)
+    return Vertex(id, program, n, **fields)  # type: ignore[arg-type]
+
+
+def _tell_apart(edges: list[Edge]) -> None:
+    """Name the second and later edges from one source, which would otherwise have one id."""
+    seen: dict[str, int] = {}
+    for edge in edges:
+        count = seen[edge.src] = seen.get(edge.src, 0) + 1
+        if count > 1 and not edge.name:
+            edge.name = f"{edge.src}->{edge.dst}.{count}"
+
+
+def _base_name(fn: Target) -> str:
+    if isinstance(fn, str):
+        name = fn.rpartition(":")[2].rpartition(".")[2]
+    else:
+        while isinstance(fn, partial):
+            fn = fn.func
+        known = getattr(fn, "__name__", None)
+        name = known if isinstance(known, str) else type(fn).__name__
+    if name.isidentifier() and name.isascii() and len(name) < 150:
+        return name
+    if name == "<lambda>":
+        return "lambda"
+    clean = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in name)[:150]
+    return clean if NAME.fullmatch(clean) else "task"

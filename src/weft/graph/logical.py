@@ -1,0 +1,312 @@
+"""The logical graph: every word that front ends and the engine share.
+
+A `Vertex` says what runs; an `Edge` has three independent properties (how data moves, when the destination may be
+scheduled, where the data lives); nothing else about two vertices is coupled. Parallelism, routing, transport and
+resources are questions that the engine answers while the job runs.
+
+`weft.graph.builder` builds graphs in fewer lines; `weft.graph.validate` holds the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from weft.model.errors import GraphError
+from weft.model.resources import ONE_SLOT_ONLY, Placement, Resources
+
+if TYPE_CHECKING:
+    from weft.graph.axes import GridMap
+    from weft.model.program import Program
+
+
+class Kind(Enum):
+    """When a vertex is done."""
+
+    FINITE = "finite"
+    """When all its tasks are committed."""
+    SERVICE = "service"
+    """When its last live consumer has ended: parameter servers, coordinators."""
+
+
+# ---------------------------------------------------------------------------------------------------- parallelism
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Between `lo` and `hi` tasks: the vertex's manager decides, `hi` if it has none."""
+
+    lo: int
+    hi: int
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """As many tasks as the value of the vertex `expander` says (an int, or a sequence with one item for each task)."""
+
+    expander: str
+
+
+@dataclass(frozen=True, slots=True)
+class SameAs:
+    """As many tasks as `vertex` has."""
+
+    vertex: str
+
+
+Parallelism = int | Range | Source | SameAs
+
+
+# ------------------------------------------------------------------------------------------------------ retry
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often a task is tried again, by kind of failure, and the pause in seconds before the first retry.
+
+    `user` counts errors raised by the user's code, `memory` out-of-memory (asked again with `memory_factor` times as
+    much), `infrastructure` lost workers and broken transports: these never count against the other two. The pause
+    doubles at each retry.
+    """
+
+    user: int = 0
+    memory: int = 2
+    infrastructure: int = 16
+    delay_s: float = 0.0
+    memory_factor: float = 2.0
+
+
+DEFAULT_RETRY = Retry()
+
+
+# ------------------------------------------------------------------------------------------------------ edges
+
+
+class Move(Enum):
+    """Names of the movements."""
+
+    NONE = "none"
+    ONE_TO_ONE = "one_to_one"
+    BROADCAST = "broadcast"
+    SCATTER_GATHER = "scatter_gather"
+    GRID = "grid"
+    CUSTOM = "custom"
+
+
+@dataclass(frozen=True, slots=True)
+class Movement:
+    """How data moves along an edge.
+
+    NONE: order only. ONE_TO_ONE: task i reads task i. BROADCAST: every task reads every source task. SCATTER_GATHER:
+    each source task writes `partitions` pieces, destination task p reads piece p of all (0: as many as destination
+    tasks at first). GRID: `grid` maps chunk grids. CUSTOM: the router registered as `name`, with JSON `params`.
+    """
+
+    move: Move
+    partitions: int = 0
+    grid: GridMap | None = None
+    name: str = ""
+    params: tuple[tuple[str, Any], ...] = ()
+
+
+NONE = Movement(Move.NONE)
+ONE_TO_ONE = Movement(Move.ONE_TO_ONE)
+BROADCAST = Movement(Move.BROADCAST)
+
+
+def scatter_gather(partitions: int = 0) -> Movement:
+    """Every source task writes `partitions` pieces; destination task p reads piece p of every source."""
+    return Movement(Move.SCATTER_GATHER, partitions=partitions)
+
+
+class Trigger(Enum):
+    """Names of the moments at which a destination may be scheduled."""
+
+    ALL_DONE = "all_done"
+    FRACTION = "fraction"
+    EVENT = "event"
+    SOURCE_CONFIGURED = "source_configured"
+    SOURCE_RUNNING = "source_running"
+
+
+class Outcome(Enum):
+    """Which end of the source an edge waits for."""
+
+    SUCCESS = "success"
+    """Every task finished (a skipped source counts); failure and cancellation spread along the edge."""
+    ANY = "any"
+    """Whatever the end was."""
+    ONE_SUCCESS = "one_success"
+    """At least one of all sources with this outcome on the same destination finished."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduling:
+    """When the destination of an edge may be scheduled.
+
+    Sequential (`concurrent=False`): ALL_DONE, FRACTION (`fraction` of the source's tasks finished) or EVENT (a user
+    event called `event` was emitted by the source). Concurrent: SOURCE_CONFIGURED, SOURCE_RUNNING (`fraction` of its
+    tasks running) or EVENT; source and destination run at the same time.
+    """
+
+    concurrent: bool = False
+    when: Trigger = Trigger.ALL_DONE
+    fraction: float = 1.0
+    event: str = ""
+    outcome: Outcome = Outcome.SUCCESS
+
+
+SEQUENTIAL = Scheduling()
+AFTER_ANY = Scheduling(outcome=Outcome.ANY)
+AFTER_ONE = Scheduling(outcome=Outcome.ONE_SUCCESS)
+CONCURRENT = Scheduling(concurrent=True, when=Trigger.SOURCE_RUNNING)
+
+
+class Storage(Enum):
+    """Where the data of an edge lives."""
+
+    NONE = "none"
+    """No data: order-only edges."""
+    EPHEMERAL = "ephemeral"
+    """Streamed; dies with the producer."""
+    LOCAL = "local"
+    """Kept on the node; dies with it."""
+    DURABLE = "durable"
+    """Outlives the node; never freed by the engine."""
+
+
+@dataclass(slots=True)
+class Edge:
+    """From `src` to `dst`. `blocking`: the destination consumes this input whole before it yields (a sort)."""
+
+    src: str
+    dst: str
+    movement: Movement = ONE_TO_ONE
+    scheduling: Scheduling = SEQUENTIAL
+    storage: Storage = Storage.LOCAL
+    blocking: bool = False
+    name: str = ""
+
+    @property
+    def id(self) -> str:
+        """The edge's name, or `src->dst`."""
+        return self.name or f"{self.src}->{self.dst}"
+
+    @property
+    def carries_data(self) -> bool:
+        """Whether the destination receives an input from this edge."""
+        return self.movement.move is not Move.NONE
+
+
+# --------------------------------------------------------------------------------------------------- vertices
+
+
+@dataclass(slots=True)
+class Vertex:
+    """One logical step: a program, how wide, with what, and what to do when it fails.
+
+    `resources` are ordered alternatives; `timeout_s` is per attempt; `keep` says that the session wants the values;
+    `output_bytes` estimates the output of one task; `expands` marks a vertex whose small return value the master reads:
+    a parallelism, the answer of a choice, or a `Patch`; `manager` names a registered vertex manager.
+    """
+
+    id: str
+    program: Program
+    parallelism: Parallelism = 1
+    kind: Kind = Kind.FINITE
+    resources: tuple[Resources, ...] = ONE_SLOT_ONLY
+    placement: Placement | None = None
+    retry: Retry = DEFAULT_RETRY
+    timeout_s: float | None = None
+    idempotent: bool = True
+    cache_key: str | None = None
+    manager: str | None = None
+    keep: bool = False
+    output_bytes: int | None = None
+    expands: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bubble:
+    """Vertices that are allocated together, all or nothing; after `timeout_s` without a grant it shrinks.
+
+    A vertex in no bubble is a bubble of one. `prewarmed` asks for workers that are already running.
+    """
+
+    id: str
+    vertices: tuple[str, ...]
+    prewarmed: bool = False
+    timeout_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Alternative subgraphs; the value of the vertex `decider` names the one that runs, the rest is SKIPPED."""
+
+    id: str
+    decider: str
+    branches: Mapping[str, tuple[str, ...]]
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+
+class OnFailure(Enum):
+    """What a failed task does to the rest of the job."""
+
+    FAIL_FAST = "fail_fast"
+    """Everything that still runs is cancelled."""
+    CONTINUE = "continue"
+    """Only what depends on the failed vertex is given up; the job still ends failed."""
+
+
+@dataclass(slots=True)
+class LogicalGraph:
+    """A job as written: vertices, edges, bubbles, choices, and what failure means.
+
+    `limits` are tokens that tasks of this job share (name to count). The order in which vertices and edges were added
+    is the order of inputs and of ties in scheduling, so that equal graphs run alike.
+    """
+
+    name: str = "graph"
+    vertices: dict[str, Vertex] = field(default_factory=dict)
+    edges: list[Edge] = field(default_factory=list)
+    bubbles: list[Bubble] = field(default_factory=list)
+    choices: list[Choice] = field(default_factory=list)
+    on_failure: OnFailure = OnFailure.FAIL_FAST
+    limits: dict[str, int] = field(default_factory=dict)
+
+    def add_vertex(self, vertex: Vertex) -> Vertex:
+        """Add a vertex; GraphError if the id is taken."""
+        if vertex.id in self.vertices:
+            raise GraphError(f"vertex {vertex.id!r} is there twice", subject=vertex.id, rule="unique-vertex")
+        self.vertices[vertex.id] = vertex
+        return vertex
+
+    def add_edge(self, edge: Edge) -> Edge:
+        """Add an edge; its end points are checked by validation."""
+        self.edges.append(edge)
+        return edge
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """An edit of the part of a live graph that has not started: what an expander may return.
+
+    New vertex ids begin with the expander's id and a slash. `drop_edges` names edges by id.
+    """
+
+    vertices: tuple[Vertex, ...] = ()
+    edges: tuple[Edge, ...] = ()
+    drop_edges: tuple[str, ...] = ()
+    bubbles: tuple[Bubble, ...] = ()
+    choices: tuple[Choice, ...] = ()
+
+    @classmethod
+    def of(cls, graph: LogicalGraph, edges: Iterable[Edge] = ()) -> Patch:
+        """Make a patch that adds all of `graph`, and `edges` that join it to the live one."""
+        return cls(
+            tuple(graph.vertices.values()), (*graph.edges, *edges), (), tuple(graph.bubbles), tuple(graph.choices)
+        )

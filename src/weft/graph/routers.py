@@ -1,0 +1,127 @@
+"""Routers: which source tasks feed which destination tasks, as arithmetic on index ranges.
+
+No physical edge is ever materialised: a router answers `inputs(dst)` and `consumers(src)` in closed form, so that an
+edge of 10^5 by 10^5 tasks costs two numbers. Here are the base and the simplest shapes; `Grid` (chunk grids) and
+`Rectangles` (any assignment of source and partition ranges) live in modules of their own.
+"""
+
+from __future__ import annotations
+
+Piece = tuple[int, int, int, int]
+"""Source tasks `src_lo:src_hi`, of each the partitions `part_lo:part_hi`: (0, 1) if the movement has no partitions."""
+
+
+class Router:
+    """Base of all routers. `wide` routers give every source to every destination.
+
+    `group` is k where destination d reads exactly the sources `k*d : min(k*(d+1), n_src)`, and 0 for every other shape:
+    the regular narrow case, on which cones are built. `single` says that an input is one value, not a list of values.
+    """
+
+    wide = False
+    single = False
+    group = 0
+    partitions = 0
+
+    def __init__(self, n_src: int, n_dst: int) -> None:
+        self.n_src = n_src
+        self.n_dst = n_dst
+
+    def inputs(self, dst: int) -> tuple[Piece, ...]:
+        """Return what destination task `dst` reads, in the order in which it sees the values."""
+        raise NotImplementedError
+
+    def consumers(self, src: int) -> tuple[tuple[int, int], ...]:
+        """Return the ranges of destination tasks that read anything of source task `src`; disjoint, ascending."""
+        raise NotImplementedError
+
+    def fan_in(self, dst: int) -> int:
+        """Return how many distinct source tasks `dst` reads."""
+        return sum(hi - lo for lo, hi, _, _ in self.inputs(dst))
+
+    def fan_out(self, src: int) -> int:
+        """Return how many destination tasks read `src`."""
+        return sum(hi - lo for lo, hi in self.consumers(src))
+
+
+class OneToOne(Router):
+    """Task i reads task i."""
+
+    single = True
+    group = 1
+
+    def inputs(self, dst: int) -> tuple[Piece, ...]:
+        """See `Router.inputs`."""
+        return ((dst, dst + 1, 0, 1),)
+
+    def consumers(self, src: int) -> tuple[tuple[int, int], ...]:
+        """See `Router.consumers`."""
+        return ((src, src + 1),)
+
+    def fan_in(self, dst: int) -> int:
+        """See `Router.fan_in`."""
+        return 1
+
+    def fan_out(self, src: int) -> int:
+        """See `Router.fan_out`."""
+        return 1
+
+
+class Group(Router):
+    """Task d reads the k neighbours `k*d : k*(d+1)`, fewer at the end: one level of a tree."""
+
+    def __init__(self, n_src: int, n_dst: int, k: int) -> None:
+        super().__init__(n_src, n_dst)
+        self.group = k
+
+    def inputs(self, dst: int) -> tuple[Piece, ...]:
+        """See `Router.inputs`."""
+        lo = dst * self.group
+        return ((lo, min(lo + self.group, self.n_src), 0, 1),)
+
+    def consumers(self, src: int) -> tuple[tuple[int, int], ...]:
+        """See `Router.consumers`."""
+        dst = src // self.group
+        return ((dst, dst + 1),)
+
+    def fan_in(self, dst: int) -> int:
+        """See `Router.fan_in`."""
+        return min(self.group, self.n_src - dst * self.group)
+
+    def fan_out(self, src: int) -> int:
+        """See `Router.fan_out`."""
+        return 1
+
+
+class Broadcast(Router):
+    """Every task reads every source task."""
+
+    wide = True
+
+    def inputs(self, dst: int) -> tuple[Piece, ...]:
+        """See `Router.inputs`."""
+        return ((0, self.n_src, 0, 1),) if self.n_src else ()
+
+    def consumers(self, src: int) -> tuple[tuple[int, int], ...]:
+        """See `Router.consumers`."""
+        return ((0, self.n_dst),) if self.n_dst else ()
+
+    def fan_in(self, dst: int) -> int:
+        """See `Router.fan_in`."""
+        return self.n_src
+
+    def fan_out(self, src: int) -> int:
+        """See `Router.fan_out`."""
+        return self.n_dst
+
+
+class ScatterGather(Broadcast):
+    """Destination p reads partition p of every source task."""
+
+    def __init__(self, n_src: int, n_dst: int) -> None:
+        super().__init__(n_src, n_dst)
+        self.partitions = n_dst
+
+    def inputs(self, dst: int) -> tuple[Piece, ...]:
+        """See `Router.inputs`."""
+        return ((0, self.n_src, dst, dst + 1),) if self.n_src else ()

@@ -1,0 +1,59 @@
+"""From an edge to its router, once both parallelisms are known; and the register of routers of your own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from weft.graph.grid import bind_grid
+from weft.graph.logical import ONE_TO_ONE, Move
+from weft.graph.rectangles import Rectangles
+from weft.graph.routers import Broadcast, Group, OneToOne, Piece, Router, ScatterGather
+from weft.model.errors import GraphError
+
+if TYPE_CHECKING:
+    from weft.graph.logical import Edge
+
+__all__ = ["CUSTOM", "Broadcast", "Group", "OneToOne", "Piece", "Router", "ScatterGather", "bind"]
+
+CUSTOM: dict[str, Callable[[int, int, Mapping[str, Any]], Router]] = {}
+"""Routers by name, for movement CUSTOM: `factory(n_src, n_dst, params)`. Register at import time."""
+
+
+def bind(edge: Edge, n_src: int, n_dst: int) -> Router | None:
+    """Return the router of an edge between `n_src` and `n_dst` tasks; None for an order-only edge.
+
+    Raises GraphError where the movement does not allow these numbers.
+    """
+    movement = edge.movement
+    if movement is ONE_TO_ONE and n_src == n_dst:
+        return OneToOne(n_src, n_dst)
+    move = movement.move
+    if move is Move.NONE:
+        return None
+    if move is Move.ONE_TO_ONE:
+        if n_src != n_dst:
+            raise GraphError(
+                f"edge {edge.id}: one_to_one joins {n_src} tasks of {edge.src!r} to {n_dst} of {edge.dst!r}",
+                subject=edge.id,
+                rule="one-to-one-parallelism",
+                hint="Give both vertices the same parallelism, or use broadcast, scatter_gather or a grid.",
+            )
+        return OneToOne(n_src, n_dst)
+    if move is Move.BROADCAST:
+        return Broadcast(n_src, n_dst)
+    if move is Move.SCATTER_GATHER:
+        if movement.partitions and movement.partitions != n_dst:
+            return Rectangles.even(n_src, movement.partitions, n_dst)
+        return ScatterGather(n_src, n_dst)
+    if move is Move.GRID:
+        return bind_grid(edge, n_src, n_dst)
+    factory = CUSTOM.get(movement.name)
+    if factory is None:
+        raise GraphError(
+            f"edge {edge.id}: no router is registered as {movement.name!r}",
+            subject=edge.id,
+            rule="custom-router",
+            hint=f"Registered: {', '.join(sorted(CUSTOM)) or 'none'}.",
+        )
+    return factory(n_src, n_dst, dict(movement.params))

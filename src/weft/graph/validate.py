@@ -1,0 +1,833 @@
+"""What makes a graph legal: one function for each rule, and one fast pass that calls those whose field is set.
+
+Every submission goes through `validate`, so the common vertex (all defaults) and the common edge (one to one,
+sequential, local) are told by identity and cost a few comparisons. A broken rule raises a GraphError that names the
+vertex or edge (`subject`) and the rule (`rule`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from heapq import heapify, heappop, heappush
+from math import inf
+
+from weft.graph.grid import check_grid
+from weft.graph.logical import (
+    DEFAULT_RETRY,
+    ONE_TO_ONE,
+    SEQUENTIAL,
+    Bubble,
+    Choice,
+    Edge,
+    Kind,
+    LogicalGraph,
+    Move,
+    Outcome,
+    Parallelism,
+    Patch,
+    Range,
+    Retry,
+    SameAs,
+    Source,
+    Storage,
+    Trigger,
+    Vertex,
+)
+from weft.graph.routing import CUSTOM
+from weft.model.errors import CapacityError, GraphError, InputLimitError
+from weft.model.ids import is_name
+from weft.model.resources import ONE_SLOT, ONE_SLOT_ONLY, Resources
+
+MAX_VERTICES = 100_000
+MAX_EDGES = 1_000_000
+
+
+def validate(graph: LogicalGraph, capacity: Sequence[Resources] | None = None) -> None:
+    """Raise GraphError for the first rule that `graph` breaks; InputLimitError if it is too large.
+
+    `capacity` is what each worker has: CapacityError for a vertex that none can ever run. An order-only edge that was
+    left at the default storage is set to none.
+    """
+    _check_size(graph)
+    if not is_name(graph.name):
+        raise _bad_name("graph", graph.name)
+    for token, count in graph.limits.items():
+        _check_limit(token, count)
+    services = _check_vertices(graph, graph.vertices.values(), capacity)
+    _check_served(services, _check_edges(graph, graph.edges))
+    topological(graph)
+    _check_references(graph, graph.vertices.values())
+    if graph.bubbles:
+        _check_bubbles(graph)
+    if graph.choices:
+        _check_choices(graph, graph.choices)
+
+
+def mark_results(graph: LogicalGraph) -> None:
+    """Set `keep` on every finite vertex whose values nothing reads, unless it was added with keep=False.
+
+    A vertex that `expands` is read by the master and is no result.
+    """
+    read = {edge.src for edge in graph.edges if edge.movement.move is not Move.NONE}
+    unwanted: set[str] = getattr(graph, "unwanted", set())
+    for id, vertex in graph.vertices.items():
+        if id not in read and not vertex.expands and vertex.kind is Kind.FINITE and id not in unwanted:
+            vertex.keep = True
+
+
+# ------------------------------------------------------------------------------------------------------- vertices
+
+
+def _check_vertices(graph: LogicalGraph, vertices: Iterable[Vertex], capacity: Sequence[Resources] | None) -> list[str]:
+    """Check each vertex by itself; return the services."""
+    services: list[str] = []
+    slot_fits = capacity is None or any(ONE_SLOT.fits(worker) for worker in capacity)
+    table, limits = graph.vertices, graph.limits
+    for vertex in vertices:
+        id = vertex.id
+        if not is_name(id):
+            raise _bad_name("vertex", id)
+        if table.get(id) is not vertex:
+            raise GraphError(f"vertex {id!r} is filed under another name", subject=id, rule="unique-vertex")
+        n, items = vertex.parallelism, vertex.program.items
+        if type(n) is not int or n < 0:
+            _check_parallelism(vertex)
+        if items is not None and type(n) is int and len(items) != n:
+            raise GraphError(f"vertex {id!r} has {n} tasks and {len(items)} items", subject=id, rule="items")
+        if vertex.resources is not ONE_SLOT_ONLY:
+            _check_resources(vertex, limits, capacity)
+        elif not slot_fits:
+            raise _never_fits(vertex, capacity)
+        if vertex.retry is not DEFAULT_RETRY:
+            _check_retry(vertex, vertex.retry)
+        if vertex.timeout_s is not None:
+            _check_timeout(f"vertex {id!r}", id, vertex.timeout_s)
+        if vertex.output_bytes is not None and not (_whole(vertex.output_bytes) and vertex.output_bytes >= 0):
+            raise GraphError(f"vertex {id!r} has an output of {vertex.output_bytes!r} bytes", subject=id, rule="output")
+        if vertex.kind is Kind.SERVICE:
+            _check_service(vertex)
+            services.append(id)
+    return services
+
+
+def _check_size(graph: LogicalGraph) -> None:
+    for what, count, limit in (("vertices", len(graph.vertices), MAX_VERTICES), ("edges", len(graph.edges), MAX_EDGES)):
+        if count > limit:
+            raise InputLimitError(
+                f"graph {graph.name!r} has {count:,} {what}, and {limit:,} is the limit",
+                hint="Give a vertex more tasks instead of adding vertices: one vertex may have millions.",
+            )
+
+
+def _bad_name(what: str, name: object) -> GraphError:
+    return GraphError(
+        f"{what} name {name!r} is not allowed",
+        subject=str(name),
+        rule="name",
+        hint="Use up to 200 letters, digits, '_', '.', '-' and '/'; no '..', '//' or '/.'; a letter or digit first.",
+    )
+
+
+def _check_parallelism(vertex: Vertex) -> None:
+    n, id = vertex.parallelism, vertex.id
+    if isinstance(n, Range):
+        if not (_whole(n.lo) and _whole(n.hi) and 0 <= n.lo <= n.hi and n.hi >= 1):
+            raise GraphError(
+                f"vertex {id!r} has between {n.lo} and {n.hi} tasks",
+                subject=id,
+                rule="parallelism",
+                hint="Range(lo, hi) needs 0 <= lo <= hi and hi >= 1.",
+            )
+    elif not isinstance(n, (Source, SameAs)) and not (_whole(n) and n >= 0):
+        raise GraphError(
+            f"vertex {id!r} has {n!r} tasks",
+            subject=id,
+            rule="parallelism",
+            hint="Give a whole number of at least 0, Range(lo, hi), Source(vertex) or SameAs(vertex).",
+        )
+
+
+def _whole(n: object) -> bool:
+    return isinstance(n, int) and not isinstance(n, bool)
+
+
+def _number(n: object) -> bool:
+    return isinstance(n, (int, float)) and not isinstance(n, bool)
+
+
+def _check_resources(vertex: Vertex, limits: Mapping[str, int], capacity: Sequence[Resources] | None) -> None:
+    id = vertex.id
+    if not vertex.resources:
+        raise GraphError(f"vertex {id!r} has no alternative of resources", subject=id, rule="resources")
+    for needs in vertex.resources:
+        if not _sane(needs):
+            raise GraphError(
+                f"vertex {id!r} asks for {needs!r}",
+                subject=id,
+                rule="resources",
+                hint="Give Resources(...) whose cpu is a number and whose memory and gpu are whole, none below 0.",
+            )
+        for token, count in needs.tokens:
+            _check_token(vertex, token, count, limits)
+    if capacity is not None and not any(needs.fits(worker) for needs in vertex.resources for worker in capacity):
+        raise _never_fits(vertex, capacity)
+
+
+def _sane(needs: Resources) -> bool:
+    return (
+        isinstance(needs, Resources)
+        and _number(needs.cpu)
+        and 0 <= needs.cpu < inf
+        and all(_whole(count) and count >= 0 for count in (needs.memory, needs.gpu))
+    )
+
+
+def _check_token(vertex: Vertex, token: str, count: int, limits: Mapping[str, int]) -> None:
+    limit = limits.get(token)
+    if limit is None:
+        raise GraphError(
+            f"vertex {vertex.id!r} takes tokens {token!r}, which the graph does not limit",
+            subject=vertex.id,
+            rule="tokens",
+            hint=_nearest(token, limits) or f"Say how many there are: limits={{{token!r}: ...}}.",
+        )
+    if not (_whole(count) and 1 <= count <= limit):
+        raise GraphError(
+            f"vertex {vertex.id!r} takes {count!r} of the {limit} tokens {token!r}", subject=vertex.id, rule="tokens"
+        )
+
+
+def _check_limit(token: str, count: int) -> None:
+    if not _whole(count) or count < 1:
+        raise GraphError(f"limit {token!r} is {count!r}, and must be at least 1", subject=token, rule="tokens")
+
+
+def _never_fits(vertex: Vertex, capacity: Sequence[Resources] | None) -> CapacityError:
+    wants = " or ".join(f"({needs})" for needs in vertex.resources)
+    has = "; ".join(dict.fromkeys(f"({worker})" for worker in capacity or ())) or "none"
+    return CapacityError(
+        f"vertex {vertex.id!r} asks for {wants}, which no worker can ever give: {has}",
+        hint="Ask for less, or start the session with larger workers.",
+    )
+
+
+def _check_retry(vertex: Vertex, retry: Retry) -> None:
+    counts = (retry.user, retry.memory, retry.infrastructure)
+    numbers = all(map(_whole, counts)) and _number(retry.delay_s) and _number(retry.memory_factor)
+    if not (numbers and min(counts) >= 0 and 0 <= retry.delay_s < inf and 1 <= retry.memory_factor < inf):
+        raise GraphError(
+            f"vertex {vertex.id!r} has the impossible {retry}",
+            subject=vertex.id,
+            rule="retry",
+            hint="Counts and the delay are at least 0, the memory factor at least 1.",
+        )
+
+
+def _check_timeout(what: str, subject: str, seconds: float) -> None:
+    if not (_number(seconds) and 0 < seconds < inf):
+        raise GraphError(
+            f"{what} has a timeout of {seconds!r} seconds, and must have more than 0", subject=subject, rule="timeout"
+        )
+
+
+def _check_service(vertex: Vertex) -> None:
+    if vertex.expands:
+        raise GraphError(
+            f"vertex {vertex.id!r} expands the graph and is a SERVICE, which has no value",
+            subject=vertex.id,
+            rule="expander-finite",
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------- edges
+
+
+def _check_edges(graph: LogicalGraph, edges: Sequence[Edge]) -> set[str]:
+    """Check each edge and its end points; return the services that have a consumer."""
+    vertices = graph.vertices
+    seen: set[str | tuple[str, str]] = set()
+    served: set[str] = set()
+    bubble_of: dict[str, str] | None = None
+    for edge in edges:
+        src, dst = vertices.get(edge.src), vertices.get(edge.dst)
+        if src is None or dst is None:
+            raise _unknown_end(graph, edge)
+        if src is dst:
+            raise GraphError(f"vertex {edge.src!r} feeds itself", subject=edge.src, rule="self-loop")
+        key = edge.name or (edge.src, edge.dst)
+        if key in seen:
+            raise _duplicate(edge)
+        seen.add(key)
+        if edge.name:
+            _check_edge_name(edge)
+        movement, scheduling = edge.movement, edge.scheduling
+        if movement is ONE_TO_ONE:
+            n = src.parallelism
+            if n != dst.parallelism or type(n) is not int:
+                _check_one_to_one(graph, edge, src, dst)
+        else:
+            _check_movement(graph, edge, src, dst)
+        if scheduling is not SEQUENTIAL:
+            _check_scheduling(edge)
+        if edge.storage is not Storage.LOCAL or movement.move is Move.NONE:
+            if bubble_of is None:
+                bubble_of = {id: bubble.id for bubble in graph.bubbles for id in bubble.vertices}
+            _check_storage(edge, src, bubble_of)
+        if src.kind is Kind.SERVICE:
+            _check_from_service(edge)
+            served.add(edge.src)
+    named = {key for key in seen if type(key) is str and "->" in key}
+    if named:
+        _check_shadowed(edges, named)
+    return served
+
+
+def _unknown_end(graph: LogicalGraph, edge: Edge) -> GraphError:
+    end = edge.dst if edge.src in graph.vertices else edge.src
+    return GraphError(
+        f"edge {edge.id} names {end!r}, and there is no such vertex",
+        subject=edge.id,
+        rule="unknown-vertex",
+        hint=_nearest(end, graph.vertices),
+    )
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    close = get_close_matches(name, list(known)[:10_000], 1)
+    return f"Did you mean {close[0]!r}?" if close else ""
+
+
+def _duplicate(edge: Edge) -> GraphError:
+    what = f"two edges are called {edge.name!r}" if edge.name else f"two edges join {edge.src!r} to {edge.dst!r}"
+    return GraphError(what, subject=edge.id, rule="duplicate-edge", hint="Give each a name of its own with name=.")
+
+
+def _check_shadowed(edges: Iterable[Edge], named: set[str]) -> None:
+    """A name may look like another edge's default id."""
+    for edge in edges:
+        if not edge.name and edge.id in named:
+            raise _duplicate(Edge(edge.src, edge.dst, name=edge.id))
+
+
+def _check_edge_name(edge: Edge) -> None:
+    name = edge.name
+    if len(name) > 450 or not name.isascii() or not name.isprintable() or " " in name:
+        raise GraphError(
+            f"edge name {name!r} is not allowed",
+            subject=name,
+            rule="name",
+            hint="Use up to 450 printable ASCII characters.",
+        )
+
+
+def fixed(graph: LogicalGraph, n: Parallelism) -> int | None:
+    """Return the number of tasks if it is known before the job runs (SameAs is followed), else None."""
+    seen = 0
+    while isinstance(n, SameAs) and n.vertex in graph.vertices and seen <= len(graph.vertices):
+        n = graph.vertices[n.vertex].parallelism
+        seen += 1
+    return n if isinstance(n, int) else None
+
+
+def _check_one_to_one(graph: LogicalGraph, edge: Edge, src: Vertex, dst: Vertex) -> None:
+    n_src, n_dst = fixed(graph, src.parallelism), fixed(graph, dst.parallelism)
+    if n_src is not None and n_dst is not None and n_src != n_dst:
+        raise GraphError(
+            f"edge {edge.id}: one_to_one joins {n_src} tasks of {edge.src!r} to {n_dst} of {edge.dst!r}",
+            subject=edge.id,
+            rule="one-to-one-parallelism",
+            hint="Give both vertices the same parallelism, or use broadcast, scatter_gather or a grid.",
+        )
+
+
+def _check_movement(graph: LogicalGraph, edge: Edge, src: Vertex, dst: Vertex) -> None:
+    movement = edge.movement
+    move = movement.move
+    if move is Move.ONE_TO_ONE:
+        _check_one_to_one(graph, edge, src, dst)
+    elif move is Move.GRID:
+        check_grid(edge, fixed(graph, src.parallelism), fixed(graph, dst.parallelism))
+    elif move is Move.SCATTER_GATHER and movement.partitions < 0:
+        raise GraphError(f"edge {edge.id} has {movement.partitions} partitions", subject=edge.id, rule="partitions")
+    elif move is Move.CUSTOM and movement.name not in CUSTOM:
+        raise GraphError(
+            f"edge {edge.id}: no router is registered as {movement.name!r}",
+            subject=edge.id,
+            rule="custom-router",
+            hint=_nearest(movement.name, CUSTOM) or f"Registered: {', '.join(sorted(CUSTOM)) or 'none'}.",
+        )
+
+
+_WHEN = {
+    False: (Trigger.ALL_DONE, Trigger.FRACTION, Trigger.EVENT),
+    True: (Trigger.SOURCE_CONFIGURED, Trigger.SOURCE_RUNNING, Trigger.EVENT),
+}
+
+
+def _check_scheduling(edge: Edge) -> None:
+    scheduling = edge.scheduling
+    when, concurrent = scheduling.when, scheduling.concurrent
+    if when not in _WHEN[concurrent]:
+        raise GraphError(
+            f"edge {edge.id} is {'concurrent' if concurrent else 'sequential'} and cannot wait for {when.value}",
+            subject=edge.id,
+            rule="trigger",
+            hint=f"Such an edge waits for {', '.join(each.value for each in _WHEN[concurrent])}.",
+        )
+    if not (_number(scheduling.fraction) and 0 < scheduling.fraction <= 1):
+        raise GraphError(
+            f"edge {edge.id} waits for the fraction {scheduling.fraction!r}, which is not above 0 and at most 1",
+            subject=edge.id,
+            rule="fraction",
+        )
+    if (when is Trigger.EVENT) != bool(scheduling.event):
+        raise GraphError(
+            f"edge {edge.id} waits for an event without a name"
+            if when is Trigger.EVENT
+            else f"edge {edge.id} names the event {scheduling.event!r} and waits for {when.value}",
+            subject=edge.id,
+            rule="event",
+        )
+    if scheduling.outcome is not Outcome.SUCCESS and (concurrent or when is not Trigger.ALL_DONE):
+        raise GraphError(
+            f"edge {edge.id} waits for the outcome {scheduling.outcome.value}, and only the end of its source has one",
+            subject=edge.id,
+            rule="outcome",
+            hint="Make the edge sequential and let it wait for all_done.",
+        )
+
+
+def _check_storage(edge: Edge, src: Vertex, bubble_of: Mapping[str, str]) -> None:
+    storage = edge.storage
+    if edge.movement.move is Move.NONE:
+        if storage in (Storage.EPHEMERAL, Storage.DURABLE):
+            raise GraphError(
+                f"edge {edge.id} moves nothing and cannot store it as {storage.value}",
+                subject=edge.id,
+                rule="storage-of-nothing",
+            )
+        edge.storage = Storage.NONE
+    elif storage is Storage.NONE:
+        raise GraphError(
+            f"edge {edge.id} moves data and stores it nowhere",
+            subject=edge.id,
+            rule="storage-missing",
+            hint="Choose ephemeral, local or durable storage.",
+        )
+    elif storage is Storage.EPHEMERAL:
+        if not edge.scheduling.concurrent:
+            raise GraphError(
+                f"edge {edge.id} is sequential and ephemeral: the data would be gone before it is read",
+                subject=edge.id,
+                rule="sequential-ephemeral",
+                hint="Make the edge concurrent, or its storage local.",
+            )
+        bubble = bubble_of.get(edge.src)
+        if src.kind is not Kind.SERVICE and (bubble is None or bubble != bubble_of.get(edge.dst)):
+            raise GraphError(
+                f"edge {edge.id} is ephemeral, and {edge.src!r} and {edge.dst!r} share no bubble",
+                subject=edge.id,
+                rule="ephemeral-bubble",
+                hint="Put both into one bubble, or make the storage local.",
+            )
+
+
+def _check_from_service(edge: Edge) -> None:
+    if not edge.scheduling.concurrent:
+        raise GraphError(
+            f"edge {edge.id} waits for the end of SERVICE {edge.src!r}, which ends after its consumers",
+            subject=edge.id,
+            rule="service-concurrent",
+            hint="Make the edge concurrent.",
+        )
+
+
+def _check_served(services: Iterable[str], served: set[str]) -> None:
+    for id in services:
+        if id not in served:
+            raise GraphError(
+                f"SERVICE {id!r} has no consumer, so it would never end",
+                subject=id,
+                rule="service-consumer",
+                hint="Join it by a concurrent edge to a vertex that needs it.",
+            )
+
+
+# ---------------------------------------------------------------------------------------------------------- order
+
+
+def _forward(graph: LogicalGraph) -> list[str] | None:
+    """Return the order of addition if every edge goes forward in it: the proof that there is no cycle."""
+    order = list(graph.vertices)
+    position = dict(zip(order, range(len(order)), strict=True))
+    for edge in graph.edges:
+        if position[edge.src] >= position[edge.dst]:
+            return None
+    return order
+
+
+def topological(graph: LogicalGraph) -> list[str]:
+    """Return the vertex ids so that every edge goes forward, ties in the order of addition.
+
+    Raises GraphError that names a cycle; sequential and concurrent edges alike must not form one. Every edge must join
+    known vertices.
+    """
+    order = _forward(graph)
+    if order is not None:
+        return order
+    ids = list(graph.vertices)
+    position = {id: at for at, id in enumerate(ids)}
+    after: list[list[int]] = [[] for _ in ids]
+    waits = [0] * len(ids)
+    for edge in graph.edges:
+        src, dst = position[edge.src], position[edge.dst]
+        after[src].append(dst)
+        waits[dst] += 1
+    ready = [at for at, count in enumerate(waits) if not count]
+    heapify(ready)
+    done: list[str] = []
+    while ready:
+        at = heappop(ready)
+        done.append(ids[at])
+        for dst in after[at]:
+            waits[dst] -= 1
+            if not waits[dst]:
+                heappush(ready, dst)
+    if len(done) < len(ids):
+        raise _cycle(graph, {ids[at] for at, count in enumerate(waits) if count})
+    return done
+
+
+def _cycle(graph: LogicalGraph, left: set[str]) -> GraphError:
+    """Walk backwards among the vertices that never became ready, each of which has a predecessor there."""
+    before = {edge.dst: edge.src for edge in graph.edges if edge.src in left and edge.dst in left}
+    at = next(id for id in graph.vertices if id in left)
+    trail: dict[str, int] = {}
+    while at not in trail:
+        trail[at] = len(trail)
+        at = before[at]
+    cycle = [*list(trail)[trail[at] :], at][::-1]
+    shown = cycle if len(cycle) <= 12 else [*cycle[:6], "...", *cycle[-5:]]
+    return GraphError(
+        f"vertices form a cycle: {' -> '.join(shown)}",
+        subject=at,
+        rule="cycle",
+        hint="Remove one of these edges; a service answers its consumers without an edge back.",
+    )
+
+
+def depths(graph: LogicalGraph) -> dict[str, int]:
+    """Return for each vertex the length of the longest path that leads to it; 0 for sources."""
+    before: dict[str, list[str]] = {}
+    for edge in graph.edges:
+        before.setdefault(edge.dst, []).append(edge.src)
+    depth: dict[str, int] = {}
+    for id in topological(graph):
+        depth[id] = 1 + max([depth[src] for src in before[id]]) if id in before else 0
+    return depth
+
+
+def _downstream(edges: Iterable[Edge], start: str) -> set[str]:
+    """Return all that `start` leads to, itself excepted."""
+    after: dict[str, list[str]] = {}
+    for edge in edges:
+        after.setdefault(edge.src, []).append(edge.dst)
+    found: set[str] = set()
+    stack = [start]
+    while stack:
+        for dst in after.get(stack.pop(), ()):
+            if dst not in found:
+                found.add(dst)
+                stack.append(dst)
+    return found
+
+
+# ----------------------------------------------------------------------------------- references to other vertices
+
+
+def _check_references(graph: LogicalGraph, vertices: Iterable[Vertex]) -> None:
+    reach: dict[str, set[str]] = {}
+
+    def downstream(id: str) -> set[str]:
+        if id not in reach:
+            reach[id] = _downstream(graph.edges, id)
+        return reach[id]
+
+    for vertex in vertices:
+        n = vertex.parallelism
+        if isinstance(n, Source):
+            _check_source(graph, vertex, n.expander, downstream)
+        elif isinstance(n, SameAs):
+            _check_same_as(graph, vertex, n.vertex, downstream)
+
+
+def _check_source(graph: LogicalGraph, vertex: Vertex, expander: str, downstream: Callable[[str], set[str]]) -> None:
+    other = graph.vertices.get(expander)
+    if other is None:
+        raise _unknown_reference(graph, vertex, expander)
+    if not other.expands:
+        raise GraphError(
+            f"vertex {vertex.id!r} takes its parallelism from {expander!r}, which does not expand",
+            subject=vertex.id,
+            rule="expander",
+            hint=f"Set expands=True on {expander!r}, so that the master reads its value.",
+        )
+    if vertex.id not in downstream(expander):
+        raise GraphError(
+            f"vertex {vertex.id!r} takes its parallelism from {expander!r}, and no edge leads from there to it",
+            subject=vertex.id,
+            rule="expander-path",
+            hint="Add an order-only edge.",
+        )
+
+
+def _check_same_as(graph: LogicalGraph, vertex: Vertex, other: str, downstream: Callable[[str], set[str]]) -> None:
+    seen = {vertex.id}
+    at = other
+    while True:
+        if at in seen:
+            raise GraphError(
+                f"vertex {vertex.id!r} has as many tasks as itself, by way of {other!r}",
+                subject=vertex.id,
+                rule="same-as",
+            )
+        seen.add(at)
+        target = graph.vertices.get(at)
+        if target is None:
+            raise _unknown_reference(graph, vertex, at)
+        if not isinstance(target.parallelism, SameAs):
+            break
+        at = target.parallelism.vertex
+    if not isinstance(target.parallelism, int) and at in downstream(vertex.id):
+        raise GraphError(
+            f"vertex {vertex.id!r} has as many tasks as {at!r}, which decides that only after {vertex.id!r} has run",
+            subject=vertex.id,
+            rule="same-as",
+            hint=f"Fix the parallelism of {at!r}, or let it have as many tasks as {vertex.id!r}.",
+        )
+
+
+def _unknown_reference(graph: LogicalGraph, vertex: Vertex, name: str) -> GraphError:
+    return GraphError(
+        f"vertex {vertex.id!r} takes its parallelism from {name!r}, and there is no such vertex",
+        subject=vertex.id,
+        rule="unknown-vertex",
+        hint=_nearest(name, graph.vertices),
+    )
+
+
+# ------------------------------------------------------------------------------------------------ bubbles, choices
+
+
+def _check_bubbles(graph: LogicalGraph) -> None:
+    bubble_of: dict[str, str] = {}
+    ids: set[str] = set()
+    for bubble in graph.bubbles:
+        _check_group("bubble", bubble, ids)
+        if not bubble.vertices:
+            raise GraphError(f"bubble {bubble.id!r} holds no vertex", subject=bubble.id, rule="bubble")
+        _check_timeout(f"bubble {bubble.id!r}", bubble.id, bubble.timeout_s)
+        for id in bubble.vertices:
+            if id not in graph.vertices:
+                raise GraphError(
+                    f"bubble {bubble.id!r} names {id!r}, and there is no such vertex",
+                    subject=bubble.id,
+                    rule="unknown-vertex",
+                    hint=_nearest(id, graph.vertices),
+                )
+            if id in bubble_of:
+                raise GraphError(
+                    f"vertex {id!r} is in bubble {bubble_of[id]!r} and again in {bubble.id!r}",
+                    subject=id,
+                    rule="two-bubbles",
+                )
+            bubble_of[id] = bubble.id
+    if bubble_of:
+        _check_bubble_order(graph, bubble_of)
+
+
+def _check_bubble_order(graph: LogicalGraph, bubble_of: Mapping[str, str]) -> None:
+    """A bubble starts as one, so no path may leave it and come back: with bubbles as nodes the graph has no cycle."""
+    below: dict[str, set[str]] = {}
+    waiting: dict[str, int] = {}
+    node = {id: f"bubble {bubble_of[id]}" if id in bubble_of else id for id in graph.vertices}
+    for edge in graph.edges:
+        src, dst = node[edge.src], node[edge.dst]
+        if src != dst and dst not in below.setdefault(src, set()):
+            below[src].add(dst)
+            waiting[dst] = waiting.get(dst, 0) + 1
+    free = [name for name in dict.fromkeys(node.values()) if not waiting.get(name)]
+    seen = 0
+    while free:
+        seen += 1
+        for dst in below.get(free.pop(), ()):
+            waiting[dst] -= 1
+            if not waiting[dst]:
+                free.append(dst)
+    if seen != len(set(node.values())):
+        stuck = sorted(name for name, left in waiting.items() if left and name.startswith("bubble "))
+        bubble = stuck[0].removeprefix("bubble ")
+        raise GraphError(
+            f"bubble {bubble!r} would wait for itself: a path leaves it and comes back",
+            subject=bubble,
+            rule="bubble-order",
+            hint="Put the vertices on that path into the bubble too, or split it.",
+        )
+
+
+def _check_group(what: str, group: Bubble | Choice, ids: set[str]) -> None:
+    if not is_name(group.id):
+        raise _bad_name(what, group.id)
+    if group.id in ids:
+        raise GraphError(f"{what} {group.id!r} is there twice", subject=group.id, rule=f"unique-{what}")
+    ids.add(group.id)
+
+
+def _check_choices(graph: LogicalGraph, choices: Iterable[Choice]) -> None:
+    ids: set[str] = set()
+    for choice in choices:
+        _check_group("choice", choice, ids)
+        _check_choice(graph, choice)
+
+
+def _check_choice(graph: LogicalGraph, choice: Choice) -> None:
+    def wrong(what: str, hint: str = "", rule: str = "choice") -> GraphError:
+        return GraphError(f"choice {choice.id!r} {what}", subject=choice.id, rule=rule, hint=hint)
+
+    decider = graph.vertices.get(choice.decider)
+    if decider is None:
+        raise wrong(
+            f"is decided by {choice.decider!r}, and there is no such vertex",
+            _nearest(choice.decider, graph.vertices),
+            "unknown-vertex",
+        )
+    if not decider.expands:
+        raise wrong(
+            f"is decided by {choice.decider!r}, which does not expand", "Set expands=True on the decider.", "expander"
+        )
+    if not choice.branches:
+        raise wrong("has no branches")
+    reached = _downstream(graph.edges, choice.decider)
+    branch_of: dict[str, str] = {}
+    for branch, vertices in choice.branches.items():
+        for id in vertices:
+            if id not in graph.vertices:
+                raise wrong(
+                    f"names {id!r} in branch {branch!r}, and there is no such vertex",
+                    _nearest(id, graph.vertices),
+                    "unknown-vertex",
+                )
+            if id in branch_of:
+                raise wrong(f"has vertex {id!r} in branch {branch_of[id]!r} and again in {branch!r}", rule="branches")
+            branch_of[id] = branch
+            if id not in reached:
+                raise wrong(
+                    f"has vertex {id!r} in branch {branch!r}, and no edge leads from {choice.decider!r} to it",
+                    "Add an order-only edge from the decider.",
+                    "branch-path",
+                )
+
+
+# ---------------------------------------------------------------------------------------------------------- patch
+
+
+def check_patch(graph: LogicalGraph, patch: Patch, expander_id: str) -> None:
+    """Raise GraphError if `patch`, returned by the vertex `expander_id`, would make the live `graph` illegal.
+
+    Whether what it touches has started, only the engine knows; here it may not touch what the expander came after.
+    A patch whose edges all lead to its own vertices and have no names costs time for itself, not for the graph's edges.
+    """
+    expander = graph.vertices.get(expander_id)
+    if expander is None or not expander.expands:
+        raise GraphError(
+            f"a patch came from {expander_id!r}, which does not expand", subject=expander_id, rule="expander"
+        )
+    new = {vertex.id: vertex for vertex in patch.vertices}
+    _check_patch_names(graph, patch, expander_id, new)
+    edits = bool(patch.drop_edges) or any(edge.dst not in new for edge in patch.edges)
+    kept = _kept_edges(graph, patch, expander_id) if edits or any(edge.name for edge in patch.edges) else []
+    merged = LogicalGraph(
+        graph.name,
+        {**graph.vertices, **new},
+        [*kept, *patch.edges],
+        [*graph.bubbles, *patch.bubbles],
+        [*graph.choices, *patch.choices],
+        graph.on_failure,
+        graph.limits,
+    )
+    if len(merged.vertices) > MAX_VERTICES or len(graph.edges) + len(patch.edges) > MAX_EDGES:
+        _check_size(LogicalGraph(graph.name, merged.vertices, [*graph.edges, *patch.edges]))
+    services = _check_vertices(merged, new.values(), None)
+    served = _check_edges(merged, merged.edges)
+    if edits:
+        _check_untouched(graph, patch, expander_id)
+        services += [id for id, vertex in graph.vertices.items() if vertex.kind is Kind.SERVICE]
+        topological(merged)
+    else:
+        # Nothing old is reached from anything new, so a cycle could only lie among the new vertices.
+        topological(LogicalGraph(graph.name, new, [edge for edge in patch.edges if edge.src in new]))
+    _check_served(services, served)
+    whole = merged if kept else LogicalGraph(merged.name, merged.vertices, graph.edges)
+    if not kept and (patch.choices or any(isinstance(vertex.parallelism, (Source, SameAs)) for vertex in new.values())):
+        whole.edges = [*graph.edges, *patch.edges]
+    _check_references(whole, new.values())
+    if patch.bubbles:
+        _check_bubbles(merged)
+    if patch.choices:
+        whole.choices = merged.choices
+        _check_choices(whole, merged.choices)
+
+
+def _check_patch_names(graph: LogicalGraph, patch: Patch, expander_id: str, new: Mapping[str, Vertex]) -> None:
+    prefix = f"{expander_id}/"
+    for id in new:
+        if not id.startswith(prefix):
+            raise GraphError(
+                f"patch of {expander_id!r} adds vertex {id!r}, whose name must begin with {prefix!r}",
+                subject=id,
+                rule="patch-name",
+            )
+        if id in graph.vertices:
+            raise GraphError(f"patch of {expander_id!r} adds vertex {id!r} again", subject=id, rule="unique-vertex")
+    if len(new) != len(patch.vertices):
+        raise GraphError(
+            f"patch of {expander_id!r} has two vertices of one name", subject=expander_id, rule="unique-vertex"
+        )
+
+
+def _kept_edges(graph: LogicalGraph, patch: Patch, expander_id: str) -> list[Edge]:
+    known = {edge.id for edge in graph.edges}
+    for name in patch.drop_edges:
+        if name not in known:
+            raise GraphError(
+                f"patch of {expander_id!r} drops edge {name!r}, which is not there",
+                subject=name,
+                rule="unknown-edge",
+                hint=_nearest(name, known),
+            )
+    dropped = set(patch.drop_edges)
+    return [edge for edge in graph.edges if edge.id not in dropped]
+
+
+def _check_untouched(graph: LogicalGraph, patch: Patch, expander_id: str) -> None:
+    """What the expander came after has started: its inputs cannot change any more."""
+    before: dict[str, list[str]] = {}
+    by_id: dict[str, Edge] = {}
+    for edge in graph.edges:
+        before.setdefault(edge.dst, []).append(edge.src)
+        by_id[edge.id] = edge
+    started = {expander_id}
+    stack = [expander_id]
+    while stack:
+        for src in before.get(stack.pop(), ()):
+            if src not in started:
+                started.add(src)
+                stack.append(src)
+    for edge in (*patch.edges, *(by_id[name] for name in patch.drop_edges)):
+        if edge.dst in started:
+            raise GraphError(
+                f"patch of {expander_id!r} changes the inputs of {edge.dst!r}, which has already started",
+                subject=edge.id,
+                rule="patch-started",
+            )

@@ -1,0 +1,191 @@
+"""Every error that Weft raises on purpose, as one tree.
+
+::
+
+    WeftError                    code, message, hint; `exit_code` for the command line
+    ├── UsageError               2   a flag, a setting or an argument is wrong
+    ├── DefinitionError          3   a graph or a file that cannot run
+    │   ├── GraphError               names vertex or edge, and the rule
+    │   ├── PipelineError            names file, line, column and the path of the field
+    │   ├── InputLimitError          a file or graph over one of the documented limits
+    │   └── ProgramError             a program that cannot be imported or sent to a worker
+    ├── NotFoundError            4   no run, step or vertex of that name
+    ├── ForbiddenError           5   a path or an action outside what is allowed
+    ├── ConflictError            7   already finished, already owned, stale version
+    ├── CapacityError            8   can never fit: worker, memory, disk
+    │   └── DiskFullError            the spill or state disk has no room
+    ├── RunFailedError           1   the run ended in failure
+    │   └── TaskError                the user's code raised; carries the remote traceback
+    ├── RunCancelledError      130   the run was cancelled
+    ├── MissingExtraError        2   an optional dependency is not installed
+    └── InternalError           70   a fault of Weft itself
+        └── InvalidTransition        a lifecycle step that no table allows; carries the story
+
+`code` is stable and names a page in `docs/errors.md`. A message says whose fault it is and names the field or
+file; `hint` is the next step to take.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class WeftError(Exception):
+    """Base of all errors that Weft raises on purpose."""
+
+    code: ClassVar[str] = "WEFT000"
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.hint}" if self.hint else self.message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.message, self.hint, self.__dict__)
+
+
+def _rebuild(kind: type[WeftError], message: str, hint: str, fields: dict[str, object]) -> WeftError:
+    error = kind.__new__(kind)
+    Exception.__init__(error, message)
+    error.message, error.hint = message, hint
+    error.__dict__.update(fields)
+    return error
+
+
+class UsageError(WeftError):
+    """A flag, a setting or an argument is wrong."""
+
+    code = "WEFT100"
+    exit_code = 2
+
+
+class MissingExtraError(UsageError):
+    """An optional dependency is not installed; the hint names the extra."""
+
+    code = "WEFT101"
+
+
+class DefinitionError(WeftError):
+    """A graph or a file that cannot run as written."""
+
+    code = "WEFT200"
+    exit_code = 3
+
+
+class GraphError(DefinitionError):
+    """A graph breaks a rule. `subject` is the vertex or edge, `rule` the short name of the rule."""
+
+    code = "WEFT201"
+
+    def __init__(self, message: str, *, subject: str = "", rule: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.subject = subject
+        self.rule = rule
+
+
+class PipelineError(DefinitionError):
+    """A pipeline file breaks a rule; the message begins with `file:line:column`, `path` is the field's path."""
+
+    code = "WEFT202"
+
+    def __init__(
+        self, message: str, *, file: str = "", line: int = 0, column: int = 0, path: str = "", hint: str = ""
+    ) -> None:
+        where = f"{file}:{line}:{column}: " if line else (f"{file}: " if file else "")
+        at = f"{path}: " if path else ""
+        super().__init__(f"{where}{at}{message}", hint=hint)
+        self.file, self.line, self.column, self.path = file, line, column, path
+
+
+class InputLimitError(DefinitionError):
+    """A file or graph is over one of the documented limits (size, depth, nodes)."""
+
+    code = "WEFT203"
+
+
+class ProgramError(DefinitionError):
+    """A program cannot be imported, or cannot be sent to a worker."""
+
+    code = "WEFT204"
+
+
+class NotFoundError(WeftError):
+    """No run, step or vertex of that name."""
+
+    code = "WEFT300"
+    exit_code = 4
+
+
+class ForbiddenError(WeftError):
+    """A path or an action outside what is allowed."""
+
+    code = "WEFT301"
+    exit_code = 5
+
+
+class ConflictError(WeftError):
+    """The thing is already finished, owned by another process, or of another version."""
+
+    code = "WEFT302"
+    exit_code = 7
+
+
+class CapacityError(WeftError):
+    """A request that no worker, memory budget or disk can ever satisfy."""
+
+    code = "WEFT400"
+    exit_code = 8
+
+
+class DiskFullError(CapacityError):
+    """The disk for spilled chunks or for state has no room."""
+
+    code = "WEFT401"
+
+
+class RunFailedError(WeftError):
+    """The run ended in failure."""
+
+    code = "WEFT500"
+
+
+class TaskError(RunFailedError):
+    """The user's code raised. `task` names it as `vertex[index]`, `traceback_text` is the remote traceback."""
+
+    code = "WEFT501"
+
+    def __init__(self, message: str, *, task: str = "", traceback_text: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.task = task
+        self.traceback_text = traceback_text
+
+
+class RunCancelledError(WeftError):
+    """The run was cancelled."""
+
+    code = "WEFT502"
+    exit_code = 130
+
+
+class InternalError(WeftError):
+    """A fault of Weft itself; please report it with the story."""
+
+    code = "WEFT900"
+    exit_code = 70
+
+
+class InvalidTransition(InternalError):
+    """A lifecycle step that no table allows. `story` is what happened to the subject before."""
+
+    code = "WEFT901"
+
+    def __init__(self, message: str, *, story: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.story = story
+
+    def __str__(self) -> str:
+        return "\n".join((self.message, *(f"  {line}" for line in self.story)))

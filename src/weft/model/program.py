@@ -1,0 +1,41 @@
+"""Programs: what a task runs.
+
+A program is data: a target and parameters. The target is an importable name `"module:function"`, or a callable for
+work that stays on one machine (it travels to local worker processes by reference where it can be imported, by value
+where not). `graph/task.py` says how a program is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+NO_PARAMS: Mapping[str, Any] = {}
+
+
+class Style(Enum):
+    """How the target is called."""
+
+    FUNCTION = "function"
+    """`target(*inputs, **params)`: one positional argument an input edge, the return value goes to all output edges."""
+    TASK = "task"
+    """`target(ctx, inputs)`: the full contract, `weft.graph.task.TaskContext`."""
+
+
+@dataclass(slots=True)
+class Program:
+    """What a task runs: target, keyword parameters, and optionally one item for each task as first argument."""
+
+    target: str | Callable[..., Any]
+    params: Mapping[str, Any] = field(default_factory=lambda: NO_PARAMS)  # shared, never written
+    items: Sequence[Any] | None = None
+    style: Style = Style.FUNCTION
+
+    @property
+    def name(self) -> str:
+        """A short name for messages and drawings."""
+        if isinstance(self.target, str):
+            return self.target
+        return getattr(self.target, "__qualname__", None) or repr(self.target)

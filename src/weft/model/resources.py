@@ -1,0 +1,80 @@
+"""What a task needs and what a node has.
+
+A vertex names its needs as an ordered tuple of alternatives; the first that some node can give is taken. CPU is
+counted in cores, memory in bytes. `tokens` are counted per job (a pipeline's `parallelism` is one): a step that only
+waits for a child process takes a token and no core.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_ROUNDING = 1e-6
+"""Fractions of cores do not add up exactly: 1 - 0.1 - 0.2 + 0.1 + 0.2 is less than 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """One alternative: all of it, held while a task runs."""
+
+    cpu: float = 1
+    memory: int = 0
+    gpu: int = 0
+    gpu_type: str = ""
+    tokens: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def plain(self) -> bool:
+        """Whether one idle slot of a worker is all that is asked for."""
+        return self.cpu == 1 and not self.memory and not self.gpu
+
+    @property
+    def light(self) -> bool:
+        """Whether no core, memory or GPU is asked for: the task only waits for something else."""
+        return not self.cpu and not self.memory and not self.gpu
+
+    def fits(self, capacity: Resources) -> bool:
+        """Tell whether `capacity` (of one node) covers this alternative; tokens are counted elsewhere."""
+        return (
+            self.cpu <= capacity.cpu + _ROUNDING
+            and self.memory <= capacity.memory
+            and self.gpu <= capacity.gpu
+            and (not self.gpu or self.gpu_type in ("", capacity.gpu_type))
+        )
+
+    def plus(self, other: Resources) -> Resources:
+        """Return the sum, keeping this one's GPU type."""
+        return Resources(
+            self.cpu + other.cpu, self.memory + other.memory, self.gpu + other.gpu, self.gpu_type, self.tokens
+        )
+
+    def minus(self, other: Resources) -> Resources:
+        """Return what is left; the caller has asked `fits` before."""
+        return Resources(
+            self.cpu - other.cpu, self.memory - other.memory, self.gpu - other.gpu, self.gpu_type, self.tokens
+        )
+
+    def __str__(self) -> str:
+        parts = [f"cpu {self.cpu:g}"]
+        if self.memory:
+            parts.append(f"memory {self.memory:,} bytes")
+        if self.gpu:
+            parts.append(f"gpu {self.gpu}" + (f" of type {self.gpu_type}" if self.gpu_type else ""))
+        parts.extend(f"{name} {count}" for name, count in self.tokens)
+        return ", ".join(parts)
+
+
+ONE_SLOT = Resources()
+ONE_SLOT_ONLY = (ONE_SLOT,)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where tasks of a vertex must run: a named node, a named party, or both."""
+
+    node: str = ""
+    party: str = ""
+
+    def allows(self, node: str, party: str) -> bool:
+        """Tell whether a worker on `node`, belonging to `party`, may run the task."""
+        return self.node in ("", node) and self.party in ("", party)

@@ -1,0 +1,334 @@
+"""A command as the body of a task.
+
+The command runs under a guardian (`weft/worker/guardian.py`, a program of its own that is started by its path), so that
+nothing of it outlives the step, and the step does not outlive Weft.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import marshal
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.model.errors import DefinitionError, DiskFullError, InternalError, ProgramError, RunCancelledError, TaskError
+from weft.model.ids import task_name
+
+if TYPE_CHECKING:
+    from weft.graph.task import TaskContext
+
+# Imported and not run as a script: only imports keep their compiled form, and compiling takes 4 ms.
+GUARDIAN = "import sys; sys.path.append(sys.argv[1]); import guardian; guardian.main()"
+GUARDIAN_FOLDER = Path(__file__).parents[1] / "worker"
+TAIL_LINES = 20
+TAIL_BYTES = 64 * 1024
+MIB = 1 << 20
+
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandSpec:
+    """What to run: `sh -c text`, with `env` as the whole environment but for one rule.
+
+    PATH begins with the folder of this Python, so that `python` and the tools installed beside it are the same ones.
+    Output and errors are appended to `log`; of each run its first `log_head_bytes` and last `log_tail_bytes` stay.
+    """
+
+    text: str
+    env: Mapping[str, str]
+    cwd: Path
+    log: Path
+    grace_s: float = 3.0
+    """Seconds between SIGTERM and SIGKILL."""
+    timeout_s: float | None = None
+    record: Path | None = None
+    """A file that names the processes (see `weft.worker.group`) from just before the start until all have ended."""
+    log_head_bytes: int = 32 * MIB
+    log_tail_bytes: int = 32 * MIB
+    name: str = "command"
+    """What messages call it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandResult:
+    """How a command ended."""
+
+    exit_code: int | None
+    """What it returned; None if a signal ended it."""
+    signal: int | None
+    """The signal that ended it; None if it returned."""
+    cause: str
+    """What made the end begin: `exit` (it ended by itself), `timeout`, `cancelled`, or `signal` (to its guardian)."""
+    wall_s: float
+    log_bytes: int
+    """Bytes that it printed."""
+    dropped_bytes: int
+    """Bytes of these that the log does not hold."""
+    log_start: int
+    """Where its output begins in the log, in bytes."""
+    log_error: str = ""
+    """Why output was lost, such as a full disk; empty if none was."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended by itself and returned 0."""
+        return self.cause == "exit" and self.exit_code == 0
+
+
+def run_command(ctx: TaskContext, inputs: object) -> dict[str, Any]:
+    """Run a command as a task (style TASK) and return its `CommandResult` as a dictionary.
+
+    Parameters: `command` (text for sh), `cwd`, `log`, and optionally `env`, `name` and the further fields of
+    `CommandSpec`. With a parallelism above 1, `log` and `record` get the task's index in front of their suffix.
+    The inputs say only that files are there. TaskError if the command fails, is timed out or cannot start,
+    RunCancelledError if the task is cancelled, ProgramError for parameters that are wrong.
+    """
+    spec = _spec(ctx)
+    task = task_name(ctx.vertex, ctx.index)
+    if ctx.cancelled():
+        raise RunCancelledError(f"step {spec.name} was cancelled before it started")
+    result = run_guarded(spec, on_cancel=ctx.on_cancel)
+    if result.cause == "cancelled":
+        raise RunCancelledError(f"step {spec.name} was cancelled")
+    if not result.ok:
+        raise _failure(spec, result, task)
+    return asdict(result)
+
+
+def run_guarded(
+    spec: CommandSpec,
+    *,
+    on_started: Callable[[int, str], None] | None = None,
+    on_cancel: Callable[[Callable[[], None]], object] | None = None,
+) -> CommandResult:
+    """Run a command under a guardian and wait until nothing of it is left.
+
+    `on_started` gets pid and start time of the command (a `weft.worker.group.ProcessId`). `on_cancel` is handed a
+    function without arguments that any thread may call at any time to have the command ended; later calls do nothing.
+    Any exit code is a result; TaskError if the command cannot be started, DefinitionError for text that no system
+    takes, InternalError if the guardian fails.
+    """
+    message = marshal.dumps(_message(spec))
+    with contextlib.suppress(OSError):  # the guardian says what is wrong with the place
+        spec.log.parent.mkdir(parents=True, exist_ok=True)
+    guardian, ours = _start_guardian()
+    lock = threading.Lock()
+
+    def stop() -> None:
+        with lock, contextlib.suppress(OSError):  # the lock: never on a number that somebody else has by now
+            ours.shutdown(socket.SHUT_WR)
+
+    started: tuple[int, str] | None = None
+    try:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it failed: what it said is still to be read
+            ours.sendall(len(message).to_bytes(4, "big") + message)
+        if on_cancel is not None:
+            on_cancel(stop)
+        frame = _receive(ours)
+        if "pid" in frame:
+            started = frame["pid"], frame["start"]
+            if on_started is not None:
+                on_started(*started)
+            frame = _receive(ours)
+    finally:
+        with lock:
+            ours.close()  # if we leave early, this ends the command
+        guardian.wait()
+    if "exit" not in frame:
+        raise _not_run(spec, frame, guardian.returncode, started)
+    if frame["left"]:
+        raise InternalError(
+            f"{frame['left']} processes of step {spec.name} cannot be ended",
+            hint="They hang inside the kernel, or run as another user.",
+        )
+    code = frame["exit"]
+    return CommandResult(
+        exit_code=code if code >= 0 else None,
+        signal=-code if code < 0 else None,
+        cause={"owner": "cancelled"}.get(frame["why"], frame["why"]),
+        wall_s=frame["wall_s"],
+        log_bytes=frame["log_bytes"],
+        dropped_bytes=frame["dropped"],
+        log_start=frame["log_start"],
+        log_error=os.strerror(frame["log_errno"]) if frame["log_errno"] else "",
+    )
+
+
+def last_lines(log: Path, *, start: int = 0, count: int = TAIL_LINES) -> list[str]:
+    """Return the last lines of a log from byte `start` on, fit to print: no colours, no control characters.
+
+    Reads at most 64 KiB; of a line that was overwritten with carriage returns only the last state stays. Empty if
+    there is no log.
+    """
+    try:
+        with log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            begin = max(start, size - TAIL_BYTES)
+            file.seek(begin)
+            lines = file.read(TAIL_BYTES).decode("utf-8", "replace").split("\n")
+    except OSError:
+        return []
+    if begin > start:
+        lines = lines[1:] or lines  # the first is cut
+    if lines[-1] == "":
+        lines.pop()
+    return [_printable(line) for line in lines[-count:]]
+
+
+def _printable(line: str) -> str:
+    line = _ESCAPE.sub("", line).rstrip("\r").rpartition("\r")[2]
+    return "".join(char for char in line if char == "\t" or char.isprintable())
+
+
+# ------------------------------------------------------------------------------------------------------------ inside
+
+
+def _spec(ctx: TaskContext) -> CommandSpec:
+    params = dict(ctx.params)
+    known = {field.name for field in fields(CommandSpec)} - {"text"} | {"command"}
+    try:
+        if unknown := sorted(params.keys() - known):
+            raise TypeError(f"unknown: {', '.join(unknown)}")
+        params["text"] = params.pop("command")
+        params.setdefault("env", {})
+        params.setdefault("name", ctx.vertex)
+        for key in ("cwd", "log", "record"):
+            if params.get(key) is not None:
+                path = Path(params[key])
+                many = key != "cwd" and ctx.parallelism > 1
+                params[key] = path.with_name(f"{path.stem}.{ctx.index}{path.suffix}") if many else path
+        return CommandSpec(**params)
+    except (KeyError, TypeError) as error:
+        raise ProgramError(
+            f"the parameters of command step {ctx.vertex} are wrong: {error}", hint="It needs command, cwd and log."
+        ) from error
+
+
+def _message(spec: CommandSpec) -> dict[str, Any]:
+    """Return the guardian's specification (`guard` there lists the fields)."""
+    env = {**spec.env}
+    own = str(Path(sys.executable).parent)  # not resolved: in a virtual environment it is a link to elsewhere
+    env["PATH"] = os.pathsep.join((own, env.get("PATH") or os.defpath))
+    for what, text in (("command", spec.text), ("cwd", str(spec.cwd)), ("log", str(spec.log)), *_texts(env)):
+        if "\0" in text:
+            raise DefinitionError(f"{what} of step {spec.name} holds a NUL character")
+    for name in env:
+        if not name or "=" in name:
+            raise DefinitionError(f"step {spec.name} has an environment variable named {name!r}")
+    return {
+        "argv": [b"sh", b"-c", os.fsencode(spec.text)],
+        "env": {os.fsencode(name): os.fsencode(value) for name, value in env.items()},
+        "cwd": os.fsencode(spec.cwd.absolute()),
+        "log": os.fsencode(spec.log.absolute()),
+        "record": None if spec.record is None else os.fsencode(spec.record.absolute()),
+        "grace_s": spec.grace_s,
+        "timeout_s": spec.timeout_s,
+        "head": spec.log_head_bytes,
+        "tail": spec.log_tail_bytes,
+    }
+
+
+def _texts(env: Mapping[str, str]) -> list[tuple[str, str]]:
+    return [(f"environment variable {name!r}", name + value) for name, value in env.items()]
+
+
+def _start_guardian() -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Start a guardian and return it with our end of its control socket."""
+    try:
+        ours, theirs = socket.socketpair()
+        with theirs, contextlib.ExitStack() as undo:
+            undo.callback(ours.close)
+            guardian = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", GUARDIAN, str(GUARDIAN_FOLDER), str(os.getpid())],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                start_new_session=True,  # a Ctrl-C at the terminal is for the owner, who then stops us in order
+            )
+            undo.pop_all()
+    except OSError as error:
+        raise InternalError(
+            f"the guardian of a command cannot be started: {error}",
+            hint="See that the system has processes and files left.",
+        ) from error
+    return guardian, ours
+
+
+def _receive(control: socket.socket) -> dict[str, Any]:
+    """Read one frame of the guardian; an empty one if it has gone."""
+    try:
+        head = control.recv(4, socket.MSG_WAITALL)
+        length = int.from_bytes(head, "big")
+        data = control.recv(length, socket.MSG_WAITALL) if len(head) == 4 else b""
+    except ConnectionResetError:
+        return {}
+    frame: dict[str, Any] = marshal.loads(data) if data and len(data) == length else {}
+    return frame
+
+
+def _not_run(
+    spec: CommandSpec, frame: dict[str, Any], returncode: int, started: tuple[int, str] | None
+) -> TaskError | DiskFullError | InternalError:
+    if "failed" in frame:
+        stage, number = frame["failed"]
+        return _not_started(spec, stage, number)
+    if started is not None:
+        # Somebody killed the guardian, and only it: its command was not waited for yet, so the number is still its own.
+        with contextlib.suppress(OSError):
+            os.killpg(started[0], signal.SIGKILL)
+    why = frame.get("broken") or f"it ended with exit code {returncode}"
+    return InternalError(f"the guardian of step {spec.name} failed: {why}", hint="Run the step again.")
+
+
+def _not_started(spec: CommandSpec, stage: str, number: int) -> TaskError | DiskFullError:
+    why = os.strerror(number)
+    place = {"cwd": spec.cwd, "log": spec.log, "record": spec.record}.get(stage)
+    what = {"cwd": "its working folder", "log": "its log", "record": "its process record"}.get(stage, "sh")
+    message = f"step {spec.name} cannot start: {what}{f' {place}' if place else ''}: {why}"
+    hint = {
+        "cwd": "Create the folder, or name another one.",
+        "log": "See that the folder of the log can be written.",
+        "record": "See that the folder of the record can be written.",
+    }.get(stage, "See that sh is on the PATH, and that command and environment are not too long for the system.")
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFullError(message, hint="Make room on this disk.")
+    return TaskError(message, task=spec.name, hint=hint)
+
+
+def _failure(spec: CommandSpec, result: CommandResult, task: str) -> TaskError:
+    if result.cause == "timeout":
+        how = f"was ended after its timeout of {spec.timeout_s:g} s"
+    elif result.cause == "signal":
+        how = "was ended because its guardian was told to stop"
+    elif result.signal is not None:
+        how = f"was ended by signal {result.signal} ({_signal_name(result.signal)})"
+    else:
+        how = f"ended with exit code {result.exit_code}"
+    lines = last_lines(spec.log, start=result.log_start)
+    tail = "\n".join(("Its last lines:", *(f"  {line}" for line in lines))) if lines else "It printed nothing."
+    lost = f"\nIts log is not complete: {result.log_error}." if result.log_error else ""
+    return TaskError(
+        f"step {spec.name} {how} (log: {spec.log}).{lost}\n{tail}",
+        task=task,
+        traceback_text="\n".join(lines),
+        hint=f"The whole log: {spec.log}",
+    )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "a real-time signal"

@@ -1,0 +1,358 @@
+"""The loop: drain events, ask the master, carry out its commands. One for a session, whatever its jobs and backend.
+
+Three drivers share it and `Master.handle` does not know which: *combining* (threads: whoever brings a report tries the lock
+and drains everybody's), *poll* (processes, Ray: one thread reads the pipes), *heap* (the simulator: the next event in time).
+Nothing that can block happens under the lock: the backends' methods return at once, results of slow work come back as events.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from weft.engine.commands import (
+    Acquire,
+    Command,
+    Complete,
+    Drop,
+    Free,
+    FreeParts,
+    Launch,
+    Offer,
+    Probe,
+    Publish,
+    Release,
+    SetTimer,
+    Shrink,
+    Stop,
+    Withdraw,
+)
+from weft.engine.core import Tuning
+from weft.engine.events import (
+    CancelRequested,
+    Done,
+    Event,
+    Failed,
+    Granted,
+    IdleTick,
+    JobSubmitted,
+    Offered,
+    Refused,
+    WorkerJoined,
+    WorkerLost,
+)
+from weft.engine.master import Master
+from weft.runtime.pool import Pool, WorkerSpec
+
+if TYPE_CHECKING:
+    from weft.engine.ports import Clock, Journal
+    from weft.graph.logical import LogicalGraph
+    from weft.model.resources import Resources
+
+
+class Executor(Protocol):
+    """A backend: what runs leases. All methods return at once; what happens later is posted to the loop.
+
+    `launch` of a lease is answered by exactly one `Done` or `Failed`. `stop` asks a lease to end; the answer is still one
+    of these. Reports of a lease that the loop has forgotten are dropped.
+    """
+
+    tuning: Tuning
+
+    def workers(self) -> Sequence[WorkerSpec]:
+        """Return the workers there are at the start."""
+        ...
+
+    def nodes(self) -> dict[int, Resources]:
+        """Return what each node has besides its workers."""
+        ...
+
+    def attach(self, loop: Loop) -> None:
+        """Begin to work for `loop`."""
+        ...
+
+    def open_job(self, job: JobRun) -> None:
+        """A job is about to be submitted."""
+        ...
+
+    def launch(self, job: JobRun, lease: Launch) -> None:
+        """Start a lease."""
+        ...
+
+    def offer(self, job: JobRun, offer: Offer) -> None:
+        """Queue a lease at several workers."""
+        ...
+
+    def drop(self, job: JobRun, drop: Drop) -> None:
+        """Forget an offered lease at some workers."""
+        ...
+
+    def shrink(self, job: JobRun, lease: int) -> None:
+        """Take back the half of a lease that has not begun."""
+        ...
+
+    def stop(self, job: JobRun, lease: int, reason: str) -> None:
+        """Stop a lease."""
+        ...
+
+    def free(self, job: JobRun, vertex: str, lo: int, hi: int) -> None:
+        """Drop outputs."""
+        ...
+
+    def free_parts(self, job: JobRun, vertex: str, lo: int, hi: int) -> None:
+        """Drop partitions of outputs."""
+        ...
+
+    def publish(self, job: JobRun, event: Publish) -> None:
+        """Tell running tasks of a user event."""
+        ...
+
+    def set_timer(self, job: JobRun, at: float, timer: int) -> None:
+        """Post `TimerFired` at `at`."""
+        ...
+
+    def close_job(self, job: JobRun) -> None:
+        """A job is over and its results are not wanted any more."""
+        ...
+
+    def close(self) -> None:
+        """End everything; no process, thread or file is left."""
+        ...
+
+
+class JobRun:
+    """One job of a session, as the shell knows it."""
+
+    def __init__(self, id: str, graph: LogicalGraph, master: Master, journal: Journal | None = None) -> None:
+        self.id = id
+        self.graph = graph
+        self.master = master
+        self.journal = journal
+        self.leases: dict[int, Launch] = {}
+        self.outcome: Complete | None = None
+        self.finished = threading.Event()
+        self.listeners: list[Callable[[JobRun, Sequence[Event], Sequence[Command]], None]] = []
+        self.backend: Any = None
+        self.crash: BaseException | None = None
+
+
+class Loop:
+    """Events in, commands out, for all jobs of a session."""
+
+    def __init__(self, executor: Executor, clock: Clock) -> None:
+        self.executor = executor
+        self.clock = clock
+        self.pool = Pool(executor.workers(), executor.nodes())
+        self.jobs: dict[str, JobRun] = {}
+        self.specs: dict[int, WorkerSpec] = {spec.worker: spec for spec in executor.workers()}
+        self._queue: deque[tuple[str, Event]] = deque()
+        self._lock = threading.Lock()
+        self._do: dict[type[Any], Callable[[JobRun, Any], None]] = {
+            Launch: self._launch,
+            Free: lambda job, c: executor.free(job, c.vertex, c.lo, c.hi),
+            FreeParts: lambda job, c: executor.free_parts(job, c.vertex, c.part_lo, c.part_hi),
+            Complete: self._complete,
+            Acquire: self._acquire,
+            Withdraw: lambda job, c: self.pool.withdraw(job.id, c.request),
+            Release: self._release,
+            SetTimer: lambda job, c: executor.set_timer(job, c.at, c.timer),
+            Shrink: lambda job, c: executor.shrink(job, c.lease),
+            Stop: lambda job, c: executor.stop(job, c.lease, c.reason),
+            Offer: executor.offer,
+            Drop: executor.drop,
+            Publish: executor.publish,
+            Probe: self._probe,
+        }
+        self._again: list[tuple[JobRun, Event]] = []
+        self._released = False
+        executor.attach(self)
+
+    # ------------------------------------------------------------------------------------------------ jobs
+
+    def submit(self, job: JobRun) -> None:
+        """Take a job on; it begins at once."""
+        now = self.clock.now()
+        self.executor.open_job(job)
+        with self._lock:
+            self.jobs[job.id] = job
+            self.pool.join(job.id)
+            joined = [WorkerJoined(now, s.worker, s.node, s.node_name, s.party) for s in self.specs.values()]
+            self._queue.extend((job.id, event) for event in joined)
+            self._queue.append((job.id, JobSubmitted(now)))
+        self.drain()
+
+    def cancel(self, job: JobRun, reason: str) -> None:
+        """Ask a job to stop."""
+        self.post(job.id, CancelRequested(self.clock.now(), reason))
+
+    # ---------------------------------------------------------------------------------------------- events
+
+    def post(self, job: str, event: Event) -> None:
+        """Say that something happened, and see to it (on this thread, or on the one that is at it already)."""
+        self._queue.append((job, event))
+        self.drain()
+
+    def post_later(self, job: str, event: Event) -> None:
+        """Say that something happened without seeing to it; a `drain` follows."""
+        self._queue.append((job, event))
+
+    def drain(self) -> None:
+        """Process what is queued, unless somebody is at it already (who will then process ours)."""
+        while self._queue:
+            if not self._lock.acquire(blocking=False):
+                return
+            try:
+                while self._queue:
+                    self._tick()
+            finally:
+                self._lock.release()
+
+    def _tick(self) -> None:
+        queue = self._queue
+        if len(self.jobs) == 1:
+            name, job = next(iter(self.jobs.items()))
+            events = []
+            while queue:
+                owner, event = queue.popleft()
+                if owner in (name, ""):
+                    events.append(event)
+            self._step(job, events)
+            while self._again or self._released:
+                again, self._again = self._again, []
+                self._released = False
+                self._step(job, [event for _, event in again])
+            return
+        by_job: dict[str, list[Event]] = {}
+        while queue:
+            owner, event = queue.popleft()
+            for name in (owner,) if owner else tuple(self.jobs):
+                by_job.setdefault(name, []).append(event)
+        for name, events in by_job.items():
+            found = self.jobs.get(name)
+            if found is not None:
+                self._step(found, events, offers=False)
+        while self._again:
+            again, self._again = self._again, []
+            for found, event in again:
+                self._step(found, [event], offers=False)
+        self._share()
+
+    def _step(self, job: JobRun, events: list[Event], *, offers: bool = True) -> None:
+        """One tick of one job."""
+        if job.outcome is not None:
+            return
+        pool = self.pool
+        leases = job.leases
+        for event in events:
+            kind = type(event)
+            if kind is Done or kind is Failed:
+                lease = leases.pop(event.lease, None)  # type: ignore[union-attr]
+                if lease is not None:
+                    pool.free(lease.worker)
+        if offers:
+            idle = pool.offer()
+            if idle:
+                events.append(Offered(self.clock.now(), idle[::-1]))
+        try:
+            commands = job.master.handle(events)
+        except Exception as error:  # a fault of ours: the job ends, the session goes on
+            self._crashed(job, error)
+            return
+        if job.journal is not None:
+            job.journal.append(events, commands)
+        do = self._do
+        for command in commands:
+            do[type(command)](job, command)
+        for listener in job.listeners:
+            listener(job, events, commands)
+        self._grant()
+
+    def _share(self) -> None:
+        """Offer idle workers one by one to the hungry job that holds the fewest."""
+        starving = True
+        while starving and self.pool.offer():
+            starving = False
+            hungry = [job for job in self.jobs.values() if job.outcome is None and job.master.hungry]
+            for job in sorted(hungry, key=lambda job: self.pool.held.get(job.id, 0)):
+                before = self.pool.idle
+                self._step(job, [Offered(self.clock.now(), self.pool.offer()[-1:])], offers=False)
+                if self.pool.idle < before:
+                    starving = True
+                    break
+
+    # ---------------------------------------------------------------------------------------------- commands
+
+    def _launch(self, job: JobRun, lease: Launch) -> None:
+        job.leases[lease.lease] = lease
+        worker = lease.worker
+        if worker >= 0 and worker in self.pool._node_of and worker in self.pool._idle:
+            self.pool.take(worker, job.id)
+        self.executor.launch(job, lease)
+
+    def _acquire(self, job: JobRun, acquire: Acquire) -> None:
+        reason = self.pool.request(job.id, acquire.request, acquire.wants, acquire.avoid)
+        if reason:
+            self._again.append((job, Refused(self.clock.now(), acquire.request, reason)))
+
+    def _release(self, job: JobRun, release: Release) -> None:
+        self.pool.release(job.id, release.request, release.worker)
+        self._released = True  # slots came back after this tick's offer was made
+
+    def _grant(self) -> None:
+        for owner, request, slots in self.pool.grant():
+            job = self.jobs.get(owner)
+            if job is not None:
+                self._again.append((job, Granted(self.clock.now(), request, slots)))
+
+    def _probe(self, job: JobRun, probe: Probe) -> None:
+        from weft.engine.events import Miss
+
+        self._again.append((job, Miss(self.clock.now(), probe.vertex, probe.index, "this session has no cache")))
+
+    def _complete(self, job: JobRun, outcome: Complete) -> None:
+        job.outcome = outcome
+        self.pool.leave(job.id)
+        self.jobs.pop(job.id, None)
+        if job.journal is not None:
+            job.journal.close()
+        job.finished.set()
+        self._grant()
+
+    def _crashed(self, job: JobRun, error: Exception) -> None:
+        job.crash = error
+        for lease in list(job.leases):
+            self.executor.stop(job, lease, "internal error")
+        self._complete(job, Complete("failed", "", f"internal error: {error}", kind="internal"))
+
+    # ----------------------------------------------------------------------------------------------- workers
+
+    def worker_joined(self, spec: WorkerSpec) -> None:
+        """A worker came (a replacement, or a node that was added)."""
+        with self._lock:
+            self.specs[spec.worker] = spec
+            self.pool.add(spec)
+        self.post("", WorkerJoined(self.clock.now(), spec.worker, spec.node, spec.node_name, spec.party))
+
+    def worker_lost(self, worker: int, reason: str, *, node_lost: bool = False) -> None:
+        """A worker is gone."""
+        with self._lock:
+            self.specs.pop(worker, None)
+            self.pool.lose(worker)
+            for job in self.jobs.values():
+                for lease in [lease for lease in job.leases.values() if lease.worker == worker]:
+                    del job.leases[lease.lease]
+        self.post("", WorkerLost(self.clock.now(), worker, reason, node_lost))
+
+    def idle_tick(self) -> None:
+        """Called by drivers when nothing came for a while: if workers are idle, long leases are halved."""
+        if self.pool.idle:
+            now = self.clock.now()
+            for name, job in list(self.jobs.items()):
+                if job.leases and not job.master.hungry:
+                    self._queue.append((name, IdleTick(now)))
+            self.drain()
+
+
+

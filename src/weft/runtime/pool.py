@@ -1,0 +1,301 @@
+"""The pool of one session: the only owner of slots and node memory.
+
+A slot is one worker. Plain tasks are served by *offers* of idle workers; bubbles, GPUs, several cores and memory by *requests*,
+which are granted all or nothing. Jobs share fairly: the hungry job that holds the fewest slots is served first, requests are
+FIFO inside a job. A request that only waits for slots keeps idle ones back, so that a gang is not starved by small tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import ceil
+from typing import NamedTuple
+
+from weft.model.resources import Placement, Resources
+
+
+class WorkerSpec(NamedTuple):
+    """A worker and where it is. All workers of a `node` share memory."""
+
+    worker: int
+    node: int = 0
+    node_name: str = "local"
+    party: str = ""
+
+
+@dataclass(slots=True)
+class _Node:
+    name: str
+    party: str
+    workers: int = 0
+    memory: int = 0
+    gpu: int = 0
+    gpu_type: str = ""
+    memory_free: int = 0
+    gpu_free: int = 0
+
+
+Wants = tuple[tuple[str, int, tuple[Resources, ...], Placement | None], ...]
+
+
+@dataclass(slots=True)
+class _Request:
+    job: str
+    id: int
+    wants: Wants
+    avoid: frozenset[int]
+
+
+@dataclass(slots=True)
+class _Held:
+    """What one granted slot holds: the worker, those kept idle beside it for more cores, memory and GPUs of the node."""
+
+    job: str
+    node: int
+    beside: tuple[int, ...] = ()
+    memory: int = 0
+    gpu: int = 0
+
+
+class Pool:
+    """Slots and node memory of a session. Not thread-safe: the loop's lock guards it."""
+
+    def __init__(self, workers: Iterable[WorkerSpec] = (), nodes: dict[int, Resources] | None = None) -> None:
+        self._nodes: dict[int, _Node] = {}
+        self._node_of: dict[int, int] = {}
+        self._capacity = nodes or {}
+        self._waiting: list[_Request] = []
+        self._granted: dict[tuple[str, int, int], _Held] = {}
+        self._busy: dict[int, str] = {}
+        self.held: dict[str, int] = {}
+        self._idle: list[int] = []
+        for spec in workers:
+            self.add(spec)
+
+    def add(self, spec: WorkerSpec) -> None:
+        """A worker joined."""
+        node = self._nodes.get(spec.node)
+        if node is None:
+            capacity = self._capacity.get(spec.node, Resources())
+            node = self._nodes[spec.node] = _Node(spec.node_name, spec.party)
+            node.memory = node.memory_free = capacity.memory
+            node.gpu = node.gpu_free = capacity.gpu
+            node.gpu_type = capacity.gpu_type
+        node.workers += 1
+        self._node_of[spec.worker] = spec.node
+        self._idle.append(spec.worker)
+
+    def lose(self, worker: int) -> None:
+        """A worker is gone, with whatever it held."""
+        node = self._node_of.pop(worker, None)
+        if node is None:
+            return
+        self._nodes[node].workers -= 1
+        if worker in self._idle:
+            self._idle.remove(worker)
+        job = self._busy.pop(worker, None)
+        if job is not None:
+            self.held[job] -= 1
+        for key in [key for key in self._granted if key[2] == worker]:
+            held = self._let_go(key)
+            self._idle.extend(other for other in held.beside if other in self._node_of)
+
+    def capacity(self) -> list[Resources]:
+        """Return what each node can give at most, for checking graphs."""
+        return [
+            Resources(cpu=n.workers, memory=n.memory, gpu=n.gpu, gpu_type=n.gpu_type) for n in self._nodes.values()
+        ]
+
+    @property
+    def idle(self) -> int:
+        """How many workers are idle."""
+        return len(self._idle)
+
+    def join(self, job: str) -> None:
+        """A job wants to share the pool."""
+        self.held.setdefault(job, 0)
+
+    def leave(self, job: str) -> None:
+        """A job is over: everything it still holds is free."""
+        self._waiting = [request for request in self._waiting if request.job != job]
+        for worker in [worker for worker, owner in self._busy.items() if owner == job]:
+            self.free(worker)
+        for key in [key for key in self._granted if key[0] == job]:
+            self.release(*key)
+        self.held.pop(job, None)
+
+    # ------------------------------------------------------------------------------------------------- offers
+
+    def offer(self) -> list[int]:
+        """Return the idle workers that plain tasks may take now, the most recently used last."""
+        if self._waiting and self._kept_back():
+            return []
+        return self._idle
+
+    def take(self, worker: int, job: str) -> None:
+        """An offered worker was given a lease of `job`."""
+        if self._idle and self._idle[-1] == worker:
+            self._idle.pop()
+        else:
+            self._idle.remove(worker)
+        self._busy[worker] = job
+        self.held[job] += 1
+
+    def free(self, worker: int) -> None:
+        """A plain lease on `worker` is over."""
+        job = self._busy.pop(worker, None)
+        if job is None:
+            return
+        self.held[job] -= 1
+        if worker in self._node_of:
+            self._idle.append(worker)
+
+    # ----------------------------------------------------------------------------------------------- requests
+
+    def request(self, job: str, request: int, wants: Wants, avoid: Iterable[int]) -> str:
+        """Queue a request; return "" or the reason why it can never be met."""
+        reason = self._never(wants)
+        if not reason:
+            self._waiting.append(_Request(job, request, wants, frozenset(avoid)))
+        return reason
+
+    def withdraw(self, job: str, request: int) -> None:
+        """Forget a request that was not granted."""
+        self._waiting = [r for r in self._waiting if (r.job, r.id) != (job, request)]
+
+    def release(self, job: str, request: int, worker: int) -> None:
+        """Give one granted slot back."""
+        key = (job, request, worker)
+        if key in self._granted:
+            held = self._let_go(key)
+            self._idle.extend(w for w in (worker, *held.beside) if w in self._node_of)
+
+    def grant(self) -> list[tuple[str, int, tuple[tuple[str, int, int], ...]]]:
+        """Meet what can be met now; return (job, request, slots) of each."""
+        met: list[tuple[str, int, tuple[tuple[str, int, int], ...]]] = []
+        progress = bool(self._waiting)
+        while progress:
+            progress = False
+            first: dict[str, _Request] = {}
+            for request in self._waiting:
+                first.setdefault(request.job, request)
+            for request in sorted(first.values(), key=lambda r: self.held.get(r.job, 0)):
+                slots = self._place(request)
+                if slots is not None:
+                    self._waiting.remove(request)
+                    met.append((request.job, request.id, slots))
+                    progress = True
+                    break
+        return met
+
+    def _let_go(self, key: tuple[str, int, int]) -> _Held:
+        held = self._granted.pop(key)
+        node = self._nodes[held.node]
+        node.memory_free += held.memory
+        node.gpu_free += held.gpu
+        if held.job in self.held:
+            self.held[held.job] -= 1 + len(held.beside)
+        return held
+
+    def _never(self, wants: Wants) -> str:
+        """Return why a request can never be met, even by an empty pool; "" if it can."""
+        total = 0
+        for vertex, count, alternatives, placement in wants:
+            nodes = [n for n in self._nodes.values() if placement is None or placement.allows(n.name, n.party)]
+            if not nodes:
+                return f"{vertex} must run on {placement}, and there is no such node"
+            if not any(self._fits(n, r, empty=True) for r in alternatives for n in nodes):
+                asked = " or ".join(str(r) for r in alternatives)
+                return f"{vertex} asks for {asked} for one task; no node has that much"
+            total += count * min(max(1, ceil(r.cpu)) for r in alternatives)
+        workers = sum(node.workers for node in self._nodes.values())
+        if total > workers:
+            return f"it needs {total} slots at once; the session has {workers}"
+        return ""
+
+    @staticmethod
+    def _fits(node: _Node, wants: Resources, *, empty: bool) -> bool:
+        memory, gpu = (node.memory, node.gpu) if empty else (node.memory_free, node.gpu_free)
+        return (
+            (not empty or max(1, ceil(wants.cpu)) <= node.workers)
+            and (wants.memory <= memory or not node.memory)
+            and wants.gpu <= gpu
+            and (not wants.gpu or wants.gpu_type in ("", node.gpu_type))
+        )
+
+    def _kept_back(self) -> bool:
+        """Whether some request waits for slots alone."""
+        return any(
+            any(
+                self._fits(node, resources, empty=False)
+                for _, _, alternatives, _ in request.wants
+                for resources in alternatives
+                for node in self._nodes.values()
+            )
+            for request in self._waiting
+        )
+
+    def _possible_without(self, request: _Request) -> bool:
+        """Whether the request could be met one day without the workers it would rather avoid."""
+        if not request.avoid:
+            return True
+        left: dict[int, int] = {}
+        for worker, number in self._node_of.items():
+            if worker not in request.avoid:
+                left[number] = left.get(number, 0) + 1
+        return all(
+            any(
+                left.get(number, 0) >= max(1, ceil(wants.cpu))
+                and self._fits(node, wants, empty=True)
+                and (placement is None or placement.allows(node.name, node.party))
+                for wants in alternatives
+                for number, node in self._nodes.items()
+            )
+            for _, _, alternatives, placement in request.wants
+        )
+
+    def _place(self, request: _Request) -> tuple[tuple[str, int, int], ...] | None:
+        """Find a worker for each wanted task, or nothing at all."""
+        idle: dict[int, list[int]] = {}
+        avoid = request.avoid if self._possible_without(request) else frozenset()
+        for worker in self._idle:
+            if worker not in avoid:
+                idle.setdefault(self._node_of[worker], []).append(worker)
+        memory = {number: node.memory_free for number, node in self._nodes.items()}
+        gpu = {number: node.gpu_free for number, node in self._nodes.items()}
+        slots: list[tuple[str, int, int]] = []
+        held: list[_Held] = []
+        for vertex, count, alternatives, placement in request.wants:
+            for _ in range(count):
+                found = False
+                for choice, wants in enumerate(alternatives):
+                    cores = max(1, ceil(wants.cpu))
+                    for number, free in idle.items():
+                        node = self._nodes[number]
+                        if (
+                            len(free) >= cores
+                            and (wants.memory <= memory[number] or not node.memory)
+                            and wants.gpu <= gpu[number]
+                            and (not wants.gpu or wants.gpu_type in ("", node.gpu_type))
+                            and (placement is None or placement.allows(node.name, node.party))
+                        ):
+                            taken = [free.pop() for _ in range(cores)]
+                            memory[number] -= wants.memory
+                            gpu[number] -= wants.gpu
+                            slots.append((vertex, taken[0], choice))
+                            held.append(_Held(request.job, number, tuple(taken[1:]), wants.memory, wants.gpu))
+                            found = True
+                            break
+                    if found:
+                        break
+                if not found:
+                    return None
+        for (_, worker, _), what in zip(slots, held, strict=True):
+            self._granted[(request.job, request.id, worker)] = what
+            for gone in (worker, *what.beside):
+                self._idle.remove(gone)
+            self._nodes[what.node].memory_free -= what.memory
+            self._nodes[what.node].gpu_free -= what.gpu
+            self.held[request.job] += 1 + len(what.beside)
+        return tuple(slots)

@@ -1,0 +1,261 @@
+"""Sessions: run, watch and cancel graphs in this process.
+
+A `Session` owns one backend with its workers and one loop; its jobs share the pool. `submit` returns a `Run` at once, `run`
+waits for it, shows Ctrl-C to it (the first cancels cleanly, the second leaves at once), and raises what went wrong.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from weft.engine.commands import Command
+from weft.engine.events import Event
+from weft.engine.machines.vertex import VertexState
+from weft.engine.master import Master
+from weft.engine.view import JobView
+from weft.graph.validate import mark_results, validate
+from weft.model.chunks import ChunkRef
+from weft.model.errors import (
+    ConflictError,
+    InternalError,
+    NotFoundError,
+    RunCancelledError,
+    RunFailedError,
+    TaskError,
+    WeftError,
+)
+from weft.runtime.clock import RealClock
+from weft.runtime.loop import JobRun, Loop
+from weft.store.api import ABSENT
+from weft.worker.context import EdgeValues
+
+if TYPE_CHECKING:
+    from weft.engine.ports import Clock, Journal
+    from weft.graph.logical import LogicalGraph
+    from weft.runtime.loop import Executor
+    from weft.store.keeper import Keeper
+
+_SPECIAL = frozenset({ChunkRef, type(ABSENT), EdgeValues})
+"""The types of cells that are not the value itself."""
+
+Listener = Callable[[JobRun, Sequence[Event], Sequence[Command]], None]
+
+
+class Run:
+    """One submitted graph: wait for it, watch it, cancel it, read its results."""
+
+    def __init__(self, session: Session, job: JobRun) -> None:
+        self._session = session
+        self._job = job
+
+    @property
+    def id(self) -> str:
+        """The id within the session."""
+        return self._job.id
+
+    @property
+    def status(self) -> str:
+        """new, running, failing, cancelling, succeeded, failed or cancelled."""
+        return self._job.master.core.status.value if self._job.crash is None else "failed"
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self._job.finished.is_set()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for the end; False if `timeout_s` seconds were not enough."""
+        return self._job.finished.wait(timeout_s)
+
+    def cancel(self, reason: str = "cancelled") -> None:
+        """Ask for the run to stop; it has when `wait` returns."""
+        self._session.loop.cancel(self._job, reason)
+
+    def view(self) -> JobView:
+        """Take a picture of the job: state and counts of every vertex."""
+        return self._job.master.view()
+
+    def story(self, subject: str = "") -> tuple[str, ...]:
+        """Tell everything that happened to a vertex, a task (`vertex[3]`) or, with "", the whole run, and why."""
+        return self._job.master.story(subject)
+
+    def error(self) -> WeftError | None:
+        """Return what went wrong, None while it runs or if nothing did."""
+        job = self._job
+        outcome = job.outcome
+        if outcome is None or outcome.state == "succeeded":
+            return None
+        if job.crash is not None:
+            error: WeftError = InternalError(f"{job.graph.name}: {job.crash}", hint="Please report this, with the story.")
+            error.__cause__ = job.crash
+            return error
+        if outcome.state == "cancelled":
+            return RunCancelledError(f"{job.graph.name} was cancelled: {outcome.message}")
+        if outcome.kind == "user":
+            return TaskError(f"{outcome.task} failed: {outcome.message}", task=outcome.task, traceback_text=outcome.traceback)
+        return RunFailedError(f"{job.graph.name} failed at {outcome.task}: {outcome.message}")
+
+    def result(self, timeout_s: float | None = None) -> Results:
+        """Wait for the end and return the results; raise TaskError, RunFailedError or RunCancelledError otherwise."""
+        if not self.wait(timeout_s):
+            raise TimeoutError(f"{self._job.graph.name} did not end within {timeout_s} s")
+        error = self.error()
+        if error is not None:
+            if isinstance(error, TaskError) and error.traceback_text:
+                error.add_note(error.traceback_text.rstrip())
+            raise error
+        return Results(self)
+
+    def results(self) -> Results:
+        """Return what has been kept so far, whatever the end was."""
+        return Results(self)
+
+    def listen(self, listener: Listener) -> None:
+        """Have `listener(job, events, commands)` called after every tick, under the loop's lock: it must not block."""
+        self._job.listeners.append(listener)
+
+    def forget(self) -> None:
+        """Drop the results; the session does so by itself when it is closed."""
+        self._session.forget(self._job)
+
+
+class Results:
+    """The kept values of a run, by node or vertex id."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def __getitem__(self, node: Any) -> list[Any]:
+        """Return the values of a vertex, one for each task; NotFoundError if they were not kept."""
+        stage, column = self._column(node)
+        values = column.values
+        if _SPECIAL.isdisjoint(map(type, values)):
+            return list(values)
+        return [self._load(stage.id, column, index) for index in range(stage.n)]
+
+    def value(self, node: Any = None) -> Any:
+        """Return the single value of a vertex with one task; of the only result if no node is named."""
+        if node is None:
+            names = list(self)
+            if len(names) != 1:
+                raise NotFoundError(
+                    f"the run has {len(names)} results ({', '.join(names) or 'none'}): say which one",
+                    hint="Pass a node or a vertex id.",
+                )
+            node = names[0]
+        stage, column = self._column(node)
+        if stage.n != 1:
+            raise NotFoundError(f"{stage.id} has {stage.n} values", hint="Use results[node] for the list of them.")
+        return self._load(stage.id, column, 0)
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the ids of the vertices whose values are kept."""
+        core = self._run._job.master.core
+        return iter([stage.id for stage in core.stages if stage.keep and stage.status is not VertexState.SKIPPED])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def _column(self, node: Any) -> tuple[Any, Any]:
+        name = getattr(node, "id", node)
+        job = self._run._job
+        stage = job.master.core.by_id.get(name)
+        if stage is None:
+            raise NotFoundError(f"the graph has no vertex {name!r}")
+        if job.backend is None or job.backend.closed:
+            raise NotFoundError(f"the results of {job.graph.name} were dropped", hint="Read them before the session is closed.")
+        if not stage.keep:
+            raise NotFoundError(
+                f"the values of {name!r} were not kept", hint="Call .keep() on the node, or pass keep=True, before running."
+            )
+        return stage, job.backend.column(stage)
+
+    def _load(self, vertex: str, column: Any, index: int) -> Any:
+        return self._run._session.load(self._run._job, vertex, column, index)
+
+
+class Session:
+    """A backend, its workers and its jobs. Use it as a context manager, or `close` it."""
+
+    def __init__(self, executor: Executor, store: Keeper, clock: Clock | None = None) -> None:
+        self.executor = executor
+        self.store = store
+        self.loop = Loop(executor, clock or RealClock())
+        self._numbers = itertools.count(1)
+        self._jobs: dict[str, JobRun] = {}
+        self._closed = False
+        self._closers: list[Callable[[], None]] = []
+
+    def submit(
+        self, graph: LogicalGraph, *, listeners: Sequence[Listener] = (), journal: Journal | None = None
+    ) -> Run:
+        """Check a graph and start it; GraphError or CapacityError if it cannot run here."""
+        if self._closed:
+            raise ConflictError("the session is closed", hint="Open another one.")
+        mark_results(graph)
+        validate(graph, self.loop.pool.capacity())
+        name = f"{graph.name}-{next(self._numbers)}"
+        job = JobRun(name, graph, Master(graph, name, self.executor.tuning), journal)
+        job.listeners.extend(listeners)
+        self._jobs[name] = job
+        self.loop.submit(job)
+        return Run(self, job)
+
+    def run(self, graph: LogicalGraph, *, timeout_s: float | None = None) -> Results:
+        """Run a graph to its end and return its results. Ctrl-C cancels and waits; a second one leaves at once."""
+        run = self.submit(graph)
+        try:
+            return run.result(timeout_s)
+        except KeyboardInterrupt:
+            run.cancel("interrupted")
+            run.wait()
+            raise
+        except TimeoutError:
+            run.cancel(f"took longer than {timeout_s} s")
+            raise
+
+    def load(self, job: JobRun, vertex: str, column: Any, index: int) -> Any:
+        """Return one kept value."""
+        value = self.store.load(column, index) if column.tracked else column.values[index]
+        if value is ABSENT:
+            raise NotFoundError(f"{vertex}[{index}] has no value: it did not finish")
+        return value.by_edge if type(value) is EdgeValues else value
+
+    def forget(self, job: JobRun) -> None:
+        """Drop the results of a job that has ended."""
+        if job.outcome is None:
+            raise ConflictError(f"{job.id} still runs", hint="Cancel it first.")
+        if self._jobs.pop(job.id, None) is not None:
+            self.executor.close_job(job)
+
+    def on_close(self, closer: Callable[[], None]) -> None:
+        """Have `closer` called when the session is closed, last registered first."""
+        self._closers.append(closer)
+
+    def close(self) -> None:
+        """Cancel what runs, end all workers, drop all values. A second time does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        live = [job for job in self._jobs.values() if job.outcome is None]
+        for job in live:
+            self.loop.cancel(job, "the session was closed")
+        for job in live:
+            job.finished.wait(timeout=30)
+        for job in list(self._jobs.values()):
+            self.executor.close_job(job)
+        self.executor.close()
+        self.store.close()
+        for closer in reversed(self._closers):
+            closer()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

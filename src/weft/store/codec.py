@@ -1,0 +1,364 @@
+"""Values to bytes and back: NumPy, Arrow, bytes, and anything that pickles; the one file that unpickles chunks.
+
+Layout of an encoded chunk, little endian, every offset counted from its first byte::
+
+    magic "WEFT" | version u8 | kind u8 | flags u16 | n u64 | meta bytes u64
+    n times: offset u64, nbytes u64          the buffers, or the pieces of a partitioned value
+    meta                                     dtype and shape, or the pickle
+    buffers, each aligned to 64 bytes
+
+The pieces of a partitioned value are encoded chunks themselves, so one is read alone; pieces of 64 KiB and more start
+on a page, so that they can be given back alone. Nothing here depends on where a chunk lies: spilling copies bytes.
+
+Encoding copies no large buffer: `Encoded` refers to the memory of the value until it is written. Decoded arrays and
+tables are views of the given memory, read-only if that is.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from weft.model.errors import NotFoundError, ProgramError
+from weft.store.api import ABSENT
+
+PAGE: Final = 4096
+ALIGN: Final = 64
+BIG: Final = 64 * 1024
+"""From this size on, chunks and pieces start on a page of their own."""
+
+_MAGIC: Final = b"WEFT"
+_VERSION: Final = 1
+_HEAD: Final = struct.Struct("<4sBBHQQ")
+_ENTRY: Final = struct.Struct("<QQ")
+_PICKLE, _NUMPY, _TABLE, _BATCH, _BYTES, _PARTS = range(6)
+_IN_BAND_MAX: Final = 1024  # below this a buffer of its own costs more than the copy it saves
+_ZEROS: Final = bytes(PAGE)
+
+
+class Encoded(NamedTuple):
+    """A value ready to be written: `header` at 0, `buffers[i]` at `offsets[i]`, `nbytes` in all, zeros in the gaps.
+
+    `parts` is the number of pieces of a partitioned value, else 0.
+    """
+
+    header: bytes
+    buffers: list[memoryview]
+    nbytes: int
+    parts: int
+    offsets: list[int]
+
+
+class _Sink(Protocol):
+    def write(self, data: bytes | memoryview, /) -> Any: ...
+
+
+def align(offset: int, nbytes: int) -> int:
+    """Return where a chunk or piece of `nbytes` goes that may start at `offset` at the earliest."""
+    unit = PAGE if nbytes >= BIG else ALIGN
+    return -(-offset // unit) * unit
+
+
+# ---------------------------------------------------------------------------------------------------------- encoding
+
+
+def encode(value: Any) -> Encoded:
+    """Encode one value; its large buffers are referred to, not copied. ProgramError if it cannot be pickled."""
+    kind = type(value)
+    if kind is bytes and len(value) >= _IN_BAND_MAX:
+        return _assemble(_BYTES, b"", [memoryview(value)])
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and kind is numpy.ndarray and not value.dtype.hasobject:
+        return _encode_array(numpy, value)
+    arrow = sys.modules.get("pyarrow")
+    if arrow is not None:
+        if kind is arrow.Table:
+            return _encode_arrow(arrow, _TABLE, value)
+        if kind is arrow.RecordBatch:
+            return _encode_arrow(arrow, _BATCH, value)
+    return _encode_pickle(value)
+
+
+def encode_parts(pieces: Sequence[Any]) -> Encoded:
+    """Encode a partitioned value, a sequence of pieces that can be read one by one; a freed piece (ABSENT) is empty."""
+    encoded = [None if piece is ABSENT else encode(piece) for piece in pieces]
+    at = _HEAD.size + _ENTRY.size * len(encoded)
+    entries: list[tuple[int, int]] = []
+    buffers: list[memoryview] = []
+    offsets: list[int] = []
+    for piece in encoded:
+        if piece is None:
+            entries.append((0, 0))
+            continue
+        at = align(at, piece.nbytes)
+        entries.append((at, piece.nbytes))
+        buffers.append(memoryview(piece.header))
+        offsets.append(at)
+        buffers.extend(piece.buffers)
+        offsets.extend(at + offset for offset in piece.offsets)
+        at += piece.nbytes
+    return Encoded(_header(_PARTS, entries, b""), buffers, at, len(encoded), offsets)
+
+
+def array_layout(dtype: Any, shape: tuple[int, ...], order: str = "C") -> tuple[bytes, int, int]:
+    """Return header, offset of the data and bytes in all of an array's chunk, for a kernel that writes in place."""
+    nbytes = dtype.itemsize
+    for length in shape:
+        nbytes *= length
+    meta = pickle.dumps((dtype, shape, order), 5)
+    if not nbytes:
+        header = _header(_NUMPY, [], meta)
+        return header, len(header), len(header)
+    at = align(_HEAD.size + _ENTRY.size + len(meta), 0)
+    return _header(_NUMPY, [(at, nbytes)], meta), at, at + nbytes
+
+
+def raw(view: memoryview, parts: int) -> Encoded:
+    """Wrap a chunk that is encoded already, to be written elsewhere as it is."""
+    return Encoded(b"", [view], view.nbytes, parts, [0])
+
+
+def _header(kind: int, entries: list[tuple[int, int]], meta: bytes) -> bytes:
+    head = _HEAD.pack(_MAGIC, _VERSION, kind, 0, len(entries), len(meta))
+    return b"".join((head, *(_ENTRY.pack(*entry) for entry in entries), meta))
+
+
+def _assemble(kind: int, meta: bytes, buffers: list[memoryview]) -> Encoded:
+    """Lay out buffers behind a header, each aligned."""
+    at = _HEAD.size + _ENTRY.size * len(buffers) + len(meta)
+    entries = []
+    for buffer in buffers:
+        at = -(-at // ALIGN) * ALIGN
+        entries.append((at, buffer.nbytes))
+        at += buffer.nbytes
+    return Encoded(_header(kind, entries, meta), buffers, at, 0, [offset for offset, _ in entries])
+
+
+def _encode_array(numpy: Any, array: Any) -> Encoded:
+    order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
+    meta = pickle.dumps((array.dtype, array.shape, order), 5)
+    if not array.nbytes:
+        return _assemble(_NUMPY, meta, [])
+    # By way of uint8: dates and records have no buffer protocol of their own.
+    whole = array.T if order == "F" else numpy.ascontiguousarray(array)
+    return _assemble(_NUMPY, meta, [memoryview(whole.reshape(-1).view(numpy.uint8))])
+
+
+class _Pieces:
+    """A file for Arrow to write to that keeps the buffers it is given instead of copying them."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.pieces: list[memoryview] = []
+
+    def write(self, data: Any) -> int:
+        piece = memoryview(data).cast("B")
+        self.pieces.append(piece)
+        return piece.nbytes
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def writable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+
+def _encode_arrow(arrow: Any, kind: int, value: Any) -> Encoded:
+    sink = _Pieces()
+    with arrow.PythonFile(sink, mode="w") as file, arrow.ipc.new_stream(file, value.schema) as stream:
+        stream.write(value)
+    pieces = [piece for piece in sink.pieces if piece.nbytes]
+    total = sum(piece.nbytes for piece in pieces)
+    at = align(_HEAD.size + _ENTRY.size, 0)
+    offsets = []
+    for piece in pieces:
+        offsets.append(at)
+        at += piece.nbytes
+    return Encoded(_header(kind, [(at - total, total)], b""), pieces, at, 0, offsets)
+
+
+def _encode_pickle(value: Any) -> Encoded:
+    try:
+        meta, buffers = _dump(pickle.dumps, value)
+        if b"__main__" not in meta:
+            return _assemble(_PICKLE, meta, buffers)
+    except Exception:  # noqa: BLE001 - `__reduce__` is the user's code; what remains wrong, cloudpickle says below
+        pass
+    # By value: lambdas, local functions, and what is defined in a script, which is another module in a worker.
+    import cloudpickle
+
+    try:
+        return _assemble(_PICKLE, *_dump(cloudpickle.dumps, value))
+    except Exception as error:
+        kind = type(value)
+        raise ProgramError(
+            f"a value of type {kind.__module__}.{kind.__qualname__} cannot leave the process that made it: "
+            f"{type(error).__name__}: {error}",
+            hint="Return plain data (numbers, text, arrays, tables, containers of them), not open files, locks, "
+            "connections or generators; or run with the threads backend, where values stay in one process.",
+        ) from error
+
+
+def _dump(dumps: Callable[..., bytes], value: Any) -> tuple[bytes, list[memoryview]]:
+    buffers: list[memoryview] = []
+
+    def stays_in_band(buffer: pickle.PickleBuffer) -> bool:
+        try:
+            view = buffer.raw()
+        except BufferError:  # not contiguous
+            return True
+        if view.nbytes < _IN_BAND_MAX:
+            return True
+        buffers.append(view)
+        return False
+
+    return dumps(value, protocol=5, buffer_callback=stays_in_band), buffers
+
+
+# ----------------------------------------------------------------------------------------------------------- writing
+
+
+def spans(encoded: Encoded) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of a chunk in order, gaps filled, without joining them."""
+    at = len(encoded.header)
+    if at:
+        yield encoded.header
+    for offset, buffer in zip(encoded.offsets, encoded.buffers, strict=True):
+        if offset > at:
+            yield _ZEROS[: offset - at]
+        yield buffer
+        at = offset + buffer.nbytes
+
+
+def write(encoded: Encoded, into: memoryview | _Sink) -> int:
+    """Write a chunk to the start of writable memory, or to an open binary file; return its bytes."""
+    if not isinstance(into, memoryview):
+        for span in spans(encoded):
+            into.write(span)
+        return encoded.nbytes
+    at = 0
+    for span in spans(encoded):
+        end = at + len(span)
+        into[at:end] = span
+        at = end
+    return encoded.nbytes
+
+
+def to_bytes(encoded: Encoded) -> bytes:
+    """Return a chunk as bytes, for messages."""
+    return b"".join(spans(encoded))
+
+
+# ---------------------------------------------------------------------------------------------------------- decoding
+
+
+def decode(view: memoryview | bytes, copy: bool = False) -> Any:
+    """Return the value in `view`, memory that starts with a chunk.
+
+    Arrays and tables are views of that memory unless `copy`. NotFoundError: these bytes are not a chunk, or part of
+    them is missing. ProgramError: a pickled value whose class or function cannot be imported here.
+    """
+    if copy:
+        view = memoryview(bytearray(view))
+    elif not isinstance(view, memoryview):
+        view = memoryview(view)
+    kind, entries, meta_at, meta_end = _open(view)
+    if kind == _PICKLE:
+        try:
+            return pickle.loads(
+                view[meta_at:meta_end], buffers=[view[offset : offset + nbytes] for offset, nbytes in entries]
+            )
+        except Exception as error:
+            raise ProgramError(
+                f"a value cannot be read back: {type(error).__name__}: {error}",
+                hint="The module that defines its class must be importable, in the same version, where it is read.",
+            ) from error
+    if kind == _PARTS:
+        return [decode(view[offset : offset + nbytes]) if nbytes else ABSENT for offset, nbytes in entries]
+    try:
+        return _decode_plain(view, kind, entries, view[meta_at:meta_end])
+    except Exception as error:
+        raise _damaged(f"{type(error).__name__}: {error}") from error
+
+
+def _decode_plain(view: memoryview, kind: int, entries: list[tuple[int, int]], meta: memoryview) -> Any:
+    if kind == _NUMPY:
+        import numpy
+
+        dtype, shape, order = pickle.loads(meta)
+        if not entries:
+            return numpy.ndarray(shape, dtype, order=order)
+        return numpy.ndarray(shape, dtype, buffer=view, offset=entries[0][0], order=order)
+    offset, nbytes = entries[0]
+    body = view[offset : offset + nbytes]
+    if kind == _BYTES:
+        return bytes(body)
+    import pyarrow
+
+    with pyarrow.ipc.open_stream(pyarrow.py_buffer(body)) as stream:
+        return stream.read_all() if kind == _TABLE else stream.read_next_batch()
+
+
+def decode_part(view: memoryview | bytes, part: int) -> Any:
+    """Return one piece of the partitioned value in `view` without touching the others; ABSENT if it was freed.
+
+    NotFoundError as for `decode`; IndexError: there is no such piece.
+    """
+    view = memoryview(view)
+    kind, entries, _, _ = _open(view)
+    if kind != _PARTS:
+        return decode(view)[part]
+    offset, nbytes = entries[part]
+    return decode(view[offset : offset + nbytes]) if nbytes else ABSENT
+
+
+def directory_nbytes(parts: int) -> int:
+    """Return how many bytes at the start of a partitioned chunk hold its directory."""
+    return _HEAD.size + _ENTRY.size * parts
+
+
+def directory(view: memoryview | bytes, parts: int, nbytes: int) -> list[tuple[int, int]]:
+    """Read (offset, nbytes) of each piece from the first `directory_nbytes(parts)` bytes of a chunk of `nbytes`."""
+    return _entries(memoryview(view), parts, nbytes)
+
+
+def _damaged(why: str) -> NotFoundError:
+    return NotFoundError(
+        f"a stored chunk is damaged: {why}",
+        hint="Its file was changed or cut short by something else; run again to compute it anew.",
+    )
+
+
+def _entries(view: memoryview, n: int, limit: int) -> list[tuple[int, int]]:
+    entries = list(_ENTRY.iter_unpack(view[_HEAD.size : _HEAD.size + n * _ENTRY.size]))
+    for offset, nbytes in entries:
+        if offset + nbytes > limit:
+            raise _damaged(f"a part ends at byte {offset + nbytes:,} of {limit:,}")
+    return entries
+
+
+def _open(view: memoryview) -> tuple[int, list[tuple[int, int]], int, int]:
+    """Check and read the head of a chunk: kind, entries, where the meta lies."""
+    if view.nbytes < _HEAD.size:
+        raise _damaged(f"{view.nbytes} bytes are less than a header")
+    magic, version, kind, _, n, meta_nbytes = _HEAD.unpack_from(view)
+    if magic != _MAGIC or version != _VERSION or kind > _PARTS:
+        raise _damaged("it does not start with a header of this version")
+    meta_at = _HEAD.size + n * _ENTRY.size
+    meta_end = meta_at + meta_nbytes
+    if meta_end > view.nbytes:
+        raise _damaged(f"its header ends at byte {meta_end:,} of {view.nbytes:,}")
+    return kind, _entries(view, n, view.nbytes), meta_at, meta_end

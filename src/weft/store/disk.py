@@ -1,0 +1,257 @@
+"""Chunks in files: written under a temporary name and renamed when whole, read into private memory.
+
+A batch of small chunks shares a file, a large chunk has its own. A file that meets a full disk is removed again, and
+the caller gets a DiskFullError that names the folder and the bytes it needed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import itertools
+import mmap
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from weft.model.chunks import ChunkRef
+from weft.model.errors import CapacityError, DiskFullError, NotFoundError
+from weft.store import codec
+from weft.store.codec import BIG, Encoded
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OWN_FILE: Final = 1 << 20
+"""A chunk of this many bytes or more has a file of its own, which is given back whole."""
+
+WriteV = Callable[[int, Sequence[bytes | memoryview]], int]
+"""`os.writev`, or a stand-in that fails like a bad disk."""
+
+_IOV_MAX: Final = 512
+_FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+class ChunkFiles:
+    """Writes chunks into files of one folder; safe for any thread, and for processes with folders in common.
+
+    `tier` is what the refs say. `prefix` starts every file name, so that the files of one writer can be told.
+    `reserve` takes the room before the first byte is written, which makes a full tmpfs an error instead of a SIGBUS
+    for those who map the file. `durable` syncs file and folder before a ref is given out.
+    """
+
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        tier: str = "disk",
+        prefix: str = "",
+        reserve: bool = False,
+        durable: bool = False,
+        writev: WriteV = os.writev,
+    ) -> None:
+        self.folder = str(folder)
+        self.tier = tier
+        self.prefix = prefix
+        self._reserve = reserve
+        self._durable = durable
+        self._writev = writev
+        self._count = itertools.count()
+        self._token = secrets.token_hex(4)
+
+    def new_path(self) -> str:
+        """Return a path that no file has had before."""
+        return f"{self.folder}/{self.prefix}{os.getpid()}-{self._token}-{next(self._count)}.chunks"
+
+    def write(self, chunks: Sequence[Encoded]) -> list[ChunkRef]:
+        """Write chunks, all or none; refs come in the same order.
+
+        DiskFullError: no room. CapacityError: the folder cannot be written to for another reason.
+        """
+        refs: list[ChunkRef | None] = [None] * len(chunks)
+        small = [i for i, chunk in enumerate(chunks) if chunk.nbytes < OWN_FILE]
+        groups = [[i] for i, chunk in enumerate(chunks) if chunk.nbytes >= OWN_FILE]
+        if small:
+            groups.append(small)
+        done: list[str] = []
+        try:
+            for group in groups:
+                path = self.new_path()
+                offsets = self._write_file(path, [chunks[i] for i in group])
+                done.append(path)
+                for i, offset in zip(group, offsets, strict=True):
+                    refs[i] = ChunkRef(self.tier, path, offset, chunks[i].nbytes, chunks[i].parts)
+            if self._durable and done:
+                self._sync_folder()
+        except BaseException as error:
+            remove(done)
+            if isinstance(error, OSError):
+                raise failed(error, self.folder, sum(chunk.nbytes for chunk in chunks)) from error
+            raise
+        return [ref for ref in refs if ref is not None]
+
+    def _write_file(self, path: str, chunks: list[Encoded]) -> list[int]:
+        at = 0
+        offsets: list[int] = []
+        pieces: list[bytes | memoryview] = []
+        for chunk in chunks:
+            start = codec.align(at, chunk.nbytes)
+            if start > at:
+                pieces.append(bytes(start - at))
+            offsets.append(start)
+            pieces.extend(codec.spans(chunk))
+            at = start + chunk.nbytes
+        partial = path + ".part"
+        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                if self._reserve:
+                    reserve(fd, at)
+                self._write_all(fd, pieces)
+                if self._durable:
+                    os.fsync(fd)
+            finally:
+                os.close(fd)
+            os.rename(partial, path)
+        except BaseException:
+            remove([partial])
+            raise
+        return offsets
+
+    def _write_all(self, fd: int, pieces: list[bytes | memoryview]) -> None:
+        at = 0
+        while at < len(pieces):
+            batch = pieces[at : at + _IOV_MAX]
+            written = self._writev(fd, batch)
+            for piece in batch:
+                if written < len(piece):
+                    pieces[at] = memoryview(piece)[written:]
+                    break
+                written -= len(piece)
+                at += 1
+
+    def _sync_folder(self) -> None:
+        fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def failed(error: OSError, folder: str, nbytes: int) -> CapacityError:
+    """Say in words that `nbytes` could not be written to `folder`."""
+    if error.errno in _FULL:
+        return DiskFullError(
+            f"no room for {nbytes:,} bytes in {folder}: {error.strerror}",
+            hint="Free some space there, point the state folder at a larger disk, or give the run more memory.",
+        )
+    return CapacityError(
+        f"cannot write {nbytes:,} bytes to {folder}: {error.strerror or error}",
+        hint="Check that the folder exists, is yours, and that its disk is healthy.",
+    )
+
+
+def reserve(fd: int, nbytes: int) -> None:
+    """Take room for a file of `nbytes`; OSError ENOSPC if there is none."""
+    fallocate = getattr(os, "posix_fallocate", None)  # macOS has none
+    if fallocate is None:
+        os.ftruncate(fd, nbytes)
+        return
+    try:
+        fallocate(fd, 0, nbytes)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            raise
+        os.ftruncate(fd, nbytes)
+
+
+def remove(paths: Iterable[str]) -> None:
+    """Remove files, passing over those that are gone."""
+    for path in paths:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+# ----------------------------------------------------------------------------------------------------------- reading
+
+
+def lost(path: str, why: str) -> NotFoundError:
+    """Return the error of a chunk whose file cannot be read."""
+    return NotFoundError(
+        f"the stored chunk in {path} is lost: {why}",
+        hint="Something else removed or changed the file of a run; run again to compute it anew.",
+    )
+
+
+def read_range(path: str, offset: int, nbytes: int) -> memoryview:
+    """Read part of a file into private, writable memory. NotFoundError: it is not there or too short."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise lost(path, error.strerror or str(error)) from error
+    try:
+        if offset + nbytes > os.fstat(fd).st_size:
+            raise lost(path, f"it ends before byte {offset + nbytes:,}")
+        # Anonymous pages instead of a bytearray: aligned, and not zeroed twice.
+        view = memoryview(mmap.mmap(-1, nbytes)) if nbytes >= BIG else memoryview(bytearray(nbytes))
+        at = 0
+        while at < nbytes:
+            count = os.preadv(fd, [view[at:]], offset + at)
+            if not count:
+                raise lost(path, f"it ends before byte {offset + nbytes:,}")
+            at += count
+    except OSError as error:
+        raise lost(path, error.strerror or str(error)) from error
+    finally:
+        os.close(fd)
+    return view
+
+
+def read(ref: ChunkRef) -> memoryview:
+    """Read a chunk into private, writable memory. NotFoundError: its file is gone or too short."""
+    if ref.tier == "inline":
+        return memoryview(bytearray(ref.data))
+    return read_range(ref.path, ref.offset, ref.nbytes)
+
+
+def read_part(ref: ChunkRef, part: int) -> memoryview | None:
+    """Read one piece of a partitioned chunk into private memory, None if it was freed; errors as `read`."""
+    head = read_range(ref.path, ref.offset, codec.directory_nbytes(ref.parts))
+    offset, nbytes = codec.directory(head, ref.parts, ref.nbytes)[part]
+    return read_range(ref.path, ref.offset + offset, nbytes) if nbytes else None
+
+
+# ------------------------------------------------------------------------------------------------------------- holes
+
+_PUNCH_HOLE_KEEP_SIZE: Final = 0x03
+_fallocate = None
+if sys.platform == "linux":
+    with suppress(OSError, AttributeError):
+        _fallocate = ctypes.CDLL(None, use_errno=True).fallocate
+        _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+
+CAN_PUNCH: Final = _fallocate is not None
+"""Whether this system can give back the middle of a file."""
+
+
+def interior(offset: int, nbytes: int) -> tuple[int, int]:
+    """Return start and size of the whole pages inside a range; size 0 where there are none."""
+    start = -(-offset // codec.PAGE) * codec.PAGE
+    return start, max(0, (offset + nbytes) // codec.PAGE * codec.PAGE - start)
+
+
+def punch(path: str, offset: int, nbytes: int) -> bool:
+    """Give back the pages of a range of a file, which then reads as zeros; False where that cannot be done."""
+    if _fallocate is None or nbytes <= 0:
+        return False
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return bool(_fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, offset, nbytes) == 0)
+    finally:
+        os.close(fd)

@@ -1,0 +1,316 @@
+"""The folders of a run, who owns them, and the one way to open a path that a user gave.
+
+Each run has two folders, one under shared memory and one in the state folder, each with an `owner.lock` that the
+owning process holds by flock as long as it lives. The kernel gives such a lock back when its holder dies, however it
+dies, so a folder whose lock is free belongs to nobody and a start may sweep it; no process ids, no heartbeats.
+
+A sweeper and a process that makes the same folder may meet. The sweeper takes the lock before it moves the folder
+away; the maker takes the lock and then looks whether the folder is still the one it locked, else begins again.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import shutil
+import stat
+import tempfile
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, Final
+
+from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, UsageError
+
+LOCK_NAME: Final = "owner.lock"
+SPILL_NAME: Final = "spill"
+_TRASH: Final = ".trash-"
+_RUN_ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_SHM_ENOUGH: Final = 256 << 20
+_TRIES: Final = 200
+_TRY_PAUSE_S: Final = 0.01
+
+
+# -------------------------------------------------------------------------------------------------------- ownership
+
+_held: weakref.WeakSet[OwnerLock] = weakref.WeakSet()
+
+
+class OwnerLock:
+    """The flock on a folder's `owner.lock`, held until `release` or the end of the process.
+
+    ConflictError: another living process owns the folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._fd = _own(folder)
+        _held.add(self)
+
+    def release(self) -> None:
+        """Give the folder up; a second time does nothing."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def _close_in_child() -> None:
+    # A lock belongs to all copies of its descriptor: a forked child would keep it beyond its parent's death.
+    for lock in list(_held):
+        lock.release()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
+
+
+def _own(folder: Path) -> int:
+    """Make a folder, lock it, and return the descriptor that holds the lock."""
+    for _ in range(_TRIES):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            fd = _try_lock(folder)
+        except FileNotFoundError:  # swept between the two steps
+            continue
+        if fd is not None:
+            return fd
+        time.sleep(_TRY_PAUSE_S)  # a sweeper holds it for a moment, an owner for long
+    raise ConflictError(
+        f"the folder {folder} is in use by another process",
+        hint="Wait for that run to end, or stop it with: weft cancel",
+    )
+
+
+def _try_lock(folder: Path) -> int | None:
+    """Lock a folder if nobody has; None if somebody has, or it was moved away in between."""
+    path = folder / LOCK_NAME
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(fd)):
+            return fd
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except BaseException:
+        os.close(fd)
+        raise
+    os.close(fd)
+    return None
+
+
+def is_owned(folder: Path) -> bool:
+    """Tell whether a living process holds the lock of a folder; asking changes nothing."""
+    try:
+        fd = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(fd)
+
+
+# -------------------------------------------------------------------------------------------------------- run folders
+
+
+def shm_root() -> Path:
+    """Return where shared memory lies: /dev/shm, or the temporary folder where that is missing or very small."""
+    root = Path("/dev/shm")
+    with suppress(OSError):
+        found = os.statvfs(root)
+        if os.access(root, os.W_OK) and found.f_bavail * found.f_frsize >= _SHM_ENOUGH:
+            return root
+    return Path(tempfile.gettempdir())
+
+
+def user_root(root: Path) -> Path:
+    """Make and return this user's folder under a root that everybody may write to.
+
+    ForbiddenError: something of that name is there and is not a folder of this user alone.
+    """
+    folder = root / f"weft-{os.getuid()}"
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise ForbiddenError(
+            f"{folder} exists and is not a folder of yours",
+            hint="Someone else made it. Have it removed, or point TMPDIR at a folder of your own.",
+        )
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        os.chmod(folder, 0o700)
+    return folder
+
+
+class RunFolders:
+    """The folders of one run, owned by this process until `close`.
+
+    `shm` is `<shm_root>/weft-<uid>/<run id>`, `state` is `<state_root>/runs/<run id>`, `spill` a folder in it. With
+    `durable`, closing leaves the state folder for a later resume. UsageError: a run id that cannot be a file's name.
+    ConflictError: another living process owns the run.
+    """
+
+    def __init__(self, run_id: str, shm_root: Path, state_root: Path, *, durable: bool = False) -> None:
+        if not _RUN_ID.fullmatch(run_id):
+            raise UsageError(f"{run_id!r} cannot name a run", hint="Use 1 to 128 of the characters A-Z a-z 0-9 _ . -")
+        self.run_id = run_id
+        self.durable = durable
+        self.state = state_root / "runs" / run_id
+        self.spill = self.state / SPILL_NAME
+        self._state_lock = OwnerLock(self.state)
+        try:
+            self.shm = user_root(shm_root) / run_id
+            self._shm_lock = OwnerLock(self.shm)
+        except BaseException:
+            self._state_lock.release()
+            raise
+        self.spill.mkdir(mode=0o700, exist_ok=True)
+
+    def close(self) -> None:
+        """Remove what does not outlive the run and give the folders up; a second time does nothing."""
+        for folder in (self.shm, self.spill if self.durable else self.state):
+            _remove(folder)
+        self._shm_lock.release()
+        self._state_lock.release()
+
+    def __enter__(self) -> RunFolders:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def sweep(shm_root: Path) -> list[str]:
+    """Remove the shared memory of runs whose owner is dead, under this user's folder; return their ids."""
+    root = shm_root / f"weft-{os.getuid()}"
+    return _sweep(root, None) if root.is_dir() and not root.is_symlink() else []
+
+
+def sweep_runs(state_root: Path, resumable: Callable[[Path], bool]) -> list[str]:
+    """Remove the state of runs whose owner is dead; of those that are `resumable`, only spilled chunks.
+
+    Returns the ids of the runs that were removed.
+    """
+    root = state_root / "runs"
+    return _sweep(root, resumable) if root.is_dir() else []
+
+
+def _sweep(root: Path, resumable: Callable[[Path], bool] | None) -> list[str]:
+    swept: list[str] = []
+    for entry in sorted(os.scandir(root), key=lambda entry: entry.name):
+        folder = Path(entry.path)
+        if not entry.is_dir(follow_symlinks=False):
+            continue
+        if entry.name.startswith(_TRASH):  # of a sweeper that was killed
+            shutil.rmtree(folder, ignore_errors=True)
+            continue
+        try:
+            fd = _try_lock(folder)
+        except OSError:  # another sweeper was faster, or it is not ours to touch
+            continue
+        if fd is None:
+            continue
+        try:
+            if resumable is not None and resumable(folder):
+                shutil.rmtree(folder / SPILL_NAME, ignore_errors=True)
+                continue
+            _remove(folder)
+            swept.append(entry.name)
+        finally:
+            os.close(fd)
+    return swept
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder under another name: whoever makes the same folder meanwhile makes a new one."""
+    trash = folder.with_name(f"{_TRASH}{folder.name}-{os.getpid()}")
+    with suppress(FileNotFoundError):
+        folder.rename(trash)
+        shutil.rmtree(trash, ignore_errors=True)
+
+
+# ---------------------------------------------------------------------------------------------------------- safe open
+
+_FLAGS: Final = {
+    "r": os.O_RDONLY,
+    "w": os.O_WRONLY | os.O_CREAT,
+    "a": os.O_WRONLY | os.O_CREAT | os.O_APPEND,
+    "x": os.O_WRONLY | os.O_CREAT | os.O_EXCL,
+}
+
+
+def safe_open(root: Path | str, *parts: str, mode: str = "r", make_folders: bool = False) -> IO[Any]:
+    """Open the file `parts` below `root`, whatever the parts say; the one way to open a path that a user gave.
+
+    Each part may hold several names (`"a/b.txt"`). Modes are r, w, a, x, with b for bytes (text is UTF-8).
+    `make_folders` makes missing folders on the way (for writing).
+
+    ForbiddenError: a part is absolute, empty, or has `..`, `.` or a NUL; something on the way, or the file, is a
+    symbolic link; or what is found is not a regular file. NotFoundError: no such file. UsageError: no such mode.
+    """
+    kind, binary = mode.replace("b", ""), "b" in mode
+    if kind not in _FLAGS or mode not in (kind, kind + "b"):
+        raise UsageError(f"mode {mode!r} is not one of r, w, a, x, with or without b")
+    how = ("r" if kind == "r" else "w") + ("b" if binary else "")
+    names = [name for part in parts for name in _names(part)]
+    if not names:
+        raise ForbiddenError(f"no file is named below {root}")
+    shown = "/".join(names)
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in names[:-1]:
+            if make_folders:
+                with suppress(FileExistsError):
+                    os.mkdir(name, 0o700, dir_fd=folder)
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            below = _open_at(folder, name, flags, root, shown)
+            os.close(folder)
+            folder = below
+        # Without O_NONBLOCK, opening a named pipe would wait for its other end.
+        flags = _FLAGS[kind] | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        fd = _open_at(folder, names[-1], flags, root, shown)
+    finally:
+        os.close(folder)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise ForbiddenError(f"{shown} below {root} is not a regular file")
+        if kind == "w":
+            os.ftruncate(fd, 0)
+        os.set_blocking(fd, True)
+        return os.fdopen(fd, how, encoding=None if binary else "utf-8")
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def _names(part: str) -> list[str]:
+    names = part.split("/")
+    if "\0" in part or any(name in ("", ".", "..") for name in names):
+        raise ForbiddenError(
+            f"the path {part!r} is not allowed",
+            hint="Give a path below the folder, without a leading slash, '.', '..' or empty names.",
+        )
+    return names
+
+
+def _open_at(folder: int, name: str, flags: int, root: Path | str, shown: str) -> int:
+    try:
+        return os.open(name, flags, 0o600, dir_fd=folder)
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no file {shown} below {root}") from None
+    except FileExistsError:
+        raise ConflictError(f"the file {shown} below {root} exists already") from None
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.EACCES, errno.ENAMETOOLONG):
+            raise ForbiddenError(
+                f"{shown} below {root} may not be opened: {error.strerror}",
+                hint="Links are not followed; every name on the way must be a folder, the last one a regular file.",
+            ) from None
+        raise

@@ -1,0 +1,287 @@
+"""Shared memory between the processes of a node: files in a run's folder under /dev/shm, mapped to be read.
+
+Files instead of anonymous memory, because a process that is killed leaves something that the next start can sweep. A
+chunk goes into its segment by one copy in the kernel (or none: `SegmentWriter.array` lets a kernel write in place) and
+is read without any. Room is reserved before it is written: on a tmpfs that is full, touching an unreserved page kills
+the process.
+
+A mapping lives exactly as long as the last array or table that looks into it, also when its file is gone already.
+Mappings hold no file descriptor, so thousands of chunks can be open at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import math
+import mmap
+import os
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from weft.model.chunks import ChunkRef
+from weft.model.errors import DiskFullError, InternalError
+from weft.store import codec, disk
+from weft.store.api import ABSENT
+from weft.store.disk import ChunkFiles, WriteV
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy
+
+    from weft.store.codec import Encoded
+
+INLINE_MAX: Final = 512
+"""Chunks up to this many bytes travel inside their refs."""
+
+
+class Segment:
+    """A file of `nbytes` of reserved shared memory that is being written through `view`.
+
+    `seal` makes it a chunk; without that, leaving the `with` block (or `discard`) removes the file.
+    """
+
+    def __init__(self, path: str, view: memoryview, tier: str) -> None:
+        self.path = path
+        self.view: memoryview | None = view
+        self._tier = tier
+        self._nbytes = view.nbytes
+
+    def seal(self, nbytes: int | None = None, parts: int = 0) -> ChunkRef:
+        """Give up writing and return the ref of the chunk that begins at byte 0. InternalError: sealed or discarded."""
+        if self.view is None:
+            raise InternalError(f"segment {self.path} is sealed or discarded already")
+        self.view = None
+        return ChunkRef(self._tier, self.path, 0, self._nbytes if nbytes is None else nbytes, parts)
+
+    def discard(self) -> None:
+        """Remove the file unless it has been sealed."""
+        if self.view is not None:
+            self.view = None
+            disk.remove([self.path])
+
+    def __enter__(self) -> Segment:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.discard()
+
+
+class ArraySegment(Segment):
+    """A segment whose chunk is one array, to be written in place through `array`."""
+
+    def __init__(self, path: str, view: memoryview, tier: str, array: numpy.ndarray[Any, Any]) -> None:
+        super().__init__(path, view, tier)
+        self.array = array
+
+    def __enter__(self) -> ArraySegment:
+        return self
+
+
+class SegmentWriter:
+    """Makes segments in one folder. `fallback` is a folder on disk for what finds shared memory full."""
+
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        prefix: str = "",
+        fallback: Path | str | None = None,
+        writev: WriteV = os.writev,
+    ) -> None:
+        self._files = ChunkFiles(folder, tier="shm", prefix=prefix, reserve=True, writev=writev)
+        self._fallback = None if fallback is None else ChunkFiles(fallback, prefix=prefix, reserve=True)
+
+    def write(self, chunks: Sequence[Encoded]) -> list[ChunkRef]:
+        """Write a batch of encoded chunks, small ones packed into one file; refs come in the same order.
+
+        DiskFullError: no room in shared memory, nor in the fallback folder; nothing is left behind.
+        """
+        try:
+            return self._files.write(chunks)
+        except DiskFullError:
+            if self._fallback is None:
+                raise
+            return self._fallback.write(chunks)
+
+    def create(self, nbytes: int) -> Segment:
+        """Reserve a segment of `nbytes` (at least 1) and map it for writing. DiskFullError: no room."""
+        return Segment(*self._create(nbytes))
+
+    def array(self, shape: Sequence[int], dtype: Any, order: str = "C") -> ArraySegment:
+        """Reserve a segment for an array of `shape` and `dtype` (no objects) that a kernel can write in place.
+
+        The array is zero at first. DiskFullError: no room.
+        """
+        import numpy
+
+        dtype, shape = numpy.dtype(dtype), tuple(shape)
+        if dtype.hasobject or math.prod(shape) < 0:
+            raise InternalError(f"no array of dtype {dtype} and shape {shape} can lie in shared memory")
+        header, offset, nbytes = codec.array_layout(dtype, shape, order)
+        path, view, tier = self._create(nbytes)
+        view[: len(header)] = header
+        array: numpy.ndarray[Any, Any] = (
+            numpy.ndarray(shape, dtype, buffer=view, offset=offset, order="F" if order == "F" else "C")
+            if nbytes > offset
+            else numpy.ndarray(shape, dtype)
+        )
+        return ArraySegment(path, view, tier, array)
+
+    def _create(self, nbytes: int) -> tuple[str, memoryview, str]:
+        try:
+            return self._create_in(self._files, nbytes)
+        except DiskFullError:
+            if self._fallback is None:
+                raise
+            return self._create_in(self._fallback, nbytes)
+
+    @staticmethod
+    def _create_in(files: ChunkFiles, nbytes: int) -> tuple[str, memoryview, str]:
+        path = files.new_path()
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                disk.reserve(fd, nbytes)
+                return path, _map(fd, nbytes, writable=True), files.tier
+            finally:
+                os.close(fd)
+        except OSError as error:
+            disk.remove([path])
+            raise disk.failed(error, files.folder, nbytes) from error
+
+
+# ---------------------------------------------------------------------------------------------------------- mappings
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_mmap, _munmap = _libc.mmap, _libc.munmap
+_mmap.restype = ctypes.c_void_p
+_mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
+_munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_MAP_FAILED: Final = ctypes.c_void_p(-1).value
+
+_KEEP_FILES: Final = 32
+_KEEP_BYTES_MAX: Final = 1 << 20
+
+_open_maps: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+_kept: OrderedDict[str, Any] = OrderedDict()  # files of many small chunks, which are asked for one by one
+_kept_lock = threading.Lock()
+
+
+def _pages(fd: int, nbytes: int, *, writable: bool) -> Any:
+    """Map a file and return an object with the buffer protocol that unmaps it when it dies.
+
+    Not `mmap.mmap`: before Python 3.13 that one keeps a descriptor open as long as the mapping lives.
+    """
+    prot = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+    populate = getattr(mmap, "MAP_POPULATE", 0) if writable else 0
+    address = _mmap(None, nbytes, prot, mmap.MAP_SHARED | populate, fd, 0)
+    if address == _MAP_FAILED:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    pages = (ctypes.c_ubyte * nbytes).from_address(address)
+    # At exit the process goes away with its mappings, while arrays may still look into them.
+    weakref.finalize(pages, _munmap, address, nbytes).atexit = False
+    return pages
+
+
+def _map(fd: int, nbytes: int, *, writable: bool) -> memoryview:
+    return memoryview(_pages(fd, nbytes, writable=writable)).cast("B")
+
+
+def _mapping(path: str) -> Any:
+    """Return the mapping of a whole file, the one that is open already if there is one."""
+    pages = _open_maps.get(path)
+    if pages is not None:
+        return pages
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        nbytes = os.fstat(fd).st_size
+        pages = _pages(fd, nbytes, writable=False) if nbytes else b""
+    finally:
+        os.close(fd)
+    if not nbytes:
+        return pages
+    _open_maps[path] = pages
+    if nbytes <= _KEEP_BYTES_MAX:
+        with _kept_lock:
+            _kept[path] = pages
+            if len(_kept) > _KEEP_FILES:
+                _kept.popitem(last=False)
+    return pages
+
+
+def forget(path: str) -> None:
+    """Stop keeping the mapping of a file that is gone; arrays that look into it keep it as long as they live."""
+    with _kept_lock:
+        _kept.pop(path, None)
+
+
+def forget_all() -> None:
+    """Stop keeping any mapping."""
+    with _kept_lock:
+        _kept.clear()
+
+
+def open_chunk(ref: ChunkRef) -> memoryview:
+    """Return a chunk's bytes, read-only: shared memory is mapped, a file on disk is read.
+
+    NotFoundError: its file is gone or shorter than the ref says.
+    """
+    if ref.tier == "inline":
+        return memoryview(ref.data)
+    if ref.tier != "shm":
+        return disk.read(ref).toreadonly()
+    try:
+        pages = _mapping(ref.path)
+    except OSError as error:
+        if error.errno in (errno.ENOMEM, errno.EMFILE, errno.ENFILE):  # too many mappings: a copy does as well
+            return disk.read(ref).toreadonly()
+        raise disk.lost(ref.path, error.strerror or str(error)) from error
+    view = memoryview(pages).cast("B")
+    if ref.offset + ref.nbytes > view.nbytes:
+        raise disk.lost(ref.path, f"it ends before byte {ref.offset + ref.nbytes:,}")
+    return view[ref.offset : ref.offset + ref.nbytes].toreadonly()
+
+
+def read_chunk(ref: ChunkRef) -> Any:
+    """Return the value of a chunk in this process; arrays and tables are views. Errors of `open_chunk` and `decode`."""
+    return codec.decode(open_chunk(ref))
+
+
+def read_chunk_part(ref: ChunkRef, part: int) -> Any:
+    """Return one piece of a partitioned chunk; from disk, only that piece is read. Errors as `read_chunk`."""
+    if ref.tier == "disk" and ref.parts:
+        piece = disk.read_part(ref, part)
+        return ABSENT if piece is None else codec.decode(piece.toreadonly())
+    return codec.decode_part(open_chunk(ref), part)
+
+
+def pack(values: Sequence[Any], writer: SegmentWriter, parts: int = 0) -> list[Any]:
+    """Turn a worker's results into cells that another process can read.
+
+    Plain numbers, None and the like stay as they are, small values become inline refs, the rest goes into segments;
+    with `parts`, lists are written piece by piece. ProgramError: a value cannot be pickled. DiskFullError: no room.
+    """
+    cells: list[Any] = list(values)
+    chunks: list[Encoded] = []
+    places: list[int] = []
+    for i, value in enumerate(cells):
+        if type(value) in _PLAIN and not (type(value) is str and len(value) > INLINE_MAX):
+            continue
+        chunk = codec.encode_parts(value) if parts and isinstance(value, (list, tuple)) else codec.encode(value)
+        if chunk.nbytes <= INLINE_MAX:
+            cells[i] = ChunkRef("inline", "", 0, chunk.nbytes, chunk.parts, codec.to_bytes(chunk))
+        else:
+            chunks.append(chunk)
+            places.append(i)
+    for i, ref in zip(places, writer.write(chunks) if chunks else (), strict=True):
+        cells[i] = ref
+    return cells
+
+
+_PLAIN: Final[frozenset[type]] = frozenset({type(None), bool, int, float, complex, str})

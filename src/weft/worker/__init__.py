@@ -1,0 +1,1 @@
+"""What runs tasks on the far side: the worker, and the guardian that keeps a command from outliving its owner."""

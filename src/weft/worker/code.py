@@ -1,0 +1,131 @@
+"""What a worker must know to run the tasks of one vertex: made once for each vertex, shared by all its leases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from weft.graph.routing import Router
+from weft.graph.task import resolve
+from weft.model.program import Program, Style
+from weft.store.api import Column
+
+SINGLE, SLICE, PIECES = 0, 1, 2
+"""How an input is read: one value; the values of a range of tasks; pieces of partitioned values."""
+
+
+class InputCode:
+    """One input edge: where its values are, and which of them a task reads.
+
+    `lenient` inputs leave out what was never made (sources that failed or were skipped); `live` inputs are read while their
+    sources still run; `last` says that nobody else reads what this input reads.
+    """
+
+    __slots__ = ("_column", "_find", "edge", "identity", "last", "lenient", "live", "mode", "router", "source")
+
+    def __init__(
+        self,
+        edge: str,
+        source: str,
+        router: Router,
+        column: Callable[[], Column],
+        *,
+        lenient: bool = False,
+        live: bool = False,
+        last: bool = False,
+    ) -> None:
+        self.edge = edge
+        self.source = source
+        self.router = router
+        self._find = column
+        self._column: Column | None = None
+        self.lenient = lenient
+        self.live = live
+        self.last = last
+        self.identity = router.single and router.group == 1
+        if router.single:
+            self.mode = SINGLE
+        elif router.partitions:
+            self.mode = PIECES
+        else:
+            self.mode = SLICE
+
+    @property
+    def column(self) -> Column:
+        """Where the values are; looked up on first use, since what stays inside a cone needs none."""
+        column = self._column
+        if column is None:
+            column = self._column = self._find()
+        return column
+
+
+Edges = tuple[tuple[InputCode, ...], Mapping[str, int], frozenset[str]]
+
+
+class TaskCode:
+    """The body of a vertex's tasks with its inputs; the function is looked up on first use, on the worker.
+
+    `edges` is (inputs, outputs, streams), or a function that returns it: what runs inside a cone often needs none of it.
+    `only` is how a plain function with a single, narrow input reads it: -1 one value, k > 0 a list of k values; 0 otherwise.
+    """
+
+    __slots__ = ("_edges", "_fn", "expands", "items", "n", "only", "params", "program", "resources", "style", "vertex")
+
+    def __init__(
+        self,
+        vertex: str,
+        n: int,
+        program: Program,
+        edges: Edges | Callable[[], Edges],
+        *,
+        expands: bool = False,
+        resources: Any = None,
+        only: int = 0,
+    ) -> None:
+        self.vertex = vertex
+        self.n = n
+        self.program = program
+        self.style = program.style
+        self.params = program.params
+        self.items = program.items
+        self.expands = expands
+        self.resources = resources
+        self.only = only
+        self._edges = edges
+        self._fn: Callable[..., Any] | None = None
+
+    @property
+    def edges(self) -> Edges:
+        """Return (inputs, outputs, streams)."""
+        edges = self._edges
+        if not isinstance(edges, tuple):
+            edges = self._edges = edges()
+        return edges
+
+    @property
+    def inputs(self) -> tuple[InputCode, ...]:
+        """The input edges that carry data, in the order of the arguments."""
+        return self.edges[0]
+
+    @property
+    def outputs(self) -> Mapping[str, int]:
+        """The output edges that carry data, with the number of partitions of each (0: not partitioned)."""
+        return self.edges[1]
+
+    @property
+    def streams(self) -> frozenset[str]:
+        """The output edges that are streams."""
+        return self.edges[2]
+
+    @property
+    def fn(self) -> Callable[..., Any]:
+        """The function; ProgramError if it cannot be imported here."""
+        fn = self._fn
+        if fn is None:
+            fn = self._fn = resolve(self.program)
+        return fn
+
+    @property
+    def simple(self) -> bool:
+        """Whether calling the function with its inputs is all there is to a task."""
+        return self.style is Style.FUNCTION and not self.streams and not any(inp.live for inp in self.inputs)

@@ -1,0 +1,153 @@
+"""The context of a running task: `weft.graph.task.TaskContext`, over whatever the backend offers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from weft.model.errors import RunCancelledError, UsageError
+
+if TYPE_CHECKING:
+    from weft.worker.code import InputCode, TaskCode
+    from weft.worker.lease import WorkerLease
+
+EVENT_BYTES = 64 * 1024
+
+
+class Host(Protocol):
+    """What a backend offers to running tasks."""
+
+    def emit(self, lease: int, vertex: str, index: int, name: str, payload: Any) -> None:
+        """Send a user event to the master."""
+        ...
+
+    def progress(self, lease: int, rows: int) -> None:
+        """Say that rows were produced."""
+        ...
+
+    def endpoints(self, service: str) -> list[Any]:
+        """Return what the tasks of a service said with `emit("endpoint", payload)`, by index."""
+        ...
+
+    def live_input(self, inp: InputCode, index: int, context: Context) -> Any:
+        """Return an input that is read while its sources run."""
+        ...
+
+    def stream(self, edge: str, index: int, partition: int, value: Any, context: Context) -> None:
+        """Write to a stream; blocks while its buffer is full."""
+        ...
+
+    def end_streams(self, code: TaskCode, index: int) -> None:
+        """Say that a task writes nothing more to its streams."""
+        ...
+
+
+class EdgeValues:
+    """What a task wrote edge by edge: `{edge id: {partition: [values]}}`."""
+
+    __slots__ = ("by_edge",)
+
+    def __init__(self, by_edge: dict[str, dict[int, list[Any]]]) -> None:
+        self.by_edge = by_edge
+
+    def part(self, edge: str, partition: int) -> list[Any]:
+        """Return what was written to a partition of an edge."""
+        return self.by_edge.get(edge, {}).get(partition, [])
+
+    def single(self, edge: str) -> Any:
+        """Return the one value that was written to an edge, or the list if it was not one."""
+        written = self.part(edge, 0)
+        return written[0] if len(written) == 1 else written
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EdgeValues, (self.by_edge,)
+
+
+class _Writer:
+    __slots__ = ("_context", "_edge", "_stream")
+
+    def __init__(self, context: Context, edge: str, stream: bool) -> None:
+        self._context = context
+        self._edge = edge
+        self._stream = stream
+
+    def write(self, partition: int, value: Any) -> None:
+        context = self._context
+        if context.lease.stop:
+            raise RunCancelledError(f"{context.vertex}[{context.index}] was told to stop")
+        if self._stream:
+            context.host.stream(self._edge, context.index, partition, value, context)
+        else:
+            context.written.setdefault(self._edge, {}).setdefault(partition, []).append(value)
+
+
+class Context:
+    """See `weft.graph.task.TaskContext`."""
+
+    def __init__(self, lease: WorkerLease, code: TaskCode, index: int) -> None:
+        self.lease = lease
+        self.code = code
+        self.host: Host = lease.host
+        self.vertex = code.vertex
+        self.index = index
+        self.attempt = lease.attempt
+        self.parallelism = code.n
+        self.params = code.params
+        self.resources = lease.resources
+        self.item = code.items[index] if code.items is not None else None
+        self.written: dict[str, dict[int, list[Any]]] = {}
+
+    def out(self, edge: str) -> Any:
+        """Return the writer of an output edge."""
+        if edge not in self.code.outputs:
+            known = ", ".join(self.code.outputs) or "none"
+            raise UsageError(f"{self.vertex} has no output edge {edge!r} (there is: {known})")
+        return _Writer(self, edge, edge in self.code.streams)
+
+    def emit(self, name: str, payload: Any = None) -> None:
+        """Send a user event to the master."""
+        size = len(json.dumps(payload))
+        if size > EVENT_BYTES:
+            raise UsageError(f"event {name!r} of {self.vertex} has {size:,} bytes; at most {EVENT_BYTES:,} are allowed")
+        self.host.emit(self.lease.id, self.vertex, self.index, name, payload)
+
+    def progress(self, rows: int) -> None:
+        """Say that `rows` more rows were produced."""
+        self.host.progress(self.lease.id, rows)
+
+    def cancelled(self) -> bool:
+        """Whether the task should stop."""
+        return self.lease.stop
+
+    def on_cancel(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called when the task is cancelled."""
+        lease = self.lease
+        if lease.callbacks is None:
+            lease.callbacks = []
+        lease.callbacks.append(callback)
+        if lease.stop:
+            callback()
+
+    def endpoints(self, service: str) -> list[Any]:
+        """Return the endpoints of a service's tasks, by index."""
+        return self.host.endpoints(service)
+
+    def close(self, result: Any) -> Any:
+        """End the task: return what goes into the store."""
+        streams = self.code.streams
+        if streams:
+            if result is not None:
+                for edge in streams:
+                    parts = self.code.outputs[edge]
+                    for partition, value in enumerate(result) if parts else ((0, result),):
+                        self.host.stream(edge, self.index, partition, value, self)
+            self.host.end_streams(self.code, self.index)
+            if len(streams) == len(self.code.outputs):
+                return None
+        if not self.written:
+            return result
+        for edge, parts in self.code.outputs.items():
+            if edge not in self.written and result is not None and edge not in self.code.streams:
+                self.written[edge] = dict(enumerate([v] for v in result)) if parts else {0: [result]}
+        return EdgeValues(self.written)

@@ -1,0 +1,110 @@
+"""Processes by pid and start time, and how to end those that an owner which was killed has left behind.
+
+A pid alone names nobody: the system hands it out again. A pid with its start time (and the boot) names one process for
+ever, so a record that outlived its run can be acted on without a risk to others.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from weft.model.errors import InternalError
+from weft.worker.guardian import Process, descendants, look_up, process_table, send_signal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+POLL_S = 0.02
+KILLING_S = 5.0
+
+
+class ProcessId(NamedTuple):
+    """One process for ever. `start_time` is opaque text: clock ticks and the id of the boot, or what `ps` says."""
+
+    pid: int
+    start_time: str
+
+
+def process_id(pid: int) -> ProcessId | None:
+    """Return the identity of a running process, or None if there is none with this pid."""
+    process = look_up(pid)
+    return ProcessId(pid, process.start) if process is not None and process.alive else None
+
+
+def is_alive(process: ProcessId) -> bool:
+    """Tell whether this very process still runs; one that has ended and was not waited for does not."""
+    return process_id(process.pid) == process
+
+
+def end_group(leader: ProcessId, grace_s: float = 3.0) -> bool:
+    """End a process, its session, its group and all their descendants; return whether there was anything to end.
+
+    SIGTERM first, SIGKILL to what is left after `grace_s` seconds. Nothing is touched unless the leader itself still
+    runs: without it nothing tells its group from one that was given the same number later. What has lost both its
+    parent and its session is found only through a guardian that still lives. InternalError if some process cannot be
+    ended.
+    """
+    if leader.pid <= 1 or leader.pid == os.getpid() or not is_alive(leader):
+        return False
+    members = _members(leader)
+    for process in members:
+        send_signal(process, signal.SIGTERM)
+    kill_at = time.monotonic() + grace_s
+    give_up_at = kill_at + KILLING_S
+    known = {ProcessId(process.pid, process.start): process for process in members}
+    while known := {identity: process for identity, process in known.items() if is_alive(identity)}:
+        now = time.monotonic()
+        if now >= give_up_at:
+            pids = ", ".join(str(identity.pid) for identity in known)
+            raise InternalError(f"processes {pids} of an earlier run cannot be ended", hint="End them, then try again.")
+        # Members that were started since are found through those that are still there. The leader goes last: it may be
+        # the subreaper that the others come back to.
+        for process in _members(*known):
+            known.setdefault(ProcessId(process.pid, process.start), process)
+        if now >= kill_at:
+            others = [process for identity, process in known.items() if identity != leader]
+            for process in others or known.values():
+                send_signal(process, signal.SIGKILL)
+        time.sleep(POLL_S)
+    return True
+
+
+def _members(*roots: ProcessId) -> list[Process]:
+    """Return the roots that are alive, what shares the group or session that they lead, and all descendants."""
+    table = process_table()
+    leaders = {root.pid for root in roots if root.pid in table and table[root.pid].start == root.start_time}
+    found = {pid: row for pid, row in table.items() if pid in leaders or row.group in leaders or row.session in leaders}
+    for pid in list(found):
+        found.update((row.pid, row) for row in descendants(table, pid))
+    return [row for row in found.values() if row.alive and row.pid != os.getpid()]
+
+
+def read_record(path: Path) -> list[ProcessId]:
+    """Return who a guardian's record names, the guardian first; nobody where there is no record.
+
+    InternalError if the file holds something else.
+    """
+    try:
+        lines = path.read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+    found = []
+    for line in lines:
+        pid, _, start_time = line.partition(" ")
+        if not pid.isdecimal() or not start_time:
+            raise InternalError(
+                f"{path} does not name processes: {line[:80]!r}",
+                hint="See that no process of the earlier run is left, then remove the file.",
+            )
+        found.append(ProcessId(int(pid), start_time))
+    return found
+
+
+def end_recorded(path: Path, grace_s: float = 3.0) -> bool:
+    """End what an earlier owner left running and remove its record; return whether there was anything to end."""
+    ended = [end_group(process, grace_s) for process in read_record(path)]
+    path.unlink(missing_ok=True)
+    return any(ended)

@@ -1,0 +1,85 @@
+"""A lease as a worker sees it, and what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from weft.graph.lease import Cone
+    from weft.worker.code import TaskCode
+
+
+class WorkerLease:
+    """Units `lo:hi` of a root vertex. `hi` may be lowered while it runs, `pos` says which unit is being done.
+
+    The protocol of taking back the tail needs no lock: the worker writes `pos` before it reads `hi`, the other side lowers
+    `hi` before it reads `pos`; what is at or past the new `hi` and was not begun is given back.
+    """
+
+    __slots__ = ("attempt", "callbacks", "codes", "cone", "hi", "host", "id", "lo", "nbytes", "pos", "resources", "root", "stop")
+
+    def __init__(
+        self,
+        id: int,
+        root: TaskCode,
+        lo: int,
+        hi: int,
+        *,
+        cone: Cone | None = None,
+        codes: tuple[TaskCode, ...] = (),
+        attempt: int = 0,
+        nbytes: int = 0,
+        resources: Any = None,
+        host: Any = None,
+    ) -> None:
+        self.id = id
+        self.root = root
+        self.lo = lo
+        self.hi = hi
+        self.cone = cone
+        self.codes = codes or (root,)
+        self.attempt = attempt
+        self.nbytes = nbytes
+        self.resources = resources
+        self.host = host
+        self.pos = lo
+        self.stop = False
+        self.callbacks: list[Callable[[], None]] | None = None
+
+    def shrink(self) -> int | None:
+        """Lower `hi` to the middle of what has not begun; return it, or None if there is nothing to take."""
+        middle = (self.pos + 1 + self.hi + 1) // 2
+        if middle >= self.hi:
+            return None
+        self.hi = middle
+        return max(middle, self.pos + 1)
+
+    def cancel(self) -> None:
+        """Tell the running task to stop."""
+        self.stop = True
+        for callback in list(self.callbacks or ()):
+            callback()
+
+
+class Outcome:
+    """What became of a lease: units below `hi` are done and `values` are the root's, the first of them of unit `lo`.
+
+    With `kind` set, task `index` of `vertex` failed in unit `hi`. `reached` >= 0: a linear cone stopped after that member,
+    whose value is the only one in `values`.
+    """
+
+    __slots__ = ("hi", "index", "kind", "lost", "message", "nbytes", "reached", "seconds", "traceback", "values", "vertex")
+
+    def __init__(self, hi: int, values: list[Any], seconds: float) -> None:
+        self.hi = hi
+        self.values = values
+        self.seconds = seconds
+        self.nbytes = 0
+        self.reached = -1
+        self.kind = ""
+        self.vertex = ""
+        self.index = -1
+        self.message = ""
+        self.traceback = ""
+        self.lost: tuple[str, int] | None = None

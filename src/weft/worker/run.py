@@ -1,0 +1,325 @@
+"""Run a lease: fetch inputs, call, collect outputs. The same code under every backend.
+
+Two paths. Plain functions take the fast one: a loop with a slot for the position and one for the stop flag, nothing made
+for a task but its value. Programs of style TASK, streams and live inputs take the general one, with a context for each.
+A cone runs its template with a value stack, so that values inside it never leave the lease.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections.abc import Callable
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from weft.model.chunks import ChunkRef
+from weft.model.errors import CapacityError, NotFoundError, RunCancelledError, TaskError, WeftError
+from weft.model.program import Style
+from weft.store.api import ABSENT
+from weft.worker.code import SINGLE, SLICE, InputCode, TaskCode
+from weft.worker.context import Context, EdgeValues
+from weft.worker.lease import Outcome, WorkerLease
+
+if TYPE_CHECKING:
+    from weft.store.api import ChunkStore
+
+
+class InputLost(Exception):
+    """An input is not there."""
+
+    def __init__(self, vertex: str, index: int, why: str) -> None:
+        super().__init__(f"{vertex}[{index}]: {why}")
+        self.where = (vertex, index)
+
+
+PATIENCE = 25
+"""A chain that takes this many times the wanted length of a lease stops after the task it is at."""
+
+
+def run(lease: WorkerLease, store: ChunkStore, target_s: float = 0.002) -> Outcome:
+    """Run a lease to its end, its first failure or its stop. Raises nothing."""
+    started = perf_counter()
+    values: list[Any] = []
+    where = [lease.root.vertex, lease.lo]
+    reached = -1
+    try:
+        if lease.cone is not None:
+            reached = _run_cone(lease, store, values, where, started + PATIENCE * target_s)
+        elif lease.root.simple:
+            _run_plain(lease, store, values, where)
+        else:
+            _run_tasks(lease, store, values, where)
+    except BaseException as error:  # whatever the user's code raises must become a report
+        return _failed(lease, values, where, error, perf_counter() - started)
+    outcome = Outcome(lease.lo + len(values) if reached < 0 else lease.lo + 1, values, perf_counter() - started)
+    outcome.reached = reached
+    if reached < 0 and outcome.hi < lease.hi:
+        outcome.kind = "stopped"
+        outcome.vertex, outcome.index, outcome.message = where[0], outcome.hi, "told to stop"
+    return outcome
+
+
+def _failed(lease: WorkerLease, values: list[Any], where: list[Any], error: BaseException, seconds: float) -> Outcome:
+    done = len(values)
+    outcome = Outcome(lease.lo + done, values, seconds)
+    outcome.vertex, outcome.index = where
+    outcome.message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if isinstance(error, InputLost):
+        outcome.kind = "input"
+        outcome.lost = error.where
+    elif lease.stop and isinstance(error, (RunCancelledError, KeyboardInterrupt)):
+        outcome.kind = "stopped"
+    elif isinstance(error, MemoryError):
+        outcome.kind = "memory"
+    else:
+        outcome.kind = "user"
+        if isinstance(error, WeftError):
+            outcome.message = str(error)
+            outcome.traceback = error.traceback_text if isinstance(error, TaskError) else ""
+    if not outcome.traceback and not isinstance(error, (TaskError, CapacityError)):
+        outcome.traceback = _user_traceback(error)
+    return outcome
+
+
+def _user_traceback(error: BaseException) -> str:
+    """Format a traceback from the user's first frame on."""
+    tb = error.__traceback__
+    while tb is not None and tb.tb_next is not None and tb.tb_frame.f_code.co_filename == __file__:
+        tb = tb.tb_next
+    try:
+        return "".join(traceback.format_exception(type(error), error, tb, limit=-50))
+    except Exception:  # an exception whose own __str__ raises
+        return f"{type(error).__name__} (it cannot be printed)\n"
+
+
+# ------------------------------------------------------------------------------------------------------- reading
+
+_SPECIAL = frozenset({ChunkRef, type(ABSENT), EdgeValues})
+_LISTS = frozenset({list, tuple})
+
+
+def cell(inp: InputCode, store: ChunkStore, index: int) -> Any:
+    """Return one value of a source task."""
+    value = inp.column.values[index]
+    if type(value) is ChunkRef:
+        try:
+            value = store.load(inp.column, index, last=inp.last)
+        except NotFoundError as error:
+            raise InputLost(inp.source, index, str(error)) from error
+    if value is ABSENT:
+        if inp.lenient:
+            return None
+        raise InputLost(inp.source, index, "its output is not there")
+    if type(value) is EdgeValues:
+        return value.single(inp.edge)
+    return value
+
+
+def read(inp: InputCode, store: ChunkStore, index: int) -> Any:
+    """Return what task `index` reads through one input: a value, or the list of values in the order of the router."""
+    router = inp.router
+    if inp.mode == SINGLE:
+        return cell(inp, store, index if inp.identity else router.inputs(index)[0][0])
+    found: list[Any] = []
+    column = inp.column
+    values = column.values
+    for lo, hi, part_lo, part_hi in router.inputs(index):
+        if inp.mode == SLICE:
+            part = values[lo:hi]
+            if _SPECIAL.isdisjoint(map(type, part)):
+                found += part
+            else:
+                found.extend(cell(inp, store, i) for i in range(lo, hi) if not (inp.lenient and values[i] is ABSENT))
+        else:
+            _read_pieces(inp, store, found, (lo, hi, part_lo, part_hi))
+    return found
+
+
+def _read_pieces(inp: InputCode, store: ChunkStore, found: list[Any], piece: tuple[int, int, int, int]) -> None:
+    lo, hi, part_lo, part_hi = piece
+    column = inp.column
+    values = column.values
+    rows = values[lo:hi]
+    if part_hi - part_lo == 1 and _LISTS.issuperset(map(type, rows)):
+        with contextlib.suppress(IndexError):  # one is too short: find out which, below
+            found += [row[part_lo] for row in rows]
+            return
+    for i in range(lo, hi):
+        row = values[i]
+        if row is ABSENT:
+            if inp.lenient:
+                continue
+            raise InputLost(inp.source, i, "its output is not there")
+        for part in range(part_lo, part_hi):
+            if type(row) is EdgeValues:
+                found.extend(row.part(inp.edge, part))
+            elif type(row) is ChunkRef:
+                try:
+                    piece_value = store.load_part(column, i, part, last=inp.last)
+                except NotFoundError as error:
+                    raise InputLost(inp.source, i, str(error)) from error
+                found.append(piece_value)
+            else:
+                found.append(_piece(inp, row, i, part))
+
+
+def _piece(inp: InputCode, row: Any, index: int, part: int) -> Any:
+    try:
+        return row[part]
+    except (TypeError, IndexError, KeyError):
+        raise TaskError(
+            f"{inp.source}[{index}] returned {type(row).__name__}, not one piece for each of {inp.router.partitions} partitions",
+            task=f"{inp.source}[{index}]",
+            hint="A vertex that is read through a shuffle returns a list with one piece for each partition.",
+        ) from None
+
+
+# ------------------------------------------------------------------------------------------------------ fast path
+
+
+def _run_plain(lease: WorkerLease, store: ChunkStore, values: list[Any], where: list[Any]) -> None:
+    code = lease.root
+    fn, params, items, inputs = code.fn, code.params, code.items, code.inputs
+    append = values.append
+    index = lease.lo
+    try:
+        if not inputs and not params:
+            if items is None:
+                for index in range(lease.lo, lease.hi):
+                    lease.pos = index
+                    if index >= lease.hi or lease.stop:
+                        return
+                    append(fn())
+            else:
+                for index in range(lease.lo, lease.hi):
+                    lease.pos = index
+                    if index >= lease.hi or lease.stop:
+                        return
+                    append(fn(items[index]))
+            return
+        for index in range(lease.lo, lease.hi):
+            lease.pos = index
+            if index >= lease.hi or lease.stop:
+                return
+            args = [read(inp, store, index) for inp in inputs]
+            if items is not None:
+                args.insert(0, items[index])
+            append(fn(*args, **params))
+    finally:
+        where[1] = index
+
+
+# ---------------------------------------------------------------------------------------------------------- cones
+
+_ONE, _MIXED = -1, 0
+"""How a step takes its arguments: the value on the stack; anything else. k > 0: the k values on the stack, as a list."""
+
+
+def _run_cone(lease: WorkerLease, store: ChunkStore, values: list[Any], where: list[Any], patience: float) -> int:
+    cone = lease.cone
+    assert cone is not None
+    codes = lease.codes
+    inner = frozenset(cone.members)
+    bodies = [(code.fn, code.only, code) for code in codes]
+    bodies[0] = (bodies[0][0], _MIXED, codes[0])  # what a chain starts from reads the store
+    steps = [(step[1], step[2], step[0], *bodies[step[0]]) for step in cone.steps]
+    one = cone.linear and lease.hi - lease.lo == 1 and len(steps) > 1
+    last = len(codes) - 1
+    stack: list[Any] = []
+    member = 0
+    index = lease.lo
+    try:
+        for unit in range(lease.lo, lease.hi):
+            lease.pos = unit
+            if unit >= lease.hi:
+                return -1
+            for mult, offset, member, fn, shape, code in steps:
+                if lease.stop:
+                    return -1
+                index = unit * mult + offset
+                if shape == _ONE:
+                    stack[-1] = fn(stack[-1])
+                elif shape > 0:
+                    args = stack[-shape:]
+                    del stack[-shape:]
+                    stack.append(fn(args))
+                else:
+                    stack.append(_call_mixed(fn, code, store, index, stack, inner))
+                if one and member < last and perf_counter() > patience:
+                    values.append(stack.pop())
+                    return member
+            values.append(stack.pop())
+    finally:
+        where[0] = codes[member].vertex
+        where[1] = index
+    return -1
+
+
+def _call_mixed(
+    fn: Callable[..., Any], code: TaskCode, store: ChunkStore, index: int, stack: list[Any], inner: frozenset[str]
+) -> Any:
+    inputs = code.inputs
+    if not inputs and not code.params:
+        return fn() if code.items is None else fn(code.items[index])
+    args: list[Any] = []
+    for inp in reversed(inputs):
+        if inp.source not in inner:
+            args.append(read(inp, store, index))
+        elif inp.router.single:
+            args.append(stack.pop())
+        else:
+            count = inp.router.group
+            args.append(stack[-count:])
+            del stack[-count:]
+    args.reverse()
+    if code.items is not None:
+        args.insert(0, code.items[index])
+    return fn(*args, **code.params)
+
+
+# --------------------------------------------------------------------------------------------------- general path
+
+
+def _run_tasks(lease: WorkerLease, store: ChunkStore, values: list[Any], where: list[Any]) -> None:
+    code = lease.root
+    fn = code.fn
+    for index in range(lease.lo, lease.hi):
+        lease.pos = index
+        where[1] = index
+        if index >= lease.hi or lease.stop:
+            return
+        context = Context(lease, code, index)
+        inputs = {inp.edge: _input(inp, store, index, context) for inp in code.inputs}
+        if code.style is Style.TASK:
+            result = fn(context, inputs)
+        else:
+            args = [
+                inputs[inp.edge].all()[0] if inp.mode == SINGLE else inputs[inp.edge].all() for inp in code.inputs
+            ]
+            if code.items is not None:
+                args.insert(0, code.items[index])
+            result = fn(*args, **code.params)
+        values.append(context.close(result))
+
+
+class StoredInput:
+    """An input whose values are all there."""
+
+    def __init__(self, values: list[Any]) -> None:
+        self._values = values
+
+    def __iter__(self) -> Any:
+        return iter(self._values)
+
+    def all(self) -> list[Any]:
+        """Return all values in the order of the source tasks."""
+        return self._values
+
+
+def _input(inp: InputCode, store: ChunkStore, index: int, context: Context) -> Any:
+    if inp.live:
+        return context.host.live_input(inp, index, context)
+    if inp.mode == SINGLE:
+        return StoredInput([cell(inp, store, index if inp.identity else inp.router.inputs(index)[0][0])])
+    return StoredInput(read(inp, store, index))

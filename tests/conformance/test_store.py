@@ -1,0 +1,50 @@
+"""Every store passes the suite for stores: memory only, with shared memory, spilling under a small budget."""
+
+import pytest
+
+from weft.store.keeper import Keeper
+from weft.testing.conformance.store import CHECKS
+
+SMALL_BUDGET = 300_000
+
+
+def memory(tmp_path):
+    return Keeper(1 << 30)
+
+
+def shared(tmp_path):
+    return Keeper(1 << 30, shm=tmp_path / "shm")
+
+
+def spilling(tmp_path):
+    return Keeper(SMALL_BUDGET, shm=tmp_path / "shm", spill=tmp_path / "spill")
+
+
+def largest_first(tmp_path):
+    return Keeper(SMALL_BUDGET, spill=tmp_path / "spill", eviction=lambda info: (-info.nbytes, info.used))
+
+
+def no_memory_at_all(tmp_path):
+    return Keeper(0, spill=tmp_path / "spill")
+
+
+@pytest.mark.parametrize("make", [memory, shared, spilling, largest_first, no_memory_at_all])
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_store(check, make, tmp_path):
+    for name in ("shm", "spill"):
+        (tmp_path / name).mkdir()
+    with make(tmp_path) as store:
+        check(store)
+        stats = store.stats()
+        assert stats.used <= store.budget or make is no_memory_at_all
+        if make is memory or make is shared:
+            assert stats.spilled == 0
+        elif check.__name__ == "more_than_fits_comes_back":
+            assert stats.spilled > 0
+            assert stats.restored > 0 or make is no_memory_at_all
+        for key in list(store._columns):
+            store.drop(key)
+        stats = store.stats()
+        assert (stats.used, stats.shm, stats.disk, stats.evictable) == (0, 0, 0, 0)
+        assert not store._files
+        assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -1,0 +1,609 @@
+"""Commands under their guardian, with real processes: what they see, and that nothing of them is left."""
+
+import contextlib
+import errno
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from weft.model.errors import InternalError, RunCancelledError, TaskError
+from weft.operators import call
+from weft.operators.call import CommandResult, CommandSpec, run_command, run_guarded
+from weft.worker import guardian
+from weft.worker.group import ProcessId, end_group, end_recorded, is_alive, process_id, read_record
+from weft.worker.guardian import Log, Process, descendants, look_up, process_table, send_signal
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
+
+DEADLINE_S = 60.0
+SOURCE = Path(guardian.__file__).parents[2]
+MARKS = itertools.count()
+
+
+def wait_until(condition: Callable[[], Any], *, what: str = "the condition") -> Any:
+    """Return the first true value of `condition`."""
+    give_up_at = time.monotonic() + DEADLINE_S
+    while not (value := condition()):
+        assert time.monotonic() < give_up_at, f"waited {DEADLINE_S} s for {what}"
+        time.sleep(0.005)
+    return value
+
+
+def text_of(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+@pytest.fixture
+def mark():
+    """An argument for `sleep` that no other process has; what still runs with it afterwards is ended."""
+    mark = f"1000.{os.getpid()}{next(MARKS):04}"
+    yield mark
+    for process in running(mark):
+        kill(process)
+
+
+def running(mark: str) -> list[ProcessId]:
+    """The processes that sleep for `mark`."""
+    found = []
+    for row in process_table().values():
+        try:
+            words = Path(f"/proc/{row.pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[:2] == [b"sleep", mark.encode()]:
+            found.append(ProcessId(row.pid, row.start))
+    return found
+
+
+def row_of(pid: int) -> Process:
+    row = look_up(pid)
+    assert row is not None
+    return row
+
+
+def identity_of(pid: int) -> ProcessId:
+    return ProcessId(pid, row_of(pid).start)
+
+
+def kill(process: ProcessId) -> None:
+    row = look_up(process.pid)
+    if row is not None and row.start == process.start_time:
+        send_signal(row, signal.SIGKILL)
+
+
+class Owner:
+    """A process that owns a command, for tests that kill it."""
+
+    CODE = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from weft.operators import call\n"
+        "def started(pid, start_time):\n"
+        "    if sys.argv[3] == 'copy' and os.fork() == 0:\n"
+        "        signal.pause()\n"
+        "folder = Path(sys.argv[1])\n"
+        "places = {'cwd': folder, 'log': folder / 'log', 'record': folder / 'record'}\n"
+        "spec = call.CommandSpec(text=sys.argv[2], env={}, grace_s=0.2, **places)\n"
+        "call.GUARDIAN = sys.argv[4]\n"
+        "call.run_guarded(spec, on_started=started)\n"
+    )
+
+    def __init__(self, folder: Path, text: str, *, copy: bool = False, ways: str = call.GUARDIAN) -> None:
+        self.copy: ProcessId | None = None
+        self.record = folder / "record"
+        command = [sys.executable, "-c", self.CODE, str(folder), text, "copy" if copy else "plain", ways]
+        self.process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(SOURCE)})
+
+    def wait_for_copy(self) -> ProcessId:
+        """Return the process that holds a copy of all that the owner has open."""
+        guard = read_record(self.record)[0]
+        children = wait_until(lambda: (rows := child_rows(self.process.pid))[1:] and rows)
+        (self.copy,) = [ProcessId(row.pid, row.start) for row in children if row.pid != guard.pid]
+        return self.copy
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def end(self) -> None:
+        self.kill()
+        if self.copy is not None:
+            kill(self.copy)
+
+
+@pytest.fixture
+def own(tmp_path):
+    """Starts owners, which end with the test."""
+    with contextlib.ExitStack() as stack:
+
+        def start(text, **options):
+            owner = Owner(tmp_path, text, **options)
+            stack.callback(owner.end)
+            return owner
+
+        yield start
+
+
+@pytest.fixture
+def spec(tmp_path):
+    """Makes specifications with a folder of their own."""
+
+    def make(text, **options):
+        return CommandSpec(**{"text": text, "env": {}, "cwd": tmp_path, "log": tmp_path / "log", **options})
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left():
+    """No test may leave a child, a zombie or an open file behind."""
+    fds = sorted(os.listdir("/proc/self/fd"))
+    children = {row.pid for row in descendants(process_table(), os.getpid())}
+    yield
+    assert sorted(os.listdir("/proc/self/fd")) == fds
+    assert {row.pid for row in descendants(process_table(), os.getpid())} <= children
+
+
+class Running:
+    """A command that runs in a thread of its own."""
+
+    def __init__(self, spec: CommandSpec) -> None:
+        self.cancels: list[Callable[[], None]] = []
+        self.ids: list[ProcessId] = []
+        self.pool = ThreadPoolExecutor(1)
+        self.future = self.pool.submit(
+            run_guarded, spec, on_started=lambda *args: self.ids.append(ProcessId(*args)), on_cancel=self.cancels.append
+        )
+        wait_until(lambda: self.ids or self.future.done(), what="the start")
+
+    def cancel(self) -> None:
+        self.cancels[0]()
+
+    def result(self) -> CommandResult:
+        with self.pool:
+            return self.future.result(DEADLINE_S)
+
+
+class TestCommand:
+    @pytest.mark.parametrize("code", [0, 1, 3, 255])
+    def test_exit_code(self, spec, code):
+        result = run_guarded(spec(f"exit {code}"))
+        assert (result.exit_code, result.signal, result.cause, result.ok) == (code, None, "exit", code == 0)
+
+    def test_signal(self, spec):
+        result = run_guarded(spec("kill -KILL $$"))
+        assert (result.exit_code, result.signal, result.cause, result.ok) == (None, signal.SIGKILL, "exit", False)
+
+    def test_environment_is_what_was_given(self, spec, monkeypatch):
+        monkeypatch.setenv("OF_THE_OWNER", "1")
+        run = spec('env -0; printf %s "$PATH"', env={"A": "two\nlines", "PATH": "/usr/bin:/bin"})
+        run_guarded(run)
+        *pairs, path = run.log.read_bytes().split(b"\0")
+        env = dict(pair.split(b"=", 1) for pair in pairs)
+        assert env.keys() - {b"PWD", b"OLDPWD", b"SHLVL", b"_"} == {b"A", b"PATH"}  # those are of sh
+        assert env[b"A"] == b"two\nlines"
+        assert path.decode() == f"{Path(sys.executable).parent}:/usr/bin:/bin"
+
+    def test_python_is_this_one(self, spec):
+        run = spec("python -c 'import sys; print(sys.executable)'")
+        run_guarded(run)
+        assert Path(run.log.read_text().strip()).parent == Path(sys.executable).parent
+
+    def test_folder(self, spec, tmp_path):
+        folder = tmp_path / "a folder; with $(odd) 'characters'"
+        folder.mkdir()
+        run = spec("pwd", cwd=folder)
+        run_guarded(run)
+        assert run.log.read_text() == f"{folder}\n"
+
+    def test_input_is_empty_and_signals_are_as_a_shell_gives_them(self, spec):
+        run = spec("cat; yes | head -n 1; grep -E '^Sig(Blk|Ign)' /proc/self/status")
+        run_guarded(run)
+        assert run.log.read_text().split() == ["y", "SigBlk:", "0" * 16, "SigIgn:", "0" * 16]
+
+    def test_has_no_file_of_ours(self, spec):
+        run = spec("ls /proc/self/fd")
+        run_guarded(run)
+        assert run.log.read_text().split() == ["0", "1", "2", "3"]  # 3 is the folder that ls reads
+
+    def test_log_holds_output_and_errors_and_is_appended_to(self, spec, tmp_path):
+        run = spec("echo out; echo err >&2", log=tmp_path / "new" / "folder" / "log")
+        first = run_guarded(run)
+        second = run_guarded(run)
+        assert run.log.read_text() == "out\nerr\n" * 2
+        assert (first.log_start, second.log_start, second.log_bytes, second.dropped_bytes) == (0, 8, 8, 0)
+
+    def test_names_are_never_interpreted(self, spec, tmp_path):
+        odd = "$(touch pwned); `touch pwned` && touch pwned 'x"
+        run = spec("echo fine", log=tmp_path / odd, record=tmp_path / f"{odd}.record", name=odd, env={"ODD": odd})
+        assert run_guarded(run).ok
+        assert [path.name for path in tmp_path.iterdir()] == [odd]
+
+    def test_many_at_once(self, spec, tmp_path):
+        with ThreadPoolExecutor(8) as pool:
+            results = pool.map(run_guarded, [spec(f"exit {n}", log=tmp_path / str(n)) for n in range(24)])
+        assert [result.exit_code for result in results] == list(range(24))
+
+
+class TestStart:
+    def failure(self, run: CommandSpec) -> str:
+        with pytest.raises(TaskError) as caught:
+            run_guarded(run)
+        return str(caught.value)
+
+    def test_missing_folder_is_named(self, spec, tmp_path):
+        told = self.failure(spec("true", cwd=tmp_path / "none", name="train"))
+        assert "train" in told
+        assert str(tmp_path / "none") in told
+        assert os.strerror(errno.ENOENT) in told
+
+    def test_log_that_cannot_be_opened_is_named(self, spec, tmp_path):
+        (tmp_path / "file").touch()
+        assert str(tmp_path / "file" / "log") in self.failure(spec("true", log=tmp_path / "file" / "log"))
+
+    def test_record_that_cannot_be_written_is_named(self, spec, tmp_path):
+        assert str(tmp_path / "none" / "record") in self.failure(spec("true", record=tmp_path / "none" / "record"))
+
+    def test_command_that_is_too_long(self, spec, tmp_path):
+        assert os.strerror(errno.E2BIG) in self.failure(spec("true " + "x" * 200_000, record=tmp_path / "record"))
+        assert not (tmp_path / "record").exists()
+
+    def test_no_sh_on_the_path(self, spec, tmp_path, monkeypatch):
+        fake = tmp_path / "python"
+        fake.symlink_to(sys.executable)
+        monkeypatch.setattr(sys, "executable", str(fake))
+        assert "sh" in self.failure(spec("true", env={"PATH": str(tmp_path)}))
+
+
+class TestLog:
+    def test_of_a_loud_command_keeps_both_ends(self, spec):
+        cap = 1 << 20
+        run = spec("echo old", log_head_bytes=cap, log_tail_bytes=cap)
+        run_guarded(run)
+        result = run_guarded(replace(run, text="seq 1 8000000"))
+        size = run.log.stat().st_size
+        assert result.ok
+        assert result.log_bytes == sum(9 * 10 ** (n - 1) * (n + 1) for n in range(1, 7)) + 7_000_001 * 8
+        assert 2 * cap - 4096 < size < 2 * cap + 4 + 2 * Log.NOTE_BYTES
+        head, _, rest = run.log.read_bytes().partition(b"\n[weft] ")
+        note, _, tail = rest.partition(b"\n")
+        assert head.startswith(b"old\n1\n2\n3\n")
+        assert len(head) == cap + 4
+        assert tail.endswith(b"\n7999999\n8000000\n")
+        assert tail.partition(b"\n")[0] == b"%d" % (8_000_001 - tail.count(b"\n"))  # the tail starts with a whole line
+        assert int(note.split()[0]) == result.dropped_bytes == result.log_bytes - cap - len(tail)
+
+    @pytest.mark.parametrize("size", [0, 1, 9_999, 10_000, 14_096, 14_097, 14_200, 18_192, 18_193, 60_001])
+    @pytest.mark.parametrize("step", [1, 997, 100_000])
+    def test_keeps_head_and_tail(self, tmp_path, size, step):
+        path = tmp_path / "log"
+        data = bytes(b"0123456789abcdef"[at % 16] for at in range(size))
+        log = Log(os.fsencode(path), 10_000, 4096)
+        for at in range(0, size, step):
+            log.write(data[at : at + step])
+        log.close()
+        kept = path.read_bytes()
+        if log.dropped:
+            note = Log.NOTE % log.dropped
+            assert kept == data[:10_000] + note + data[10_000 + log.dropped :]
+            assert size - log.dropped == 10_000 + 4096
+        else:
+            assert kept == data
+            assert size <= 10_000 + 4096 + Log.NOTE_BYTES
+
+    def test_on_a_full_disk_does_not_stop_the_command(self, spec):
+        result = run_guarded(spec("seq 1 100000 && exit 7", log=Path("/dev/full")))
+        assert result.exit_code == 7
+        assert result.dropped_bytes == result.log_bytes == 588_895
+        assert result.log_error == os.strerror(errno.ENOSPC)
+
+
+class TestEnd:
+    def test_of_what_was_left_in_the_background(self, spec, mark):
+        assert run_guarded(spec(f"sleep {mark} & sleep {mark} & exit 4")).exit_code == 4
+        assert not running(mark)
+
+    def test_of_what_left_parent_and_session(self, spec, tmp_path, mark):
+        (tmp_path / "daemon.py").write_text(
+            "import os, pathlib\n"
+            "if os.fork(): os._exit(0)\n"
+            "os.setsid()\n"
+            "if os.fork(): os._exit(0)\n"
+            "os.setpgid(0, 0)\n"
+            "pathlib.Path('pid').write_text(str(os.getpid()))\n"
+            f"os.execvp('sleep', ['sleep', '{mark}'])\n"
+        )
+        assert run_guarded(spec("python daemon.py; while [ ! -s pid ]; do sleep 0.01; done")).ok
+        assert text_of(tmp_path / "pid")
+        assert not running(mark)
+
+    def test_of_what_ignores_sigterm(self, spec, mark):
+        run = spec(f"(trap '' TERM; sleep {mark}) & exit 5", grace_s=0.1)
+        assert run_guarded(run).exit_code == 5
+        assert not running(mark)
+
+    def test_by_cancel_lets_the_command_clean_up(self, spec, tmp_path, mark):
+        trap = "trap 'sleep 0.1; echo cleaned; exit 9' TERM"
+        run = Running(spec(f"{trap}; sleep {mark} & echo ready; while :; do wait; done"))
+        wait_until(lambda: "ready" in text_of(tmp_path / "log"))
+        run.cancel()
+        result = run.result()
+        assert (result.cause, result.exit_code, result.ok) == ("cancelled", 9, False)
+        assert text_of(tmp_path / "log") == "ready\ncleaned\n"
+        assert not running(mark)
+        run.cancel()  # too late, and harmless
+
+    def test_by_cancel_kills_after_the_grace(self, spec, tmp_path, mark):
+        run = Running(spec(f"trap '' TERM; echo ready; sleep {mark}; sleep {mark}", grace_s=0.2))
+        wait_until(lambda: running(mark))
+        run.cancel()
+        result = run.result()
+        assert (result.cause, result.signal) == ("cancelled", signal.SIGKILL)
+        assert not running(mark)
+
+    def test_by_cancel_before_the_start(self, spec, mark):
+        # The shell may start its child while the guardian looks for whom to tell: that must not take the whole grace.
+        with ThreadPoolExecutor(1) as pool:
+            run = pool.submit(run_guarded, spec(f"sleep {mark}; true", grace_s=100), on_cancel=lambda stop: stop())
+            assert run.result(DEADLINE_S).cause == "cancelled"
+        assert not running(mark)
+
+    def test_by_timeout(self, spec, mark):
+        result = run_guarded(spec(f"sleep {mark}; sleep {mark}", timeout_s=0.1))
+        assert (result.cause, result.signal, result.ok) == ("timeout", signal.SIGTERM, False)
+        assert not running(mark)
+
+    def test_by_an_error_of_the_owner(self, spec, mark):
+        def fail(*_):
+            raise RuntimeError("in the owner")
+
+        with pytest.raises(RuntimeError, match="in the owner"):
+            run_guarded(spec(f"sleep {mark}"), on_started=fail)
+        assert not running(mark)
+
+    def test_is_not_for_the_keyboard_to_decide(self, spec, mark):
+        run = Running(spec(f"sleep {mark}"))
+        command = row_of(run.ids[0].pid)
+        guard = row_of(command.parent)
+        assert len({command.session, guard.session, os.getsid(0)}) == 3
+        assert (command.group, guard.group) == (command.pid, guard.pid)
+        run.cancel()
+        run.result()
+
+    def test_by_a_signal_to_the_guardian(self, spec, mark):
+        run = Running(spec(f"sleep {mark}"))
+        send_signal(row_of(row_of(run.ids[0].pid).parent), signal.SIGTERM)
+        assert run.result().cause == "signal"
+        assert not running(mark)
+
+    def test_when_only_the_guardian_is_killed(self, spec, mark):
+        run = Running(spec(f"sleep {mark}; true"))
+        wait_until(lambda: running(mark))
+        send_signal(row_of(row_of(run.ids[0].pid).parent), signal.SIGKILL)
+        with pytest.raises(InternalError, match="guardian"):
+            run.result()
+        wait_until(lambda: not running(mark))
+
+    def test_when_the_guardian_fails(self, spec, mark, monkeypatch):
+        fault = "guardian; guardian.Watch._more = lambda *args: 1 / 0;"
+        monkeypatch.setattr(call, "GUARDIAN", call.GUARDIAN.replace("guardian;", fault))
+        run = Running(spec(f"setsid sleep {mark} & sleep {mark}; true"))
+        wait_until(lambda: len(running(mark)) == 2)
+        run.cancel()
+        with pytest.raises(InternalError, match="ZeroDivisionError"):
+            run.result()
+        assert not running(mark)
+
+
+class TestWithoutSubreaper:
+    """The ways that other systems need, tried here as far as they can be."""
+
+    @pytest.fixture(autouse=True)
+    def elsewhere(self, monkeypatch):
+        if shutil.which("ps") is None:
+            pytest.skip("needs ps")
+        monkeypatch.setattr(call, "GUARDIAN", call.GUARDIAN.replace("guardian;", "guardian; guardian.LINUX = False;"))
+        assert "LINUX" in call.GUARDIAN
+
+    def test_background_ends_with_the_command(self, spec, mark):
+        assert run_guarded(spec(f"(sleep {mark} &) ; sleep {mark} & exit 4")).exit_code == 4
+        wait_until(lambda: not running(mark))
+
+    def test_cancel(self, spec, mark):
+        run = Running(spec(f"sleep {mark}; sleep {mark}"))
+        wait_until(lambda: running(mark))
+        run.cancel()
+        assert run.result().cause == "cancelled"
+        wait_until(lambda: not running(mark))
+
+    def test_death_of_the_owner_is_seen_by_its_socket(self, own, mark):
+        owner = own(f"sleep {mark}; true", ways=call.GUARDIAN)
+        wait_until(lambda: running(mark))
+        owner.kill()
+        wait_until(lambda: not running(mark))
+
+    def test_death_of_the_owner_is_seen_without_its_socket(self, own, mark):
+        owner = own(f"sleep {mark}; true", copy=True, ways=call.GUARDIAN)
+        wait_until(lambda: running(mark))
+        copy = owner.wait_for_copy()
+        owner.kill()
+        wait_until(lambda: not running(mark))
+        assert is_alive(copy)
+
+
+class TestDeathOfTheOwner:
+    def test_takes_everything_along(self, own, tmp_path, mark):
+        inner = f"sleep {mark} & setsid sleep {mark} & (setsid sh -c 'trap \"\" TERM; sleep {mark}; sleep {mark}' &) &"
+        owner = own(f"{inner} sleep {mark}; sleep {mark}")
+        wait_until(lambda: len(running(mark)) == 4, what="the whole tree")
+        assert len(read_record(tmp_path / "record")) == 2
+        owner.kill()
+        wait_until(lambda: not running(mark), what="the end of the tree")
+        wait_until(lambda: not (tmp_path / "record").exists(), what="the end of the record")
+
+    def test_is_seen_though_a_copy_of_the_socket_is_open_elsewhere(self, own, mark):
+        owner = own(f"sleep {mark}", copy=True)
+        wait_until(lambda: running(mark))
+        copy = owner.wait_for_copy()
+        owner.kill()
+        wait_until(lambda: not running(mark), what="the end of the command")
+        assert is_alive(copy)
+
+    def test_with_its_guardian_is_made_good_by_the_next_owner(self, own, tmp_path, mark):
+        orphan = f"import os; os.fork() and os._exit(0); os.setpgid(0, 0); os.execvp('sleep', ['sleep', '{mark}'])"
+        owner = own(f'sleep {mark} & setsid sleep {mark} & python -c "{orphan}"; sleep {mark}; true')
+        wait_until(lambda: len(running(mark)) == 4)
+        guard, command = wait_until(lambda: (ids := read_record(tmp_path / "record"))[1:] and ids)
+        send_signal(row_of(guard.pid), signal.SIGSTOP)
+        owner.kill()
+        send_signal(row_of(guard.pid), signal.SIGKILL)
+        wait_until(lambda: not is_alive(guard))
+        assert is_alive(command)
+        assert end_recorded(tmp_path / "record")
+        assert not is_alive(command)
+        assert not running(mark)
+        assert not (tmp_path / "record").exists()
+
+    def test_while_the_guardian_still_works(self, own, tmp_path, mark):
+        owner = own(f"trap '' TERM; sleep {mark}; sleep {mark}")
+        wait_until(lambda: running(mark))
+        guard, command = wait_until(lambda: (ids := read_record(tmp_path / "record"))[1:] and ids)
+        owner.kill()
+        assert end_recorded(tmp_path / "record", grace_s=0.1)
+        assert not is_alive(guard)
+        assert not is_alive(command)
+        assert not running(mark)
+
+
+class TestProcessId:
+    @pytest.fixture
+    def sleeper(self, mark):
+        process = subprocess.Popen(["sleep", mark], start_new_session=True)
+        wait_until(lambda: running(mark))
+        yield process
+        process.kill()
+        process.wait()
+
+    def test_names_a_running_process(self, sleeper):
+        identity = process_id(sleeper.pid)
+        assert identity is not None
+        assert is_alive(identity)
+        sleeper.kill()
+        wait_until(lambda: not is_alive(identity))  # nobody has waited for it yet: a zombie is not alive
+        assert process_id(sleeper.pid) is None
+
+    def test_with_another_start_time_is_another_process(self, tmp_path, sleeper):
+        identity = identity_of(sleeper.pid)
+        other = ProcessId(sleeper.pid, "1" + identity.start_time)
+        record = tmp_path / "record"
+        record.write_text(f"{other.pid} {other.start_time}\n")
+        assert not is_alive(other)
+        assert not end_group(other)
+        assert not end_recorded(record)
+        assert is_alive(identity)
+        assert not record.exists()
+
+    def test_of_a_leader_takes_its_group_along(self, mark):
+        command = f"(sleep {mark} &); sleep {mark}; true"
+        with subprocess.Popen(["sh", "-c", command], process_group=0) as process:
+            wait_until(lambda: len(running(mark)) == 2)
+            assert end_group(identity_of(process.pid))
+            assert not running(mark)
+
+    def test_signal_reaches_only_the_process_meant(self, sleeper):
+        row, other = row_of(sleeper.pid), row_of(sleeper.pid)
+        other.start = "1" + row.start
+        send_signal(other, signal.SIGKILL)
+        send_signal(row, signal.SIGTERM)
+        assert sleeper.wait() == -signal.SIGTERM
+
+    def test_never_ends_init_nor_this_process(self):
+        assert not end_group(identity_of(os.getpid()))
+        assert not end_group(ProcessId(1, row_of(1).start))
+
+    @pytest.mark.parametrize("text", ["-1 5@b\n", "12\n", "x y\n", "12 5@b\n\n"])
+    def test_record_of_something_else_is_refused(self, tmp_path, text):
+        record = tmp_path / "record"
+        record.write_text(text)
+        with pytest.raises(InternalError, match="record"):
+            end_recorded(record)
+        assert record.exists()
+
+    def test_no_record_is_nothing_to_end(self, tmp_path):
+        assert not end_recorded(tmp_path / "none")
+
+    @pytest.mark.skipif(shutil.which("ps") is None, reason="needs ps")
+    def test_ps_tells_the_same(self, sleeper):
+        told = guardian._ps(["-ax"])[sleeper.pid]
+        row = row_of(sleeper.pid)
+        assert (told.parent, told.group, told.alive) == (row.parent, row.group, row.alive)
+        assert told.start == guardian._ps(["-p", str(sleeper.pid)])[sleeper.pid].start
+
+
+class TestTask:
+    def context(self, tmp_path: Path, command: str, **params: Any) -> Any:
+        self.cancels: list[Callable[[], None]] = []
+        return SimpleNamespace(
+            vertex="train",
+            index=0,
+            attempt=0,
+            parallelism=1,
+            params={"command": command, "cwd": str(tmp_path), "log": str(tmp_path / "log"), **params},
+            cancelled=lambda: False,
+            on_cancel=self.cancels.append,
+        )
+
+    def test_returns_plain_data(self, tmp_path):
+        answer = run_command(self.context(tmp_path, "echo hello"), {})
+        assert answer["exit_code"] == 0
+        assert answer["log_bytes"] == 6
+
+    def test_failure_names_step_code_log_and_last_lines(self, tmp_path):
+        (tmp_path / "log").write_text("of an earlier attempt\n")
+        command = "seq 1 30; printf '\\033[31mboom\\033[0m\\a\\n'; exit 3"
+        with pytest.raises(TaskError) as caught:
+            run_command(self.context(tmp_path, command, name="my step"), {})
+        error = caught.value
+        assert error.task == "train[0]"
+        assert "step my step ended with exit code 3" in error.message
+        assert str(tmp_path / "log") in error.message
+        assert error.traceback_text.split("\n") == [*map(str, range(12, 31)), "boom"]
+        assert "  boom" in error.message.split("\n")
+
+    @pytest.mark.parametrize(
+        ("command", "params", "told"),
+        [
+            ("kill -KILL $$", {}, "signal 9 (SIGKILL)"),
+            ("sleep 1000", {"timeout_s": 0.1}, "timeout of 0.1 s"),
+        ],
+    )
+    def test_failure_says_how_it_ended(self, tmp_path, command, params, told):
+        with pytest.raises(TaskError, match="It printed nothing") as caught:
+            run_command(self.context(tmp_path, command, **params), {})
+        assert told in caught.value.message
+
+    def test_cancel_is_no_failure(self, tmp_path, mark):
+        ctx = self.context(tmp_path, f"sleep {mark}")
+        canceller = threading.Thread(target=lambda: wait_until(lambda: running(mark)) and self.cancels[0]())
+        canceller.start()
+        with pytest.raises(RunCancelledError, match="train"):
+            run_command(ctx, {})
+        canceller.join()
+        assert not running(mark)
+
+
+def child_rows(pid: int) -> list[Process]:
+    return [row for row in process_table().values() if row.parent == pid]

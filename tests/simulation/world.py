@@ -1,0 +1,298 @@
+"""The simulator with an auditor: what the master tells workers to do must be possible in the world it tells them in.
+
+The world keeps its own books (what is stored, what was ever committed, who works on what) from the commands and reports alone
+and raises `AssertionError` when a command does not fit them: a lease whose inputs are not there, an output freed under a
+reader, a worker with two leases, an output left behind by an ended job.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from weft.backends.simulator import Faults, Simulator
+from weft.engine.commands import Launch, Probe
+from weft.engine.core import Tuning
+from weft.engine.events import Hit, Miss, UserEvent, Waiting
+from weft.engine.invariants import check
+from weft.engine.machines.job import JobState
+from weft.engine.machines.task import TaskState
+from weft.engine.master import Master
+from weft.graph.logical import Kind, Outcome, Storage, Trigger
+from weft.graph.validate import mark_results
+from weft.model.resources import Resources
+from weft.runtime.loop import JobRun, Loop
+
+from tests.simulation.scenarios import Scenario, random_scenario
+
+HOME = (TaskState.FINISHED, TaskState.SKIPPED)
+
+
+class World(Simulator):
+    """A simulator that answers for expanders and caches, emits user events, and keeps books."""
+
+    def __init__(self, scenarios: dict[str, Scenario], *, cache: float = 0.5, **simulator: Any) -> None:
+        super().__init__(value=self._answer, **simulator)
+        self.scenarios = scenarios
+        self.cache = cache
+        self.done: set[tuple[str, str, int]] = set()
+        self.pieces_gone: set[tuple[str, str, int]] = set()
+        self.stopping: set[tuple[str, int]] = set()
+        self.launches: list[tuple[str, Launch]] = []
+
+    def _answer(self, vertex: str, index: int) -> Any:
+        for scenario in self.scenarios.values():
+            if vertex in scenario.answers:
+                return scenario.answers[vertex]()
+        return None
+
+    # --------------------------------------------------------------------------------------------------- launches
+
+    def launch(self, job: JobRun, lease: Launch) -> None:
+        """Check that the lease can run here and now, then run it."""
+        self.launches.append((job.id, lease))
+        if lease.worker >= 0:
+            assert lease.worker in {spec.worker for spec in self._specs}, f"{lease} is for a worker that is not there"
+            busy = [run.launch for run in self._running.values() if run.launch.worker == lease.worker]
+            assert not busy, f"{lease} is for a worker that is busy with {busy}"
+        inside: set[tuple[str, int]] = set()
+        for vertex, index in tasks_of(lease):
+            self._expect_inputs(job, vertex, index, inside)
+            assert (vertex, index) not in inside, f"{vertex}[{index}] is twice in {lease}"
+            inside.add((vertex, index))
+        for other in self._running.values():
+            if other.job is job:
+                assert not inside & set(tasks_of(other.launch, other.hi)), f"{lease} overlaps {other.launch}"
+        super().launch(job, lease)
+        for vertex in {vertex for vertex, _ in inside}:
+            for name in self.scenarios[job.id].emits.get(vertex, ()):
+                at = self.clock.time + self.random.random()
+                event = UserEvent(at, vertex, 0, name)
+                self.at(at, lambda event=event: loop_of(self).post(job.id, event))
+
+    def _expect_inputs(self, job: JobRun, vertex: str, index: int, inside: set[tuple[str, int]]) -> None:
+        core = job.master.core
+        stage = core.by_id[vertex]
+        for link in stage.inputs:
+            scheduling, src = link.edge.scheduling, link.src
+            if scheduling.concurrent or scheduling.when is not Trigger.ALL_DONE or scheduling.outcome is not Outcome.SUCCESS:
+                continue
+            if not link.data:
+                late = [i for i in range(src.n) if (job.id, src.id, i) not in self.done and src.state[i] != TaskState.SKIPPED]
+                assert not late, f"{vertex}[{index}] runs before {src.id}{late} has"
+                continue
+            assert link.router is not None, f"{vertex}[{index}] runs and {link.edge.id} has no router"
+            held = self.held.get((job.id, src.id), set())
+            for lo, hi, part_lo, part_hi in link.router.inputs(index):
+                for i in range(lo, hi):
+                    there = i in held or (src.id, i) in inside or src.state[i] == TaskState.SKIPPED
+                    assert there, f"{vertex}[{index}] runs without its input {src.id}[{i}]"
+                if link.router.partitions:
+                    gone = [p for p in range(part_lo, part_hi) if (job.id, link.edge.id, p) in self.pieces_gone]
+                    assert not gone, f"{vertex}[{index}] runs and pieces {gone} of {src.id} are freed"
+
+    # ------------------------------------------------------------------------------------------------------ store
+
+    def _hold(self, run: Any, lo: int, hi: int) -> None:
+        if run.launch.lease not in run.job.leases:
+            return
+        if run.launch.cone is not None:
+            for vertex, index in tasks_of(run.launch, hi):
+                self.done.add((run.job.id, vertex, index))
+        self.done.update((run.job.id, run.launch.vertex, i) for i in range(lo, hi))
+        super()._hold(run, lo, hi)
+
+    def free(self, job: JobRun, vertex: str, lo: int, hi: int) -> None:
+        """Check that nobody reads what is freed."""
+        stage = job.master.core.by_id[vertex]
+        gone = set(range(lo, hi))
+        for run in self._running.values():
+            if run.job is not job or (job.id, run.launch.lease) in self.stopping:
+                continue
+            tasks = tasks_of(run.launch, run.hi)
+            inside = set(tasks)
+            for name, index in tasks:
+                for link in job.master.core.by_id[name].inputs:
+                    if link.src is not stage or link.router is None or link.edge.scheduling.when is Trigger.EVENT:
+                        continue
+                    read = {i for a, b, _, _ in link.router.inputs(index) for i in range(a, b)} & gone
+                    read = {i for i in read if (vertex, i) not in inside}
+                    assert not read, f"{vertex}{sorted(read)} is freed while {name}[{index}] reads it"
+        super().free(job, vertex, lo, hi)
+
+    def free_parts(self, job: JobRun, vertex: str, lo: int, hi: int) -> None:
+        """Remember which pieces are gone."""
+        for link in job.master.core.by_id[vertex].outputs:
+            if link.router is not None and link.router.partitions:
+                self.pieces_gone.update((job.id, link.edge.id, p) for p in range(lo, hi))
+
+    def stop(self, job: JobRun, lease: int, reason: str) -> None:
+        """See `Executor.stop`."""
+        self.stopping.add((job.id, lease))
+        super().stop(job, lease, reason)
+
+    # ------------------------------------------------------------------------------------------------------ cache
+
+    def probe(self, job: JobRun, probe: Probe) -> None:
+        """Answer some time later, sometimes after a `Waiting`, sometimes twice."""
+        loop = loop_of(self)
+        now = self.clock.time
+        if self.random.random() < 0.3:
+            waiting = Waiting(now, probe.vertex, probe.index, "another run")
+            self.at(now, lambda: loop.post(job.id, waiting))
+        at = now + self.random.random() * 2
+
+        def answer() -> None:
+            if job.outcome is not None:
+                return
+            if self.random.random() < self.cache:
+                if job.master.core.by_id[probe.vertex].state[probe.index] == TaskState.PROBING:
+                    self.held.setdefault((job.id, probe.vertex), set()).add(probe.index)
+                    self.held_now += 1
+                    self.done.add((job.id, probe.vertex, probe.index))
+                loop.post(job.id, Hit(at, probe.vertex, probe.index, 1))
+            else:
+                loop.post(job.id, Miss(at, probe.vertex, probe.index, "never ran"))
+
+        self.at(at, answer)
+
+
+class _CachedLoop(Loop):
+    def _probe(self, job: JobRun, probe: Probe) -> None:
+        assert isinstance(self.executor, World)
+        self.executor.probe(job, probe)
+
+
+def loop_of(world: World) -> Loop:
+    """The loop a world is attached to."""
+    assert world._loop is not None
+    return world._loop
+
+
+def tasks_of(lease: Launch, hi: int | None = None) -> list[tuple[str, int]]:
+    """Every task of a lease, in the order in which they run."""
+    units = range(lease.lo, lease.hi if hi is None else hi)
+    if lease.cone is None:
+        return [(lease.vertex, i) for i in units]
+    return [
+        (lease.cone.members[step.member], unit * step.mult + step.offset) for unit in units for step in lease.cone.steps
+    ]
+
+
+def run_scenarios(
+    scenarios: Sequence[Scenario],
+    *,
+    submit_at: Sequence[float] = (),
+    cancel_at: Sequence[float | None] = (),
+    checked: bool = True,
+    **simulator: Any,
+) -> tuple[World, list[JobRun]]:
+    """Run jobs together on one world to their ends; AssertionError for whatever is wrong then or on the way."""
+    named = {f"job{at}": scenario for at, scenario in enumerate(scenarios)}
+    world = World(named, check=check if checked else None, **simulator)
+    loop = _CachedLoop(world, world.clock)
+    jobs: list[JobRun] = []
+    for at, (name, scenario) in enumerate(named.items()):
+        mark_results(scenario.graph)
+        job = JobRun(name, scenario.graph, Master(scenario.graph, name, world.tuning))
+        jobs.append(job)
+        begin = submit_at[at] if submit_at else 0.0
+        world.at(begin, lambda job=job: loop.submit(job))
+        if cancel_at and (when := cancel_at[at]) is not None:
+            world.at(begin + when, lambda job=job: job.outcome is None and loop.cancel(job, "cancelled by the trial"))
+    world.run(most_events=500_000)
+    for job in jobs:
+        if job.crash is not None:
+            raise job.crash
+    for job in jobs:
+        assert job.outcome is not None, f"{job.id} did not end:\n" + "\n".join(job.master.story())
+        if checked:
+            check(job.master.core)
+        expect_clean(world, job)
+    expect_idle(world)
+    return world, jobs
+
+
+def expect_clean(world: World, job: JobRun) -> None:
+    """An ended job holds its results and nothing else; every task is over for a reason."""
+    core = job.master.core
+    assert not job.leases, f"leases are left: {job.leases}"
+    assert not core.leases, f"the master has leases left: {core.leases}"
+    assert core.tokens == core.graph.limits, f"tokens are lost: {core.tokens} of {core.graph.limits}"
+    held = {(vertex, i) for (owner, vertex), indices in world.held.items() if owner == job.id for i in indices}
+    rows = {(s.id, i): TaskState(s.state[i]) for s in core.stages for i in range(max(s.n, 0))}
+    finished = {task for task, state in rows.items() if state is TaskState.FINISHED}
+    assert finished <= held, f"finished, but not held: {sorted(finished - held)[:5]}"
+    assert held <= finished, f"left behind: {sorted(held - finished)[:5]}"
+    if core.status is JobState.CANCELLED:
+        assert not finished, f"a cancelled job keeps {sorted(finished)[:5]}"
+    kept = {stage.id for stage in core.stages if stage.keep or any(link.durable for link in stage.outputs)}
+    assert {vertex for vertex, _ in finished} <= kept, "only results are kept"
+    for (vertex, i), state in rows.items():
+        if state in (TaskState.FINISHED, TaskState.FREED) and core.by_id[vertex].vertex.kind is Kind.FINITE:
+            assert (job.id, vertex, i) in world.done, f"{vertex}[{i}] is {state.name}, but never ran"
+    if core.status is JobState.SUCCEEDED:
+        bad = {task: state.name for task, state in rows.items() if state in (TaskState.FATAL, TaskState.CANCELLED)}
+        assert not bad, f"the job succeeded with {bad}"
+        results = {task for task in rows if core.by_id[task[0]].keep and rows[task] is not TaskState.SKIPPED}
+        assert results <= held, f"results are missing: {sorted(results - held)[:5]}"
+
+
+def expect_idle(world: World) -> None:
+    """All slots, memory and GPUs are back."""
+    pool = loop_of(world).pool
+    assert pool.idle == len(world.workers()), f"{pool.idle} of {len(world.workers())} workers are idle at the end"
+    assert sorted(pool._idle) == sorted(spec.worker for spec in world.workers())
+    assert not pool._waiting
+    assert not pool._granted
+    for node in pool._nodes.values():
+        assert (node.memory_free, node.gpu_free) == (node.memory, node.gpu), f"memory is lost on {node}"
+
+
+def random_session(seed: int, *, most_jobs: int = 3, words: frozenset[str] | None = None) -> tuple[World, list[JobRun]]:
+    """Run random scenarios under random faults, all drawn from `seed`."""
+    rng = random.Random(seed)
+    count = rng.choice([1, 1, 1, rng.randint(1, most_jobs)])
+    scenarios = [random_scenario(rng, f"j{at}" if count > 1 else "", words=words) for at in range(count)]
+    faulty = rng.random() < 0.7
+
+    def often(probability: float) -> float:
+        return probability if faulty and rng.random() < 0.4 else 0.0
+
+    nodes = rng.choice([1, 1, 2, 3])
+    faults = Faults(
+        seed=seed,
+        worker_lost=often(0.1),
+        node_lost=rng.choice([0.0, 0.5]),
+        user=often(0.1),
+        memory=often(0.05),
+        infrastructure=often(0.1),
+        output_lost=often(0.1),
+        duplicate=often(0.2),
+        started=often(0.3),
+        give_back=often(0.2),
+        most=rng.choice([1, 3, 10, 40]),
+    )
+    tuning = Tuning(
+        target_s=rng.choice([0.5, 5.0, 50.0]),
+        shared_memory=nodes == 1,
+        cones=rng.random() < 0.8,
+        race=rng.random() < 0.1,
+    )
+    pace = rng.random()
+    return run_scenarios(
+        scenarios,
+        submit_at=[rng.choice([0.0, rng.random() * 5]) for _ in scenarios],
+        cancel_at=[rng.choice([None, None, None, None, rng.random() * 10]) for _ in scenarios],
+        workers=rng.randint(max(2, nodes), 6),
+        nodes=nodes,
+        seconds=lambda vertex, _: (0.01, 1.0, 3.0)[int(pace * 1000 + len(vertex) * 7 + ord(vertex[-1])) % 3],
+        faults=faults,
+        tuning=tuning,
+        capacity=rng.choice([None, Resources(memory=100, gpu=1)]),
+        cache=rng.choice([0.0, 0.5, 1.0]),
+    )
+
+
+STORAGES = tuple(Storage)

@@ -1,0 +1,47 @@
+"""Order and cycles; the other rules are in the fixtures."""
+
+import pytest
+
+from weft.frontends.pipelines.check import in_order, parse_pipeline
+from weft.frontends.pipelines.language import Pipeline
+from weft.model.errors import PipelineError
+
+
+def pipeline_of(deps: dict[str, str]) -> Pipeline:
+    """A pipeline from a map of step to its dependencies, as text."""
+    lines = "".join(f"  {name}: {{deps: '{text}'}}\n" for name, text in deps.items())
+    return parse_pipeline(f"name: p\nentry_points:\n{lines}", "run.yaml")
+
+
+def test_order_follows_dependencies_then_the_file():
+    pipeline = pipeline_of({"d": "b,c", "b": "a", "c": "a", "a": "", "e": ""})
+    assert [step.name for step in in_order(pipeline)] == ["a", "e", "b", "c", "d"]
+
+
+def test_a_dependency_named_twice_counts_once():
+    assert [step.name for step in in_order(pipeline_of({"b": "a, a", "a": ""}))] == ["a", "b"]
+
+
+def test_separate_cycles_are_each_reported():
+    with pytest.raises(PipelineError) as caught:
+        pipeline_of({"a": "b", "b": "a", "c": "d", "d": "c", "e": "e", "f": "a"})
+    message = caught.value.message
+    assert message.count("wait for each other") == 3
+    for cycle in ("a → b → a", "c → d → c", "e → e"):
+        assert cycle in message
+
+
+def test_a_long_chain_needs_no_deep_stack():
+    chain = {f"s{n}": f"s{n - 1}" if n else "" for n in range(5000)}
+    assert len(in_order(pipeline_of(chain))) == 5000
+
+
+def test_unread_steps_may_be_named():
+    with pytest.raises(PipelineError) as caught:
+        parse_pipeline(
+            "name: p\nentry_points:\n  d: {entry_points: {x: {}}}\n"
+            "  b: {deps: d, artifacts: {input: {i: '{{d.o}}'}}, parameters: {q: '{{d.q}}'}}\ndisabled: d\n",
+            "run.yaml",
+        )
+    messages = [line for line in caught.value.message.splitlines() if "run.yaml:" in line]
+    assert ["nested dag" in line or "is disabled" in line for line in messages] == [True] * len(messages)

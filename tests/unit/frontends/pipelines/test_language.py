@@ -1,0 +1,190 @@
+"""The records that a file becomes, with their defaults and positions."""
+
+import pytest
+
+from weft.frontends.pipelines.check import parse_pipeline
+from weft.frontends.pipelines.language import CacheOptions, FsScope, Pipeline, RetryOptions, Step, convert
+from weft.frontends.pipelines.problems import Mark
+from weft.model.errors import PipelineError
+
+
+def parse(text: str) -> Pipeline:
+    return parse_pipeline(text, "run.yaml")
+
+
+def one_step(body: str) -> Step:
+    """The only step of a pipeline, from the lines of its map."""
+    lines = "".join(f"    {line}\n" for line in body.splitlines())
+    return parse(f"name: p\nentry_points:\n  a:\n    command: x\n{lines}").steps["a"]
+
+
+def test_defaults():
+    pipeline = parse("name: p\nentry_points:\n  a: {}\n")
+    step = pipeline.steps["a"]
+    assert pipeline.parallelism == 10
+    assert pipeline.failure_options.strategy == "fail_fast"
+    assert pipeline.main_fs is None
+    assert (step.command.value, step.docker_env, step.deps, step.timeout_s, step.retry) == ("", "", (), None, None)
+    assert (step.cache.enable, step.cache.max_expired_time, step.cache.fs_scope) == (False, -1, ())
+
+
+@pytest.mark.parametrize(("given", "used"), [(-3, 10), (0, 10), (1, 1), (20, 20), (21, 20), (10**9, 20)])
+def test_parallelism_is_bounded(given, used):
+    assert parse(f"name: p\nparallelism: {given}\nentry_points: {{a: {{}}}}\n").parallelism == used
+
+
+def test_null_counts_as_absent():
+    pipeline = parse("name: p\ncache:\ndisabled:\nentry_points:\n  a: {command: , deps: , env: , cache: {enable: }}\n")
+    assert pipeline.steps["a"].cache.given == frozenset()
+
+
+def test_empty_values_of_later_keys_are_no_mistake():
+    text = (
+        "name: p\ncomponents: {}\npost_process:\nentry_points:\n  a: {condition: '', loop_argument: [], extra_fs: [], "
+    )
+    assert parse(text + "reference: {component: ''}, type: step, name: other}\n").steps["a"].name == "a"
+
+
+def test_values_know_their_place():
+    step = one_step("deps: ''\nparameters:\n  n: {type: int, default: 4}\nenv:\n  X: y\nartifacts:\n  output: [o]")
+    assert step.mark == Mark(3, 3)
+    assert step.command.mark == Mark(4, 14)
+    assert step.parameters["n"].mark == Mark(7, 31)
+    assert step.env["X"].mark == Mark(9, 10)
+    assert step.outputs[0].mark == Mark(11, 16)
+
+
+@pytest.mark.parametrize(
+    ("written", "kind", "value"),
+    [
+        ("text", None, "text"),
+        ("''", None, ""),
+        ("3", None, 3),
+        ("[1, [a, 2.5]]", None, (1, ("a", 2.5))),
+        ("[]", None, ()),
+        ("{type: int, default: 3}", "int", 3),
+        ("{type: int, default: 0}", "int", 0),
+        ("{type: float, default: 3}", "float", 3.0),
+        ("{type: path, default: ./a-b/c_d}", "path", "./a-b/c_d"),
+        ("{type: list, default: [1]}", "list", (1,)),
+        ("{type: string, default: '5'}", "string", "5"),
+        ("{default: 5}", None, 5),
+        ("{type: int, default: '{{PF_RUN_ID}}'}", "int", "{{PF_RUN_ID}}"),
+    ],
+)
+def test_parameters(written, kind, value):
+    parameter = one_step(f"parameters: {{x: {written}}}").parameters["x"]
+    assert (parameter.kind, parameter.value) == (kind, value)
+    assert type(parameter.value) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "value"),
+    [
+        ("int", "20", 20),
+        ("int", 20, 20),
+        ("float", "1e-3", 0.001),
+        ("float", 2, 2.0),
+        ("string", 5, "5"),
+        ("string", 1e6, "1000000"),
+        ("path", "a/b", "a/b"),
+        ("list", '[1, ["a"]]', (1, ("a",))),
+    ],
+)
+def test_convert(kind, given, value):
+    assert convert(kind, given) == value
+    assert type(convert(kind, given)) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        ("int", "2.5"),
+        ("int", "x"),
+        ("int", "007"),
+        ("int", "true"),
+        ("int", "1" * 30),
+        ("float", "nan"),
+        ("float", (1,)),
+        ("path", "a b"),
+        ("path", ""),
+        ("path", "a\n"),
+        ("list", "[1"),
+        ("list", "1"),
+        ("list", "[true]"),
+        ("list", "[" * 2000),
+    ],
+)
+def test_convert_refuses(kind, given):
+    with pytest.raises(ValueError, match="must be"):
+        convert(kind, given)
+
+
+def test_cache_of_a_step_overrides_field_by_field_and_appends_scopes():
+    pipeline = parse(
+        """
+name: p
+cache: {enable: true, max_expired_time: 600, fs_scope: [{name: f, path: shells}]}
+entry_points:
+  a: {cache: {max_expired_time: "300", fs_scope: [{name: f, path: "x, y"}]}}
+  b: {}
+  c: {cache: {enable: false, max_expired_time: -1}}
+"""
+    )
+    a, b, c = (step.cache.over(pipeline.cache) for step in pipeline.steps.values())
+    assert (a.enable, a.max_expired_time) == (True, 300)
+    assert [(scope.name, scope.paths) for scope in a.fs_scope] == [("f", ("x", "y")), ("f", ("shells",))]
+    assert (b.enable, b.max_expired_time, len(b.fs_scope)) == (True, 600, 1)
+    assert (c.enable, c.max_expired_time, len(c.fs_scope)) == (False, -1, 1)
+
+
+def test_a_scope_without_path_is_the_whole_file_system():
+    step = one_step("cache: {fs_scope: [{name: f}]}")
+    assert step.cache.fs_scope == (FsScope("f", ("/",), step.cache.fs_scope[0].mark),)
+
+
+def test_cache_defaults_complete_each_other():
+    assert CacheOptions().over(CacheOptions()) == CacheOptions()
+
+
+def test_extension():
+    step = one_step("x-weft: {timeout_s: 5, retry: {user: 3}}")
+    assert step.timeout_s == 5.0
+    assert step.retry == RetryOptions(user=3)
+
+
+def test_every_mistake_is_reported_in_file_order():
+    with pytest.raises(PipelineError) as caught:
+        parse("name: 5\nentry_points:\n  a:\n    comand: x\n    deps: z\n    env: {X: '{{y}}'}\n")
+    error = caught.value
+    assert (error.line, error.column, error.path) == (1, 7, "name")
+    assert str(error).splitlines() == [
+        "run.yaml:1:7: name: must be text, is the number 5",
+        "    put it in quotes",
+        "run.yaml:4:5: entry_points.a.comand: unknown key",
+        "    did you mean `command`?",
+        "run.yaml:5:11: entry_points.a.deps: there is no step `z`",
+        "    steps here: a",
+        "run.yaml:6:14: entry_points.a.env.X: `{{y}}`: this step has nothing of that name",
+        "    known here: PF_RUN_ID, PF_STEP_NAME, PF_USER_NAME, PF_LOOP_ARGUMENT",
+        "4 mistakes in run.yaml",
+    ]
+
+
+def test_a_bad_parameter_is_reported_once():
+    with pytest.raises(PipelineError) as caught:
+        one_step("parameters: {flag: true}\nenv: {F: '{{flag}}'}")
+    assert "mistakes" not in str(caught.value)
+
+
+def test_reading_stops_after_fifty_mistakes():
+    keys = "".join(f"key{n}: 1\n" for n in range(200))
+    with pytest.raises(PipelineError, match="reading stopped there") as caught:
+        parse(keys)
+    assert caught.value.message.count("unknown key") == 50
+
+
+def test_a_message_is_one_line_whatever_the_key():
+    with pytest.raises(PipelineError) as caught:
+        parse('"a\\nb\\e[31m": 1\nname: p\nentry_points: {a: {}}\n')
+    assert caught.value.message == "run.yaml:1:1: `a\\nb\\x1b[31m`: unknown key"

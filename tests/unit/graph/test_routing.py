@@ -1,0 +1,75 @@
+"""From edges to routers, and the register of routers of one's own."""
+
+import pytest
+
+from weft.graph import routers, routing
+from weft.graph.axes import TO_ALL
+from weft.graph.logical import BROADCAST, NONE, Edge, Move, Movement, scatter_gather
+from weft.graph.rectangles import Rectangles
+from weft.graph.routers import Broadcast, OneToOne, Router, ScatterGather
+from weft.graph.routing import CUSTOM, bind
+from weft.model.errors import GraphError
+
+
+def test_each_movement_has_its_router():
+    copied = Movement(Move.ONE_TO_ONE)  # equal to the usual one and not it, as after a journey
+    found = [
+        bind(Edge("a", "b", movement), n_src, n_dst)
+        for movement, n_src, n_dst in (
+            (copied, 3, 3),
+            (BROADCAST, 3, 2),
+            (scatter_gather(), 3, 2),
+            (scatter_gather(2), 3, 2),
+            (scatter_gather(6), 3, 2),
+            (Movement(Move.GRID, grid=TO_ALL), 1, 1),
+        )
+    ]
+    assert [type(router) for router in found] == [
+        OneToOne,
+        Broadcast,
+        ScatterGather,
+        ScatterGather,
+        Rectangles,
+        OneToOne,
+    ]
+    assert bind(Edge("a", "b"), 0, 0) is not None
+    assert bind(Edge("a", "b", NONE), 3, 2) is None
+
+
+@pytest.mark.parametrize("edge", [Edge("a", "b"), Edge("a", "b", Movement(Move.ONE_TO_ONE))])
+def test_one_to_one_needs_equal_numbers(edge):
+    with pytest.raises(GraphError, match="one_to_one joins 3 tasks of 'a' to 4 of 'b'") as caught:
+        bind(edge, 3, 4)
+    assert caught.value.subject == "a->b"
+
+
+def test_a_router_of_ones_own(monkeypatch):
+    class Last(Router):
+        def inputs(self, dst):
+            return ((self.n_src - 1, self.n_src, 0, 1),)
+
+    made = []
+
+    def last(n_src, n_dst, params):
+        made.append(params)
+        return Last(n_src, n_dst)
+
+    monkeypatch.setitem(CUSTOM, "last", last)
+    router = bind(Edge("a", "b", Movement(Move.CUSTOM, name="last", params=(("k", 1),))), 5, 2)
+    assert isinstance(router, Last)
+    assert router.inputs(0) == ((4, 5, 0, 1),)
+    assert (router.fan_in(0), made) == (1, [{"k": 1}])
+    with pytest.raises(GraphError, match="no router is registered as 'lost'") as caught:
+        bind(Edge("a", "b", Movement(Move.CUSTOM, name="lost")), 5, 2)
+    assert "last" in caught.value.hint
+
+
+def test_a_bare_router_answers_nothing():
+    for ask in (Router(1, 1).inputs, Router(1, 1).consumers):
+        with pytest.raises(NotImplementedError):
+            ask(0)
+
+
+def test_the_words_of_routers_are_handed_on():
+    for word in ("Router", "Piece", "OneToOne", "Group", "Broadcast", "ScatterGather"):
+        assert getattr(routing, word) is getattr(routers, word)

@@ -1,0 +1,104 @@
+"""What fits where, and that taking and giving back ends where it began."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.model.resources import ONE_SLOT, ONE_SLOT_ONLY, Placement, Resources
+
+NODE = Resources(cpu=8, memory=1000, gpu=2, gpu_type="a100")
+
+
+@pytest.mark.parametrize(
+    ("needs", "fits"),
+    [
+        (ONE_SLOT, True),
+        (Resources(cpu=8, memory=1000, gpu=2), True),
+        (Resources(cpu=8.5), False),
+        (Resources(memory=1001), False),
+        (Resources(gpu=3), False),
+        (Resources(gpu=1, gpu_type="a100"), True),
+        (Resources(gpu=1, gpu_type="h100"), False),
+        (Resources(gpu_type="h100"), True),  # asks for none of that type
+        (Resources(cpu=0, tokens=(("slots", 99),)), True),  # tokens belong to the job, not to a node
+    ],
+)
+def test_fits(needs, fits):
+    assert needs.fits(NODE) is fits
+
+
+def test_the_first_alternative_that_fits_is_taken():
+    alternatives = (Resources(gpu=1, gpu_type="h100"), Resources(gpu=2), Resources(cpu=8))
+    assert next(needs for needs in alternatives if needs.fits(NODE)) is alternatives[1]
+    assert next(needs for needs in alternatives if needs.fits(Resources(cpu=8))) is alternatives[2]
+    assert not any(needs.fits(Resources(cpu=4)) for needs in alternatives)
+
+
+def test_sum_and_difference():
+    needs = Resources(cpu=2, memory=400, gpu=1)
+    left = NODE.minus(needs)
+    assert left == Resources(cpu=6, memory=600, gpu=1, gpu_type="a100")
+    assert left.plus(needs) == NODE
+    assert ONE_SLOT.plus(ONE_SLOT) == Resources(cpu=2)
+
+
+@given(st.lists(st.sampled_from((0.1, 0.2, 0.3, 1 / 3, 0.7, 1.1)), max_size=200), st.randoms(use_true_random=False))
+def test_a_node_that_was_given_back_has_room_for_all_of_it(shares, random):
+    left = NODE
+    for cpu in shares:
+        left = left.minus(Resources(cpu=cpu))
+    random.shuffle(shares)
+    for cpu in shares:
+        left = left.plus(Resources(cpu=cpu))
+    assert Resources(cpu=NODE.cpu).fits(left)
+    assert not Resources(cpu=NODE.cpu + 0.001).fits(left)
+
+
+@pytest.mark.parametrize("parts", [3, 7, 10, 30])
+def test_a_core_has_room_for_its_equal_parts(parts):
+    left = Resources(cpu=1)
+    for _ in range(parts):
+        assert Resources(cpu=1 / parts).fits(left)
+        left = left.minus(Resources(cpu=1 / parts))
+    assert not Resources(cpu=1 / parts).fits(left)
+
+
+def test_plain_and_light():
+    assert (Resources(),) == ONE_SLOT_ONLY
+    assert ONE_SLOT.plain
+    assert not ONE_SLOT.light
+    waiting = Resources(cpu=0, tokens=(("slots", 1),))
+    assert waiting.light
+    assert not waiting.plain
+    for needs in (Resources(cpu=2), Resources(memory=1), Resources(gpu=1)):
+        assert not needs.plain
+        assert not needs.light
+    assert not Resources(cpu=0, memory=1).light
+
+
+@pytest.mark.parametrize(
+    ("needs", "text"),
+    [
+        (ONE_SLOT, "cpu 1"),
+        (Resources(cpu=0.5, memory=2048), "cpu 0.5, memory 2,048 bytes"),
+        (Resources(gpu=1), "cpu 1, gpu 1"),
+        (Resources(gpu=2, gpu_type="a100", tokens=(("slots", 1),)), "cpu 1, gpu 2 of type a100, slots 1"),
+    ],
+)
+def test_text(needs, text):
+    assert str(needs) == text
+
+
+@pytest.mark.parametrize(
+    ("placement", "allowed"),
+    [
+        (Placement(), {"here bank", "here shop", "there bank"}),
+        (Placement(node="here"), {"here bank", "here shop"}),
+        (Placement(party="bank"), {"here bank", "there bank"}),
+        (Placement("here", "bank"), {"here bank"}),
+        (Placement("nowhere"), set()),
+    ],
+)
+def test_placement(placement, allowed):
+    workers = ["here bank", "here shop", "there bank"]
+    assert {worker for worker in workers if placement.allows(*worker.split())} == allowed

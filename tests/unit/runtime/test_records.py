@@ -1,0 +1,390 @@
+"""What is written down of a run, and how it reads afterwards. A real master, with the test as its shell."""
+
+import itertools
+import json
+import os
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.engine.commands import Complete, Launch
+from weft.engine.events import CancelRequested, Done, Failed, Failure, JobSubmitted, Offered, WorkerJoined
+from weft.engine.master import Master
+from weft.graph.logical import AFTER_ANY, DEFAULT_RETRY, NONE, Edge, LogicalGraph, OnFailure, Retry, Storage, Vertex
+from weft.model.errors import ConflictError, InternalError, NotFoundError, UsageError
+from weft.model.program import Program
+from weft.runtime import records
+from weft.runtime.clock import ManualClock
+from weft.runtime.loop import JobRun
+from weft.runtime.records import Record, RunRecorder, as_it_is, list_runs, mark_interrupted, parse_record, read_run
+from weft.runtime.state import RunFolder, StateRoot
+from weft.store.catalog import RunRow
+
+STEPS = ("prepare", "train", "report")
+
+
+def chain(*, retry: Retry = DEFAULT_RETRY, on_failure: OnFailure = OnFailure.FAIL_FAST) -> LogicalGraph:
+    graph = LogicalGraph(name="chain", on_failure=on_failure)
+    for name in STEPS:
+        graph.add_vertex(Vertex(name, Program("math:sqrt"), retry=retry))
+    for src, dst in itertools.pairwise(STEPS):
+        graph.add_edge(Edge(src, dst, movement=NONE, storage=Storage.NONE))
+    return graph
+
+
+class Shell:
+    """Plays the loop: one worker, and every tick is told to the recorder."""
+
+    def __init__(self, graph: LogicalGraph, recorder: RunRecorder, clock: ManualClock) -> None:
+        self.job = JobRun("job", graph, Master(graph, "job"))
+        self.recorder, self.clock = recorder, clock
+        self.lease = -1
+        self.tick(JobSubmitted(0.0), WorkerJoined(0.0, 0, 0), Offered(0.0, (0,)))
+
+    def tick(self, *events) -> None:
+        self.clock.advance(1.0)
+        commands = self.job.master.handle(events)
+        self.recorder(self.job, list(events), commands)
+        for command in commands:
+            if type(command) is Launch:
+                self.lease = command.lease
+            elif type(command) is Complete:
+                self.job.outcome = command
+
+    def succeed(self) -> None:
+        self.tick(Done(0.0, self.lease, 1), Offered(0.0, (0,)))
+
+    def fail(self, vertex: str, message: str = "it broke") -> None:
+        self.tick(Failed(0.0, self.lease, 0, vertex, 0, Failure.USER, message), Offered(0.0, (0,)))
+
+
+@pytest.fixture
+def root(tmp_path) -> StateRoot:
+    return StateRoot(tmp_path / ".weft")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1000.0)
+
+
+@pytest.fixture
+def start(root, clock):
+    """Begin a run with the folder, catalog row and recorder that wiring would make."""
+    opened = []
+
+    def start(**options) -> SimpleNamespace:
+        catalog = root.catalog()
+        id, number = catalog.next_run_id()
+        folder = RunFolder.create(root, id)
+        folder.describe(name="chain", number=number, steps=list(STEPS), created_at=999.0, user="ada")
+        catalog.add_run(RunRow(id=id, number=number, name="chain", folder=str(folder.path)))
+        heard: list[Record] = []
+        options.setdefault("on_record", heard.append)
+        recorder = RunRecorder(folder, clock, catalog=catalog, **options)
+        run = SimpleNamespace(folder=folder, catalog=catalog, recorder=recorder, heard=heard, id=id)
+        opened.append(run)
+        return run
+
+    yield start
+    for run in opened:
+        run.recorder.close()
+        run.folder.release()
+
+
+def states(run) -> list[str]:
+    return [f"{record.step or 'run'} {record.state}" for record in run.heard]
+
+
+def test_a_run_that_succeeds(start, clock):
+    run = start()
+    shell = Shell(chain(), run.recorder, clock)
+    for _ in STEPS:
+        shell.succeed()
+    run.recorder.finish()
+    run.recorder.close()
+    assert states(run) == [
+        "run running",
+        "prepare running",
+        "prepare succeeded",
+        "train running",
+        "train succeeded",
+        "report running",
+        "report succeeded",
+        "run succeeded",
+    ]
+    found = read_run(run.folder.path)
+    assert (found.id, found.name, found.state, found.user, found.number) == (run.id, "chain", "succeeded", "ada", 1)
+    assert (found.created, found.started, found.ended) == (999.0, 1001.0, 1004.0)
+    assert [(s.name, s.state, s.started, s.ended, s.attempts) for s in found.steps] == [
+        ("prepare", "succeeded", 1001.0, 1002.0, 1),
+        ("train", "succeeded", 1002.0, 1003.0, 1),
+        ("report", "succeeded", 1003.0, 1004.0, 1),
+    ]
+    row = run.catalog.find(run.id)
+    assert (row.state, row.started_at, row.ended_at, row.error_code) == ("succeeded", 1001.0, 1004.0, "")
+    assert run.recorder.problems == []
+
+
+def test_a_run_that_fails(start, clock):
+    run = start()
+    shell = Shell(chain(), run.recorder, clock)
+    shell.succeed()
+    shell.fail("train", "step train ended with exit code 3")
+    run.recorder.finish()
+    run.recorder.close()
+    found = read_run(run.folder.path)
+    assert (found.state, found.error_code) == ("failed", "WEFT501")
+    assert "exit code 3" in found.message
+    assert [(s.name, s.state, s.started, s.message) for s in found.steps] == [
+        ("prepare", "succeeded", 1001.0, ""),
+        ("train", "failed", 1002.0, "step train ended with exit code 3"),
+        ("report", "cancelled", None, ""),
+    ]
+    row = run.catalog.find("@failed")
+    assert (row.id, row.error_code) == (run.id, "WEFT501")
+
+
+def test_a_retry_shows_each_attempt(start, clock):
+    run = start()
+    shell = Shell(chain(retry=Retry(user=1)), run.recorder, clock)
+    shell.fail("prepare", "first")
+    run.recorder.flush()
+    assert [r.message for r in run.heard if r.step][1:] == ["failed, and is tried again: first", "begins again"]
+    assert read_run(run.folder.path).step("prepare").attempts == 2
+    assert read_run(run.folder.path).step("prepare").state == "running"
+    shell.fail("prepare", "second")
+    run.recorder.finish()
+    run.recorder.close()
+    step = read_run(run.folder.path).step("prepare")
+    assert (step.state, step.attempts, step.message) == ("failed", 2, "second")
+
+
+def test_a_cancel_ends_what_runs_and_what_waits(start, clock):
+    run = start()
+    shell = Shell(chain(), run.recorder, clock)
+    shell.tick(CancelRequested(0.0, "Ctrl-C"))
+    run.recorder.flush()
+    assert read_run(run.folder.path).state == "terminating"
+    shell.tick(Failed(0.0, shell.lease, 0, "prepare", 0, Failure.STOPPED, "stopped"))
+    run.recorder.finish()
+    run.recorder.close()
+    found = read_run(run.folder.path)
+    assert (found.state, found.error_code, found.message) == ("terminated", "WEFT502", "Ctrl-C")
+    assert [step.state for step in found.steps] == ["terminated", "cancelled", "cancelled"]
+
+
+def test_what_goes_on_after_a_failure(start, clock):
+    graph = chain(on_failure=OnFailure.CONTINUE)
+    graph.edges[1].scheduling = AFTER_ANY
+    run = start()
+    shell = Shell(graph, run.recorder, clock)
+    shell.succeed()
+    shell.fail("train")
+    shell.succeed()
+    run.recorder.finish()
+    run.recorder.close()
+    assert [step.state for step in read_run(run.folder.path).steps] == ["succeeded", "failed", "succeeded"]
+    assert read_run(run.folder.path).state == "failed"
+
+
+def test_an_owner_that_dies_leaves_an_interrupted_run(start, clock, root):
+    run = start()
+    shell = Shell(chain(), run.recorder, clock)
+    shell.succeed()
+    run.recorder.flush()
+    assert read_run(run.folder.path).state == "running"
+    assert list_runs(root)[0][0].state == "running"
+    run.folder.release()  # as the kernel does when the owner is killed
+    found = read_run(run.folder.path)
+    assert found.state == "interrupted"
+    assert [step.state for step in found.steps] == ["succeeded", "interrupted", "pending"]
+    assert list_runs(root)[0][0].state == "interrupted"
+    assert [row.id for row in list_runs(root, state="interrupted")[0]] == [run.id]
+    assert list_runs(root, state="running") == ([], 0)
+    assert run.catalog.find(run.id).state == "running", "looking writes nothing"
+    assert mark_interrupted(root) == [run.id]
+    assert mark_interrupted(root) == []
+    assert run.catalog.find(run.id).state == "interrupted"
+
+
+def test_a_torn_last_line_is_left_out_and_cut_off(start, clock, root):
+    run = start()
+    run.recorder.run_state("running")
+    run.recorder.close()
+    with run.folder.events.open("ab") as file:
+        file.write(b'{"time":5,"state":"succeeded","ended":tr')
+    assert read_run(run.folder.path).state == "running"
+    again = RunRecorder(run.folder, clock)
+    again.run_state("succeeded", ended=True)
+    again.close()
+    lines = run.folder.events.read_bytes().splitlines()
+    assert [json.loads(line)["state"] for line in lines] == ["running", "succeeded"]
+
+
+def test_a_file_of_one_torn_line_is_emptied(start, clock):
+    run = start()
+    run.recorder.close()
+    run.folder.events.write_bytes(b"x" * 200_000)
+    again = RunRecorder(run.folder, clock)
+    again.close()
+    assert run.folder.events.read_bytes() == b""
+
+
+def test_lines_that_make_no_sense_are_passed_over(start):
+    run = start()
+    run.recorder.run_state("running")
+    run.recorder.close()
+    with run.folder.events.open("ab") as file:
+        file.write(b'[]\n{"time":"x"}\n\xff\n{"state":"failed"}\n{"time":1,"step":3}\n')
+        file.write(b'{"time":2000,"step":"train","state":"running","colour":"red"}\n')
+    found = read_run(run.folder.path)
+    assert (found.state, found.step("train").state) == ("running", "running")
+
+
+@given(
+    st.builds(
+        Record,
+        time=st.floats(0, 1e12),
+        step=st.text(max_size=20),
+        state=st.sampled_from(records.STEP_STATES),
+        message=st.text(max_size=50),
+        index=st.none() | st.integers(0, 10**9),
+        attempt=st.integers(0, 100),
+        exit=st.none() | st.integers(0, 255),
+        ended=st.booleans(),
+        error=st.sampled_from(["", "WEFT501"]),
+    )
+)
+def test_a_record_is_one_line_and_comes_back(record):
+    line = record.to_line()
+    assert line.index(b"\n") == len(line) - 1
+    assert parse_record(line) == record
+
+
+def test_what_is_said_by_hand(start, clock):
+    run = start()
+    run.recorder.run_state("pending")
+    shell = Shell(chain(), run.recorder, clock)
+    run.recorder.say("prepare", "reading", exit=0)
+    run.recorder.flush()
+    step = read_run(run.folder.path).step("prepare")
+    assert (step.state, step.message, step.exit) == ("running", "reading", 0)
+    for _ in STEPS:
+        shell.succeed()
+    run.recorder.finish()
+    run.recorder.run_state("failed", error=UsageError("late"), ended=True)
+    run.recorder.close()
+    found = read_run(run.folder.path)
+    assert found.state == "succeeded", "an end is final"
+    assert found.step("prepare").exit == 0
+
+
+def test_a_failure_before_the_loop(start):
+    run = start()
+    run.recorder.run_state("failed", error=UsageError("no such thing", hint="look"), ended=True)
+    run.recorder.close()
+    found = read_run(run.folder.path)
+    assert (found.state, found.error_code, found.message) == ("failed", "WEFT100", "no such thing\nlook")
+
+
+def test_a_master_that_breaks_down_is_told(start, clock):
+    run = start()
+    Shell(chain(), run.recorder, clock)
+    run.recorder.finish(InternalError("a defect"))
+    run.recorder.close()
+    found = read_run(run.folder.path)
+    assert (found.state, found.error_code, found.message) == ("failed", "WEFT900", "a defect")
+
+
+def test_only_some_vertices_are_steps(start, clock):
+    run = start(steps=["train"])
+    shell = Shell(chain(), run.recorder, clock)
+    for _ in STEPS:
+        shell.succeed()
+    run.recorder.finish()
+    run.recorder.close()
+    assert {record.step for record in run.heard} == {"", "train"}
+
+
+def test_words_of_another_kind(start, clock):
+    class Words(records.PaddleFlowWords):
+        def step(self, state, *, started):
+            return super().step(state, started=started).upper()
+
+    run = start(projection=Words())
+    Shell(chain(), run.recorder, clock).succeed()
+    run.recorder.flush()
+    assert "prepare SUCCEEDED" in states(run)
+
+
+def test_a_listener_that_raises_is_dropped(start, clock):
+    calls = []
+
+    def listener(record):
+        calls.append(record)
+        raise ValueError("mine")
+
+    run = start(on_record=listener)
+    Shell(chain(), run.recorder, clock)
+    run.recorder.flush()
+    assert len(calls) == 1
+    assert [str(problem) for problem in run.recorder.problems] == ["mine"]
+    assert read_run(run.folder.path).state == "running"
+
+
+def test_an_index_that_cannot_be_written_is_a_problem_and_no_end(start, clock):
+    run = start()
+    run.catalog.remove(run.id)
+    shell = Shell(chain(), run.recorder, clock)
+    for _ in STEPS:
+        shell.succeed()
+    run.recorder.finish()
+    run.recorder.close()
+    assert {type(problem) for problem in run.recorder.problems} == {NotFoundError}
+    assert read_run(run.folder.path).state == "succeeded"
+
+
+def test_a_disk_that_is_full_is_a_problem_and_no_end(root, clock, start, monkeypatch):
+    run = start()
+
+    def full(fd, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    run.recorder.run_state("running")
+    run.recorder.run_state("succeeded", ended=True)
+    run.recorder.close()
+    monkeypatch.undo()
+    assert [problem.code for problem in run.recorder.problems] == ["WEFT401"]
+    assert states(run) == ["run running", "run succeeded"], "who watches hears it all the same"
+
+
+def test_logs_belong_to_their_steps(start):
+    run = start()
+    for attempt in (0, 1):
+        run.folder.log_path("train", None, attempt).write_text("x")
+    found = read_run(run.folder.path)
+    assert [log.attempt for log in found.step("train").logs] == [0, 1]
+    with pytest.raises(NotFoundError, match=r"(?s)no step 'tarin'.*prepare, train, report"):
+        found.step("tarin")
+
+
+def test_folders_that_are_no_runs(tmp_path, root):
+    with pytest.raises(NotFoundError, match="no run"):
+        read_run(tmp_path / "none")
+    (tmp_path / "file").touch()
+    with pytest.raises(NotFoundError):
+        read_run(tmp_path / "file")
+    with RunFolder.create(root, "run-000001") as folder:
+        assert read_run(folder.path).state == "pending", "about to be described"
+        folder.describe(version=99)
+        with pytest.raises(ConflictError):
+            read_run(folder.path)
+
+
+def test_a_row_whose_folder_is_gone_is_interrupted(tmp_path):
+    row = RunRow(id="r", number=1, state="running", folder=str(tmp_path / "gone"))
+    assert as_it_is(row).state == "interrupted"

@@ -1,0 +1,57 @@
+"""Sizes: the estimates that budgets are made of."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from weft.store import api
+from weft.store.api import fixed_size, sizeof
+
+
+def test_fixed_sizes_are_summed_without_looking_at_values():
+    assert fixed_size({int}, [1] * 10) == 320
+    assert fixed_size({int, float, type(None)}, [1, 2.0, None]) == 56
+    assert fixed_size({int, str}, [1, "x"]) is None
+    assert fixed_size(set(), []) == 0
+
+
+def test_numpy_scalars_become_fixed():
+    sizeof(np.float32(1))
+    assert fixed_size({np.float32}, [np.float32(1)] * 3) == 96
+    sizeof(np.str_("abc"))
+    assert np.str_ not in api.FIXED
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high"),
+    [
+        (np.zeros((10, 10), "f4"), 400, 400),
+        (pa.table({"a": np.zeros(1000)}), 8000, 8000),
+        ((b"x" * 1000, [b"y" * 1000]), 1000, 1200),  # what lies two levels deep is not counted
+        (memoryview(b"x" * 100), 100, 100),
+        ({1, 2, 3}, 100, 300),
+    ],
+)
+def test_sizes(value, low, high):
+    assert low <= sizeof(value) <= high
+
+
+class Liar:
+    @property
+    def nbytes(self):
+        raise RuntimeError("do not ask")
+
+
+class Rows(list[object]):
+    pass
+
+
+def test_odd_types():
+    assert sizeof(Liar()) == api.OTHER
+    assert sizeof(Rows([np.zeros(1000)])) >= 8000
+
+
+def test_absent_is_false_and_named():
+    assert not api.ABSENT
+    assert repr(api.ABSENT) == "ABSENT"
+    assert repr(api.Column(("job", "v"), 3)) == "Column(job/v, 3 cells)"

@@ -1,0 +1,663 @@
+"""The keeper: budget, eviction, pins, spill and restore, full disks; and its books, checked after random work."""
+
+import os
+import random
+import threading
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+from weft.model.chunks import ChunkRef
+from weft.model.errors import CapacityError, DiskFullError, InternalError, NotFoundError
+from weft.store import codec, disk, keeper, segments
+from weft.store.api import ABSENT, SMALL
+from weft.store.disk import ChunkFiles
+from weft.store.keeper import Keeper
+from weft.store.segments import SegmentWriter
+
+KIB = 1024
+WAIT_S = 60
+
+
+def array(value, nbytes=100 * KIB):
+    return np.full(nbytes // 8, value, dtype=np.int64)
+
+
+@pytest.fixture
+def folders(tmp_path):
+    for name in ("shm", "spill"):
+        (tmp_path / name).mkdir()
+    return {"shm": tmp_path / "shm", "spill": tmp_path / "spill"}
+
+
+def check_books(store, pins=()):
+    """Count everything anew and compare with what the keeper has added up."""
+    used = shm = on_disk = evictable = pinned = 0
+    live: dict[str, int] = {}
+    for entry in {entry for pin in pins for entry in pin._entries if entry.dead}:
+        used += entry.nbytes
+        on_disk += entry.on_disk
+        shm += entry.nbytes if entry.tier == "shm" else 0
+        pinned += 1
+        if entry.ref is not None and entry.ref.path in store._files:
+            live[entry.ref.path] = live.get(entry.ref.path, 0) + 1
+    for column in store._columns.values():
+        used += column.small_bytes
+        small = 0
+        for index, cell in enumerate(column.values):
+            entry = column.tracked.get(index)
+            if cell is ABSENT:
+                assert entry is None
+                continue
+            if entry is None:
+                small += 1
+                assert type(cell) is not ChunkRef or cell.tier == "inline"
+                continue
+            assert not entry.busy
+            assert not entry.dead
+            assert (entry.tier == "memory") == (type(cell) is not ChunkRef)
+            used += entry.nbytes
+            on_disk += entry.on_disk
+            shm += entry.nbytes if entry.tier == "shm" else 0
+            pinned += entry.pins > 0
+            in_lru = entry.tier in ("memory", "shm") and not entry.pins and not entry.stuck
+            assert (entry in store._lru) == in_lru
+            evictable += entry.nbytes if in_lru else 0
+            if entry.ref is not None and entry.ref.path in store._files:
+                live[entry.ref.path] = live.get(entry.ref.path, 0) + 1
+        assert column.small_count == small
+    assert live == {path: file.live for path, file in store._files.items()}
+    pending = {"shm": 0, "spill": 0}
+    for path, file in store._files.items():
+        pending["shm" if "/shm/" in path else "spill"] += file.pending
+    stats = store.stats()
+    assert stats.shm == shm + pending["shm"]
+    assert stats.used == used + pending["shm"]
+    assert stats.disk == on_disk + pending["spill"]
+    assert (stats.evictable, stats.pinned_chunks) == (evictable, pinned)
+
+
+# ------------------------------------------------------------------------------------------------------ small values
+
+
+def test_small_values_are_only_summed():
+    store = Keeper(1 << 20)
+    column = store.column(("j", "v"), 100)
+    store.put_range(column, 0, list(range(50)))
+    store.put_range(column, 50, ["x" * 100] * 10)
+    store.put_range(column, 60, [1, 2, 3], total_bytes=7)
+    assert store.stats().used == 50 * 32 + 10 * 149 + 7
+    assert not column.tracked
+    check_books(store)
+    store.free_range(column, 0, 63)
+    assert store.stats().used == 0
+    check_books(store)
+
+
+def test_absent_among_the_values_is_not_counted():
+    store = Keeper(1 << 20)
+    column = store.column(("j", "v"), 3)
+    store.put_range(column, 0, [1, ABSENT, "x"])
+    check_books(store)
+    store.free_range(column, 0, 3)
+    assert store.stats().used == 0
+
+
+def test_values_from_the_limit_on_are_tracked():
+    store = Keeper(1 << 20)
+    column = store.column(("j", "v"), 2)
+    store.put_range(column, 0, [np.zeros(SMALL - 1, "i1"), np.zeros(SMALL, "i1")])
+    assert list(column.tracked) == [1]
+    check_books(store)
+
+
+# ---------------------------------------------------------------------------------------------------------- eviction
+
+
+def test_the_least_recently_used_leaves_first(folders):
+    store = Keeper(350 * KIB, **folders)
+    column = store.column(("j", "v"), 4)
+    for i in range(3):
+        store.put_range(column, i, [array(i)])
+    store.load(column, 0)
+    store.put_range(column, 3, [array(3)])
+    assert [type(cell) is ChunkRef for cell in column.values] == [False, True, False, False]
+    assert store.stats().used <= store.budget
+    check_books(store)
+    assert store.load(column, 1)[0] == 1
+    assert type(column.values[1]) is np.ndarray
+    assert [type(cell) is ChunkRef for cell in column.values] == [False, False, True, False]
+    check_books(store)
+
+
+def test_the_policy_decides_who_leaves(folders):
+    seen = []
+
+    def newest_first(info):
+        seen.append((info.job, info.vertex, info.index, info.nbytes, info.tier))
+        return -info.used
+
+    store = Keeper(350 * KIB, spill=folders["spill"], eviction=newest_first)
+    column = store.column(("j", "v"), 4)
+    store.put_range(column, 0, [array(i) for i in range(4)])
+    assert [type(cell) is ChunkRef for cell in column.values] == [False, False, False, True]
+    assert ("j", "v", 2, 100 * KIB, "memory") in seen
+
+
+def test_a_chunk_with_a_copy_on_disk_leaves_for_nothing(folders):
+    store = Keeper(250 * KIB, **folders)
+    column = store.column(("j", "v"), 3)
+    store.put_range(column, 0, [array(i) for i in range(3)])
+    for _ in range(3):
+        for i in range(3):
+            assert store.load(column, i)[0] == i
+    assert store.stats().spilled <= 3 * 101 * KIB
+    assert store.stats().restored > store.stats().spilled
+    check_books(store)
+
+
+def test_a_durable_output_is_the_copy(folders, tmp_path):
+    (tmp_path / "outputs").mkdir()
+    store = Keeper(150 * KIB, **folders)
+    column = store.column(("j", "v"), 2)
+    (ref,) = ChunkFiles(tmp_path / "outputs", durable=True).write([codec.encode(array(0))])
+    store.put_range(column, 0, [array(0)])
+    store.back(column, 0, ref)
+    store.put_range(column, 1, [array(1)])
+    assert column.values[0] is ref
+    assert store.stats().spilled == 0
+    assert store.load(column, 0)[0] == 0
+    check_books(store)
+    store.close()
+    assert codec.decode(disk.read(ref))[0] == 0  # not the keeper's to remove
+
+
+def test_the_single_consumer_is_served_privately(folders):
+    store = Keeper(150 * KIB, **folders)
+    column = store.column(("j", "v"), 2)
+    store.put_range(column, 0, [array(0), array(1)])
+    before = store.stats()
+    assert type(column.values[0]) is ChunkRef
+    value = store.load(column, 0, last=True)
+    value[:] = 5  # its own memory
+    assert store.stats() == before
+    assert type(column.values[0]) is ChunkRef
+    assert store.load(column, 0)[0] == 0
+    assert store.stats().restored > before.restored
+
+
+def test_restored_values_cannot_be_written_to(folders):
+    store = Keeper(150 * KIB, **folders)
+    column = store.column(("j", "v"), 2)
+    store.put_range(column, 0, [array(0), array(1)])
+    with pytest.raises(ValueError, match="read-only"):
+        store.load(column, 0)[0] = 3
+
+
+def test_what_cannot_be_pickled_stays(folders):
+    class Held:
+        nbytes = 100 * KIB
+
+        def __reduce__(self):
+            raise TypeError("not me")
+
+    store = Keeper(150 * KIB, **folders)
+    column = store.column(("j", "v"), 3)
+    held = Held()
+    store.put_range(column, 0, [held, array(1), array(2)])
+    assert column.values[0] is held
+    assert [type(cell) is ChunkRef for cell in column.values] == [False, True, True]
+    check_books(store)
+    store.free_range(column, 0, 3)
+    assert store.stats().used == 0
+
+
+def test_without_a_disk_nothing_leaves():
+    store = Keeper(100 * KIB)
+    column = store.column(("j", "v"), 3)
+    store.put_range(column, 0, [array(i) for i in range(3)])
+    assert store.stats().used == 300 * KIB
+
+
+# -------------------------------------------------------------------------------------------------------------- pins
+
+
+def test_pinned_chunks_stay(folders):
+    store = Keeper(250 * KIB, **folders)
+    column = store.column(("j", "v"), 5)
+    store.put_range(column, 0, [array(0), array(1), 7])
+    with store.pin(column, range(3)) as pin, store.pin(column, [0]):
+        store.put_range(column, 3, [array(3), array(4)])
+        assert [type(cell) is ChunkRef for cell in column.values] == [False, False, False, True, True]
+        check_books(store)
+        pin.release()
+        assert store.stats().pinned_chunks == 1
+    assert store.stats().pinned_chunks == 0
+    store.load(column, 3)
+    assert store.stats().used <= store.budget
+    check_books(store)
+
+
+def test_a_freed_chunk_keeps_its_file_while_pinned(folders):
+    store = Keeper(1 << 20, **folders)
+    column = store.column(("j", "v"), 1)
+    store.put_range(column, 0, SegmentWriter(folders["shm"]).write([codec.encode(array(3))]))
+    ref = column.values[0]
+    pin = store.pin(column, [0])
+    store.free_range(column, 0, 1)
+    assert column.values[0] is ABSENT
+    assert segments.read_chunk(ref)[0] == 3
+    assert store.stats().used == ref.nbytes
+    pin.release()
+    pin.release()
+    assert store.stats().used == 0
+    assert list(folders["shm"].iterdir()) == []
+
+
+class SlowDisk:
+    """A disk whose first write waits until it is told to go on."""
+
+    def __init__(self, writev):
+        self.started, self.go_on = threading.Event(), threading.Event()
+        self.writev = writev
+
+    def __call__(self, fd, pieces):
+        self.started.set()
+        assert self.go_on.wait(WAIT_S)
+        return self.writev(fd, pieces)
+
+
+def spilling_slowly(folders):
+    """A keeper in the middle of spilling cell 0 of its column, in another thread."""
+    slow = SlowDisk(os.writev)
+    store = Keeper(150 * KIB, shm=folders["shm"], spill=ChunkFiles(folders["spill"], writev=slow))
+    column = store.column(("j", "v"), 2)
+    store.put_range(column, 0, [array(0)])
+    thread = threading.Thread(target=store.put_range, args=(column, 1, [array(1)]))
+    thread.start()
+    assert slow.started.wait(WAIT_S)
+
+    def finish():
+        slow.go_on.set()
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
+
+    return store, column, finish
+
+
+def test_the_lock_is_free_while_bytes_are_written(folders):
+    store, column, finish = spilling_slowly(folders)
+    other = store.column(("j", "w"), 1)
+    store.put_range(other, 0, [5])
+    assert store.load(other, 0) == 5
+    assert store.load(column, 0)[0] == 0
+    finish()
+    assert type(column.values[0]) is ChunkRef
+    check_books(store)
+
+
+def test_a_chunk_pinned_while_it_is_spilled_stays(folders):
+    store, column, finish = spilling_slowly(folders)
+    pin = store.pin(column, [0])
+    finish()
+    assert type(column.values[0]) is not ChunkRef
+    check_books(store)
+    pin.release()
+    assert store._make_room(100 * KIB)
+    assert type(column.values[0]) is ChunkRef
+    assert len(list(folders["spill"].iterdir())) <= 2
+    check_books(store)
+
+
+def test_a_chunk_shared_while_it_is_spilled_stays_in_shared_memory(folders):
+    store, column, finish = spilling_slowly(folders)
+    with store.pin(column, [0]):
+        (cell,) = store.share(column, [0])
+        finish()
+        assert cell.tier == "shm"
+        assert column.values[0] is cell
+        assert segments.read_chunk(cell)[0] == 0
+    check_books(store)
+    store.free_range(column, 0, 2)
+    assert store.stats()[1:6] == (0, 0, 0, 0, 0)
+
+
+def test_a_chunk_freed_while_it_is_spilled_is_gone(folders):
+    store, column, finish = spilling_slowly(folders)
+    store.free_range(column, 0, 1)
+    finish()
+    assert column.values[0] is ABSENT
+    check_books(store)
+    store.free_range(column, 0, 2)
+    assert store.stats()[1:6] == (0, 0, 0, 0, 0)
+    assert list(folders["spill"].iterdir()) == []
+
+
+def test_a_chunk_replaced_while_it_is_spilled_is_the_new_one(folders):
+    store, column, finish = spilling_slowly(folders)
+    store.put_range(column, 0, [9])
+    finish()
+    assert store.load(column, 0) == 9
+    check_books(store)
+
+
+# ----------------------------------------------------------------------------------------------------- shared memory
+
+
+def test_segments_of_workers_are_counted_spilled_and_removed(folders):
+    store = Keeper(250 * KIB, **folders)
+    column = store.column(("j", "v"), 4)
+    cells = segments.pack([array(0), array(1), 5, array(2)], SegmentWriter(folders["shm"]))
+    store.put_range(column, 0, cells)
+    assert store.stats().used <= store.budget
+    assert [getattr(cell, "tier", "") for cell in column.values] == ["disk", "shm", "", "shm"]
+    check_books(store)
+    assert [store.load(column, i)[0] for i in (0, 1, 3)] == [0, 1, 2]
+    check_books(store)
+    store.free_range(column, 0, 4)
+    assert store.stats()[1:6] == (0, 0, 0, 0, 0)
+    assert [path for folder in folders.values() for path in folder.iterdir()] == []
+
+
+def test_a_reader_finds_a_chunk_that_moves_to_disk_meanwhile(folders, monkeypatch):
+    store = Keeper(1 << 20, **folders)
+    column = store.column(("j", "v"), 1)
+    store.put_range(column, 0, SegmentWriter(folders["shm"]).write([codec.encode(array(3, 2 << 20))]))
+    opened = segments.open_chunk
+
+    def moved_first(ref):
+        monkeypatch.setattr(segments, "open_chunk", opened)
+        store.budget = 0
+        store._make_room(0)
+        return opened(ref)
+
+    assert type(column.values[0]) is ChunkRef
+    store.budget = 4 << 20
+    monkeypatch.setattr(segments, "open_chunk", moved_first)
+    assert store.load(column, 0)[0] == 3
+
+
+def test_chunks_of_one_file_may_go_into_several_columns(folders):
+    store = Keeper(1 << 20, **folders)
+    first, second = store.column(("j", "v"), 1), store.column(("j", "w"), 1)
+    refs = SegmentWriter(folders["shm"]).write([codec.encode(array(i)) for i in range(3)])
+    assert len({ref.path for ref in refs}) == 1
+    with store.holding(refs):
+        store.put_range(first, 0, refs[:1])
+        store.free_range(first, 0, 1)
+        store.put_range(second, 0, refs[1:2])
+        assert store.load(second, 0)[0] == 1
+    check_books(store)
+    assert store.load(second, 0)[0] == 1
+    store.drop(("j", "w"))
+    assert list(folders["shm"].iterdir()) == []
+    with store.holding(SegmentWriter(folders["shm"]).write([codec.encode(array(0))])):
+        pass
+    assert list(folders["shm"].iterdir()) == []
+
+
+def test_share_moves_large_values_to_shared_memory(folders):
+    store = Keeper(1 << 20, **folders)
+    column = store.column(("j", "v"), 5)
+    store.put_range(column, 0, [array(0), 5, "text", {"k": 1}, array(4)])
+    with store.pin(column, range(5)):
+        cells = store.share(column, range(5))
+        assert [getattr(cell, "tier", "") for cell in cells] == ["shm", "", "inline", "inline", "shm"]
+        assert cells[1] == 5
+        assert segments.read_chunk(cells[4])[0] == 4
+        assert store.share(column, [4, 0]) == [cells[4], cells[0]]
+        check_books(store)
+    assert store.load(column, 0)[0] == 0
+    store.free_range(column, 0, 5)
+    assert list(folders["shm"].iterdir()) == []
+    with pytest.raises(NotFoundError):
+        store.share(column, [0])
+
+
+def test_share_needs_shared_memory():
+    store = Keeper(1 << 20)
+    column = store.column(("j", "v"), 2)
+    store.put_range(column, 0, [array(0), "x"])
+    assert store.share(column, [1])[0].tier == "inline"
+    with pytest.raises(InternalError, match="shared memory"):
+        store.share(column, [0])
+
+
+def test_files_of_a_dead_worker_are_reclaimed(folders):
+    store = Keeper(1 << 20, **folders)
+    column = store.column(("j", "v"), 1)
+    writer = SegmentWriter(folders["shm"], prefix="worker-3-")
+    store.put_range(column, 0, writer.write([codec.encode(array(1))]))
+    writer.write([codec.encode(array(2))])
+    SegmentWriter(folders["shm"], prefix="worker-30-").write([codec.encode(array(2))])
+    assert store.reclaim("worker-3-") == 1
+    assert store.reclaim("worker-3-") == 0
+    assert len(list(folders["shm"].iterdir())) == 2
+    assert store.load(column, 0)[0] == 1
+
+
+def test_files_elsewhere_are_read_and_left(folders, tmp_path):
+    store = Keeper(1 << 20, **folders)
+    column = store.column(("j", "v"), 2)
+    elsewhere = [ChunkFiles(tmp_path, tier=tier).write([codec.encode(array(1))])[0] for tier in ("disk", "shm")]
+    store.put_range(column, 0, elsewhere)
+    assert store.stats().used == 0
+    assert [store.load(column, i)[0] for i in range(2)] == [1, 1]
+    check_books(store)
+    store.drop(("j", "v"))
+    assert all(codec.decode(disk.read(ref))[0] == 1 for ref in elsewhere)
+
+
+def test_close_removes_every_file(folders):
+    store = Keeper(150 * KIB, **folders)
+    column = store.column(("j", "v"), 4)
+    store.put_range(column, 0, [array(i) for i in range(3)])
+    store.put_range(column, 3, SegmentWriter(folders["shm"]).write([codec.encode(array(2, 2 << 10))]))
+    SegmentWriter(folders["shm"], prefix="dead").write([codec.encode(array(2))])
+    pin = store.pin(column, range(4))
+    assert list(folders["spill"].iterdir())
+    store.close()
+    store.close()
+    pin.release()
+    assert [path for folder in folders.values() for path in folder.iterdir()] == []
+
+
+# ------------------------------------------------------------------------------------------------------------- parts
+
+
+@pytest.mark.skipif(not disk.CAN_PUNCH, reason="no holes on this system")
+@pytest.mark.parametrize("tier", ["shm", "spill"])
+def test_freed_parts_give_back_their_pages(folders, tier):
+    store = Keeper(8 << 20 if tier == "shm" else 0, **folders)
+    column = store.column(("j", "v"), 2, parts=8)
+    values = [[array(10 * i + p, 64 * KIB) for p in range(8)] for i in range(2)]
+    if tier == "shm":
+        values = segments.pack(values, SegmentWriter(folders["shm"]), parts=8)
+    store.put_range(column, 0, values)
+
+    def blocks():
+        return sum(path.stat().st_blocks * 512 for path in folders[tier].iterdir())
+
+    before, counted = blocks(), store.stats().shm + store.stats().disk
+    store.free_parts(column, 0, 4, 0, 2)
+    if blocks() == before:
+        pytest.skip("no holes on this file system")
+    assert before - blocks() >= 2 * 4 * 60 * KIB
+    assert counted - store.stats().shm - store.stats().disk >= 2 * 4 * 60 * KIB
+    assert store.load_part(column, 1, 4)[0] == 14
+    with pytest.raises(NotFoundError):
+        store.load_part(column, 1, 2)
+    check_books(store)
+    store.free_parts(column, 4, 8, 0, 2)
+    assert column.values == [ABSENT, ABSENT]
+    assert list(folders[tier].iterdir()) == []
+    assert store.stats()[1:6] == (0, 0, 0, 0, 0)
+
+
+def test_freed_parts_in_memory_make_room(folders):
+    store = Keeper(1 << 20, **folders)
+    column = store.column(("j", "v"), 1, parts=4)
+    store.put_range(column, 0, [[array(p) for p in range(4)]])
+    store.free_parts(column, 1, 3, 0, 1)
+    assert 200 * KIB <= store.stats().used < 201 * KIB
+    check_books(store)
+    store.budget = 0
+    store._make_room(0)
+    assert column.values[0].parts == 4
+    assert store.load_part(column, 0, 3)[0] == 3
+    with pytest.raises(NotFoundError, match="freed"):
+        store.load_part(column, 0, 1)
+
+
+# --------------------------------------------------------------------------------------------------------- full disk
+
+
+def test_a_full_disk_fails_the_caller_and_nobody_else(folders, full_after):
+    files = ChunkFiles(folders["spill"], writev=full_after(120 * KIB))
+    store = Keeper(250 * KIB, shm=folders["shm"], spill=files)
+    column = store.column(("j", "v"), 6)
+    store.put_range(column, 0, [array(i) for i in range(3)])
+    check_books(store)
+    with pytest.raises(DiskFullError, match=str(folders["spill"])):
+        store.put_range(column, 3, [array(3), 4])
+    assert column.values[3:] == [ABSENT] * 3
+    check_books(store)
+    assert [store.load(column, i)[0] for i in range(3)] == [0, 1, 2]
+    store.put_range(column, 4, [4])
+    with pytest.raises(DiskFullError):
+        store.reserve("v[9]", 200 * KIB)
+    assert store.stats()[2::6] == (0, 0)  # nothing reserved, nobody waits
+    store.free_range(column, 1, 3)
+    with store.reserve("v[9]", 200 * KIB):
+        pass
+    check_books(store)
+
+
+def test_a_value_that_cannot_be_kept_is_read_all_the_same(folders, full_after):
+    files = ChunkFiles(folders["spill"], writev=full_after(120 * KIB))
+    store = Keeper(150 * KIB, spill=files)
+    column = store.column(("j", "v"), 2)
+    store.put_range(column, 0, [array(0), array(1)])
+    assert type(column.values[0]) is ChunkRef
+    assert store.load(column, 0)[0] == 0
+    assert type(column.values[0]) is ChunkRef
+    check_books(store)
+
+
+def test_a_broken_disk_leaves_memory_as_it_was(folders):
+    def broken(fd, pieces):
+        raise OSError(5, "Input/output error")
+
+    store = Keeper(150 * KIB, spill=ChunkFiles(folders["spill"], writev=broken))
+    column = store.column(("j", "v"), 2)
+    store.put_range(column, 0, [array(0)])
+    with pytest.raises(CapacityError, match="Input/output error"):
+        store.put_range(column, 1, [array(1)])
+    assert store.load(column, 0)[0] == 0
+    check_books(store)
+
+
+# ------------------------------------------------------------------------------------------------------- random work
+
+
+def random_work(store, column, parted, writer, rng, turns):
+    """Random puts, loads, frees and pins on one thread's columns; asserts what it reads, yields its pins every turn."""
+    model, pins = {}, []
+    for _ in range(turns):
+        what = rng.choice(["put", "put", "put", "load", "load", "free", "pin", "unpin", "parts", "share"])
+        i = rng.randrange(len(column))
+        if what == "put":
+            value = rng.choice(
+                [rng.randrange(100), array(rng.randrange(100), rng.choice([2, 30, 90]) * KIB), "x" * 600]
+            )
+            packed = segments.pack([value], writer) if rng.random() < 0.4 else [value]
+            store.put_range(column, i, packed)
+            model[i] = value
+        elif what == "load" and i in model:
+            found = store.load(column, i, last=rng.random() < 0.3)
+            assert np.array_equal(found, model[i])
+        elif what == "free":
+            hi = min(len(column), i + rng.randrange(3))
+            store.free_range(column, i, hi)
+            for index in range(i, hi):
+                model.pop(index, None)
+        elif what == "pin":
+            pins.append(store.pin(column, [i, (i + 1) % len(column)]))
+        elif what == "unpin" and pins:
+            pins.pop(rng.randrange(len(pins))).release()
+        elif what == "share" and i in model:
+            with store.pin(column, [i]):
+                (cell,) = store.share(column, [i])
+                found = segments.read_chunk(cell) if type(cell) is ChunkRef else cell
+                assert np.array_equal(found, model[i])
+        elif what == "parts":
+            j = rng.randrange(len(parted))
+            if parted.values[j] is ABSENT or rng.random() < 0.3:
+                value = [array(p, rng.choice([1, 40]) * KIB) for p in range(4)]
+                store.put_range(parted, j, segments.pack([value], writer, parts=4) if rng.random() < 0.5 else [value])
+            else:
+                part = rng.randrange(4)
+                with suppress(NotFoundError):  # freed before
+                    assert store.load_part(parted, j, part)[0] == part
+                store.free_parts(parted, part, rng.randrange(part, 5), j, j + 1)
+        yield pins
+    for pin in pins:
+        pin.release()
+
+
+def test_the_books_are_right_after_any_work(folders, seed):
+    rng = random.Random(seed)
+    for budget in (0, 200 * KIB, 1 << 20):
+        store = Keeper(budget, **folders)
+        writer = SegmentWriter(folders["shm"])
+        columns = store.column(("j", "v"), 12), store.column(("j", "w"), 4, parts=4)
+        for pins in random_work(store, *columns, writer, rng, 300):
+            check_books(store, pins)
+            stats = store.stats()
+            assert stats.used <= budget or not stats.evictable
+        check_books(store)
+        for key in (("j", "v"), ("j", "w")):
+            store.drop(key)
+        assert store.stats()[1:6] == (0, 0, 0, 0, 0)
+        assert [path for folder in folders.values() for path in folder.iterdir()] == []
+
+
+def test_the_books_are_right_after_work_of_several_threads(folders, seed):
+    store = Keeper(400 * KIB, **folders)
+    failures = []
+
+    def work(who):
+        try:
+            columns = store.column(("j", f"v{who}"), 12), store.column(("j", f"w{who}"), 4, parts=4)
+            extra = store.column(("j", f"x{who}"), 2)
+            rng = random.Random(seed * 10 + who)
+            for turn, pins in enumerate(random_work(store, *columns, SegmentWriter(folders["shm"]), rng, 200)):
+                if turn % 20 == 0:
+                    while pins:  # whoever waits pins nothing
+                        pins.pop().release()
+                    with store.reserve(f"v{who}", rng.randrange(100) * KIB) as grant:
+                        store.put_range(extra, 0, [5, array(1)], within=grant)
+                        store.free_range(extra, 0, 2)
+        except BaseException as error:  # noqa: BLE001 - it belongs to the thread that waits below
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(who,)) for who in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_S)
+        assert not thread.is_alive(), store.stats()
+    if failures:
+        raise failures[0]
+    check_books(store)
+    store.close()
+    assert store.stats()[1:6] == (0, 0, 0, 0, 0)
+    assert [path for folder in folders.values() for path in folder.iterdir()] == []
+
+
+def test_the_default_budget_is_within_memory_and_mount(tmp_path):
+    assert 0 < keeper.default_budget() == keeper.memory_bytes() // 2
+    assert 0 < keeper.default_budget(tmp_path) <= keeper.default_budget()
+    assert keeper.default_budget(tmp_path / "missing") == keeper.default_budget()
+    assert Keeper().budget == keeper.default_budget()
