@@ -52,12 +52,15 @@ def work(*inputs: object) -> int:
 
 @dataclass(slots=True)
 class Scenario:
-    """A graph, what its expanders answer (called once for each attempt), and which events its vertices emit."""
+    """A graph, what its expanders answer (called once for each attempt), which events its vertices emit, and which
+    services end by themselves.
+    """
 
     graph: Graph
     words: frozenset[str]
     answers: dict[str, Callable[[], Any]] = field(default_factory=dict)
     emits: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    brief: set[str] = field(default_factory=set)
 
 
 def random_scenario(
@@ -299,6 +302,8 @@ class _Draw:
         rng = self.rng
         for _ in range(rng.randint(1, 2)):
             service = self.graph.service(work, name=self.name("s"), n=rng.randint(1, 2))
+            if rng.random() < 0.3:
+                self.made.brief.add(service.id)
             for consumer in rng.sample(self.nodes, k=min(len(self.nodes), rng.randint(1, 2))):
                 self.graph.edges.append(
                     Edge(

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.backends.simulator import Faults, Simulator
-from weft.engine.commands import Launch, Probe
+from weft.engine.commands import Launch, Offer, Probe
 from weft.engine.core import Tuning
-from weft.engine.events import Hit, Miss, UserEvent, Waiting
+from weft.engine.events import Failed, Failure, Hit, Miss, UserEvent, Waiting
 from weft.engine.invariants import check
 from weft.engine.machines.job import JobState
 from weft.engine.machines.task import TaskState
@@ -38,6 +38,7 @@ class World(Simulator):
         self.cache = cache
         self.done: set[tuple[str, str, int]] = set()
         self.pieces_gone: set[tuple[str, str, int]] = set()
+        self.offered: set[tuple[str, int]] = set()
         self.stopping: set[tuple[str, int]] = set()
         self.launches: list[tuple[str, Launch]] = []
 
@@ -58,7 +59,8 @@ class World(Simulator):
             assert not busy, f"{lease} is for a worker that is busy with {busy}"
         inside: set[tuple[str, int]] = set()
         for vertex, index in tasks_of(lease):
-            self._expect_inputs(job, vertex, index, inside)
+            if (job.id, lease.lease) not in self.offered:  # an input may be lost between an offer and its acceptance
+                self._expect_inputs(job, vertex, index, inside)
             assert (vertex, index) not in inside, f"{vertex}[{index}] is twice in {lease}"
             inside.add((vertex, index))
         for other in self._running.values():
@@ -70,6 +72,29 @@ class World(Simulator):
                 at = self.clock.time + self.random.random()
                 event = UserEvent(at, vertex, 0, name)
                 self.at(at, lambda event=event: loop_of(self).post(job.id, event))
+
+    def _duration(self, lease: Launch, lo: int, hi: int) -> float:
+        """A service runs until it is stopped, or ends by itself after a while if its name says so."""
+        for scenario in self.scenarios.values():
+            vertex = scenario.graph.vertices.get(lease.vertex)
+            if vertex is not None and vertex.kind is Kind.SERVICE and lease.vertex not in scenario.brief:
+                return 1e6
+        return super()._duration(lease, lo, hi)
+
+    def offer(self, job: JobRun, offer: Offer) -> None:
+        """Check that what is offered can run."""
+        self.offered.add((job.id, offer.lease))
+        for index in range(offer.lo, offer.hi):
+            self._expect_inputs(job, offer.vertex, index, set())
+        super().offer(job, offer)
+
+    def _post_over(self, run: Any, event: Any) -> None:
+        if isinstance(event, Failed) and event.kind is not Failure.STOPPED:
+            for task in tasks_of(run.launch, event.hi + 1):
+                if task == (event.vertex, event.index):
+                    break
+                self.done.add((run.job.id, *task))
+        super()._post_over(run, event)
 
     def _expect_inputs(self, job: JobRun, vertex: str, index: int, inside: set[tuple[str, int]]) -> None:
         core = job.master.core
@@ -101,7 +126,8 @@ class World(Simulator):
             for vertex, index in tasks_of(run.launch, hi):
                 self.done.add((run.job.id, vertex, index))
         self.done.update((run.job.id, run.launch.vertex, i) for i in range(lo, hi))
-        super()._hold(run, lo, hi)
+        if run.job.graph.vertices[run.launch.vertex].kind is Kind.FINITE:  # a service has no value
+            super()._hold(run, lo, hi)
 
     def free(self, job: JobRun, vertex: str, lo: int, hi: int) -> None:
         """Check that nobody reads what is freed."""

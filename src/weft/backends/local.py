@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.engine.events import Done, Failed, Failure, TimerFired, UserEvent
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.graph.logical import Move, Outcome, Storage, Trigger
-from weft.model.errors import RunCancelledError
+from weft.model.errors import RunCancelledError, WeftError
 from weft.model.program import Style
 from weft.store.api import ABSENT, Column
 from weft.worker.code import Edges, InputCode, TaskCode
+from weft.worker.lease import Outcome as LeaseOutcome
 from weft.worker.lease import WorkerLease
+from weft.worker.run import read_one, run
 
 if TYPE_CHECKING:
     from weft.engine.commands import Launch, Publish
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
     from weft.runtime.loop import JobRun, Loop
     from weft.store.keeper import Keeper
     from weft.worker.context import Context
-    from weft.worker.lease import Outcome as LeaseOutcome
 
 _WHILE_RUNNING = (Trigger.FRACTION, Trigger.EVENT)
 
@@ -42,6 +44,9 @@ class Stream:
     def __init__(self) -> None:
         self.batches: deque[Any] = deque()
         self.ended = False
+
+
+AnyLease = TypeVar("AnyLease", bound=WorkerLease)
 
 
 class LocalJob:
@@ -131,10 +136,10 @@ class LocalJob:
 
     # ------------------------------------------------------------------------------------------------- leases
 
-    def lease(self, launch: Launch) -> WorkerLease:
+    def lease(self, launch: Launch, kind: type[AnyLease] = WorkerLease) -> AnyLease:  # type: ignore[assignment]
         """Return a launch as a worker sees it."""
         cone = launch.cone
-        lease = WorkerLease(
+        lease = kind(
             launch.lease,
             self.code(launch.vertex),
             launch.lo,
@@ -274,8 +279,6 @@ class LocalJob:
                         yield value
 
     def _read_committed(self, inp: InputCode, index: int, context: Context, src: Stage) -> Iterator[Any]:
-        from weft.worker.run import read
-
         wanted = [i for lo, hi, _, _ in inp.router.inputs(index) for i in range(lo, hi)]
         for source in wanted:
             with self.moved:
@@ -283,35 +286,11 @@ class LocalJob:
                     self._must_go_on(context)
                     self.moved.wait(0.1)
             if inp.column.values[source] is not ABSENT:
-                one = _One(inp, source, index)
-                yield from read(one, self.store, index) if not inp.router.single else [read(one, self.store, index)]
+                yield from read_one(inp, self.store, index, source)
 
     def _must_go_on(self, context: Context) -> None:
         if context.lease.stop or self.job.outcome is not None:
             raise RunCancelledError(f"{context.vertex}[{context.index}] was told to stop")
-
-
-class _OneRouter:
-    """The part of a router that reads one source task."""
-
-    def __init__(self, router: Router, source: int) -> None:
-        self._router = router
-        self._source = source
-        self.single = router.single
-        self.group = 0
-        self.partitions = router.partitions
-
-    def inputs(self, dst: int) -> tuple[tuple[int, int, int, int], ...]:
-        at = self._source
-        return tuple((at, at + 1, p, q) for lo, hi, p, q in self._router.inputs(dst) if lo <= at < hi)
-
-
-class _One(InputCode):
-    """An input narrowed to one source task."""
-
-    def __init__(self, inp: InputCode, source: int, index: int) -> None:
-        super().__init__(inp.edge, inp.source, _OneRouter(inp.router, source), lambda: inp.column, last=inp.last)  # type: ignore[arg-type]
-        self.identity = False
 
 
 class LiveInput:
@@ -390,3 +369,72 @@ def reserved(store: Keeper, lease: WorkerLease) -> Iterator[Any]:
     owner = f"{lease.root.vertex}[{lease.lo}]"
     with store.reserve(owner, lease.nbytes, cancelled=lambda: lease.stop) as reservation:
         yield reservation
+
+
+def run_here(local: LocalJob, lease: WorkerLease, target_s: float) -> None:
+    """Run a lease on this thread and report. Nothing it meets may end the thread."""
+    loop = local.loop
+    try:
+        with reserved(local.store, lease) as reservation:
+            outcome = run(lease, local.store, target_s)
+            local.commit(lease, outcome, reservation)
+    except BaseException as error:  # the outermost frame: a job must never wait for a report that does not come
+        outcome = crashed(lease, error)
+    if lease.id in local.running:
+        loop.post_later(local.job.id, local.report(lease, outcome, loop.clock.now()))
+    loop.drain()
+
+
+def crashed(lease: WorkerLease, error: BaseException) -> LeaseOutcome:
+    """Return the outcome of a lease that could not be begun, or whose values could not be stored."""
+    outcome = LeaseOutcome(lease.lo, [], 0.0)
+    outcome.vertex, outcome.index = lease.root.vertex, lease.lo
+    outcome.message = str(error) if isinstance(error, WeftError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, RunCancelledError) and lease.stop:
+        outcome.kind = "stopped"
+    elif isinstance(error, WeftError):
+        outcome.kind = "user"
+    elif isinstance(error, MemoryError):
+        outcome.kind = "memory"
+    else:
+        outcome.kind = "infrastructure"
+    return outcome
+
+
+class Lane:
+    """Runs actions on threads of its own, as many as there are actions at a time; idle threads are used again.
+
+    For what takes no core: light tasks, which wait for something else, and whatever may block.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._idle: list[queue.SimpleQueue[Callable[[], None] | None]] = []
+        self._closed = False
+
+    def put(self, action: Callable[[], None]) -> None:
+        """Have `action`, which raises nothing, called on another thread; returns at once."""
+        with self._lock:
+            inbox = self._idle.pop() if self._idle else None
+        if inbox is None:
+            inbox = queue.SimpleQueue()
+            threading.Thread(target=self._run, args=(inbox,), name=self._name, daemon=True).start()
+        inbox.put(action)
+
+    def _run(self, inbox: queue.SimpleQueue[Callable[[], None] | None]) -> None:
+        while (action := inbox.get()) is not None:
+            action()
+            del action  # with all that it refers to
+            with self._lock:
+                if self._closed:
+                    return
+                self._idle.append(inbox)
+
+    def close(self) -> None:
+        """End idle threads now, the others when they are done."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for inbox in idle:
+            inbox.put(None)

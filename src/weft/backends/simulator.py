@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
@@ -55,21 +56,22 @@ class Faults:
 
 
 class _Running:
-    __slots__ = ("gone", "hi", "job", "launch", "leaf_tasks")
+    __slots__ = ("gone", "hi", "job", "launch", "seconds")
 
     def __init__(self, job: JobRun, launch: Launch) -> None:
         self.job = job
         self.launch = launch
         self.hi = launch.hi
         self.gone = False
-        self.leaf_tasks = 1
+        self.seconds = 0.0
 
 
 class Simulator:
     """An executor whose time is a heap of events.
 
     `seconds(vertex, index)` and `nbytes(vertex, index)` describe tasks; `speeds[w]` divides the seconds of worker w;
-    `value(vertex, index)` gives expanders their answer.
+    `value(vertex, index)` gives expanders their answer. Reports that fall into the same `tick_s` seconds are seen to in one go, as a
+    busy master does; 0 sees to each by itself. `track` keeps account of which outputs are held (`held_most`).
     """
 
     def __init__(
@@ -85,10 +87,15 @@ class Simulator:
         tuning: Tuning | None = None,
         capacity: Resources | None = None,
         check: Callable[[Any], None] | None = None,
+        tick_s: float = 0.0,
+        track: bool = True,
     ) -> None:
         self.clock = ManualClock()
         self.tuning = tuning or Tuning(target_s=0.5, shared_memory=nodes == 1)
         self.faults = faults or Faults()
+        self._faulty = any(
+            value for name, value in asdict(self.faults).items() if name not in ("seed", "most")
+        )
         self.random = random.Random(self.faults.seed)  # noqa: S311 - a simulation, repeatable by its seed
         self._seconds = seconds if callable(seconds) else (lambda _v, _i, each=seconds: each)
         self._each = None if callable(seconds) else seconds
@@ -99,18 +106,20 @@ class Simulator:
         self._capacity = capacity
         self._specs = [WorkerSpec(w, w * nodes // workers, f"node{w * nodes // workers}") for w in range(workers)]
         self._next_worker = workers
-        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._heap: list[tuple[float, int, Callable[[], None] | _Running]] = []
         self._order = 0
         self._loop: Loop | None = None
-        self._running: dict[tuple[str, int], _Running] = {}
         self._queues: dict[int, list[tuple[JobRun, Offer]]] = {}
         self._busy: set[int] = set()
         self._check = check
+        self._tick_s = tick_s
+        self._track = track
         self.held: dict[tuple[str, str], set[int]] = {}
         self.held_now = 0
         self.held_most = 0
         self.leases = 0
         self.faults_made = 0
+        self._batching = False
 
     # ----------------------------------------------------------------------------------------------- executor
 
@@ -128,45 +137,54 @@ class Simulator:
 
     def open_job(self, job: JobRun) -> None:
         """See `Executor.open_job`."""
+        job.backend = {}
 
     def launch(self, job: JobRun, lease: Launch) -> None:
         """Plan the end of a lease, or its failure."""
         self.leases += 1
         run = _Running(job, lease)
-        self._running[(job.id, lease.lease)] = run
-        if lease.worker >= 0:
+        job.backend[lease.lease] = run
+        if self.tuning.race:
             self._busy.add(lease.worker)
-        seconds = self._duration(lease, lease.lo, lease.hi)
-        faults = self.faults
-        if self.faults_made < faults.most:
-            if faults.started and self.random.random() < faults.started:
-                self.at(self.clock.time, lambda: self._post(run, Started(self.clock.time, lease.lease)))
-            if lease.worker >= 0 and faults.worker_lost and self.random.random() < faults.worker_lost:
+        run.seconds = seconds = self._duration(lease, lease.lo, lease.hi)
+        if self._faulty and self.faults_made < self.faults.most and self._plan_faults(run, seconds):
+            return
+        self._order += 1
+        heappush(self._heap, (self.clock.time + seconds, self._order, run))
+
+    def _plan_faults(self, run: _Running, seconds: float) -> bool:
+        """Draw what goes wrong with a lease; return whether it will not end well."""
+        faults, lease = self.faults, run.launch
+        if faults.started and self.random.random() < faults.started:
+            self.at(self.clock.time, lambda: self._post(run, Started(self.clock.time, lease.lease)))
+        if lease.worker >= 0 and faults.worker_lost and self.random.random() < faults.worker_lost:
+            self.faults_made += 1
+            self.at(self.clock.time + seconds * self.random.random(), lambda: self._lose(lease.worker))
+        for kind, probability in (
+            (Failure.USER, faults.user),
+            (Failure.MEMORY, faults.memory),
+            (Failure.INFRASTRUCTURE, faults.infrastructure),
+        ):
+            if probability and self.random.random() < probability:
                 self.faults_made += 1
-                self.at(self.clock.time + seconds * self.random.random(), lambda: self._lose(lease.worker))
-            for kind, probability in (
-                (Failure.USER, faults.user),
-                (Failure.MEMORY, faults.memory),
-                (Failure.INFRASTRUCTURE, faults.infrastructure),
-            ):
-                if probability and self.random.random() < probability:
-                    self.faults_made += 1
-                    self.at(self.clock.time + seconds * self.random.random(), lambda kind=kind: self._fail(run, kind))
-                    return
-            if faults.give_back and lease.hi - lease.lo > 1 and self.random.random() < faults.give_back:
-                self.at(self.clock.time + seconds / 4, lambda: self.shrink(job, lease.lease))
-        self.at(self.clock.time + seconds, lambda: self._done(run, seconds))
+                self.at(self.clock.time + seconds * self.random.random(), partial(self._fail, run, kind))
+                return True
+        if faults.give_back and lease.hi - lease.lo > 1 and self.random.random() < faults.give_back:
+            self.at(self.clock.time + seconds / 4, lambda: self.shrink(run.job, lease.lease))
+        return False
 
     def _duration(self, lease: Launch, lo: int, hi: int) -> float:
         speed = self._speeds[lease.worker % len(self._speeds)] if self._speeds else 1.0
         cone = lease.cone
         if self._each is not None:
             return self._each * (hi - lo) * (len(cone.steps) if cone is not None else 1) / speed
+        of, vertex = self._seconds, lease.vertex
         if cone is None:
-            return sum(self._seconds(lease.vertex, i) for i in range(lo, hi)) / speed
-        return sum(
-            self._seconds(cone.members[s.member], u * s.mult + s.offset) for u in range(lo, hi) for s in cone.steps
-        ) / speed
+            if hi - lo == 1:
+                return of(vertex, lo) / speed
+            return sum([of(vertex, i) for i in range(lo, hi)]) / speed
+        names = cone.members
+        return sum([of(names[s.member], u * s.mult + s.offset) for u in range(lo, hi) for s in cone.steps]) / speed
 
     def offer(self, job: JobRun, offer: Offer) -> None:
         """Queue a lease at workers; a free one accepts at once."""
@@ -193,7 +211,7 @@ class Simulator:
 
     def shrink(self, job: JobRun, lease: int) -> None:
         """See `Executor.shrink`."""
-        run = self._running.get((job.id, lease))
+        run = job.backend.get(lease)
         if run is None or run.gone or run.hi - run.launch.lo < 2:
             return
         run.hi -= (run.hi - run.launch.lo) // 2
@@ -201,12 +219,14 @@ class Simulator:
 
     def stop(self, job: JobRun, lease: int, reason: str) -> None:
         """See `Executor.stop`."""
-        run = self._running.get((job.id, lease))
+        run = job.backend.get(lease)
         if run is not None:
             self.at(self.clock.time, lambda: self._stopped(run))
 
     def free(self, job: JobRun, vertex: str, lo: int, hi: int) -> None:
         """Forget outputs; an output that is not there is a fault of the engine."""
+        if not self._track:
+            return
         held = self.held.get((job.id, vertex), set())
         for i in range(lo, hi):
             if i not in held:
@@ -241,12 +261,28 @@ class Simulator:
         check = self._check
         loop = self._loop
         assert loop is not None
+        tick = self._tick_s
+        done = self._done
         for _ in range(most_events):
             if not heap:
                 return
-            at, _, action = heappop(heap)
+            at, _, what = heappop(heap)
             clock.time = at
-            action()
+            if type(what) is _Running:
+                done(what)
+            else:
+                what()
+            if tick:
+                end = at + tick
+                self._batching = True
+                while heap and heap[0][0] < end:
+                    clock.time, _, what = heappop(heap)
+                    if type(what) is _Running:
+                        done(what)
+                    else:
+                        what()
+                self._batching = False
+                loop.drain()
             if check is not None:
                 for job in loop.jobs.values():
                     check(job.master.core)
@@ -263,35 +299,46 @@ class Simulator:
 
     def _over(self, run: _Running) -> None:
         run.gone = True
-        worker = run.launch.worker
-        self._running.pop((run.job.id, run.launch.lease), None)
-        self._busy.discard(worker)
-        if self._queues.get(worker):
-            self.at(self.clock.time, lambda: self._accept(worker))
+        run.job.backend.pop(run.launch.lease, None)
+        if self.tuning.race:
+            worker = run.launch.worker
+            self._busy.discard(worker)
+            if self._queues.get(worker):
+                self.at(self.clock.time, lambda: self._accept(worker))
 
-    def _done(self, run: _Running, seconds: float) -> None:
+    def _done(self, run: _Running) -> None:
         if run.gone:
             return
         launch = run.launch
-        hi = run.hi
+        lo, hi = launch.lo, run.hi
         self._over(run)
-        self._hold(run, launch.lo, hi)
+        if self._track:
+            self._hold(run, lo, hi)
+        nbytes = 0
         if self._size is not None:
-            nbytes = self._size * (hi - launch.lo)
+            nbytes = self._size * (hi - lo)
         else:
-            nbytes = sum(self._nbytes(launch.vertex, i) for i in range(launch.lo, hi))
+            nbytes = sum([self._nbytes(launch.vertex, i) for i in range(lo, hi)])
         values = None
         if self._value is not None:
-            values = [self._value(launch.vertex, i) for i in range(launch.lo, hi)]
-        event = Done(self.clock.time, launch.lease, hi, seconds, nbytes, values=values)
-        assert self._loop is not None
+            values = [self._value(launch.vertex, i) for i in range(lo, hi)]
+        event = Done(self.clock.time, launch.lease, hi, run.seconds, nbytes, values=values)
         loop = self._loop
-        loop.post(run.job.id, event)
-        faults = self.faults
-        if faults.duplicate and self.random.random() < faults.duplicate:
-            loop.post(run.job.id, event)
-        if faults.output_lost and run.job.outcome is None and self.faults_made < faults.most and self.random.random() < faults.output_lost:
-            self._lose_output(run.job)
+        assert loop is not None
+        loop.post_later(run.job.id, event)
+        if not self._batching:
+            loop.drain()
+        if self._faulty:
+            faults = self.faults
+            if faults.duplicate and self.random.random() < faults.duplicate:
+                loop.post(run.job.id, event)
+            if (
+                faults.output_lost
+                and run.job.outcome is None
+                and self.faults_made < faults.most
+                and self.random.random() < faults.output_lost
+            ):
+                self._lose_output(run.job)
 
     def _hold(self, run: _Running, lo: int, hi: int) -> None:
         if lo >= hi or run.launch.lease not in run.job.leases:
@@ -347,9 +394,10 @@ class Simulator:
         if spec is None:
             return
         self._specs.remove(spec)
-        for run in [run for run in self._running.values() if run.launch.worker == worker]:
-            run.gone = True
-            del self._running[(run.job.id, run.launch.lease)]
+        for job in self._loop.jobs.values():
+            for run in [run for run in job.backend.values() if run.launch.worker == worker]:
+                run.gone = True
+                del job.backend[run.launch.lease]
         self._busy.discard(worker)
         self._queues.pop(worker, None)
         node_lost = bool(self.faults.node_lost) and self.random.random() < self.faults.node_lost

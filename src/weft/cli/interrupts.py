@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 SHOW_CURSOR = "\x1b[?25h"
 
@@ -28,14 +29,18 @@ class Interrupts:
     def __call__(self, number: int, _: FrameType | None) -> None:
         """Take one signal."""
         if self.signal:
-            with suppress(OSError, ValueError, RuntimeError):
-                if self._err.isatty():
-                    self._err.write(SHOW_CURSOR)  # a live display may have hidden it
-                self._err.write("\n")
-                self._err.flush()
-            os._exit(self.exit_code)  # what runs has a guardian that ends it
+            self.leave()
         self.signal = number
         raise KeyboardInterrupt
+
+    def leave(self) -> NoReturn:
+        """End the process at once. What it runs has guardians, which end it."""
+        with suppress(OSError, ValueError, RuntimeError):
+            if self._err.isatty():
+                self._err.write(SHOW_CURSOR)  # a live display may have hidden it
+            self._err.flush()
+            sys.stdout.flush()
+        os._exit(self.exit_code)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The entry point: what is asked for is loaded, and no more; whatever goes wrong becomes one message and an exit code."""
+"""The entry point: loads what is asked for and no more; what goes wrong becomes one message and an exit code."""
 
 from __future__ import annotations
 
@@ -20,28 +20,36 @@ def main(argv: Sequence[str] | None = None, context: Context | None = None) -> i
 
         print(f"weft {__version__}", file=sys.stdout if context is None else context.out)
         return 0
+    from weft.cli.interrupts import interruptible
+
+    with interruptible(sys.stderr if context is None else context.err) as interrupts:
+        try:
+            return _run(words, context)
+        except KeyboardInterrupt:
+            if context is None:  # a second signal: do not wait for threads
+                interrupts.leave()
+            return interrupts.exit_code
+
+
+def _run(words: list[str], context: Context | None) -> int:
     from weft.cli.commands import Context, dispatch
     from weft.cli.failures import report, report_crash
-    from weft.cli.interrupts import interruptible
-    from weft.model.errors import WeftError
+    from weft.model.errors import RunCancelledError, WeftError
 
     context = context or Context()
-    with interruptible(context.err) as interrupts:
-        try:
-            code = dispatch(words, context)
-            context.out.flush()
-        except WeftError as error:
-            code = report(error, context, as_json="--json" in words)
-        except KeyboardInterrupt:
-            from weft.model.errors import RunCancelledError
-
-            said = RunCancelledError("interrupted", hint="What was running has been stopped: weft show @last")
-            report(said, context, as_json="--json" in words)
-            code = interrupts.exit_code
-        except BrokenPipeError:
-            code = _broken_pipe()
-        except Exception as error:  # noqa: BLE001 - the last place where it can be caught
-            code = report_crash(error, context, as_json="--json" in words)
+    as_json = "--json" in words
+    try:
+        code = dispatch(words, context)
+        context.out.flush()
+    except WeftError as error:
+        code = report(error, context, as_json=as_json)
+    except KeyboardInterrupt:
+        report(RunCancelledError("interrupted"), context, as_json=as_json)
+        raise
+    except BrokenPipeError:
+        code = _broken_pipe()
+    except Exception as error:  # noqa: BLE001 - the last place where it can be caught
+        code = report_crash(error, context, as_json=as_json)
     return code
 
 

@@ -42,7 +42,7 @@ class Progress(Protocol):
 def make_progress(
     steps: Sequence[str], stream: TextIO, console: Callable[[], Console], clock: Callable[[], float], *, quiet: bool
 ) -> Progress:
-    """Return what suits: nothing if `quiet`, a board on a terminal, lines elsewhere. `clock` gives seconds since 1970."""
+    """Return what suits: nothing if `quiet`, a board on a terminal, else lines. `clock` tells seconds since 1970."""
     if quiet:
         return Silent()
     if not stream.isatty():

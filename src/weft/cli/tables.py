@@ -9,13 +9,15 @@ import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-_ESCAPE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -~])")
+_ESCAPE: Final = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -~])"
+)
 
 
 class Look(NamedTuple):
@@ -117,7 +119,7 @@ def console(stream: TextIO, environ: Mapping[str, str], color: str) -> Console:
     )
 
 
-def unicode_ok(stream: TextIO) -> bool:
+def unicode_ok(stream: IO[str]) -> bool:
     """Whether the symbols of `LOOKS` can be written to a stream."""
     return (getattr(stream, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
 

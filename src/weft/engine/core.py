@@ -160,6 +160,7 @@ class Core:
         self.needy: list[Stage] = []
         self.tokens: dict[str, int] = dict(graph.limits)
         self.emitted: set[tuple[str, str]] = set()
+        self.answered: set[tuple[int, int]] = set()
         self.unended = 0
         self.cause: Cause | None = None
         self.cancel_reason = ""

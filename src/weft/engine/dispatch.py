@@ -14,7 +14,7 @@ from weft.engine.commands import Launch, Offer
 from weft.engine.cones import climb, siblings_ready, template
 from weft.engine.core import ANYWHERE, LIGHT_LANE, LeaseRow
 from weft.engine.machines.job import JobState
-from weft.engine.machines.vertex import VertexState
+from weft.engine.machines.vertex import VERTEX, VertexState
 from weft.engine.physical import INFINITE, Intervals
 from weft.engine.readiness import (
     LEASED,
@@ -40,9 +40,11 @@ def dispatch(core: Core, workers: Sequence[int]) -> None:
     """Give each offered worker a lease while there is something ready."""
     if core.status is not JobState.RUNNING:
         return
-    for worker in workers:
-        node = core.workers[worker].node
-        found = _best(core, node)
+    for worker in reversed(workers):
+        row = core.workers.get(worker)
+        if row is None:
+            continue  # lost between the offer and now
+        found = _best(core, row.node)
         if found is None:
             return
         stage, ready = found
@@ -106,7 +108,7 @@ def _peek(core: Core, node: int) -> tuple[Stage, Intervals] | None:
         if key != queued:
             heappop(heap)
             continue
-        if not ready.count:
+        if not ready.count or not stage.plain:
             heappop(heap)
             _queued(stage, node, INFINITE)
             continue
@@ -169,6 +171,7 @@ def launch(core: Core, stage: Stage, ready: Intervals, worker: int) -> None:
     give(core, lease)
 
 
+_STARTED = VERTEX[VertexState.CONFIGURED]["task_started"]
 _SELF: frozenset[int] = frozenset()
 
 
@@ -209,7 +212,7 @@ def give(core: Core, lease: LeaseRow, resources: Resources | None = None) -> Non
     core.leases[lease.id] = lease
     for stage, mult in lease.members:
         if stage.status is VertexState.CONFIGURED:
-            advance(core, stage, "task_started")
+            stage.status = _STARTED
         stage.executing += (lease.hi - lease.lo) * mult
         if stage.early:
             check_gates(core, stage)

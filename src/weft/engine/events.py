@@ -48,7 +48,7 @@ class WorkerLost(NamedTuple):
 
 
 class Offered(NamedTuple):
-    """These idle workers are this job's, for this batch: what gets no launch goes back to the pool."""
+    """These idle workers are this job's, for this batch, the last one first: what gets no launch goes back to the pool."""
 
     now: float
     workers: Sequence[int]

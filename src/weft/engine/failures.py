@@ -10,6 +10,7 @@ from weft.engine.events import Failure
 from weft.engine.machines.job import JOB, JobState
 from weft.engine.machines.table import step
 from weft.engine.machines.vertex import ENDED, SUCCESS, VertexState
+from weft.engine.physical import NOTHING, Intervals
 from weft.engine.readiness import (
     CANCELLED,
     CANCELLING,
@@ -66,8 +67,20 @@ def may_retry(core: Core, stage: Stage, index: int, kind: Failure, worker: int) 
         base = stage.memory.get(index) or stage.resources[0].memory or int(max(stage.nbytes, 0)) or 64 * 2**20
         stage.memory[index] = int(base * retry.memory_factor)
         if stage.plain:
-            stage.plain = False  # asks the pool for memory from now on
+            _ask_from_now_on(core, stage)
     return True
+
+
+def _ask_from_now_on(core: Core, stage: Stage) -> None:
+    """Some task needs a grant of memory: all of the stage go to the pool with a request, none by an offer."""
+    stage.plain = False
+    for held in (stage.local or {}).values():
+        for lo, hi in list(held):
+            held.discard(lo, hi)
+            if stage.ready is NOTHING:
+                stage.ready = Intervals()
+            stage.ready.add(lo, hi)
+    core.needy.append(stage)
 
 
 def delay_of(stage: Stage, index: int) -> float:
@@ -129,6 +142,8 @@ def give_up(core: Core, stage: Stage, index: int, state: int) -> None:
     """End a task that has not started, as FATAL, CANCELLED or SKIPPED."""
     if stage.state[index] == READY:
         unqueue(stage, index, index + 1)
+    if stage.bubble >= 0:
+        core.needy.append(stage)  # its bubble may be complete without this task
     stage.state[index] = state
     stage.over += 1
     let_go(core, stage, index, index + 1)

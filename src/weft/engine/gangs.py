@@ -38,12 +38,10 @@ def form(core: Core, bubbles: tuple[Bubble, ...] | list[Bubble]) -> None:
         if stage.vertex.kind is not Kind.SERVICE or stage.bubble >= 0:
             continue
         members = [stage]
-        below: set[int] = set()  # what waits for a member to end cannot be granted together with it
         for link in sorted(stage.outputs, key=lambda link: (link.dst.depth, link.dst.index)):
             dst = link.dst
-            if link.edge.scheduling.concurrent and dst.bubble < 0 and dst not in members and dst.index not in below:
+            if link.edge.scheduling.concurrent and dst.bubble < 0 and dst not in members and _orderly(core, [*members, dst]):
                 members.append(dst)
-                _mark_below(dst, below)
         _row(core, Bubble(f"{stage.id}.bubble", tuple(member.id for member in members)), members)
     derive_regions(core)
 
@@ -57,13 +55,26 @@ def _row(core: Core, bubble: Bubble, stages: list[Stage]) -> None:
             stage.bubble = row.index
 
 
-def _mark_below(stage: Stage, below: set[int]) -> None:
-    work = [stage]
-    while work:
-        for link in work.pop().outputs:
-            if link.dst.index not in below:
-                below.add(link.dst.index)
-                work.append(link.dst)
+def _orderly(core: Core, members: list[Stage]) -> bool:
+    """Whether bubbles would not wait for one another if `members` became one: with bubbles as nodes there is no cycle."""
+    together = {stage.index for stage in members}
+    node = {s.index: -1 if s.index in together else (-2 - s.bubble if s.bubble >= 0 else s.index) for s in core.stages}
+    below: dict[int, set[int]] = {}
+    waiting: dict[int, int] = {}
+    for link in core.links.values():
+        src, dst = node[link.src.index], node[link.dst.index]
+        if src != dst and dst not in below.setdefault(src, set()):
+            below[src].add(dst)
+            waiting[dst] = waiting.get(dst, 0) + 1
+    free = [name for name in set(node.values()) if not waiting.get(name)]
+    seen = 0
+    while free:
+        seen += 1
+        for dst in below.get(free.pop(), ()):
+            waiting[dst] -= 1
+            if not waiting[dst]:
+                free.append(dst)
+    return seen == len(set(node.values()))
 
 
 def derive_regions(core: Core) -> None:
@@ -149,16 +160,19 @@ def _complete(row: BubbleRow) -> bool:
 
 
 def _serve_stage(core: Core, stage: Stage) -> None:
+    special: list[int] = []
+    if stage.memory:
+        asked = {row.index for row in core.requests.values() if row.stage is stage}
+        special = [i for i in sorted(stage.memory) if stage.state[i] == READY and i not in asked]
     while stage.ready.count > stage.request and stage.request < MOST_REQUESTS:
-        index = -1
+        index = special.pop(0) if special else -1
         alternatives = stage.resources
-        if stage.memory:
-            index = next((i for i in sorted(stage.memory) if stage.state[i] == READY), -1)
-            if index >= 0:
-                alternatives = tuple(
-                    Resources(r.cpu, max(r.memory, stage.memory[index]), r.gpu, r.gpu_type, r.tokens)
-                    for r in alternatives
-                )
+        if index >= 0:
+            assert stage.memory is not None
+            more = stage.memory[index]
+            alternatives = tuple(
+                Resources(r.cpu, max(r.memory, more), r.gpu, r.gpu_type, r.tokens) for r in alternatives
+            )
         request = core.fresh()
         stage.request += 1
         core.requests[request] = RequestRow(request, stage, index=index, alternatives=alternatives)
@@ -211,22 +225,24 @@ def _granted_stage(core: Core, row: RequestRow, event: Granted) -> None:
     stage.request -= 1
     _, worker, alternative = event.slots[0]
     wants = row.alternatives[alternative]
-    index = row.index
-    if index >= 0 and stage.state[index] != READY:
-        index = -1
-    if not stage.ready.count or worker not in core.workers or not take_tokens(core, wants):
+    index = row.index if row.index >= 0 else _ordinary_task(stage)
+    startable = index >= 0 and stage.state[index] == READY
+    if not startable or worker not in core.workers or not take_tokens(core, wants):
         core.requests.pop(row.id)
         core.out.append(Release(row.id, worker))
         if stage.ready.count:
             core.needy.append(stage)
         return
-    if index < 0:
-        index, _ = stage.ready.take(1)
-    else:
-        unqueue(stage, index, index + 1)
+    unqueue(stage, index, index + 1)
     write(core, stage, index, index + 1, READY, LEASED)
     lease = LeaseRow(core.fresh(), stage, index, index + 1, None, ((stage, 1),), frozenset(), worker, row.id)
     give(core, lease, wants)
+
+
+def _ordinary_task(stage: Stage) -> int:
+    """Return the first ready task that asks for no more than its vertex does, -1 if there is none."""
+    special = stage.memory or ()
+    return next((i for lo, hi in stage.ready for i in range(lo, hi) if i not in special), -1)
 
 
 def slot_over(core: Core, lease: LeaseRow, *, worker_alive: bool) -> None:

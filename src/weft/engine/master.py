@@ -7,7 +7,7 @@ deepest work first, and at last sees whether the job is over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from weft.engine import cones, gangs, patching
@@ -50,7 +50,7 @@ from weft.engine.failures import (
 )
 from weft.engine.lineage import lose, missing_inputs, remake
 from weft.engine.machines.job import JobState
-from weft.engine.machines.vertex import ENDED, VertexState
+from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
 from weft.engine.physical import Stage
 from weft.engine.placement import assign_sources
 from weft.engine.readiness import (
@@ -70,6 +70,7 @@ from weft.engine.readiness import (
     let_go,
     make_ready,
     recount,
+    unqueue,
     write,
 )
 from weft.engine.story import story
@@ -78,6 +79,7 @@ from weft.graph.logical import Kind, LogicalGraph
 from weft.model.ids import task_name
 
 _DEFAULT = Tuning()
+_FINISHED = VERTEX[VertexState.RUNNING]["all_finished"]
 _CAN_END = (JobState.RUNNING, JobState.FAILING, JobState.CANCELLING)
 
 
@@ -112,12 +114,12 @@ class Master:
         """Take what happened, return what to do. Late and repeated reports are ignored; an illegal step raises."""
         core = self.core
         core.out = []
-        offered: list[int] = []
+        offered: Sequence[int] = ()
         on = self._on
         for event in events:
             core.now = event.now
             if type(event) is Offered:
-                offered.extend(event.workers)
+                offered = event.workers
             else:
                 on[type(event)](event)
         if core.replan:
@@ -248,9 +250,16 @@ class Master:
         row = core.requests.get(event.request)
         stage = row.stage if row is not None else None
         reason = gangs.refused(core, event.request, event.reason)
-        if reason and stage is not None and stage.ready.count and core.status is JobState.RUNNING:
+        if not reason or row is None or stage is None or core.status is not JobState.RUNNING:
+            return
+        index = row.index
+        if index >= 0 and stage.state[index] == READY:
+            unqueue(stage, index, index + 1)
+        elif index < 0 and stage.ready.count:
             index, _ = stage.ready.take(1)
-            fatal(core, stage, index, Failure.INFRASTRUCTURE, reason)
+        else:
+            return
+        fatal(core, stage, index, Failure.INFRASTRUCTURE, reason)
 
     # --------------------------------------------------------------------------------------------- the workers
 
@@ -349,9 +358,16 @@ class Master:
             self.core.stats.setdefault(edge, []).append(sums)
 
     def _commit(self, lease: LeaseRow, lo: int, hi: int, event: Done | Progress) -> None:
-        """Units `lo:hi` of a lease are done: one slice write for each member, then the consequences."""
+        """Units `lo:hi` of a lease are done."""
         if hi <= lo:
             return
+        if lease.stage.vertex.expands:
+            self._commit_answers(lease, lo, hi, event)
+        else:
+            self._commit_units(lease, lo, hi, event)
+
+    def _commit_units(self, lease: LeaseRow, lo: int, hi: int, event: Done | Progress) -> None:
+        """One slice write for each member, then the consequences."""
         core = self.core
         root = lease.stage
         live = RUNNING if lease.started else LEASED
@@ -363,19 +379,18 @@ class Master:
             write(core, stage, a, b, live, FREED)
             stage.finished += b - a
             stage.over += b - a
-            if stage.index in lease.leaves or stage.narrow != len(stage.inputs):
+            if stage.index not in lease.leaves and stage.narrow == len(stage.inputs):
+                if stage.over == stage.n and stage.finished == stage.n:
+                    stage.status = _FINISHED  # nobody but the next in the cone waits for it
+                    core.unended -= 1
+                    continue
+            elif stage.inputs:
                 let_go(core, stage, a, b)
             if stage.over == stage.n:
                 end(core, stage)
         if not core.tuning.shared_memory:
             self._locate(root, lo, hi, lease.worker, event)
-        if lease.cone is not None:
-            for link in root.inputs:
-                if not link.gate:
-                    link.left -= hi - lo
         write(core, root, lo, hi, live, FINISHED)
-        if root.vertex.expands:
-            self._expand(root, lo, hi, event)
         if root.attempts:
             for index in [i for i in root.attempts if lo <= i < hi]:
                 core.note(task_name(root.id, index), f"finished on attempt {root.attempt(index)}")
@@ -383,15 +398,18 @@ class Master:
             core.note(task_name(root.id, lo) if hi - lo == 1 else root.id, f"tasks {lo}:{hi} finished")
         finish(core, root, lo, hi)
 
-    def _expand(self, stage: Stage, lo: int, hi: int, event: Done | Progress) -> None:
+    def _commit_answers(self, lease: LeaseRow, lo: int, hi: int, event: Done | Progress) -> None:
+        """Units `lo:hi` of an expander are done: carry out each answer before its task counts as finished."""
+        core = self.core
+        stage = lease.stage
         values = getattr(event, "values", None)
         for index in range(lo, hi):
-            stage.finished += 1
-            stage.over += 1
-            patching.expanded(self.core, stage, index, values[index - lo] if values else None)
-            if stage.state[index] == FINISHED:
-                stage.finished -= 1
-                stage.over -= 1
+            rejected = patching.expanded(core, stage, index, values[index - lo] if values else None)
+            if not rejected:
+                self._commit_units(lease, index, index + 1, event)
+            else:
+                stage.executing -= 1
+                fatal(core, stage, index, Failure.USER, rejected)
 
     def _locate(self, stage: Stage, lo: int, hi: int, worker: int, event: Done | Progress) -> None:
         row = self.core.workers.get(worker)

@@ -29,6 +29,7 @@ from weft.engine.readiness import (
     SKIPPED,
     advance,
     check_gates,
+    count_missing,
     count_refs,
     end,
     ended,
@@ -157,7 +158,10 @@ def start(core: Core) -> None:
             continue
         if stage.inputs or stage.id in blocked:
             settle_links(core, stage)
-            if stage.closed or stage.narrow:
+            if stage.closed:
+                continue
+            if stage.narrow:
+                _start_without_inputs(core, stage)
                 continue
         if stage.n:
             make_ready(core, stage, 0, stage.n)
@@ -166,16 +170,29 @@ def start(core: Core) -> None:
             end(core, stage)
 
 
-def expanded(core: Core, stage: Stage, index: int, value: Any) -> None:
-    """Carry out what an expander answered; a bad answer fails the expander's task."""
+def _start_without_inputs(core: Core, stage: Stage) -> None:
+    """Some maps leave a task with nothing to read: it waits for nothing."""
+    if any(link.group == 0 and not link.gate for link in stage.inputs):
+        missing = stage.missing = count_missing(stage, fresh=True)
+        for index in range(stage.n):
+            if missing[index] == 0:
+                make_ready(core, stage, index, index + 1)
+
+
+def expanded(core: Core, stage: Stage, index: int, value: Any) -> str:
+    """Carry out what task `index` of an expander answered; return why the answer is rejected, "" if it is not.
+
+    An answer counts once: a task that is run again, because its output was lost, is not asked again.
+    """
+    if (stage.index, index) in core.answered:
+        return ""
     try:
         for decision in _decisions(core, stage, value):
             apply(core, decision)
     except WeftError as error:
-        core.note(stage.id, f"its answer was rejected: {error.message}")
-        stage.finished -= 1
-        stage.over -= 1
-        fatal(core, stage, index, Failure.USER, f"the answer of {stage.id} was rejected: {error.message}")
+        return f"the answer of {stage.id} was rejected: {error.message}"
+    core.answered.add((stage.index, index))
+    return ""
 
 
 def _decisions(core: Core, stage: Stage, value: Any) -> list[Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from weft.engine.machines.task import TaskState
 from weft.engine.machines.vertex import VertexState
-from weft.graph.logical import Edge, Move, Outcome, Storage, Trigger, Vertex
+from weft.graph.logical import SEQUENTIAL, Edge, Move, Outcome, Storage, Trigger, Vertex
 from weft.graph.routing import Router
 from weft.model.resources import ONE_SLOT_ONLY, Resources
 
@@ -107,6 +107,16 @@ NOTHING = Intervals()
 """The ready set of a stage that never had a ready task: shared, never added to."""
 
 
+def _by_task(edge: Edge) -> bool:
+    """Whether a destination task waits for the source tasks that it reads, not for the source vertex."""
+    scheduling = edge.scheduling
+    return scheduling is SEQUENTIAL or (
+        not scheduling.concurrent
+        and scheduling.when is Trigger.ALL_DONE
+        and scheduling.outcome is Outcome.SUCCESS
+    )
+
+
 class Link:
     """The physical side of an edge.
 
@@ -126,18 +136,11 @@ class Link:
         self.edge = edge
         self.src = src
         self.dst = dst
-        movement = edge.movement.move
-        self.data = movement is not Move.NONE
-        self.wide = movement is Move.BROADCAST or movement is Move.SCATTER_GATHER
-        self.group = 1 if movement is Move.ONE_TO_ONE else 0
-        scheduling = edge.scheduling
-        self.gate = (
-            self.wide
-            or not self.data
-            or scheduling.concurrent
-            or scheduling.when is not Trigger.ALL_DONE
-            or scheduling.outcome is not Outcome.SUCCESS
-        )
+        move = edge.movement.move
+        self.data = move is not Move.NONE
+        self.wide = move is Move.BROADCAST or move is Move.SCATTER_GATHER
+        self.group = 1 if move is Move.ONE_TO_ONE else 0
+        self.gate = self.wide or move is Move.NONE or not _by_task(edge)
 
     def bound(self, router: Router | None) -> None:
         """Take the router, now that both ends have task rows."""
@@ -146,13 +149,7 @@ class Link:
         if router is not None:
             self.wide = router.wide
             self.group = router.group
-            scheduling = self.edge.scheduling
-            self.gate = (
-                router.wide
-                or scheduling.concurrent
-                or scheduling.when is not Trigger.ALL_DONE
-                or scheduling.outcome is not Outcome.SUCCESS
-            )
+            self.gate = router.wide or not _by_task(self.edge)
 
     @property
     def durable(self) -> bool:

@@ -542,6 +542,9 @@ def free(core: Core, stage: Stage, lo: int, hi: int) -> None:
     count = state.count(FINISHED, lo, hi)
     if count == 0:
         return
+    if stage.vertex.kind is Kind.SERVICE:  # it has no outputs
+        state[lo:hi] = state[lo:hi].replace(_BYTES[FINISHED], _BYTES[FREED])
+        return
     if count == hi - lo:
         state[lo:hi] = _BYTES[FREED] * count
         core.out.append(Free(stage.id, lo, hi))

@@ -254,7 +254,7 @@ class Loop:
         if offers:
             idle = pool.offer()
             if idle:
-                events.append(Offered(self.clock.now(), idle[::-1]))
+                events.append(Offered(self.clock.now(), idle))
         try:
             commands = job.master.handle(events)
         except Exception as error:  # a fault of ours: the job ends, the session goes on
@@ -267,7 +267,8 @@ class Loop:
             do[type(command)](job, command)
         for listener in job.listeners:
             listener(job, events, commands)
-        self._grant()
+        if self.pool.waiting:
+            self._grant()
 
     def _share(self) -> None:
         """Offer idle workers one by one to the hungry job that holds the fewest."""
@@ -286,9 +287,8 @@ class Loop:
 
     def _launch(self, job: JobRun, lease: Launch) -> None:
         job.leases[lease.lease] = lease
-        worker = lease.worker
-        if worker >= 0 and worker in self.pool._node_of and worker in self.pool._idle:
-            self.pool.take(worker, job.id)
+        if lease.worker >= 0:
+            self.pool.take(lease.worker, job.id)
         self.executor.launch(job, lease)
 
     def _acquire(self, job: JobRun, acquire: Acquire) -> None:

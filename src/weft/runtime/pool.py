@@ -65,9 +65,10 @@ class Pool:
         self._nodes: dict[int, _Node] = {}
         self._node_of: dict[int, int] = {}
         self._capacity = nodes or {}
-        self._waiting: list[_Request] = []
+        self.waiting: list[_Request] = []
         self._granted: dict[tuple[str, int, int], _Held] = {}
         self._busy: dict[int, str] = {}
+        self.reserved: set[int] = set()
         self.held: dict[str, int] = {}
         self._idle: list[int] = []
         for spec in workers:
@@ -118,7 +119,7 @@ class Pool:
 
     def leave(self, job: str) -> None:
         """A job is over: everything it still holds is free."""
-        self._waiting = [request for request in self._waiting if request.job != job]
+        self.waiting = [request for request in self.waiting if request.job != job]
         for worker in [worker for worker, owner in self._busy.items() if owner == job]:
             self.free(worker)
         for key in [key for key in self._granted if key[0] == job]:
@@ -128,17 +129,20 @@ class Pool:
     # ------------------------------------------------------------------------------------------------- offers
 
     def offer(self) -> list[int]:
-        """Return the idle workers that plain tasks may take now, the most recently used last."""
-        if self._waiting and self._kept_back():
+        """Return the idle workers that plain tasks may take now, the one to be used first last. Not a copy."""
+        if self.waiting and self._kept_back():
             return []
         return self._idle
 
     def take(self, worker: int, job: str) -> None:
-        """An offered worker was given a lease of `job`."""
-        if self._idle and self._idle[-1] == worker:
-            self._idle.pop()
+        """An offered worker was given a lease of `job`; nothing to do for one that was granted to it."""
+        idle = self._idle
+        if idle and idle[-1] == worker:
+            idle.pop()
+        elif worker not in self.reserved and worker in idle:
+            idle.remove(worker)
         else:
-            self._idle.remove(worker)
+            return
         self._busy[worker] = job
         self.held[job] += 1
 
@@ -157,12 +161,12 @@ class Pool:
         """Queue a request; return "" or the reason why it can never be met."""
         reason = self._never(wants)
         if not reason:
-            self._waiting.append(_Request(job, request, wants, frozenset(avoid)))
+            self.waiting.append(_Request(job, request, wants, frozenset(avoid)))
         return reason
 
     def withdraw(self, job: str, request: int) -> None:
         """Forget a request that was not granted."""
-        self._waiting = [r for r in self._waiting if (r.job, r.id) != (job, request)]
+        self.waiting = [r for r in self.waiting if (r.job, r.id) != (job, request)]
 
     def release(self, job: str, request: int, worker: int) -> None:
         """Give one granted slot back."""
@@ -174,16 +178,16 @@ class Pool:
     def grant(self) -> list[tuple[str, int, tuple[tuple[str, int, int], ...]]]:
         """Meet what can be met now; return (job, request, slots) of each."""
         met: list[tuple[str, int, tuple[tuple[str, int, int], ...]]] = []
-        progress = bool(self._waiting)
+        progress = bool(self.waiting)
         while progress:
             progress = False
             first: dict[str, _Request] = {}
-            for request in self._waiting:
+            for request in self.waiting:
                 first.setdefault(request.job, request)
             for request in sorted(first.values(), key=lambda r: self.held.get(r.job, 0)):
                 slots = self._place(request)
                 if slots is not None:
-                    self._waiting.remove(request)
+                    self.waiting.remove(request)
                     met.append((request.job, request.id, slots))
                     progress = True
                     break
@@ -191,6 +195,7 @@ class Pool:
 
     def _let_go(self, key: tuple[str, int, int]) -> _Held:
         held = self._granted.pop(key)
+        self.reserved.discard(key[2])
         node = self._nodes[held.node]
         node.memory_free += held.memory
         node.gpu_free += held.gpu
@@ -233,7 +238,7 @@ class Pool:
                 for resources in alternatives
                 for node in self._nodes.values()
             )
-            for request in self._waiting
+            for request in self.waiting
         )
 
     def _possible_without(self, request: _Request) -> bool:
@@ -293,6 +298,7 @@ class Pool:
                     return None
         for (_, worker, _), what in zip(slots, held, strict=True):
             self._granted[(request.job, request.id, worker)] = what
+            self.reserved.add(worker)
             for gone in (worker, *what.beside):
                 self._idle.remove(gone)
             self._nodes[what.node].memory_free -= what.memory

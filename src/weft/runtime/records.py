@@ -23,13 +23,12 @@ from weft.engine.commands import Complete, Launch
 from weft.engine.events import Failed, Failure, Hit
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VertexState
-from weft.model.errors import InternalError, NotFoundError, WeftError
+from weft.model.errors import NotFoundError, WeftError
 from weft.runtime.state import EVENTS, LogFile, StateRoot, list_logs, os_error, owned, read_description
 
 if TYPE_CHECKING:
     from weft.engine.commands import Command
     from weft.engine.events import Event
-    from weft.engine.master import Master
     from weft.runtime.loop import JobRun
     from weft.runtime.state import RunFolder
     from weft.store.catalog import Catalog, RunRow
@@ -226,7 +225,6 @@ class RunRecorder:
         self._queue: queue.SimpleQueue[_Tick | Record | threading.Event | None] = queue.SimpleQueue()
         self._last: list[VertexState] = []
         self._job: JobState | None = None
-        self._master: Master | None = None
         self._saw_end = threading.Event()
         self._fd = _open_events(folder.events)
         # Owned by the thread from here on.
@@ -244,8 +242,7 @@ class RunRecorder:
 
     def __call__(self, job: JobRun, events: Sequence[Event], commands: Sequence[Command]) -> None:
         """Note what a tick has changed; the loop calls this under its lock."""
-        self._master = job.master
-        core = self._master.core
+        core = job.master.core
         states = [stage.status for stage in core.order]
         changed = states != self._last
         moved = core.status is not self._job
@@ -268,19 +265,16 @@ class RunRecorder:
         message, code = ("", "") if error is None else (str(error), error.code)
         self._queue.put(Record(time=self._clock.wall(), state=state, message=message, ended=ended, error=code))
 
-    def finish(self, error: WeftError | None = None) -> None:
-        """See that the end of the run is told, once it has ended; `error` is why it did not succeed.
+    def finish(self, job: JobRun) -> None:
+        """See that the end of a job is told, once it has ended.
 
         The loop tells its listeners just after it lets go of those who wait, and not at all when the master broke
         down; then what is known of the steps is told here.
         """
-        if not isinstance(error, InternalError) and self._saw_end.wait(_LAST_TICK_S):
+        if job.crash is None and self._saw_end.wait(_LAST_TICK_S):
             return
-        stages = []
-        if self._master is not None:
-            stages = [(stage.id, stage.status) for stage in self._master.core.order]
-        kind, message = ("internal", error.message) if error is not None else ("", "its end was not seen")
-        ending = Complete("failed", "", message, kind=kind)
+        ending = job.outcome or Complete("failed", message="its end was not seen", kind="internal")
+        stages = [(stage.id, stage.status) for stage in job.master.core.order]
         self._queue.put(_Tick(self._clock.wall(), (), (ending,), stages, JobState.FAILED))
 
     def flush(self, timeout: float = 10.0) -> bool:

@@ -16,6 +16,8 @@ from weft.model.errors import UsageError
 from weft.runtime.state import PROJECT_FILE, StateRoot, find_project
 
 BACKENDS: Final = ("threads", "processes")
+TABLES: Final = ("fs",)
+"""Tables of `weft.toml` that others read."""
 COLORS: Final = ("auto", "always", "never")
 _MAX_FILE: Final = 1 << 20
 _UNITS: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12} | {
@@ -119,6 +121,8 @@ def load_settings(
         files["project"] = project / PROJECT_FILE
     for kind, file in files.items():
         for name, value in _read(file).items():
+            if name in TABLES and isinstance(value, dict):
+                continue
             if name not in NAMES:
                 raise UsageError(f"{file}: there is no setting {name!r}", hint=_nearest(name))
             take(name, value, Origin(kind, str(file)), file.parent, f"{file}: {name}")

@@ -41,7 +41,7 @@ def run_graph(graph: LogicalGraph, *, checked: bool = True, cancel_at: float | N
     assert job.outcome is not None, "the job did not end:\n" + "\n".join(job.master.story())
     if checked:
         check(job.master.core)
-    expect_clean(sim, job)
+        expect_clean(sim, job)
     return Trial(sim, job)
 
 

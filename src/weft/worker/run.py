@@ -11,7 +11,7 @@ import contextlib
 import traceback
 from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from weft.model.chunks import ChunkRef
 from weft.model.errors import CapacityError, NotFoundError, RunCancelledError, TaskError, WeftError
@@ -22,6 +22,7 @@ from weft.worker.context import Context, EdgeValues
 from weft.worker.lease import Outcome, WorkerLease
 
 if TYPE_CHECKING:
+    from weft.graph.routing import Piece, Router
     from weft.store.api import ChunkStore
 
 
@@ -37,10 +38,16 @@ PATIENCE = 25
 """A chain that takes this many times the wanted length of a lease stops after the task it is at."""
 
 
-def run(lease: WorkerLease, store: ChunkStore, target_s: float = 0.002) -> Outcome:
-    """Run a lease to its end, its first failure or its stop. Raises nothing."""
+def run(
+    lease: WorkerLease, store: ChunkStore, target_s: float = 0.002, values: list[Any] | None = None
+) -> Outcome:
+    """Run a lease to its end, its first failure or its stop. Raises nothing.
+
+    Values are appended to `values`, an empty list, where the caller wants to see how far it is.
+    """
     started = perf_counter()
-    values: list[Any] = []
+    if values is None:
+        values = []
     where = [lease.root.vertex, lease.lo]
     reached = -1
     try:
@@ -151,6 +158,11 @@ def _read_pieces(inp: InputCode, store: ChunkStore, found: list[Any], piece: tup
             if inp.lenient:
                 continue
             raise InputLost(inp.source, i, "its output is not there")
+        if type(row) is ChunkRef and not row.parts:  # written edge by edge, so that it was encoded as one value
+            try:
+                row = store.load(column, i, last=inp.last)
+            except NotFoundError as error:
+                raise InputLost(inp.source, i, str(error)) from error
         for part in range(part_lo, part_hi):
             if type(row) is EdgeValues:
                 found.extend(row.part(inp.edge, part))
@@ -162,6 +174,30 @@ def _read_pieces(inp: InputCode, store: ChunkStore, found: list[Any], piece: tup
                 found.append(piece_value)
             else:
                 found.append(_piece(inp, row, i, part))
+
+
+class _OneRouter:
+    """The part of a router that reads one source task."""
+
+    group = 0
+
+    def __init__(self, router: Router, source: int) -> None:
+        self._router = router
+        self._source = source
+        self.single = router.single
+        self.partitions = router.partitions
+
+    def inputs(self, dst: int) -> tuple[Piece, ...]:
+        at = self._source
+        return tuple((at, at + 1, p, q) for lo, hi, p, q in self._router.inputs(dst) if lo <= at < hi)
+
+
+def read_one(inp: InputCode, store: ChunkStore, index: int, source: int) -> list[Any]:
+    """Return what task `index` reads of one source task, which is done."""
+    router = cast("Router", _OneRouter(inp.router, source))
+    one = InputCode(inp.edge, inp.source, router, lambda: inp.column, last=inp.last)
+    found = read(one, store, index)
+    return [found] if inp.router.single else found
 
 
 def _piece(inp: InputCode, row: Any, index: int, part: int) -> Any:

@@ -1,6 +1,5 @@
 """What is written down of a run, and how it reads afterwards. A real master, with the test as its shell."""
 
-import itertools
 import json
 import os
 from types import SimpleNamespace
@@ -9,55 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.engine.commands import Complete, Launch
-from weft.engine.events import CancelRequested, Done, Failed, Failure, JobSubmitted, Offered, WorkerJoined
-from weft.engine.master import Master
-from weft.graph.logical import AFTER_ANY, DEFAULT_RETRY, NONE, Edge, LogicalGraph, OnFailure, Retry, Storage, Vertex
-from weft.model.errors import ConflictError, InternalError, NotFoundError, UsageError
-from weft.model.program import Program
+from tests.unit.runtime.shell import STEPS, Shell, chain
+from weft.engine.commands import Complete
+from weft.engine.events import CancelRequested, Failed, Failure
+from weft.graph.logical import AFTER_ANY, OnFailure, Retry
+from weft.model.errors import ConflictError, NotFoundError, UsageError
 from weft.runtime import records
 from weft.runtime.clock import ManualClock
-from weft.runtime.loop import JobRun
 from weft.runtime.records import Record, RunRecorder, as_it_is, list_runs, mark_interrupted, parse_record, read_run
 from weft.runtime.state import RunFolder, StateRoot
 from weft.store.catalog import RunRow
-
-STEPS = ("prepare", "train", "report")
-
-
-def chain(*, retry: Retry = DEFAULT_RETRY, on_failure: OnFailure = OnFailure.FAIL_FAST) -> LogicalGraph:
-    graph = LogicalGraph(name="chain", on_failure=on_failure)
-    for name in STEPS:
-        graph.add_vertex(Vertex(name, Program("math:sqrt"), retry=retry))
-    for src, dst in itertools.pairwise(STEPS):
-        graph.add_edge(Edge(src, dst, movement=NONE, storage=Storage.NONE))
-    return graph
-
-
-class Shell:
-    """Plays the loop: one worker, and every tick is told to the recorder."""
-
-    def __init__(self, graph: LogicalGraph, recorder: RunRecorder, clock: ManualClock) -> None:
-        self.job = JobRun("job", graph, Master(graph, "job"))
-        self.recorder, self.clock = recorder, clock
-        self.lease = -1
-        self.tick(JobSubmitted(0.0), WorkerJoined(0.0, 0, 0), Offered(0.0, (0,)))
-
-    def tick(self, *events) -> None:
-        self.clock.advance(1.0)
-        commands = self.job.master.handle(events)
-        self.recorder(self.job, list(events), commands)
-        for command in commands:
-            if type(command) is Launch:
-                self.lease = command.lease
-            elif type(command) is Complete:
-                self.job.outcome = command
-
-    def succeed(self) -> None:
-        self.tick(Done(0.0, self.lease, 1), Offered(0.0, (0,)))
-
-    def fail(self, vertex: str, message: str = "it broke") -> None:
-        self.tick(Failed(0.0, self.lease, 0, vertex, 0, Failure.USER, message), Offered(0.0, (0,)))
 
 
 @pytest.fixture
@@ -103,7 +63,7 @@ def test_a_run_that_succeeds(start, clock):
     shell = Shell(chain(), run.recorder, clock)
     for _ in STEPS:
         shell.succeed()
-    run.recorder.finish()
+    run.recorder.finish(shell.job)
     run.recorder.close()
     assert states(run) == [
         "run running",
@@ -133,7 +93,7 @@ def test_a_run_that_fails(start, clock):
     shell = Shell(chain(), run.recorder, clock)
     shell.succeed()
     shell.fail("train", "step train ended with exit code 3")
-    run.recorder.finish()
+    run.recorder.finish(shell.job)
     run.recorder.close()
     found = read_run(run.folder.path)
     assert (found.state, found.error_code) == ("failed", "WEFT501")
@@ -156,7 +116,7 @@ def test_a_retry_shows_each_attempt(start, clock):
     assert read_run(run.folder.path).step("prepare").attempts == 2
     assert read_run(run.folder.path).step("prepare").state == "running"
     shell.fail("prepare", "second")
-    run.recorder.finish()
+    run.recorder.finish(shell.job)
     run.recorder.close()
     step = read_run(run.folder.path).step("prepare")
     assert (step.state, step.attempts, step.message) == ("failed", 2, "second")
@@ -169,7 +129,7 @@ def test_a_cancel_ends_what_runs_and_what_waits(start, clock):
     run.recorder.flush()
     assert read_run(run.folder.path).state == "terminating"
     shell.tick(Failed(0.0, shell.lease, 0, "prepare", 0, Failure.STOPPED, "stopped"))
-    run.recorder.finish()
+    run.recorder.finish(shell.job)
     run.recorder.close()
     found = read_run(run.folder.path)
     assert (found.state, found.error_code, found.message) == ("terminated", "WEFT502", "Ctrl-C")
@@ -184,7 +144,7 @@ def test_what_goes_on_after_a_failure(start, clock):
     shell.succeed()
     shell.fail("train")
     shell.succeed()
-    run.recorder.finish()
+    run.recorder.finish(shell.job)
     run.recorder.close()
     assert [step.state for step in read_run(run.folder.path).steps] == ["succeeded", "failed", "succeeded"]
     assert read_run(run.folder.path).state == "failed"
@@ -274,7 +234,7 @@ def test_what_is_said_by_hand(start, clock):
     assert (step.state, step.message, step.exit) == ("running", "reading", 0)
     for _ in STEPS:
         shell.succeed()
-    run.recorder.finish()
+    run.recorder.finish(shell.job)
     run.recorder.run_state("failed", error=UsageError("late"), ended=True)
     run.recorder.close()
     found = read_run(run.folder.path)
@@ -292,11 +252,13 @@ def test_a_failure_before_the_loop(start):
 
 def test_a_master_that_breaks_down_is_told(start, clock):
     run = start()
-    Shell(chain(), run.recorder, clock)
-    run.recorder.finish(InternalError("a defect"))
+    job = Shell(chain(), run.recorder, clock).job
+    job.crash = ZeroDivisionError("a defect")
+    job.outcome = Complete("failed", "", "internal error: a defect", kind="internal")
+    run.recorder.finish(job)
     run.recorder.close()
     found = read_run(run.folder.path)
-    assert (found.state, found.error_code, found.message) == ("failed", "WEFT900", "a defect")
+    assert (found.state, found.error_code, found.message) == ("failed", "WEFT900", "internal error: a defect")
 
 
 def test_only_some_vertices_are_steps(start, clock):
@@ -304,7 +266,7 @@ def test_only_some_vertices_are_steps(start, clock):
     shell = Shell(chain(), run.recorder, clock)
     for _ in STEPS:
         shell.succeed()
-    run.recorder.finish()
+    run.recorder.finish(shell.job)
     run.recorder.close()
     assert {record.step for record in run.heard} == {"", "train"}
 
@@ -341,7 +303,7 @@ def test_an_index_that_cannot_be_written_is_a_problem_and_no_end(start, clock):
     shell = Shell(chain(), run.recorder, clock)
     for _ in STEPS:
         shell.succeed()
-    run.recorder.finish()
+    run.recorder.finish(shell.job)
     run.recorder.close()
     assert {type(problem) for problem in run.recorder.problems} == {NotFoundError}
     assert read_run(run.folder.path).state == "succeeded"

@@ -166,3 +166,7 @@ def test_the_common_variables_for_colour(load, environ, color, place):
 def test_the_users_file():
     assert str(user_config_file({"XDG_CONFIG_HOME": "/c"})) == "/c/weft/config.toml"
     assert user_config_file({}).parts[-3:] == (".config", "weft", "config.toml")
+
+
+def test_tables_of_others_are_left_alone(load):
+    assert load(project_text='workers = 3\n[fs]\ndata = "./data"').workers == 3

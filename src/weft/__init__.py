@@ -1,0 +1,96 @@
+"""Weft: one engine for the graphs that data and machine-learning teams run.
+
+Public names are handed on when they are first asked for, so that `import weft` loads nothing heavy::
+
+    import weft
+
+    g = weft.Graph("squares")
+    squares = g.map(square, range(10))
+    total = g.add(sum, weft.gather(squares))
+    with weft.Session() as session:
+        print(session.run(g).value(total))
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from weft._version import __version__
+
+TYPE_CHECKING = False  # `typing` would cost more than the rest of this import
+if TYPE_CHECKING:
+    from typing import Any
+
+    from weft.graph.builder import Graph as Graph
+    from weft.graph.builder import Node as Node
+    from weft.graph.builder import after as after
+    from weft.graph.builder import custom as custom
+    from weft.graph.builder import gather as gather
+    from weft.graph.builder import grid as grid
+    from weft.graph.builder import one_to_one as one_to_one
+    from weft.graph.builder import shuffle as shuffle
+    from weft.graph.logical import Kind as Kind
+    from weft.graph.logical import OnFailure as OnFailure
+    from weft.graph.logical import Outcome as Outcome
+    from weft.graph.logical import Range as Range
+    from weft.graph.logical import Retry as Retry
+    from weft.graph.logical import SameAs as SameAs
+    from weft.graph.logical import Source as Source
+    from weft.graph.logical import Storage as Storage
+    from weft.graph.logical import Trigger as Trigger
+    from weft.model.errors import CapacityError as CapacityError
+    from weft.model.errors import ConflictError as ConflictError
+    from weft.model.errors import DefinitionError as DefinitionError
+    from weft.model.errors import DiskFullError as DiskFullError
+    from weft.model.errors import ForbiddenError as ForbiddenError
+    from weft.model.errors import GraphError as GraphError
+    from weft.model.errors import InputLimitError as InputLimitError
+    from weft.model.errors import InternalError as InternalError
+    from weft.model.errors import InvalidTransition as InvalidTransition
+    from weft.model.errors import MissingExtraError as MissingExtraError
+    from weft.model.errors import NotFoundError as NotFoundError
+    from weft.model.errors import PipelineError as PipelineError
+    from weft.model.errors import ProgramError as ProgramError
+    from weft.model.errors import RunCancelledError as RunCancelledError
+    from weft.model.errors import RunFailedError as RunFailedError
+    from weft.model.errors import TaskError as TaskError
+    from weft.model.errors import UsageError as UsageError
+    from weft.model.errors import WeftError as WeftError
+    from weft.model.program import Program as Program
+    from weft.model.resources import Placement as Placement
+    from weft.model.resources import Resources as Resources
+    from weft.runtime.session import Results as Results
+    from weft.runtime.session import Run as Run
+    from weft.wiring import Session as Session
+
+_HOMES = {
+    "weft.graph.builder": ("Graph", "Node", "after", "custom", "gather", "grid", "one_to_one", "shuffle"),
+    "weft.graph.logical": (
+        "Kind", "OnFailure", "Outcome", "Range", "Retry", "SameAs", "Source", "Storage", "Trigger",
+    ),
+    "weft.model.errors": (
+        "CapacityError", "ConflictError", "DefinitionError", "DiskFullError", "ForbiddenError", "GraphError",
+        "InputLimitError", "InternalError", "InvalidTransition", "MissingExtraError", "NotFoundError", "PipelineError",
+        "ProgramError", "RunCancelledError", "RunFailedError", "TaskError", "UsageError", "WeftError",
+    ),
+    "weft.model.program": ("Program",),
+    "weft.model.resources": ("Placement", "Resources"),
+    "weft.runtime.session": ("Results", "Run"),
+    "weft.wiring": ("Session",),
+}  # fmt: skip
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = ["__version__", *sorted(_HOME)]
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        module = _HOME[name]
+    except KeyError:
+        raise AttributeError(f"module 'weft' has no attribute {name!r}") from None
+    value = globals()[name] = getattr(import_module(module), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

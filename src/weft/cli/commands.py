@@ -1,0 +1,707 @@
+"""The commands: each reads its arguments, calls what does the work, and prints the answer.
+
+What does the work is loaded inside the commands, so that help and completion stay quick.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TextIO
+
+from cyclopts import App, CycloptsError, Parameter
+
+from weft.cli.tables import clean, console, duration, iso, moment, one_line, print_json, print_table, short_path
+from weft.model.errors import ConflictError, NotFoundError, RunCancelledError, UsageError, WeftError
+from weft.runtime.clock import RealClock
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from weft.graph.logical import LogicalGraph
+    from weft.runtime.records import Record, RunRecord, StepRecord
+    from weft.runtime.settings import Settings
+    from weft.runtime.state import LogFile, StateRoot
+    from weft.store.catalog import RunRow
+
+
+class Loaded(Protocol):
+    """A pipeline that was read and checked."""
+
+    @property
+    def graph(self) -> LogicalGraph:
+        """What would run."""
+        ...
+
+    @property
+    def steps(self) -> Sequence[str]:
+        """The names of the steps, in order."""
+        ...
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What a person should know before it runs."""
+        ...
+
+
+class RunResult(Protocol):
+    """How a run ended."""
+
+    @property
+    def run_id(self) -> str:
+        """Its id."""
+        ...
+
+    @property
+    def state(self) -> str:
+        """Its last state, in the user's words."""
+        ...
+
+    @property
+    def folder(self) -> Path:
+        """Its folder."""
+        ...
+
+    @property
+    def outputs(self) -> Mapping[str, str]:
+        """The places of its outputs, by name."""
+        ...
+
+    @property
+    def error(self) -> WeftError | None:
+        """Why it did not succeed."""
+        ...
+
+
+class Wiring(Protocol):
+    """What the commands need of `weft.wiring`."""
+
+    def load_pipeline(self, path: str, *, overrides: Mapping[str, str], user: str | None, name: str | None) -> Loaded:
+        """Read and check a pipeline."""
+        ...
+
+    def run_pipeline(
+        self, loaded: Any, settings: Settings, *, on_record: Callable[[Record], None], quiet: bool
+    ) -> RunResult:
+        """Run it to its end. A first signal cancels it in order, a second one raises KeyboardInterrupt."""
+        ...
+
+
+def _wiring() -> Wiring:
+    from weft import wiring
+
+    return wiring
+
+
+@dataclass(slots=True)
+class Context:
+    """What the commands are given of the world."""
+
+    out: TextIO = field(default_factory=lambda: sys.stdout)
+    err: TextIO = field(default_factory=lambda: sys.stderr)
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(_environ()))
+    cwd: Path = field(default_factory=Path.cwd)
+    clock: RealClock = field(default_factory=RealClock)
+    wiring: Callable[[], Wiring] = _wiring
+    pause: Callable[[float], None] = time.sleep
+    color: str = "auto"
+
+    def console(self, stream: TextIO | None = None) -> Console:
+        """Return a console for stdout, or another stream."""
+        return console(stream or self.out, self.environ, self.color)
+
+    def page(self) -> Console:
+        """Return a console for running text on stdout: never wider than people like to read."""
+        page = self.console()
+        page.width = min(page.width, 100)
+        return page
+
+    def say(self, text: str) -> None:
+        """Write a message for people."""
+        self.err.write(text + "\n")
+
+
+def _environ() -> Mapping[str, str]:
+    import os
+
+    return os.environ
+
+
+# ----------------------------------------------------------------------------------------------------------- arguments
+
+Given = Annotated[Context, Parameter(parse=False)]
+AsJson = Annotated[bool, Parameter(name="--json", help="Print one JSON document.")]
+RunName = Annotated[str, Parameter(help="An id, its unique beginning, a number, @last or @failed.")]
+Target = Annotated[str, Parameter(help="RUN, RUN/STEP or RUN/STEP@ATTEMPT.")]
+File = Annotated[Path, Parameter(help="The pipeline: a YAML file.")]
+Project = Annotated[Path | None, Parameter(name=["-C", "--project"], help="Look for runs from this folder.")]
+StateDir = Annotated[Path | None, Parameter(name="--state-dir", help="The state folder itself.")]
+Params = Annotated[
+    list[str] | None, Parameter(name=["-p", "--param"], help="Set a parameter: NAME=VALUE or STEP.NAME=VALUE.")
+]
+ParamFile = Annotated[Path | None, Parameter(name="--param-file", help="Parameters in a JSON or TOML file.")]
+
+app = App(
+    name="weft",
+    help="One engine for the graphs that data and machine-learning teams run.",
+    version_flags=["--version", "-V"],
+    version=lambda: _version(),
+    help_format="plaintext",
+    default_parameter=Parameter(negative=(), show_default=False),
+    print_error=False,
+    exit_on_error=False,
+)
+config_app = App(name="config", help="Show settings and where each comes from.")
+app.command(config_app)
+
+
+def _version() -> str:
+    from weft._version import __version__
+
+    return f"weft {__version__}"
+
+
+def dispatch(words: Sequence[str], context: Context) -> int:
+    """Parse the words of a command line, run the command, and return its exit code. UsageError: they make no sense."""
+    try:
+        command, bound, ignored = app.parse_args(list(words), console=context.page(), error_console=context.page())
+    except CycloptsError as error:
+        raise UsageError(one_line(str(error), 500), hint=f"See: weft {_command_of(words)}--help") from None
+    extra = {"context": context} if "context" in ignored else {}
+    code = command(*bound.args, **bound.kwargs, **extra)
+    return code if isinstance(code, int) else 0
+
+
+def _command_of(words: Sequence[str]) -> str:
+    names = [word for word in words[:1] if not word.startswith("-") and word in app]
+    return "".join(f"{name} " for name in names)
+
+
+# ----------------------------------------------------------------------------------------------------------------- run
+
+
+@app.command
+def run(
+    file: File,
+    /,
+    *,
+    params: Params = None,
+    param_file: ParamFile = None,
+    name: Annotated[str | None, Parameter(name=["-n", "--name"], help="Call the run this.")] = None,
+    workers: Annotated[str | None, Parameter(help="How many tasks run at a time.")] = None,
+    backend: Annotated[str | None, Parameter(help="What runs them: threads or processes.")] = None,
+    memory: Annotated[str | None, Parameter(help="Memory for data before it goes to disk, such as 4GiB.")] = None,
+    state_dir: StateDir = None,
+    user: Annotated[str | None, Parameter(help="File the run under this user.")] = None,
+    quiet: Annotated[bool, Parameter(name=["-q", "--quiet"], help="Print the id of the run alone.")] = False,
+    as_json: AsJson = False,
+    context: Given,
+) -> int:
+    """Run a pipeline and wait for its end."""
+    overrides = _overrides(params or [], param_file)
+    flags = {
+        "workers": workers,
+        "backend": backend,
+        "memory": memory,
+        "state_dir": state_dir,
+        "user": user,
+        "quiet": quiet or None,
+    }
+    base = context.cwd / file.parent
+    settings = _settings(context, base, flags)
+    wiring = context.wiring()
+    loaded = wiring.load_pipeline(str(file), overrides=overrides, user=settings.user_name, name=name)
+    for warning in loaded.warnings:
+        context.say(f"warning: {clean(warning)}")
+
+    from weft.cli.progress import make_progress
+
+    silent = settings.quiet or as_json
+    progress = make_progress(
+        loaded.steps, context.err, lambda: context.console(context.err), context.clock.wall, quiet=silent
+    )
+    with progress:
+        result = wiring.run_pipeline(loaded, settings, on_record=progress.add, quiet=settings.quiet)
+    code = _exit_code(result)
+    if as_json:
+        _print_result(context, result)
+    elif settings.quiet:
+        context.out.write(result.run_id + "\n")
+        if result.error is not None:
+            context.say(f"error {result.error.code}: {clean(str(result.error))}")
+    else:
+        _tell_result(context, result, settings, base)
+    return code
+
+
+def _exit_code(result: RunResult) -> int:
+    if result.error is None:
+        return 0 if result.state == "succeeded" else 1
+    if isinstance(result.error, RunCancelledError) and "SIGTERM" in result.error.message:
+        return 143
+    return result.error.exit_code
+
+
+def _print_result(context: Context, result: RunResult) -> None:
+    from weft.cli.failures import error_document
+    from weft.runtime.records import read_run
+
+    document = _run_document(read_run(result.folder))
+    document |= {"state": result.state, "outputs": dict(result.outputs) or document["outputs"]}
+    extra = {} if result.error is None else {"error": error_document(result.error)}
+    print_json(context.out, "weft.run/1", run=document, **extra)
+
+
+def _tell_result(context: Context, result: RunResult, settings: Settings, base: Path) -> None:
+    from weft.runtime.records import read_run
+
+    found = read_run(result.folder)
+    out, cwd = context.out, context.cwd
+    _print_steps(context, found)
+    took = duration(found.ended - found.started) if found.ended is not None and found.started is not None else ""
+    out.write(f"\n{result.run_id} {result.state}{f' in {took}' if took else ''}\n")
+    if result.error is not None:
+        context.say(f"error {result.error.code}: {clean(result.error.message)}")
+    outputs = list(result.outputs.items())
+    for at, (name, place) in enumerate(outputs):
+        out.write(f"{'outputs' if at == 0 else '':9}{clean(name)}: {short_path(place, cwd)}\n")
+    out.write(f"{'logs':9}{short_path(result.folder / 'logs', cwd)}\n")
+    where = _where(context, settings, base)
+    broken = next((step.name for step in found.steps if step.state == "failed"), None)
+    shown = broken or (found.steps[-1].name if found.steps else "")
+    out.write(f"{'next':9}weft show {result.run_id}{where}\n")
+    if shown:
+        out.write(f"{'':9}weft logs {shlex.quote(f'{result.run_id}/{clean(shown)}')}{where}\n")
+
+
+def _where(context: Context, settings: Settings, base: Path) -> str:
+    """Return what must follow a command typed here for it to find the runs of another folder."""
+    used = settings.state_root(base)
+    if _settings(context, context.cwd, {}).state_root(context.cwd) == used:
+        return ""
+    if settings.origin("state_dir").kind == "flag":
+        return f" --state-dir {short_path(used.path, context.cwd)}"
+    return f" -C {short_path(base.resolve(), context.cwd.resolve())}"
+
+
+def _overrides(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
+    found = {} if file is None else _read_parameters(file)
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"-p {pair!r} is not of the form NAME=VALUE", hint="For example: -p epochs=20")
+        found[name.strip()] = value
+    return found
+
+
+def _read_parameters(file: Path) -> dict[str, str]:
+    """Read parameters from a JSON file (by its name) or a TOML file; tables become `step.name`."""
+    import json
+    import tomllib
+
+    limit = 1 << 20
+    try:
+        with file.open("rb") as source:
+            data = source.read(limit + 1)
+        if len(data) > limit:
+            raise UsageError(f"{file} is larger than 1 MiB")
+        text = data.decode()
+        found = json.loads(text) if file.suffix.lower() == ".json" else tomllib.loads(text)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:  # not JSON, not TOML, not UTF-8
+        kind = "JSON" if file.suffix.lower() == ".json" else "TOML"
+        raise UsageError(f"{file} is not {kind}: {error}", hint="It is to hold names and values.") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"{file} does not hold names and values", hint='Write for example {"epochs": 20}')
+    flat: dict[str, str] = {}
+    for name, value in found.items():
+        if isinstance(value, dict):
+            flat |= {f"{name}.{inner}": _as_text(inner_value) for inner, inner_value in value.items()}
+        else:
+            flat[name] = _as_text(value)
+    return flat
+
+
+def _as_text(value: object) -> str:
+    import json
+
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+# ------------------------------------------------------------------------------------------------------------ ls, show
+
+
+@app.command(name="ls")
+def ls(
+    *,
+    state: Annotated[str | None, Parameter(help="Only runs in this state.")] = None,
+    name: Annotated[str | None, Parameter(help="Only runs of this name.")] = None,
+    number: Annotated[int, Parameter(name=["-n", "--number"], help="At most so many; 0: all.")] = 20,
+    quiet: Annotated[bool, Parameter(name=["-q", "--quiet"], help="Print ids alone.")] = False,
+    as_json: AsJson = False,
+    project: Project = None,
+    state_dir: StateDir = None,
+    context: Given,
+) -> None:
+    """List the runs, newest first."""
+    from weft.cli.tables import state_text
+    from weft.runtime.records import RUN_STATES, list_runs
+
+    if state is not None and state not in RUN_STATES:
+        raise UsageError(f"no run can be in state {state!r}", hint=f"There are: {', '.join(RUN_STATES)}")
+    if number < 0:
+        raise UsageError(f"--number is {number}; it must be 0 or more")
+    root = _root(context, project, state_dir)
+    rows, total = list_runs(root, limit=number or None, state=state, name=name)
+    if as_json:
+        print_json(context.out, "weft.runs/1", runs=[_row_document(row) for row in rows], total=total)
+        return
+    if quiet:
+        context.out.write("".join(f"{row.id}\n" for row in rows))
+        return
+    now = context.clock.wall()
+    print_table(
+        context.console(),
+        ("RUN", "STATE", "NAME", "STARTED", "TIME", "USER"),
+        [
+            (
+                row.id,
+                state_text(row.state, context.out),
+                one_line(row.name, 40),
+                moment(row.started_at or row.created_at or None),
+                _took(row.started_at, row.ended_at, row.state, now),
+                one_line(row.user, 20),
+            )
+            for row in rows
+        ],
+    )
+    if not rows:
+        context.say(f"no runs{' like this' if state or name else ''} in {root.path}")
+    elif total > len(rows):
+        context.say(f"showing {len(rows)} of {total}; all: weft ls -n 0")
+
+
+@app.command
+def show(
+    run: RunName,
+    /,
+    *,
+    as_json: AsJson = False,
+    project: Project = None,
+    state_dir: StateDir = None,
+    context: Given,
+) -> None:
+    """Show one run: its steps, times, parameters and where its logs lie."""
+    found = _find(context, run, project, state_dir)
+    if as_json:
+        print_json(context.out, "weft.run/1", run=_run_document(found))
+        return
+    from weft.cli.tables import state_text
+
+    now = context.clock.wall()
+    head: list[tuple[str, Any]] = [
+        ("run", found.id),
+        ("state", state_text(found.state, context.out)),
+        ("name", one_line(found.name)),
+        ("file", short_path(found.file, context.cwd) if found.file else ""),
+        ("user", one_line(f"{found.user}@{found.host}" if found.host else found.user)),
+        ("started", moment(found.started)),
+        ("time", _took(found.started, found.ended, found.state, now)),
+        ("parameters", one_line(", ".join(f"{k}={v}" for k, v in found.parameters.items()), 500)),
+        ("error", f"{found.error_code} {one_line(found.message, 500)}" if found.error_code else ""),
+        ("folder", short_path(found.folder, context.cwd)),
+        *((f"output {one_line(name, 40)}", short_path(place, context.cwd)) for name, place in found.outputs.items()),
+    ]
+    out = context.console()
+    width = max(len(name) for name, value in head if value)
+    for name, value in head:
+        if value:
+            out.print(f"{name:{width}} ", value)
+    context.out.write("\n")
+    _print_steps(context, found)
+
+
+def _print_steps(context: Context, found: RunRecord) -> None:
+    from weft.cli.tables import state_text
+
+    now = context.clock.wall()
+    print_table(
+        context.console(),
+        ("STEP", "STATE", "TIME", "MESSAGE"),
+        [
+            (
+                one_line(step.name, 60),
+                state_text(step.state, context.out),
+                _took(step.started, step.ended, step.state, now),
+                _remark(step),
+            )
+            for step in found.steps
+        ],
+    )
+
+
+def _remark(step: StepRecord) -> str:
+    parts = [f"{step.attempts} attempts"] if step.attempts > 1 else []
+    if step.message:
+        parts.append(one_line(step.message, 120))
+    elif step.exit:
+        parts.append(f"exit code {step.exit}")
+    return ": ".join(parts)
+
+
+def _took(started: float | None, ended: float | None, state: str, now: float) -> str:
+    from weft.runtime.records import ACTIVE
+
+    if started is None or (ended is None and state not in ACTIVE):
+        return ""
+    return duration((now if ended is None else ended) - started)
+
+
+def _row_document(row: RunRow) -> dict[str, Any]:
+    document = asdict(row)
+    del document["version"], document["error_code"], document["error_message"]
+    for name in ("created_at", "started_at", "ended_at"):
+        document[name] = iso(document[name] or None)
+    error = {"code": row.error_code, "message": row.error_message} if row.error_code else None
+    return {**document, "error": error}
+
+
+def _run_document(found: RunRecord) -> dict[str, Any]:
+    document = asdict(found)
+    for name in ("created", "started", "ended"):
+        document[f"{name}_at"] = iso(document.pop(name) or None)
+    code, message = document.pop("error_code"), document.pop("message")
+    document["error"] = {"code": code, "message": message} if code else None
+    document["steps"] = [
+        {
+            "name": step.name,
+            "state": step.state,
+            "started_at": iso(step.started),
+            "ended_at": iso(step.ended),
+            "attempts": step.attempts,
+            "exit": step.exit,
+            "message": step.message,
+            "logs": [{"path": log.path, "index": log.index, "attempt": log.attempt} for log in step.logs],
+        }
+        for step in found.steps
+    ]
+    return document
+
+
+# --------------------------------------------------------------------------------------------------------- logs, story
+
+
+@app.command
+def logs(
+    target: Target,
+    /,
+    *,
+    follow: Annotated[bool, Parameter(name=["-f", "--follow"], help="Go on until the run has ended.")] = False,
+    tail: Annotated[int | None, Parameter(name="--tail", help="Only the last lines, so many of each log.")] = None,
+    project: Project = None,
+    state_dir: StateDir = None,
+    context: Given,
+) -> None:
+    """Print the logs of a run, or of one step; of each task its latest attempt, unless one is named."""
+    from weft.cli.logs import print_logs
+    from weft.runtime.records import ACTIVE, read_run
+
+    if tail is not None and tail < 0:
+        raise UsageError(f"--tail is {tail}; it must be 0 or more")
+    run, step, attempt = _split(target)
+    folder = _find(context, run, project, state_dir).folder
+
+    def look() -> tuple[list[LogFile], bool]:
+        found = read_run(folder)
+        steps = [found.step(step)] if step else found.steps
+        picked: dict[tuple[str, int | None], LogFile] = {}
+        for log in (log for one in steps for log in one.logs):
+            if attempt is None or log.attempt == attempt:
+                picked[(log.step, log.index)] = log
+        return list(picked.values()), found.state in ACTIVE
+
+    shown = print_logs(look, context.out, follow=follow, tail=tail, pause=context.pause)
+    if not shown:
+        if attempt is not None:
+            raise NotFoundError(f"{run}/{step} has no log of attempt {attempt}", hint=f"See: weft show {run}")
+        context.say(f"{target} has printed nothing")
+
+
+@app.command
+def story(
+    target: Target,
+    /,
+    *,
+    project: Project = None,
+    state_dir: StateDir = None,
+    context: Given,
+) -> None:
+    """Tell what happened to a run or a step, and why."""
+    from weft.runtime.control import send
+    from weft.runtime.records import read_records
+    from weft.runtime.state import owned
+
+    run, step, attempt = _split(target)
+    found = _find(context, run, project, state_dir)
+    if step:
+        found.step(step.partition("[")[0])
+    if owned(found.folder):
+        try:
+            subject = step if attempt is None else f"{step}@{attempt}"
+            for line in send(found.folder, {"do": "story", "subject": subject}):
+                context.out.write(clean(str(line)) + "\n")
+        except ConflictError:  # it ended meanwhile, or is just starting: its records tell
+            pass
+        else:
+            return
+    name = step.partition("[")[0]
+    for record in read_records(found.folder):
+        if step and record.step != name:
+            continue
+        who = clean(record.step) or found.id
+        message = f": {one_line(record.message, 2000)}" if record.message else ""
+        at = record.time - (found.started or found.created or record.time)
+        context.out.write(f"{at:10.3f}s  {who}: {clean(record.state)}{message}\n")
+
+
+@app.command
+def cancel(
+    run: RunName,
+    /,
+    *,
+    as_json: AsJson = False,
+    project: Project = None,
+    state_dir: StateDir = None,
+    context: Given,
+) -> None:
+    """Ask a run to stop; what runs is ended in order."""
+    from weft.runtime.control import send
+    from weft.runtime.records import ACTIVE
+
+    found = _find(context, run, project, state_dir)
+    if found.state not in ACTIVE:
+        raise ConflictError(f"{found.id} has ended already: {found.state}", hint=f"Look at it: weft show {found.id}")
+    send(found.folder, {"do": "cancel", "reason": "weft cancel"})
+    if as_json:
+        print_json(context.out, "weft.cancel/1", run=found.id)
+    else:
+        context.say(f"{found.id} is being cancelled")
+
+
+# -------------------------------------------------------------------------------------------------------------- others
+
+
+@app.command
+def graph(
+    file: File,
+    /,
+    *,
+    params: Params = None,
+    param_file: ParamFile = None,
+    dot: Annotated[bool, Parameter(name="--dot", help="For Graphviz.")] = False,
+    context: Given,
+) -> None:
+    """Draw the graph of a pipeline without running it."""
+    from weft.graph.draw import to_dot, to_text
+
+    settings = _settings(context, context.cwd / file.parent, {})
+    loaded = context.wiring().load_pipeline(
+        str(file), overrides=_overrides(params or [], param_file), user=settings.user_name, name=None
+    )
+    for warning in loaded.warnings:
+        context.say(f"warning: {clean(warning)}")
+    drawn = to_dot(loaded.graph) if dot else to_text(loaded.graph, columns=context.page().width)
+    context.out.write(clean(drawn).rstrip("\n") + "\n")
+
+
+@config_app.command(name="show")
+def config_show(
+    *,
+    origin: Annotated[bool, Parameter(name="--origin", help="Say where each value comes from.")] = False,
+    as_json: AsJson = False,
+    project: Project = None,
+    context: Given,
+) -> None:
+    """Show the settings in force."""
+    from weft.runtime.settings import NAMES
+
+    settings = _settings(context, context.cwd / (project or ""), {})
+    values = {name: getattr(settings, name) for name in NAMES}
+    if as_json:
+        origins = {name: asdict(settings.origin(name)) for name in NAMES}
+        found = {
+            name: {"value": value, **({"origin": origins[name]} if origin else {})} for name, value in values.items()
+        }
+        print_json(context.out, "weft.config/1", settings=found)
+        return
+    heads = ("SETTING", "VALUE", "ORIGIN") if origin else ("SETTING", "VALUE")
+    rows = [
+        (name, _shown(value), *([clean(str(settings.origin(name)))] if origin else []))
+        for name, value in values.items()
+    ]
+    print_table(context.console(), heads, rows)
+
+
+def _shown(value: object) -> str:
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else clean(str(value))
+
+
+@app.command
+def errors(
+    code: Annotated[str | None, Parameter(help="Such as WEFT202; without one: the list.")] = None,
+    /,
+    *,
+    context: Given,
+) -> None:
+    """Explain an error code."""
+    from weft.cli.explain import explain, list_codes
+
+    context.out.write(list_codes() if code is None else explain(code))
+
+
+# -------------------------------------------------------------------------------------------------------------- inside
+
+
+def _settings(context: Context, base: Path, flags: Mapping[str, object]) -> Settings:
+    from weft.runtime.settings import load_settings
+
+    settings = load_settings(flags, start=base, environ=context.environ)
+    context.color = settings.color
+    return settings
+
+
+def _root(context: Context, project: Path | None, state_dir: Path | None) -> StateRoot:
+    base = context.cwd / (project or "")
+    if not base.is_dir():
+        raise NotFoundError(f"there is no folder {base}", hint="Give -C the folder of a project.")
+    return _settings(context, base, {"state_dir": state_dir}).state_root(base)
+
+
+def _find(context: Context, name: str, project: Path | None, state_dir: Path | None) -> RunRecord:
+    """Return the run that a name means."""
+    from weft.runtime.records import read_run
+
+    root = _root(context, project, state_dir)
+    direct = root.runs / name
+    if name.isascii() and name.replace("-", "").isalnum() and direct.is_dir():
+        return read_run(direct)  # the usual case needs no database
+    try:
+        row = root.catalog().find(name)
+    except NotFoundError as error:
+        hint = "List the runs: weft ls. Those of another folder: -C FOLDER"
+        raise NotFoundError(error.message.removesuffix("/weft.db"), hint=hint) from None
+    return read_run(Path(row.folder or root.folder(row.id)))
+
+
+def _split(target: str) -> tuple[str, str, int | None]:
+    """Take `RUN/STEP@ATTEMPT` apart; the attempt is None where none is named."""
+    run, _, step = target.partition("/")
+    head, at, last = step.rpartition("@")
+    if at and last.isascii() and last.isdigit() and len(last) < 10:
+        return run, head, int(last)
+    return run, step, None

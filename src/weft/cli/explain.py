@@ -1,0 +1,49 @@
+"""What `weft errors` says: a section of `docs/errors.md`, or what the error says of itself where there is no page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+
+from weft.model import errors
+from weft.model.errors import NotFoundError, WeftError
+
+
+def kinds() -> Iterator[type[WeftError]]:
+    """Yield all errors, by code."""
+    found = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, WeftError)]
+    return iter(sorted(found, key=lambda kind: kind.code))
+
+
+def list_codes() -> str:
+    """Return one line for each code."""
+    return "".join(f"{kind.code}  {kind.__name__:20} exit {kind.exit_code:3}  {_first(kind)}\n" for kind in kinds())
+
+
+def explain(code: str) -> str:
+    """Return what is known of a code. NotFoundError: there is no such code."""
+    wanted = code.strip().upper()
+    wanted = f"WEFT{wanted}" if wanted.isdigit() else wanted
+    for kind in kinds():
+        if wanted in (kind.code, kind.__name__.upper()):
+            return _section(kind)
+    near = get_close_matches(wanted[:20], [kind.code for kind in kinds()], n=1)
+    raise NotFoundError(
+        f"there is no error {code!r}", hint=f"Did you mean {near[0]}?" if near else "List them: weft errors"
+    )
+
+
+def _section(kind: type[WeftError]) -> str:
+    here = Path(__file__)
+    for page in (here.with_name("errors.md"), here.parents[3] / "docs" / "errors.md"):
+        if page.is_file():
+            text = page.read_text(encoding="utf-8")
+            if match := re.search(rf"^## {kind.code} .*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL):
+                return match[0].removeprefix("## ").strip() + "\n"
+    return f"{kind.code} {kind.__name__}\n\nExit code {kind.exit_code}.\n\n{kind.__doc__}\n"
+
+
+def _first(kind: type[WeftError]) -> str:
+    return (kind.__doc__ or "").split("\n", 1)[0]

@@ -1,0 +1,122 @@
+"""What the task of a step does: make room for its outputs, then run its command.
+
+A step's outputs are clean before every attempt, its log is one file for each attempt, and its environment is that of
+the machine it runs on with its own variables on top. None of that can be settled when the graph is made.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+from contextlib import suppress
+from copy import copy
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from weft.model.errors import DiskFullError, ForbiddenError, TaskError
+from weft.operators.call import run_command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from weft.graph.task import TaskContext
+
+SKIPPED = "skipped"
+"""The branch that disabled steps are not on."""
+
+_OWN_PREFIX = "WEFT_"
+_OF_ANOTHER_SHELL = frozenset({"_", "OLDPWD", "PWD", "SHLVL", "PYTHONHOME", "__PYVENV_LAUNCHER__"})
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def run_step(ctx: TaskContext, inputs: object) -> dict[str, Any]:
+    """Run one attempt of a step (style TASK) and return what `weft.operators.call.run_command` returns.
+
+    Parameters: `command`, `cwd`, `env` (added to this process's own), `logs` and `processes` (folders for the log
+    `<step>.<attempt>.log` and for the record of processes), `outputs` (paths below `cwd`: removed, their parents
+    made), and further fields of `CommandSpec`. Raises what `run_command` raises, TaskError or DiskFullError when the
+    place of an output cannot be made.
+    """
+    own = dict(ctx.params)
+    name = f"{ctx.vertex}.{ctx.attempt}"
+    logs, processes = Path(own.pop("logs")), Path(own.pop("processes"))
+    if not ctx.cancelled():
+        make_room(own["cwd"], own.pop("outputs", ()), ctx.vertex)
+        processes.mkdir(parents=True, exist_ok=True)
+    own["env"] = {**inherited(os.environ), **own["env"]}
+    own["log"], own["record"] = str(logs / f"{name}.log"), str(processes / name)
+    own.pop("outputs", None)
+    step = copy(ctx)
+    step.params = own
+    return run_command(step, inputs)
+
+
+def answer_skipped() -> str:
+    """Decide that the disabled steps are skipped."""
+    return SKIPPED
+
+
+def inherited(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what a step gets of the environment that Weft runs in.
+
+    That is all but Weft's own settings and what describes another shell or interpreter.
+    """
+    return {
+        name: value
+        for name, value in environ.items()
+        if name not in _OF_ANOTHER_SHELL and not name.startswith(_OWN_PREFIX)
+    }
+
+
+def make_room(root: str, outputs: Iterable[str], step: str) -> None:
+    """Make the parent folder of each output and remove what lies at its path; no link on the way is followed.
+
+    `root` is an existing folder and outputs are absolute paths below it. TaskError or DiskFullError names the path.
+    """
+    for output in outputs:
+        *folders, last = PurePosixPath(output).relative_to(root).parts
+        try:
+            parent = make_folders(root, folders)
+            try:
+                _remove(last, parent)
+            finally:
+                os.close(parent)
+        except OSError as error:
+            message = f"step {step} cannot start: no room can be made for its output {output}: {error.strerror}"
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise DiskFullError(message, hint="Make room on this disk.") from None
+            hint = "See that you may write there, and that no link is on the way."
+            raise TaskError(message, task=step, hint=hint) from None
+
+
+def make_folders(root: str | Path, names: Iterable[str]) -> int:
+    """Make folders below `root` one in the other, and return a descriptor of the last; the caller closes it.
+
+    OSError if that is not possible, or if something of such a name is a link or no folder.
+    """
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    for name in names:
+        if name in ("", ".", ".."):
+            os.close(folder)
+            raise ForbiddenError(f"{name!r} cannot be a folder below {root}", hint="Use plain names.")
+        try:
+            with suppress(FileExistsError):
+                os.mkdir(name, dir_fd=folder)
+            below = os.open(name, _FOLDER, dir_fd=folder)
+        finally:
+            os.close(folder)
+        folder = below
+    return folder
+
+
+def _remove(name: str, folder: int) -> None:
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(found.st_mode):
+        shutil.rmtree(name, dir_fd=folder)
+    else:
+        os.unlink(name, dir_fd=folder)

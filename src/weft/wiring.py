@@ -1,0 +1,484 @@
+"""The composition root: the one file that names concrete classes.
+
+`Session` is what programs use: a backend, a store and their folders, made together and closed together. `load_pipeline`
+and `run_pipeline` are what the command line uses: a file in, a run with its folder, its records and its end out.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import json
+import os
+import platform
+import secrets
+import signal
+import tempfile
+import threading
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from weft.frontends.pipelines.body import make_folders
+from weft.frontends.pipelines.check import parse_pipeline
+from weft.frontends.pipelines.compiler import RunPlace, compile_pipeline, main_root, notes
+from weft.frontends.pipelines.resolve import apply_overrides, resolve
+from weft.frontends.pipelines.states import WORDS, PipelineWords
+from weft.model.errors import (
+    DefinitionError,
+    ForbiddenError,
+    InputLimitError,
+    MissingExtraError,
+    NotFoundError,
+    TaskError,
+    UsageError,
+    WeftError,
+)
+from weft.model.ids import is_name
+from weft.runtime import session as runtime
+from weft.runtime.clock import RealClock
+from weft.runtime.settings import Settings, parse_size
+from weft.runtime.state import PROJECT_FILE, RunFolder, find_project, os_error
+from weft.store.folders import RunFolders, shm_root, sweep, sweep_runs, user_root
+from weft.store.keeper import Keeper
+
+if TYPE_CHECKING:
+    from weft.frontends.pipelines.language import Pipeline
+    from weft.frontends.pipelines.resolve import ResolvedStep
+    from weft.graph.logical import LogicalGraph
+    from weft.runtime.loop import Executor
+    from weft.runtime.records import Record
+    from weft.runtime.session import Results, Run
+    from weft.runtime.state import StateRoot
+    from weft.store.catalog import Catalog
+
+BACKENDS: Final = {
+    "threads": ("weft.backends.threads", "Threads"),
+    "processes": ("weft.backends.processes", "Processes"),
+}
+"""The backends that settings may name: module and class. Both are loaded when they are first used."""
+
+GRACE_S: Final = 3.0
+"""How long a task that was told to stop may take before it is given up, in seconds."""
+PIPELINE_GRACE_S: Final = 30.0
+"""The same for steps: their guardian needs its own grace, and time to see the last process go."""
+FIRST_RUN: Final = "run-000000"
+"""Stands for the id in a pipeline that is looked at and not run."""
+_MAX_FILE: Final = 1 << 20
+_POLL_S: Final = 0.1
+_OUTPUTS: Final = ".pipeline"
+
+
+# ------------------------------------------------------------------------------------------------------------- sessions
+
+
+class Session(runtime.Session):
+    """Workers and a store of this machine, and the jobs that share them. A context manager, or `close` it.
+
+    `backend` is "threads" (work that releases the GIL, the default), "processes", or an executor made elsewhere.
+    `workers` tasks run at a time (default: one for each core). `memory` bounds the values held in memory and shared
+    memory, in bytes or as "4GiB" (default: half of what the machine has); what is over goes to `spill_dir` (default:
+    the folder for temporary files). `name` is for people. A task that was told to stop is given up after `grace_s`
+    seconds. Nothing of a session is left when it is closed, and what a killed one leaves is swept by the next.
+
+    UsageError: a wrong argument. MissingExtraError: the backend needs something that is not installed.
+    """
+
+    def __init__(
+        self,
+        backend: str | Executor = "threads",
+        workers: int | None = None,
+        memory: int | str | None = None,
+        spill_dir: str | os.PathLike[str] | None = None,
+        name: str | None = None,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        self.name = _session_name(name)
+        count, budget = _count(workers), _size(memory)
+        with ExitStack() as undo:
+            folders = undo.enter_context(_folders(self.name, spill_dir))
+            store = Keeper(budget, shm=folders.shm, spill=folders.spill)
+            undo.callback(store.close)
+            executor = _backend(backend, count, store, folders, grace_s) if isinstance(backend, str) else backend
+            super().__init__(executor, store)
+            undo.pop_all()
+        self.on_close(folders.close)
+        self.on_close(lambda: atexit.unregister(self.close))
+        atexit.register(self.close)
+
+    def run(self, graph: LogicalGraph, *, timeout_s: float | None = None) -> Results:
+        """Run a graph to its end and return its results. Ctrl-C cancels and waits; a second one leaves at once.
+
+        TaskError, RunFailedError or RunCancelledError say what went wrong, TimeoutError that `timeout_s` seconds were
+        not enough (the run is then cancelled).
+        """
+        with _signals(signal.SIGINT) as signals:
+            run = self.submit(graph)
+            if not _wait(run, signals, timeout_s):
+                run.cancel(f"took longer than {timeout_s:g} s")
+                raise TimeoutError(f"{graph.name} did not end within {timeout_s:g} s")
+        signals.hand_on()
+        return run.result()
+
+
+def _folders(name: str, spill_dir: str | os.PathLike[str] | None) -> RunFolders:
+    """Make the folders of something that leaves nothing behind, and sweep what killed ones left."""
+    base = Path(tempfile.gettempdir() if spill_dir is None else spill_dir)
+    try:
+        root = user_root(base)
+    except OSError as error:
+        raise UsageError(f"no folder can be made in {base}: {error.strerror}", hint="Name one that exists.") from None
+    shared = shm_root()
+    sweep(shared)
+    sweep_runs(root, lambda _: False)
+    return RunFolders(f"{name}-{os.getpid()}-{secrets.token_hex(4)}", shared, root)
+
+
+def _backend(name: str, workers: int, store: Keeper, folders: RunFolders, grace_s: float) -> Executor:
+    """Make a backend over a store; its module is loaded here and not before."""
+    if name not in BACKENDS:
+        raise UsageError(f"there is no backend {name!r}", hint=f"There are: {', '.join(BACKENDS)}")
+    module, kind = BACKENDS[name]
+    try:
+        made = getattr(importlib.import_module(module), kind)
+    except ModuleNotFoundError as error:
+        if error.name == module:
+            raise UsageError(f"the {name} backend is not part of this build", hint="Use threads.") from None
+        raise MissingExtraError(
+            f"the {name} backend needs {error.name}, which is not installed",
+            hint=f"Install it: pip install 'weft[{name}]'",
+        ) from None
+    where = () if name == "threads" else (folders.shm,)
+    executor: Executor = made(workers, store, *where, grace_s=grace_s)
+    return executor
+
+
+def _session_name(name: str | None) -> str:
+    if name is None:
+        return "session"
+    if not is_name(name) or "/" in name or len(name) > 80:
+        raise UsageError(f"{name!r} cannot name a session", hint="Use 1 to 80 letters, digits and _ - .")
+    return name
+
+
+def _count(workers: int | None) -> int:
+    if workers is None:
+        return Settings().worker_count
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise UsageError(f"workers is {workers!r}; it must be a whole number from 1 on")
+    return workers
+
+
+def _size(memory: int | str | None) -> int | None:
+    if memory is None:
+        return None
+    try:
+        size = parse_size(memory) if isinstance(memory, str) else memory
+    except (ValueError, OverflowError):
+        size = 0
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise UsageError(f"memory is {memory!r}; it must be a number of bytes, such as 512MiB or 4GiB")
+    return size
+
+
+# -------------------------------------------------------------------------------------------------------------- signals
+
+
+class _Signals:
+    """Signals that came. The first is for whoever waits, a second goes to the handler that was there before."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.before: dict[int, Any] = {}
+
+    def __call__(self, number: int, frame: Any) -> None:
+        self.numbers.append(number)
+        if len(self.numbers) > 1:
+            self.hand_on()
+
+    def hand_on(self) -> None:
+        """Give the last signal to the handler that was there before, which raises KeyboardInterrupt; none: return."""
+        if self.numbers:
+            before = self.before.get(self.numbers[-1])
+            if callable(before):
+                before(self.numbers[-1], None)
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def _signals(*numbers: signal.Signals) -> Iterator[_Signals]:
+    """Note signals instead of raising in the middle of a tick; other threads than the main one get none anyway."""
+    signals = _Signals()
+    if threading.current_thread() is threading.main_thread():
+        wanted = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+        signals.before = {number: signal.signal(number, signals) for number in wanted}
+    try:
+        yield signals
+    finally:
+        for number, before in signals.before.items():
+            signal.signal(number, before)
+
+
+def _wait(run: Run, signals: _Signals, timeout_s: float | None = None) -> bool:
+    """Wait for the end of a run; the first signal cancels it. False: `timeout_s` seconds were not enough."""
+    clock = RealClock()
+    end = None if timeout_s is None else clock.now() + timeout_s
+    asked = False
+    while not run.wait(_POLL_S if end is None else min(_POLL_S, max(end - clock.now(), 0))):
+        if signals.numbers and not asked:
+            asked = True
+            run.cancel(f"interrupted by {signal.Signals(signals.numbers[0]).name}")
+        if end is not None and clock.now() >= end and not asked:
+            return run.done
+    return True
+
+
+# ------------------------------------------------------------------------------------------------------------ pipelines
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A pipeline that could run: read, checked, with its parameters.
+
+    `graph` is what would run, under the id of no run; `steps` are in order; `warnings` are lines for people.
+    """
+
+    pipeline_name: str
+    graph: LogicalGraph
+    steps: list[str]
+    warnings: list[str]
+    file: Path
+    root: Path
+    user: str
+    pipeline: Pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """How a run ended. `outputs` maps `step.artifact` to a path that exists; `error` is None if it succeeded."""
+
+    run_id: str
+    state: str
+    folder: Path
+    outputs: dict[str, str]
+    error: WeftError | None
+
+
+def load_pipeline(
+    path: str,
+    *,
+    overrides: Mapping[str, str] | None = None,
+    user: str | None = None,
+    name: str | None = None,
+) -> Loaded:
+    """Read and check a pipeline file; nothing is started or written.
+
+    `overrides` maps `parameter` or `step.parameter` to a value; `name` replaces the name of the pipeline.
+    NotFoundError, ForbiddenError: the file cannot be read. PipelineError lists every mistake. UsageError: a wrong
+    override or name.
+    """
+    file = Path(path)
+    pipeline = parse_pipeline(_read_text(file), path)
+    if name is not None:
+        pipeline = replace(pipeline, name=_pipeline_name(name))
+    if overrides:
+        pipeline = apply_overrides(pipeline, overrides)
+    root = main_root(pipeline, file, _file_systems(file.absolute().parent))
+    user = Settings(user=user or "").user_name
+    steps = _resolve(pipeline, FIRST_RUN, user, root)
+    graph = compile_pipeline(pipeline, steps, RunPlace(Path("logs"), Path("processes")))
+    return Loaded(pipeline.name, graph, [step.name for step in steps], notes(steps), file, root, user, pipeline)
+
+
+def run_pipeline(
+    loaded: Loaded,
+    settings: Settings,
+    *,
+    on_record: Callable[[Record], None] | None = None,
+    quiet: bool = False,
+) -> RunResult:
+    """Run a pipeline to its end in this process, and say how it ended.
+
+    The run gets an id, a folder that this process owns, a row in the index, and a control socket. `on_record` is told
+    of every change, on a thread of its own, unless `quiet`. The first SIGINT or SIGTERM cancels, and KeyboardInterrupt
+    comes when nothing runs any more; a second one raises it at once. Errors before the first step starts are raised,
+    later ones are in the result.
+    """
+    from weft.runtime.records import mark_interrupted
+
+    state = settings.state_root(loaded.file.absolute().parent)
+    state.prepare()
+    with _signals(signal.SIGINT, signal.SIGTERM) as signals, ExitStack() as undo:
+        catalog = state.catalog()
+        undo.callback(catalog.close)
+        mark_interrupted(state)
+        sweep(shm_root())
+        try:
+            result = _run(loaded, settings, state, catalog, undo, signals, None if quiet else on_record)
+        except KeyboardInterrupt:
+            undo.pop_all()  # whoever asks twice does not want to wait; guardians and the next start clean up
+            raise
+    signals.hand_on()
+    return result
+
+
+def _run(
+    loaded: Loaded,
+    settings: Settings,
+    state: StateRoot,
+    catalog: Catalog,
+    undo: ExitStack,
+    signals: _Signals,
+    on_record: Callable[[Record], None] | None,
+) -> RunResult:
+    from weft.runtime.control import ControlServer
+    from weft.runtime.records import RunRecorder
+
+    number, run_id = _take_id(catalog, loaded)
+    steps = _resolve(loaded.pipeline, run_id, loaded.user, loaded.root)
+    folders = undo.enter_context(RunFolders(run_id, shm_root(), state.path, durable=True))
+    folder = RunFolder.create(state, run_id, folders=folders)
+    graph = compile_pipeline(loaded.pipeline, steps, RunPlace(folder.logs, folder.path / "processes"))
+    _index(catalog, loaded, settings, folder, number, steps)
+
+    recorder = RunRecorder(
+        folder, RealClock(), catalog=catalog, projection=PipelineWords(), steps=loaded.steps, on_record=on_record
+    )
+    undo.callback(recorder.close)
+    spare = None if settings.spill_dir is None else undo.enter_context(_folders(run_id, settings.spill_dir))
+    store = Keeper(settings.memory or None, shm=folders.shm, spill=(spare or folders).spill)
+    undo.callback(store.close)
+    executor = _backend(settings.backend, settings.worker_count, store, folders, PIPELINE_GRACE_S)
+    session = undo.enter_context(runtime.Session(executor, store))
+    recorder.run_state("pending")
+    run = session.submit(graph, listeners=[recorder])
+    orders = {
+        "cancel": lambda order: run.cancel(str(order.get("reason") or "cancelled")),
+        "story": lambda order: list(run.story(str(order.get("subject") or ""))),
+    }
+    with ControlServer(folder.path, orders):
+        _wait(run, signals)
+    error = _error(run)
+    recorder.finish(run._job)
+    recorder.flush()
+    outputs = {name: path for name, path in _outputs(steps).items() if os.path.lexists(path)}
+    return RunResult(run_id, WORDS[run.status].run, folder.path, outputs, error)
+
+
+def _take_id(catalog: Catalog, loaded: Loaded) -> tuple[int, str]:
+    """Take the next run id whose place for outputs is free: the main file system may know runs of another index."""
+    sub_path = loaded.pipeline.main_fs.sub_path if loaded.pipeline.main_fs else ""
+    place = [*Path(sub_path).parts, _OUTPUTS]
+    while True:
+        run_id, number = catalog.next_run_id()
+        if not any(step.outputs for step in loaded.pipeline.steps.values()):
+            if sub_path:
+                os.close(make_folders(loaded.root, place[:-1]))
+            return number, run_id
+        try:
+            parent = make_folders(loaded.root, place)
+            try:
+                with suppress(FileExistsError):
+                    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+                    with os.fdopen(os.open(".gitignore", flags, 0o644, dir_fd=parent), "w") as file:
+                        file.write("*\n")
+                os.mkdir(run_id, dir_fd=parent)
+            finally:
+                os.close(parent)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise os_error(f"the folder for outputs, {loaded.root.joinpath(*place)}, cannot be made", error) from None
+        return number, run_id
+
+
+def _index(
+    catalog: Catalog,
+    loaded: Loaded,
+    settings: Settings,
+    folder: RunFolder,
+    number: int,
+    steps: tuple[ResolvedStep, ...],
+) -> None:
+    """Write what the run is into its folder and into the index."""
+    from weft.store.catalog import RunRow
+
+    about: dict[str, Any] = {
+        "number": number,
+        "name": loaded.pipeline_name,
+        "frontend": "pipelines",
+        "file": str(loaded.file.absolute()),
+        "user": loaded.user,
+        "host": platform.node(),
+        "pid": os.getpid(),
+        "created_at": RealClock().wall(),
+        "parameters": {f"{step.name}.{name}": value for step in steps for name, value in step.parameters.items()},
+    }
+    folder.describe(**about, steps=loaded.steps, outputs=_outputs(steps), root=str(loaded.root))
+    catalog.add_run(RunRow(id=folder.run_id, folder=str(folder.path), **about))
+
+
+def _outputs(steps: tuple[ResolvedStep, ...]) -> dict[str, str]:
+    return {f"{step.name}.{name}": path for step in steps for name, path in step.outputs.items() if not step.disabled}
+
+
+def _error(run: Run) -> WeftError | None:
+    """Return what went wrong; of a failed step its own words, which name it already."""
+    error = run.error()
+    if isinstance(error, TaskError):
+        own = error.message.removeprefix(f"{error.task} failed: ")
+        return TaskError(own, task=error.task, traceback_text=error.traceback_text, hint=error.hint)
+    return error
+
+
+def _resolve(pipeline: Pipeline, run_id: str, user: str, root: Path) -> tuple[ResolvedStep, ...]:
+    return resolve(pipeline, run_id=run_id, user=user, root=str(root))
+
+
+def _read_text(file: Path) -> str:
+    try:
+        with file.open("rb") as source:
+            data = source.read(_MAX_FILE + 1)
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no file {file}", hint="Name the YAML file of a pipeline.") from None
+    except OSError as error:
+        message = f"{file} cannot be read: {error.strerror}"
+        raise ForbiddenError(message, hint="Name the YAML file of a pipeline.") from None
+    if len(data) > _MAX_FILE:
+        raise InputLimitError(f"{file} is larger than {_MAX_FILE >> 20} MiB", hint="Pass large data as files.")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DefinitionError(f"{file} is not UTF-8 text (byte {error.start})", hint="Save it as UTF-8.") from None
+
+
+def _pipeline_name(name: str) -> str:
+    """Check a name that was given beside the file, by the rules of the file."""
+    try:
+        return parse_pipeline(json.dumps({"name": name, "entry_points": {"step": {}}}), "name").name
+    except DefinitionError as error:
+        raise UsageError(f"{name[:60]!r} cannot name a pipeline", hint=error.hint) from None
+
+
+def _file_systems(start: Path) -> dict[str, Path]:
+    """Return the folders that the table `fs` of `weft.toml` gives for names of file systems."""
+    project = find_project(start)
+    if project is None:
+        return {}
+    file = project / PROJECT_FILE
+    try:
+        table = tomllib.loads(_read_text(file)).get("fs", {})
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{file} is not TOML: {error}", hint='Write lines such as: backend = "threads"') from None
+    if not isinstance(table, dict):
+        raise UsageError(f"{file}: fs must be a table of names to folders", hint='Write: fs = { data = "./data" }')
+    found = {}
+    for name, folder in table.items():
+        path = project / folder if isinstance(folder, str) else None
+        if path is None or not path.is_dir():
+            raise UsageError(f"{file}: fs.{name} is {folder!r}; it must be an existing folder")
+        found[name] = path.resolve()
+    return found

@@ -1,0 +1,169 @@
+"""Messages between the backend and its worker processes, over a socket pair.
+
+A frame is a length of 4 bytes, a kind of 1 byte and a body: a pickle, or the path of a file that holds one. Large messages go by
+way of a file in the run's shared-memory folder, so that a send is always small; who reads it removes it. Both ends are the same
+program of the same user, connected before either runs any task.
+"""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+import os
+import pickle
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from typing import Any, Final
+
+from weft.store import disk
+
+LEASE, FORGET, ANSWER = range(3)
+"""What the backend sends: run a lease; drop codes and columns; the answer to an `ASK`."""
+HELLO, STARTED, PROGRESS, DONE, EMIT, ROWS, ASK = range(7)
+"""What a worker sends."""
+START, KILL, BORN, ENDED = range(4)
+"""Between the backend and the nursery, which forks the workers."""
+
+_HEAD: Final = struct.Struct("<IB")
+_PLAIN, _FILE = 0, 1
+BY_FILE: Final = 256 * 1024
+"""From this many bytes on a message goes by way of a file."""
+_READ: Final = 1 << 18
+
+
+def dumps(value: Any) -> bytes:
+    """Pickle a value by reference where that can work on the other side, else by value; raises whatever that raises."""
+    try:
+        data = pickle.dumps(value, 5)
+        if b"__main__" not in data:
+            return data
+    except Exception:  # noqa: BLE001 - `__reduce__` is the user's code; what remains wrong, cloudpickle says below
+        pass
+    import cloudpickle
+
+    by_value: bytes = cloudpickle.dumps(value, protocol=5)
+    return by_value
+
+
+class Frames:
+    """Makes frames. `folder` and `prefix` say where large messages go; without a folder all travel in the socket."""
+
+    def __init__(self, folder: str, prefix: str) -> None:
+        self._folder = folder
+        self._stem = f"{prefix}{os.getpid()}-message-"
+        self._count = itertools.count()
+
+    def frame(self, message: Any) -> bytes:
+        """Return the frame of a message of plain data and bytes."""
+        body = pickle.dumps(message, 5)
+        kind = _PLAIN
+        if len(body) >= BY_FILE and self._folder:
+            path = f"{self._folder}/{self._stem}{next(self._count)}.chunks"
+            try:
+                _write(path, body)
+                kind, body = _FILE, path.encode()
+            except OSError:  # no room there: the socket takes it, only slower
+                disk.remove([path])
+        return _HEAD.pack(len(body), kind) + body
+
+
+def _write(path: str, body: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        disk.reserve(fd, len(body))
+        view = memoryview(body)
+        while view:
+            view = view[os.write(fd, view) :]
+    finally:
+        os.close(fd)
+
+
+def _open(kind: int, body: bytes | memoryview) -> Any:
+    if kind == _PLAIN:
+        return pickle.loads(body)
+    path = bytes(body).decode()
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with mmap.mmap(fd, 0, prot=mmap.PROT_READ) as pages:
+            return pickle.loads(pages)
+    finally:
+        os.close(fd)
+        disk.remove([path])
+
+
+class Inbox:
+    """Cuts what a socket brings into messages."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Any]:
+        """Take bytes, yield the messages that are complete."""
+        self._data += data
+        buffer = self._data
+        at = 0
+        try:
+            while len(buffer) - at >= _HEAD.size:
+                length, kind = _HEAD.unpack_from(buffer, at)
+                end = at + _HEAD.size + length
+                if end > len(buffer):
+                    break
+                body = bytes(buffer[at + _HEAD.size : end])
+                at = end
+                yield _open(kind, body)
+        finally:
+            del buffer[:at]
+
+
+class Channel:
+    """The blocking end of a socket pair: one thread reads, any thread sends."""
+
+    def __init__(self, sock: socket.socket, folder: str = "", prefix: str = "") -> None:
+        self._sock = sock
+        self._frames = Frames(folder, prefix)
+        self._lock = threading.Lock()
+
+    def send(self, message: Any, fds: tuple[int, ...] = ()) -> None:
+        """Send a message, with descriptors if there are any. OSError: the other end is gone."""
+        data = self._frames.frame(message)
+        with self._lock:
+            if fds:
+                sent = socket.send_fds(self._sock, [data], fds)
+                data = data[sent:]
+            self._sock.sendall(data)
+
+    def receive(self) -> Any:
+        """Wait for a message and return it; None when the other end is gone."""
+        head = self._exactly(_HEAD.size)
+        return self._body(head)
+
+    def receive_with_fds(self, most: int) -> tuple[Any, list[int]]:
+        """Wait for a message that may carry up to `most` descriptors; (None, []) when the other end is gone."""
+        try:
+            head, fds, _, _ = socket.recv_fds(self._sock, _HEAD.size, most)
+        except OSError:
+            return None, []
+        if head and len(head) < _HEAD.size:
+            head += self._exactly(_HEAD.size - len(head)) or b""
+        return self._body(head), list(fds)
+
+    def _body(self, head: bytes | None) -> Any:
+        if head is None or len(head) < _HEAD.size:
+            return None
+        length, kind = _HEAD.unpack(head)
+        body = self._exactly(length)
+        return None if body is None else _open(kind, body)
+
+    def _exactly(self, nbytes: int) -> bytes | None:
+        found = b""
+        while len(found) < nbytes:
+            try:
+                data = self._sock.recv(min(nbytes - len(found), _READ))
+            except OSError:
+                return None
+            if not data:
+                return None
+            found += data
+        return found

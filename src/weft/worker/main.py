@@ -1,0 +1,604 @@
+"""Worker processes: the nursery that forks them, and what each of them does.
+
+The nursery is a small process with one thread that has imported what a worker needs and nothing of the user's, so that a
+fork of it is quick and safe, and `__main__` is never imported again. It is the only parent of workers: it says how each ended, kills
+them together with what they have started, and ends with its owner, whose death it learns from the kernel. Its own death ends
+the workers too.
+
+A worker runs one lease at a time on its main thread, which reads the socket only between leases. Where a lease is, where it ends and
+whether it should stop stand in a page that both sides map, so shrinking and stopping need no message and no reader. A second
+thread looks every 50 ms at what takes long: it says that it began, sends what is done already, and calls `on_cancel`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import ctypes
+import faulthandler
+import gc
+import os
+import random
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections import deque
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast
+
+from weft.model.chunks import ChunkRef
+from weft.model.errors import ProgramError, RunCancelledError, UsageError, WeftError
+from weft.model.program import Program, Style
+from weft.store import codec, segments
+from weft.store.api import Column
+from weft.store.segments import SegmentWriter
+from weft.worker.channel import (
+    ANSWER,
+    ASK,
+    BORN,
+    DONE,
+    EMIT,
+    ENDED,
+    FORGET,
+    HELLO,
+    KILL,
+    PROGRESS,
+    ROWS,
+    START,
+    STARTED,
+    Channel,
+)
+from weft.worker.code import InputCode, TaskCode
+from weft.worker.lease import Outcome, WorkerLease
+from weft.worker.remote_store import CannotPack, Packed, RemoteStore, pack
+from weft.worker.run import run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from weft.graph.lease import Cone
+    from weft.worker.context import Context
+
+LOOK_S: Final = 0.05
+_QUIET: Final = 20
+_PR_SET_PDEATHSIG: Final = 1
+_LIVE_POLL_S: Final = 0.02
+
+PAGE_BYTES: Final = 4096
+
+
+class Page(ctypes.Structure):
+    """What both sides see of the running lease: the unit at hand, where it ends, whether to stop.
+
+    The protocol is that of `WorkerLease`: the worker writes `pos` before it reads `hi`, the other side lowers `hi` before it
+    reads `pos`. Fields of 8 bytes, aligned, so that each is written in one go.
+    """
+
+    _fields_ = (("pos", ctypes.c_int64), ("hi", ctypes.c_int64), ("stop", ctypes.c_int64))
+    pos: int
+    hi: int
+    stop: int
+
+
+class PageLease(Page):
+    """A lease in a worker: as `WorkerLease`, with `pos`, `hi` and `stop` in the shared page."""
+
+    id: int
+    root: TaskCode
+    lo: int
+    cone: Cone | None
+    codes: tuple[TaskCode, ...]
+    attempt: int
+    nbytes: int
+    resources: Any
+    host: Any
+    callbacks: list[Callable[[], None]] | None
+
+
+class Config(NamedTuple):
+    """What a worker is told when it is forked."""
+
+    number: int
+    prefix: str
+    shm: str
+    spill: str
+    target_s: float
+
+
+class Assignment(NamedTuple):
+    """A lease as it travels.
+
+    `codes` are numbers of task codes, the root's last; `items` are the items of each that are sent lease by lease: (first index, list
+    or bytes or ref). `cells` is the pickle of (column, its length, first index, values, whether to keep them) for each range.
+    """
+
+    token: int
+    lo: int
+    codes: tuple[int, ...]
+    cone: int
+    attempt: int
+    nbytes: int
+    resources: Any
+    items: tuple[tuple[int, int, bytes | ChunkRef], ...]
+    cells: bytes
+
+
+class InputRow(NamedTuple):
+    """An `InputCode` as it travels; `column` is a number."""
+
+    edge: str
+    source: str
+    router: Any
+    column: int
+    lenient: bool
+    live: bool
+    last: bool
+
+
+class CodeRow(NamedTuple):
+    """A `TaskCode` as it travels; without `items` where they are sent lease by lease."""
+
+    vertex: str
+    n: int
+    target: Any
+    style: str
+    params: Any
+    items: Any
+    inputs: tuple[InputRow, ...]
+    outputs: dict[str, int]
+    streams: frozenset[str]
+    expands: bool
+    resources: Any
+    only: int
+
+
+# --------------------------------------------------------------------------------------------------------- nursery
+
+
+def nursery(control_fd: int, owner: int) -> None:
+    """Fork workers for process `owner` as the socket `control_fd` says, until one of the two is gone."""
+    control = socket.socket(fileno=control_fd)
+    channel = Channel(control)
+    gc.collect()
+    gc.freeze()
+    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    workers: dict[int, int] = {}
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    poll.register(wake_read, select.POLLIN)
+    watch = -1
+    with contextlib.suppress(OSError, AttributeError):  # an old kernel: the end of the socket has to do
+        watch = os.pidfd_open(owner)
+        poll.register(watch, select.POLLIN)
+    with contextlib.suppress(OSError):
+        while os.getppid() == owner:
+            ready = {fd for fd, _ in poll.poll()}
+            if watch in ready:
+                break
+            if wake_read in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(wake_read, 4096)
+                for number, status in _reap(workers):
+                    channel.send((ENDED, number, status))
+            if control.fileno() in ready:
+                message, fds = channel.receive_with_fds(2)
+                if message is None:
+                    break
+                if message[0] == KILL:
+                    _kill(workers.get(message[1]))
+                    continue
+                config = Config(*message[1])
+                pid = os.fork()
+                if not pid:
+                    signal.set_wakeup_fd(-1)
+                    for fd in (wake_read, wake_write, watch):
+                        if fd >= 0:
+                            os.close(fd)
+                    control.close()
+                    _become_worker(config, *fds)
+                with contextlib.suppress(OSError):
+                    os.setpgid(pid, pid)
+                for fd in fds:
+                    os.close(fd)
+                workers[config.number] = pid
+                channel.send((BORN, config.number, pid))
+    for worker in workers.values():
+        _kill(worker)
+    for worker in workers.values():
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(worker, 0)
+    os._exit(0)
+
+
+def _reap(workers: dict[int, int]) -> Iterator[tuple[int, int]]:
+    """Yield (number, status) of the workers that have ended, after ending what they had started."""
+    for number, pid in list(workers.items()):
+        # Until it is waited for, its pid, which is also the number of its group, is given to nobody else.
+        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            _kill(pid)
+            _, status = os.waitpid(pid, 0)
+            del workers[number]
+            yield number, status
+
+
+def _kill(pid: int | None) -> None:
+    """Kill a worker and its process group."""
+    if pid is not None:
+        for kill in (os.kill, os.killpg):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                kill(pid, signal.SIGKILL)
+
+
+def _become_worker(config: Config, sock_fd: int, page_fd: int) -> NoReturn:
+    nursery_pid = os.getppid()
+    status = 1
+    try:
+        os.setpgid(0, 0)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == nursery_pid:
+            faulthandler.enable()
+            random.seed()
+            Worker(socket.socket(fileno=sock_fd), page_fd, config).run()
+            status = 0
+    finally:
+        # Not by the way of sys.exit: threads that a task left behind must not hold the process.
+        with contextlib.suppress(Exception):
+            _flush()
+        os._exit(status)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # the user may have put anything there
+            stream.flush()
+
+
+# ---------------------------------------------------------------------------------------------------------- worker
+
+
+class Worker:
+    """One worker process; also the `Host` of its running tasks."""
+
+    def __init__(self, sock: socket.socket, page_fd: int, config: Config) -> None:
+        import mmap
+
+        self.config = config
+        self._channel = Channel(sock, config.shm, config.prefix)
+        self._page = mmap.mmap(page_fd, PAGE_BYTES)
+        os.close(page_fd)
+        self._writer = None
+        if config.shm:
+            self._writer = SegmentWriter(config.shm, prefix=config.prefix, fallback=config.spill or None)
+        self._store = RemoteStore()
+        self._codes: dict[int, TaskCode | bytes | ChunkRef] = {}
+        self._cones: dict[int, Cone] = {}
+        self._columns: dict[int, Column] = {}
+        self._backlog: deque[Any] = deque()
+        self._asking = threading.Lock()
+        self._telling = threading.Lock()
+        self._busy = threading.Event()
+        self._lease: PageLease | None = None
+        self._values: list[Any] = []
+        self._sent = 0
+        self._since = 0.0
+        self._started = False
+        self._told_to_stop = False
+        self._rows = 0
+
+    def run(self) -> None:
+        """Run leases until the other side is gone."""
+        threading.Thread(target=self._watch, name="weft-watch", daemon=True).start()
+        self._send((HELLO,))
+        while True:
+            message = self._backlog.popleft() if self._backlog else self._channel.receive()
+            if message is None:
+                return
+            if message[0] == FORGET:
+                self._forget(*message[1:])
+            elif message[0] != ANSWER:
+                _, codes, cones, drops, assignment = message
+                self._codes.update(codes)
+                self._cones.update(cones)
+                for column, lo, hi in drops:
+                    if column in self._columns:
+                        self._store.free_range(self._columns[column], lo, hi)
+                self._run(Assignment(*assignment))
+
+    def _send(self, message: Any) -> None:
+        try:
+            self._channel.send(message)
+        except OSError:  # nobody is there to work for
+            os._exit(0)
+
+    def _forget(self, codes: Sequence[int], columns: Sequence[int], cones: Sequence[int]) -> None:
+        for code in codes:
+            self._codes.pop(code, None)
+        for column in columns:
+            self._columns.pop(column, None)
+        for cone in cones:
+            self._cones.pop(cone, None)
+
+    # ------------------------------------------------------------------------------------------------- one lease
+
+    def _run(self, assignment: Assignment) -> None:
+        clear: list[tuple[Column, int, int]] = []
+        lease: PageLease | None = None
+        root = ""
+        try:
+            lease = self._open(assignment, clear)
+            root = lease.root.vertex
+            self._begin(lease)
+            outcome = run(cast("WorkerLease", lease), self._store, self.config.target_s, self._values)
+        except BaseException as error:  # a code or an input that cannot be made here
+            outcome = Outcome(assignment.lo, [], 0.0)
+            outcome.kind = "user" if isinstance(error, WeftError) else "infrastructure"
+            outcome.message = str(error) if isinstance(error, WeftError) else f"{type(error).__name__}: {error}"
+        _flush()
+        with self._telling:
+            self._lease = None
+            values, self._values = self._values, []
+            sent, self._sent = self._sent, 0
+            rows, self._rows = self._rows, 0
+        seconds = outcome.seconds if not sent else perf_counter() - self._since
+        packed = Packed(0)
+        try:
+            packed = self._pack(lease, values[sent:], outcome.reached) if lease is not None else packed
+        except CannotPack as error:
+            done, _ = values[sent : sent + error.at], values.clear()
+            outcome.hi = assignment.lo + sent + error.at
+            outcome.kind, outcome.message, outcome.traceback = "user", str(error.error), ""
+            reached = lease.codes[outcome.reached] if lease is not None and outcome.reached >= 0 else None
+            outcome.vertex, outcome.index = (reached.vertex if reached else root), outcome.hi
+            outcome.reached = -1
+            if error.at and lease is not None:
+                with contextlib.suppress(CannotPack):
+                    packed = self._pack(lease, done, -1)
+        for column, lo, hi in clear:
+            self._store.free_range(column, lo, hi)
+        if rows:
+            self._send((ROWS, assignment.token, rows))
+        self._send(
+            (
+                DONE,
+                assignment.token,
+                outcome.hi,
+                outcome.reached,
+                tuple(packed),
+                seconds,
+                outcome.kind,
+                outcome.vertex,
+                outcome.index,
+                outcome.message,
+                outcome.traceback,
+                outcome.lost,
+            )
+        )
+
+    def _pack(self, lease: PageLease, values: list[Any], reached: int) -> Packed:
+        code = lease.codes[reached] if reached >= 0 else lease.root
+        parts = max(code.outputs.values(), default=0)
+        return pack(values, None if code.expands else self._writer, parts)
+
+    def _open(self, assignment: Assignment, clear: list[tuple[Column, int, int]]) -> PageLease:
+        codes = [self._code(number) for number in assignment.codes]
+        for place, first, blob in assignment.items:
+            codes[place] = code = copy.copy(codes[place])
+            items = _shipped(blob)
+            code.items = cast("Any", dict(zip(range(first, first + len(items)), items, strict=True)))
+        if assignment.cells:
+            for number, n, lo, values, keep in _loads(assignment.cells):
+                column = self._column(number, n)
+                self._store.put_range(column, lo, values)
+                if not keep:
+                    clear.append((column, lo, lo + len(values)))
+        lease = PageLease.from_buffer(self._page)
+        lease.id = assignment.token
+        lease.root = codes[-1]
+        lease.lo = assignment.lo
+        lease.cone = self._cones[assignment.cone] if assignment.cone else None
+        lease.codes = tuple(codes)
+        lease.attempt = assignment.attempt
+        lease.nbytes = assignment.nbytes
+        lease.resources = assignment.resources
+        lease.host = self
+        lease.callbacks = None
+        return lease
+
+    def _column(self, number: int, n: int) -> Column:
+        column = self._columns.get(number)
+        if column is None or len(column) != n:
+            column = self._columns[number] = Column(("", str(number)), n)
+        return column
+
+    def _code(self, number: int) -> TaskCode:
+        known = self._codes[number]
+        if not isinstance(known, TaskCode):
+            row = CodeRow(*_shipped(known))
+            program = Program(row.target, row.params, row.items, Style(row.style))
+            inputs = tuple(
+                InputCode(
+                    inp.edge,
+                    inp.source,
+                    inp.router,
+                    lambda inp=inp: self._column(inp.column, inp.router.n_src),  # type: ignore[misc]
+                    lenient=inp.lenient,
+                    live=inp.live,
+                    last=inp.last,
+                )
+                for inp in row.inputs
+            )
+            known = self._codes[number] = TaskCode(
+                row.vertex,
+                row.n,
+                program,
+                (inputs, row.outputs, row.streams),
+                expands=row.expands,
+                resources=row.resources,
+                only=row.only,
+            )
+        return known
+
+    # -------------------------------------------------------------------------------------------- what takes long
+
+    def _begin(self, lease: PageLease) -> None:
+        self._started = self._told_to_stop = False
+        self._since = perf_counter()
+        self._lease = lease
+        if not self._busy.is_set():
+            self._busy.set()
+
+    def _watch(self) -> None:
+        quiet = 0
+        seen: PageLease | None = None
+        while True:
+            if quiet > _QUIET:
+                quiet = 0
+                self._busy.clear()
+                if self._lease is None:
+                    self._busy.wait()
+            time.sleep(LOOK_S)
+            lease = self._lease
+            if lease is None:
+                quiet += 1
+            elif lease is seen:
+                quiet = 0
+                self._tell(lease)
+            elif lease.stop:
+                self._tell(lease)
+            seen = lease
+
+    def _tell(self, lease: PageLease) -> None:
+        """Say of a lease that it began and what is done; see whether it is to stop."""
+        callbacks: list[Callable[[], None]] = []
+        with self._telling:
+            if self._lease is not lease:
+                return
+            # A chain may stop after any of its members, and is committed as if it had not begun before.
+            if not self._started and not (lease.cone is not None and lease.cone.linear):
+                self._started = True
+                self._send((STARTED, lease.id))
+            if self._rows:
+                rows, self._rows = self._rows, 0
+                self._send((ROWS, lease.id, rows))
+            done = len(self._values)
+            if done > self._sent and lease.hi - lease.lo > 1 and not lease.root.expands:
+                with contextlib.suppress(CannotPack):  # the report at the end will say so
+                    packed = self._pack(lease, self._values[self._sent : done], -1)
+                    self._values[self._sent : done] = [None] * (done - self._sent)
+                    self._sent = done
+                    now = perf_counter()
+                    seconds, self._since = now - self._since, now
+                    self._send((PROGRESS, lease.id, lease.lo + done, tuple(packed), seconds))
+            if lease.stop and not self._told_to_stop:
+                self._told_to_stop = True
+                callbacks = list(lease.callbacks or ())
+        for callback in callbacks:
+            with contextlib.suppress(Exception):  # the user's; what it should have stopped is killed later
+                callback()
+
+    # ------------------------------------------------------------------------------------------------------ host
+
+    def emit(self, lease: int, vertex: str, index: int, name: str, payload: Any) -> None:
+        """See `Host.emit`."""
+        self._send((EMIT, lease, vertex, index, name, payload))
+
+    def progress(self, lease: int, rows: int) -> None:
+        """See `Host.progress`: rows are added up and sent now and then."""
+        with self._telling:
+            self._rows += rows
+
+    def endpoints(self, service: str) -> list[Any]:
+        """See `Host.endpoints`."""
+        return list(self._ask(("endpoints", service)))
+
+    def live_input(self, inp: InputCode, index: int, context: Context) -> Any:
+        """See `Host.live_input`: committed values are asked for one by one."""
+        return _LiveInput(self, inp, index, context)
+
+    def stream(self, edge: str, index: int, partition: int, value: Any, context: Context) -> None:
+        """See `Host.stream`: there are no streams between processes."""
+        raise UsageError(
+            f"edge {edge!r} is a stream, which worker processes do not have", hint="Use the threads backend for this graph."
+        )
+
+    def end_streams(self, code: TaskCode, index: int) -> None:
+        """See `Host.end_streams`."""
+
+    def _ask(self, question: tuple[Any, ...]) -> Any:
+        """Ask the backend and wait for the answer; for threads of the running task only."""
+        with self._asking:
+            lease = self._lease
+            if lease is None:
+                raise RunCancelledError("the task is over")
+            self._send((ASK, lease.id, *question))
+            while True:
+                message = self._channel.receive()
+                if message is None:
+                    os._exit(0)
+                if message[0] == ANSWER:
+                    return _loads(message[1])
+                self._backlog.append(message)
+
+
+class _LiveInput:
+    """An input that is read while its sources run."""
+
+    def __init__(self, worker: Worker, inp: InputCode, index: int, context: Context) -> None:
+        self._worker = worker
+        self._inp = inp
+        self._index = index
+        self._context = context
+
+    def __iter__(self) -> Iterator[Any]:
+        from weft.worker.run import read_one
+
+        inp, context = self._inp, self._context
+        for lo, hi, _, _ in inp.router.inputs(self._index):
+            for source in range(lo, hi):
+                while True:
+                    if context.lease.stop:
+                        raise RunCancelledError(f"{context.vertex}[{context.index}] was told to stop")
+                    state, cell = self._worker._ask(("cell", context.vertex, inp.edge, source))
+                    if state != "wait":
+                        break
+                    time.sleep(_LIVE_POLL_S)
+                if state == "value":
+                    self._worker._store.put_range(inp.column, source, [cell])
+                    yield from read_one(inp, self._worker._store, self._index, source)
+                    self._worker._store.free_range(inp.column, source, source + 1)
+
+    def all(self) -> list[Any]:
+        """Wait for the sources to end and return all values."""
+        return list(self)
+
+
+def _loads(blob: bytes) -> Any:
+    import pickle
+
+    try:
+        return pickle.loads(blob)
+    except Exception as error:
+        raise _unreadable(error) from error
+
+
+def _shipped(blob: Any) -> Any:
+    """Return what was shipped: the bytes of a chunk, or a ref to one."""
+    try:
+        return segments.read_chunk(blob) if isinstance(blob, ChunkRef) else codec.decode(blob)
+    except ProgramError as error:
+        raise _unreadable(error.__cause__ or error) from error
+
+
+def _unreadable(error: BaseException) -> ProgramError:
+    return ProgramError(
+        f"a worker process cannot load what it was sent: {type(error).__name__}: {error}",
+        hint="The modules of functions and values must be importable, in the same version, in worker processes.",
+    )

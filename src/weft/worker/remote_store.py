@@ -1,0 +1,189 @@
+"""The bytes of a worker process: what it was sent, and how its results travel.
+
+The backend puts into a lease's message every cell that the lease reads. Small values come as they are, large ones as
+`ChunkRef`s into files that the backend keeps where they are until the lease is over; a worker maps them and copies nothing.
+Results go the same way back: one pickle for all small values of a report, a segment of shared memory for each large one.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from weft.model.chunks import ChunkRef
+from weft.model.errors import CapacityError, InternalError, NotFoundError, ProgramError
+from weft.store import codec, segments
+from weft.store.api import ABSENT, FIXED, Column, sizeof
+from weft.worker.channel import dumps
+from weft.worker.context import EdgeValues
+
+if TYPE_CHECKING:
+    from weft.store.segments import SegmentWriter
+
+LARGE: Final = 64 * 1024
+"""Values of this many bytes have a chunk of their own; smaller ones share a message."""
+_MESSAGE: Final = 1 << 20
+_PLAIN: Final = frozenset({type(None), bool, int, float, complex})
+
+
+class RemoteStore:
+    """The part of `ChunkStore` that running tasks use, over what this worker was sent."""
+
+    def column(self, key: tuple[str, str], n: int, parts: int = 0) -> Column:
+        """Return a new column: cells come with leases."""
+        return Column(key, n, parts)
+
+    def load(self, column: Column, index: int, *, last: bool = False) -> Any:
+        """Return the value of a cell; NotFoundError if it is absent or its file is gone."""
+        cell = column.values[index]
+        if cell is ABSENT:
+            raise NotFoundError(f"{'/'.join(column.key)}[{index}] was not sent")
+        return segments.read_chunk(cell) if type(cell) is ChunkRef else cell
+
+    def load_part(self, column: Column, index: int, part: int, *, last: bool = False) -> Any:
+        """Return one piece of a partitioned value; errors as `load`."""
+        cell = column.values[index]
+        if cell is ABSENT:
+            raise NotFoundError(f"{'/'.join(column.key)}[{index}] was not sent")
+        value = segments.read_chunk_part(cell, part) if type(cell) is ChunkRef else cell[part]
+        if value is ABSENT:
+            raise NotFoundError(f"piece {part} of {'/'.join(column.key)}[{index}] has been freed")
+        return value
+
+    def put_range(self, column: Column, lo: int, values: Sequence[Any], total_bytes: int | None = None) -> int:
+        """Take cells of a message; which of them lie in files is noted in `tracked`. Nothing is counted here."""
+        column.values[lo : lo + len(values)] = values
+        for at, cell in enumerate(values, lo):
+            if type(cell) is ChunkRef:
+                column.tracked[at] = True
+            elif column.tracked:
+                column.tracked.pop(at, None)
+        return 0
+
+    def free_range(self, column: Column, lo: int, hi: int) -> None:
+        """Forget cells."""
+        column.values[lo:hi] = [ABSENT] * (hi - lo)
+        for at in [at for at in column.tracked if lo <= at < hi]:
+            del column.tracked[at]
+
+    def free_parts(self, column: Column, part_lo: int, part_hi: int, lo: int, hi: int) -> None:
+        """Not done here: cells are forgotten whole."""
+        raise InternalError("a worker frees no pieces")
+
+    def drop(self, key: tuple[str, str]) -> None:
+        """Not done here: columns are forgotten by their numbers."""
+        raise InternalError("a worker drops no columns by key")
+
+
+class Packed(NamedTuple):
+    """Values on their way: `count` of them, all None if there is nothing else.
+
+    `small` are plain values as they are, or the pickle of a list of those that are not in `large`, which says where
+    the others go.
+    """
+
+    count: int
+    small: list[Any] | bytes | None = None
+    large: tuple[tuple[int, ChunkRef], ...] = ()
+
+
+class CannotPack(Exception):
+    """Value `at` cannot travel; `error` says why."""
+
+    def __init__(self, at: int, error: Exception) -> None:
+        super().__init__(str(error))
+        self.at = at
+        self.error = error
+
+
+def pack(values: Sequence[Any], writer: SegmentWriter | None, parts: int = 0) -> Packed:
+    """Make values ready to travel. With `parts`, lists are written so that one piece can be read alone.
+
+    CannotPack: a value cannot be pickled (ProgramError), or there is no room for it (DiskFullError).
+    """
+    kinds = set(map(type, values))
+    if kinds <= _PLAIN:
+        return Packed(len(values), None if kinds <= {type(None)} else list(values))
+    sizes = list(map(_size, values))
+    small = sum(size for size in sizes if size < LARGE)
+    limit = LARGE if small < _MESSAGE else 1024
+    alone = [at for at, size in enumerate(sizes) if size >= limit] if writer is not None else []
+    while True:
+        chosen = set(alone)
+        blob = _blob([value for at, value in enumerate(values) if at not in chosen], values, chosen)
+        # Objects do not tell what they hold: a message that became large is taken apart after all.
+        if writer is None or len(blob) < 2 * _MESSAGE or len(alone) == len(values):
+            break
+        alone = list(range(len(values)))
+    if not alone:
+        return Packed(len(values), blob)
+    assert writer is not None
+    chunks = []
+    for at in alone:
+        value = values[at]
+        try:
+            by_piece = parts and isinstance(value, (list, tuple))
+            chunks.append(codec.encode_parts(value) if by_piece else codec.encode(value))
+        except ProgramError as error:
+            raise CannotPack(at, error) from error
+    try:
+        refs = writer.write(chunks)
+    except CapacityError as error:
+        raise CannotPack(alone[0], error) from error
+    return Packed(len(values), blob, tuple(zip(alone, refs, strict=True)))
+
+
+def _blob(small: list[Any], values: Sequence[Any], chosen: set[int]) -> bytes:
+    try:
+        return dumps(small)
+    except Exception as whole:
+        for at, value in enumerate(values):
+            if at not in chosen:
+                try:
+                    dumps(value)
+                except Exception as error:
+                    raise CannotPack(at, unsendable(value, error)) from error
+        raise CannotPack(0, unsendable(small, whole)) from whole
+
+
+def unsendable(value: Any, error: Exception) -> ProgramError:
+    """Return the error of a value that cannot leave its process."""
+    kind = type(value)
+    return ProgramError(
+        f"a value of type {kind.__module__}.{kind.__qualname__} cannot leave the process that made it: "
+        f"{type(error).__name__}: {error}",
+        hint="Return plain data (numbers, text, arrays, tables, containers of them), not open files, locks, "
+        "connections or generators; or run with the threads backend, where values stay in one process.",
+    )
+
+
+def _size(value: Any) -> int:
+    if type(value) is EdgeValues:
+        return sum(sizeof(item) for parts in value.by_edge.values() for items in parts.values() for item in items)
+    kind = type(value)
+    return FIXED[kind] if kind in FIXED else sizeof(value)
+
+
+def unpack(packed: Packed) -> list[Any]:
+    """Return the cells of packed values: plain values and ChunkRefs.
+
+    ProgramError: a value whose class cannot be imported or made here.
+    """
+    count, small, large = packed
+    if small is None:
+        return [None] * count
+    if type(small) is list:
+        return small
+    try:
+        found = pickle.loads(small)
+    except Exception as error:
+        raise ProgramError(
+            f"a value cannot be read back: {type(error).__name__}: {error}",
+            hint="The module that defines its class must be importable, in the same version, where it is read.",
+        ) from error
+    if not large:
+        return list(found)
+    cells = iter(found)
+    places = dict(large)
+    return [places[at] if at in places else next(cells) for at in range(count)]

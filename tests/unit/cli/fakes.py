@@ -1,0 +1,131 @@
+"""A world for the commands: streams, a folder, and a wiring that plays a chain of three steps to a script."""
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+from tests.unit.runtime.shell import STEPS, Shell, chain
+from weft.cli.commands import Context
+from weft.cli.main import main
+from weft.engine.events import CancelRequested, Failed, Failure
+from weft.graph.logical import LogicalGraph
+from weft.model.errors import NotFoundError, RunCancelledError, TaskError, WeftError
+from weft.runtime.clock import ManualClock
+from weft.runtime.records import RunRecorder
+from weft.runtime.state import RunFolder
+from weft.store.catalog import RunRow
+
+START = 1_700_000_000.0
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    encoding = "utf-8"  # type: ignore[assignment]
+
+    def isatty(self) -> bool:
+        return True
+
+
+@dataclass
+class FakeLoaded:
+    graph: LogicalGraph
+    file: str
+    overrides: dict[str, str]
+    user: str
+    name: str
+    steps: list[str] = field(default_factory=lambda: list(STEPS))
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass
+class FakeWiring:
+    """`fail` names a step that fails, `end` is called when the second step runs (to raise, or to look around)."""
+
+    clock: ManualClock
+    fail: str = ""
+    message: str = "step train ended with exit code 3"
+    cancel_by: str = ""
+    warnings: list[str] = field(default_factory=list)
+    during: Callable[[RunFolder], None] = lambda folder: None
+    loaded: list[FakeLoaded] = field(default_factory=list)
+    settings: list[object] = field(default_factory=list)
+    log: str = "hello from {step}\n"
+
+    def load_pipeline(self, path, *, overrides, user, name):
+        if not Path(path).name.endswith(".yaml"):
+            raise NotFoundError(f"there is no file {path}")
+        self.loaded.append(FakeLoaded(chain(), path, dict(overrides), user, name, warnings=self.warnings))
+        return self.loaded[-1]
+
+    def run_pipeline(self, loaded, settings, *, on_record, quiet):
+        self.settings.append(settings)
+        root = settings.state_root(Path(loaded.file).absolute().parent)
+        root.prepare()
+        catalog = root.catalog()
+        id, number = catalog.next_run_id()
+        about = {"name": loaded.name or "chain", "number": number, "user": loaded.user, "file": loaded.file}
+        about |= {"parameters": loaded.overrides, "created_at": self.clock.wall()}
+        with RunFolder.create(root, id) as folder:
+            folder.describe(steps=list(STEPS), outputs={"report.page": "/out/page.html"}, **about)
+            catalog.add_run(RunRow(id=id, folder=str(folder.path), **about))
+            recorder = RunRecorder(folder, self.clock, catalog=catalog, on_record=on_record)
+            try:
+                shell, error = self._play(recorder, folder)
+                recorder.finish(shell.job)
+            finally:
+                recorder.close()
+        state = {None: "succeeded", "failed": "failed", "cancelled": "terminated"}[
+            shell.job.outcome.state if error else None
+        ]
+        return SimpleNamespace(
+            run_id=id, state=state, folder=folder.path, outputs={"report.page": "/out/page.html"}, error=error
+        )
+
+    def _play(self, recorder: RunRecorder, folder: RunFolder) -> tuple[Shell, WeftError | None]:
+        shell = Shell(chain(), recorder, self.clock)
+        for step in STEPS:
+            folder.log_path(step).write_text(self.log.format(step=step))
+            if step == "train":
+                recorder.flush()
+                self.during(folder)
+                if self.cancel_by:
+                    reason = f"interrupted by {self.cancel_by}"
+                    shell.tick(CancelRequested(0.0, reason))
+                    shell.tick(Failed(0.0, shell.lease, 0, step, 0, Failure.STOPPED, "stopped"))
+                    return shell, RunCancelledError(f"chain was cancelled: {reason}")
+            if step == self.fail:
+                shell.fail(step, self.message)
+                return shell, TaskError(self.message, task=f"{step}[0]", hint="read the log")
+            shell.succeed()
+        return shell, None
+
+
+class World:
+    """Runs command lines in a folder; what they printed is in `out` and `err`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.clock = ManualClock(START)
+        self.wiring = FakeWiring(self.clock)
+        self.environ = {"XDG_STATE_HOME": str(folder / "xdg-state"), "XDG_CONFIG_HOME": str(folder / "xdg-config")}
+        self.out = self.err = ""
+        self.pauses: list[Callable[[], None]] = []
+        (folder / "run.yaml").touch()
+
+    def __call__(self, *words: str, out: io.StringIO | None = None, err: io.StringIO | None = None) -> int:
+        streams = out or io.StringIO(), err or io.StringIO()
+        context = Context(
+            out=streams[0],
+            err=streams[1],
+            environ=self.environ,
+            cwd=self.folder,
+            clock=self.clock,  # type: ignore[arg-type]
+            wiring=lambda: self.wiring,
+            pause=lambda _: self.pauses.pop(0)(),
+        )
+        code = main(words, context)
+        self.out, self.err = (stream.getvalue() for stream in streams)
+        return code

@@ -1,0 +1,475 @@
+"""The commands, over a wiring that plays to a script."""
+
+import json
+import re
+import shlex
+
+import pytest
+
+from tests.unit.cli.fakes import Terminal
+from weft.model.errors import UsageError, WeftError
+from weft.runtime.control import ControlServer
+from weft.runtime.records import read_run
+from weft.runtime.state import RunFolder, StateRoot
+
+# ------------------------------------------------------------------------------------------------------------- run
+
+
+def test_run_tells_what_happened_and_what_to_type_next(weft):
+    assert weft("run", "run.yaml") == 0
+    assert [line.split()[1:3] for line in weft.err.splitlines()] == [
+        ["run", "started"],
+        ["prepare", "started"],
+        ["prepare", "succeeded"],
+        ["train", "started"],
+        ["train", "succeeded"],
+        ["report", "started"],
+        ["report", "succeeded"],
+        ["run", "succeeded"],
+    ]
+    assert re.search(r"train +✔ succeeded +1\.0 s", weft.out)
+    assert "run-000001 succeeded in 3.0 s" in weft.out
+    assert "report.page: /out/page.html" in weft.out
+    assert ".weft/runs/run-000001/logs" in weft.out
+    for command in re.findall(r"weft (show .*|logs .*)", weft.out):
+        assert weft(*shlex.split(command)) == 0, "what it says to type works as it stands"
+
+
+def test_what_it_says_to_type_works_from_another_folder(weft, tmp_path):
+    other = tmp_path / "my project"
+    other.mkdir()
+    (other / "run.yaml").touch()
+    assert weft("run", "my project/run.yaml") == 0
+    commands = re.findall(r"weft (show .*|logs .*)", weft.out)
+    assert len(commands) == 2
+    for command in commands:
+        assert command.endswith(" -C 'my project'")
+        assert weft(*shlex.split(command)) == 0
+    assert weft("run", "run.yaml", "--state-dir", "elsewhere") == 0
+    for command in re.findall(r"weft (show .*|logs .*)", weft.out):
+        assert command.endswith(" --state-dir elsewhere")
+        assert weft(*shlex.split(command)) == 0
+
+
+def test_run_that_fails(weft):
+    weft.wiring.fail = "train"
+    assert weft("run", "run.yaml") == 1
+    assert re.search(r"train +✘ failed +1\.0 s +step train ended with exit code 3", weft.out)
+    assert "error WEFT501: step train ended with exit code 3" in weft.err
+    assert "weft logs run-000001/train" in weft.out
+
+
+@pytest.mark.parametrize(("signal", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_run_that_is_stopped_by_a_signal(weft, signal, code):
+    weft.wiring.cancel_by = signal
+    assert weft("run", "run.yaml") == code
+    assert "run-000001 terminated" in weft.out
+
+
+def test_a_second_signal(weft):
+    def again(_):
+        raise KeyboardInterrupt
+
+    weft.wiring.during = again
+    assert weft("run", "run.yaml") == 130
+    assert "error WEFT502: interrupted" in weft.err
+
+
+def test_run_as_json_is_one_document(weft):
+    assert weft("run", "run.yaml", "--json") == 0
+    document = json.loads(weft.out)
+    assert (document["schema"], document["run"]["id"], document["run"]["state"]) == (
+        "weft.run/1",
+        "run-000001",
+        "succeeded",
+    )
+    assert [step["name"] for step in document["run"]["steps"]] == ["prepare", "train", "report"]
+    assert document["run"]["started_at"] == "2023-11-14T22:13:21.000+00:00"
+    assert weft.err == ""
+
+
+def test_a_failed_run_as_json_is_one_document(weft):
+    weft.wiring.fail = "prepare"
+    assert weft("run", "run.yaml", "--json") == 1
+    document = json.loads(weft.out)
+    assert document["error"] == {"code": "WEFT501", "message": weft.wiring.message, "hint": "read the log"}
+    assert document["run"]["steps"][1]["state"] == "cancelled"
+
+
+def test_run_quietly_prints_the_id_alone(weft):
+    assert weft("run", "-q", "run.yaml") == 0
+    assert (weft.out, weft.err) == ("run-000001\n", "")
+
+
+def test_warnings_go_to_stderr_without_control_characters(weft):
+    weft.wiring.warnings = ["docker_env is \x1b[31mignored\x1b[0m"]
+    weft("run", "run.yaml")
+    assert "warning: docker_env is ignored\n" in weft.err
+
+
+def test_parameters_and_settings_reach_the_run(weft, tmp_path):
+    (tmp_path / "p.toml").write_text(
+        'epochs = 3\nrate = 0.5\nflag = true\nitems = [1, "a"]\n[train]\nl2 = 0.1\nseed = 7'
+    )
+    options = ["-p", "epochs=5", "-p", "title=a = b", "--param-file", "p.toml", "--user", "ada", "-n", "mine"]
+    assert weft("run", "run.yaml", *options, "--workers", "3", "--backend", "processes", "--memory", "1GiB") == 0
+    loaded, settings = weft.wiring.loaded[0], weft.wiring.settings[0]
+    assert loaded.overrides == {
+        "epochs": "5",
+        "title": "a = b",
+        "rate": "0.5",
+        "flag": "true",
+        "items": '[1, "a"]',
+        "train.l2": "0.1",
+        "train.seed": "7",
+    }
+    assert (loaded.user, loaded.name) == ("ada", "mine")
+    assert (settings.workers, settings.backend, settings.memory) == (3, "processes", 1 << 30)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("p.json", "[1]", "names and values"),
+        ("p.json", "{", "is not JSON"),
+        ("p.toml", "x =", "is not TOML"),
+        ("p.toml", "\udcff", "is not TOML"),
+        ("p.json", "[" * 100_000, "is not JSON"),
+        ("p.json", " " * (1 << 20) + "{}", "larger than 1 MiB"),
+        ("none.json", None, "cannot be read"),
+    ],
+)
+def test_parameter_files_that_are_wrong(weft, tmp_path, name, text, said):
+    if text is not None:
+        (tmp_path / name).write_bytes(text.encode("utf-8", "surrogateescape"))
+    assert weft("run", "run.yaml", "--param-file", name) == 2
+    assert said in weft.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["rnu"], 2, 'Did you mean "run"'),
+        (["run"], 2, "FILE"),
+        (["run", "run.yaml", "--wrokers", "3"], 2, "Did you mean --workers"),
+        (["run", "run.yaml", "--workers", "x"], 2, "--workers is 'x'"),
+        (["run", "run.yaml", "--backend", "ray"], 2, "threads, processes"),
+        (["run", "run.yaml", "more"], 2, "more"),
+        (["run", "run.yaml", "-p", "x"], 2, "NAME=VALUE"),
+        (["run", "run.yaml", "-p", "=x"], 2, "NAME=VALUE"),
+        (["run", "none"], 4, "no file none"),
+        (["ls", "--state", "done"], 2, "succeeded"),
+        (["ls", "-n", "-1"], 2, "0 or more"),
+        (["ls", "-C", "nowhere"], 4, "no folder"),
+        (["show", "run-000009"], 4, "List the runs"),
+        (["show", "@best"], 2, "@last"),
+        (["show", "../../etc"], 4, "no run"),
+        (["logs", "run-000009"], 4, "no run"),
+        (["cancel", "@last"], 4, "no run"),
+        (["errors", "WEFT999"], 4, "WEFT"),
+        (["config"], 0, ""),
+        ([], 0, ""),
+    ],
+)
+def test_mistakes_get_a_sentence_and_an_exit_code(weft, words, code, said):
+    assert weft(*words) == code
+    assert said in weft.err
+    assert "Traceback" not in weft.err
+    if code:
+        assert re.match(r"error WEFT\d{3}: ", weft.err)
+        assert weft.out == ""
+    if code and words[0] not in ("logs", "errors"):  # these print no documents
+        assert weft(*words, "--json") == code
+        error = json.loads(weft.out)["error"]
+        assert error.keys() == {"code", "message", "hint"}
+
+
+# ------------------------------------------------------------------------------------------------------------ ls, show
+
+
+def test_ls(weft):
+    assert weft("ls") == 0
+    assert (weft.out, "no runs in" in weft.err) == ("", True)
+    weft("run", "run.yaml", "-n", "first")
+    weft.wiring.fail = "train"
+    weft("run", "run.yaml", "-n", "second")
+    assert weft("ls") == 0
+    assert [line.split()[:4] for line in weft.out.splitlines()] == [
+        ["RUN", "STATE", "NAME", "STARTED"],
+        ["run-000002", "✘", "failed", "second"],
+        ["run-000001", "✔", "succeeded", "first"],
+    ]
+    assert weft("ls", "-q", "--state", "failed") == 0
+    assert weft.out == "run-000002\n"
+    assert weft("ls", "-n", "1") == 0
+    assert "showing 1 of 2" in weft.err
+    assert weft("ls", "-n", "1", "--json") == 0
+    document = json.loads(weft.out)
+    assert (document["schema"], document["total"], len(document["runs"])) == ("weft.runs/1", 2, 1)
+    assert document["runs"][0]["error"]["code"] == "WEFT501"
+
+
+def test_show(weft):
+    weft.wiring.fail = "train"
+    weft("run", "run.yaml", "-p", "epochs=3", "--user", "ada")
+    for name in ("run-000001", "run-0", "1", "@last", "@failed"):
+        assert weft("show", name) == 0
+        assert re.search(r"error +WEFT501 train\[0\]: step train", weft.out)
+        assert re.search(r"parameters +epochs=3\n", weft.out)
+    assert weft("show", "1", "--json") == 0
+    run = json.loads(weft.out)["run"]
+    assert (run["state"], run["user"], run["error"]["code"]) == ("failed", "ada", "WEFT501")
+    assert [step["state"] for step in run["steps"]] == ["succeeded", "failed", "cancelled"]
+    assert run["steps"][0]["logs"][0]["path"].endswith("logs/prepare.0.log")
+
+
+def test_text_of_users_is_harmless(weft):
+    evil = "[bold red]x[/] \x1b]0;title\x07\x1b[2J\u202ereversed\r\nsecond"
+    weft.wiring.fail, weft.wiring.message = "train", evil
+    terminal = Terminal()
+    weft("run", "run.yaml", "-n", evil, "-p", f"a={evil}", out=terminal)
+    said = [weft.out + weft.err]
+    for words in (["show", "1"], ["ls"], ["story", "1"]):
+        weft(*words, out=Terminal())
+        said.append(weft.out + weft.err)
+    for text in said:
+        plain = re.sub(r"\x1b\[[\d;]*m", "", text)  # colours are ours
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", plain)
+    assert "[bold red]x[/]" in said[0]
+
+
+def test_an_interrupted_run_shows_as_such(weft, tmp_path):
+    def die(_):
+        raise KeyboardInterrupt
+
+    weft.wiring.during = die
+    weft("run", "run.yaml")
+    weft("ls", "--state", "interrupted", "-q")
+    assert weft.out == "run-000001\n"
+    weft("show", "1")
+    assert re.search(r"train +! interrupted", weft.out)
+    assert weft("cancel", "1") == 7
+    assert "has ended already: interrupted" in weft.err
+
+
+def test_a_lost_index_is_made_again(weft, tmp_path):
+    weft("run", "run.yaml")
+    (tmp_path / ".weft" / "weft.db").unlink()
+    assert weft("ls", "-q") == 0
+    assert weft.out == "run-000001\n"
+
+
+# ------------------------------------------------------------------------------------------------------- logs, story
+
+
+def test_logs(weft):
+    weft("run", "run.yaml")
+    assert weft("logs", "1/train") == 0
+    assert weft.out == "hello from train\n"
+    assert weft("logs", "1") == 0
+    assert weft.out == (
+        "==> prepare <==\nhello from prepare\n==> train <==\nhello from train\n==> report <==\nhello from report\n"
+    )
+    assert weft("logs", "@last/train", "--tail", "0") == 0
+    assert (weft.out, weft.err) == ("", "@last/train has printed nothing\n")
+
+
+def test_logs_of_steps_and_attempts_that_are_not_there(weft):
+    weft("run", "run.yaml")
+    assert weft("logs", "1/trian") == 4
+    assert "prepare, train, report" in weft.err
+    assert weft("logs", "1/train@3") == 4
+    assert "no log of attempt 3" in weft.err
+    assert weft("logs", "1/train", "--tail", "-1") == 2
+
+
+def test_the_latest_attempt_is_printed_unless_one_is_named(weft, tmp_path):
+    weft("run", "run.yaml")
+    (tmp_path / ".weft/runs/run-000001/logs/train.1.log").write_text("second\n")
+    weft("logs", "1/train")
+    assert weft.out == "second\n"
+    weft("logs", "1/train@0")
+    assert weft.out == "hello from train\n"
+
+
+def test_logs_can_be_followed_to_the_end_of_the_run(weft, tmp_path):
+    root = StateRoot(tmp_path / ".weft")
+    folder = RunFolder.create(root, "run-000001")
+    folder.describe(steps=["a", "b"])
+    folder.log_path("a").write_text("one\ntw")
+
+    def more():
+        with folder.log_path("a").open("a") as file:
+            file.write("o\n")
+        folder.log_path("b").write_text("three\nend")
+
+    weft.pauses = [more, folder.release]
+    assert weft("logs", "run-000001", "-f") == 0
+    assert weft.out == "one\n==> a <==\ntwo\n==> b <==\nthree\nend\n"
+    assert weft.pauses == []
+
+
+def test_story_of_an_ended_run(weft):
+    weft("run", "run.yaml")
+    assert weft("story", "1/train") == 0
+    assert weft.out.splitlines() == ["     1.000s  train: running", "     2.000s  train: succeeded"]
+    assert weft("story", "1/tarin") == 4
+
+
+def test_story_and_cancel_of_a_live_run(weft):
+    asked = []
+
+    def look(folder):
+        def story(order):
+            asked.append(order)
+            return ["it \x1b[31mstarted\x1b[0m"]
+
+        with ControlServer(folder.path, {"story": story, "cancel": asked.append}):
+            words = (["story", "1/train"], ["cancel", "1"], ["cancel", "1", "--json"])
+            for line in words:
+                codes.append(weft(*line))
+                said.append(weft.out)
+
+    codes: list[int] = []
+    said: list[str] = []
+    weft.wiring.during = look
+    weft("run", "run.yaml")
+    assert codes == [0, 0, 0]
+    assert said[0] == "it started\n"
+    assert json.loads(said[2]) == {"schema": "weft.cancel/1", "run": "run-000001"}
+    assert [order["do"] for order in asked] == ["story", "cancel", "cancel"]
+
+
+# ------------------------------------------------------------------------------------------------------------- others
+
+
+def test_graph(weft):
+    assert weft("graph", "run.yaml") == 0
+    assert "train" in weft.out
+    assert weft("graph", "run.yaml", "--dot") == 0
+    assert weft.out.startswith("digraph")
+    assert not (weft.folder / ".weft").exists(), "looking makes nothing"
+
+
+def test_config_show(weft, tmp_path):
+    (tmp_path / "weft.toml").write_text("workers = 3")
+    weft.environ["WEFT_QUIET"] = "yes"
+    assert weft("config", "show", "--origin") == 0
+    assert re.search(r"workers +3 +project \(.*weft\.toml\)", weft.out)
+    assert re.search(r"quiet +true +environment \(WEFT_QUIET\)", weft.out)
+    assert weft("config", "show", "--json", "--origin") == 0
+    settings = json.loads(weft.out)["settings"]
+    assert settings["workers"] == {"value": 3, "origin": {"kind": "project", "place": str(tmp_path / "weft.toml")}}
+    assert weft("config", "show", "--json") == 0
+    assert json.loads(weft.out)["settings"]["backend"] == {"value": "threads"}
+
+
+def test_errors(weft):
+    assert weft("errors") == 0
+    assert len(weft.out.splitlines()) >= 15
+    for code in ("WEFT202", "weft202", "202", "PipelineError"):
+        assert weft("errors", code) == 0
+        assert weft.out.startswith("WEFT202 PipelineError\n\nExit code 3.")
+        assert "WEFT203" not in weft.out
+
+
+def test_help_names_every_command(weft):
+    assert weft("--help") == 0
+    for name in ("run", "ls", "show", "logs", "cancel", "graph", "story", "config", "errors"):
+        assert re.search(rf"^│ {name} ", weft.out, re.MULTILINE)
+    assert weft("run", "--help") == 0
+    assert "--param-file" in weft.out
+    assert max(map(len, weft.out.splitlines())) <= 100
+
+
+def test_version(weft):
+    assert weft("--version") == 0
+    assert re.fullmatch(r"weft \d+\.\d+\.\d+\n", weft.out)
+
+
+# -------------------------------------------------------------------------------------------------------------- faults
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_fault_is_one_sentence_and_a_file(weft, tmp_path, as_json):
+    def crash(_):
+        raise ZeroDivisionError("division \x1b[2Jby zero")
+
+    weft.wiring.during = crash
+    assert weft("run", "run.yaml", *(["--json"] if as_json else [])) == 70
+    said = json.loads(weft.out)["error"]["hint"] if as_json else weft.err
+    assert "Traceback" not in weft.err
+    assert as_json or "error WEFT900: a fault of Weft, not of your input: ZeroDivisionError: division by zero" in said
+    files = list((tmp_path / ".weft" / "crashes").iterdir())
+    assert len(files) == 1
+    assert str(files[0]) in said
+    assert "Traceback" in files[0].read_text()
+    assert files[0].stat().st_mode & 0o777 == 0o600
+
+
+def test_a_fault_outside_of_a_project_is_kept_with_the_user(weft, tmp_path):
+    def crash(*_, **__):
+        raise RuntimeError("no")
+
+    weft.wiring.load_pipeline = crash
+    assert weft("run", "run.yaml") == 70
+    assert list((tmp_path / "xdg-state" / "weft" / "crashes").iterdir())
+
+
+def test_a_fault_whose_file_cannot_be_written_is_told_all_the_same(weft, tmp_path):
+    def crash(*_, **__):
+        raise RuntimeError("no")
+
+    (tmp_path / "xdg-state").touch()
+    weft.wiring.load_pipeline = crash
+    assert weft("run", "run.yaml") == 70
+    assert "could not be kept" in weft.err
+
+
+def test_every_error_gives_its_own_exit_code(weft):
+    for kind in _kinds(WeftError):
+        error = kind.__new__(kind)
+        WeftError.__init__(error, "m", hint="h")
+        if kind.code == "WEFT901":
+            error.story = ()
+
+        def fail(*_, error=error, **__):
+            raise error
+
+        weft.wiring.load_pipeline = fail
+        assert weft("run", "run.yaml") == kind.exit_code
+        assert weft.err.startswith(f"error {kind.code}: m\n  h\n")
+
+
+def _kinds(kind):
+    return [
+        kind,
+        *(below for child in kind.__subclasses__() for below in _kinds(child) if below.__module__ == kind.__module__),
+    ]
+
+
+# -------------------------------------------------------------------------------------------------------------- colour
+
+
+def test_colour_is_for_terminals(weft):
+    weft("run", "run.yaml")
+    weft.environ["TERM"] = "xterm-256color"
+    weft("ls", out=Terminal())
+    assert "\x1b[32m" in weft.out
+    weft.environ["NO_COLOR"] = "1"
+    weft("ls", out=Terminal())
+    assert "\x1b[" not in weft.out
+    assert "✔ succeeded" in weft.out
+    del weft.environ["NO_COLOR"]
+    weft("ls")
+    assert "\x1b[" not in weft.out
+    weft.environ["FORCE_COLOR"] = "1"
+    weft("ls")
+    assert "\x1b[32m" in weft.out
+
+
+def test_read_run_agrees_with_what_was_shown(weft, tmp_path):
+    weft("run", "run.yaml")
+    assert read_run(tmp_path / ".weft/runs/run-000001").state == "succeeded"
+    with pytest.raises(UsageError):
+        StateRoot(tmp_path / ".weft").catalog().find("@x")

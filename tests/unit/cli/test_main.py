@@ -1,0 +1,48 @@
+"""The entry point as a process: what it loads, and how it ends."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+HEAVY = {"cyclopts", "numpy", "pyarrow", "rich", "sqlalchemy", "yaml", "typing", "weft.runtime", "weft.engine"}
+
+
+def loaded_by(*words: str) -> set[str]:
+    code = (
+        "import sys\n"
+        "from weft.cli.main import main\n"
+        f"code = main({list(words)!r})\n"
+        f"print('loaded:', code, *(name for name in {sorted(HEAVY)!r} if name in sys.modules))"
+    )
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src")}
+    answer = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stderr
+    *_, said = answer.stdout.splitlines()
+    assert said.split()[:2] == ["loaded:", "0"]
+    return set(said.split()[2:])
+
+
+@pytest.mark.parametrize("flag", ["--version", "-V"])
+def test_the_version_loads_nothing(flag):
+    assert loaded_by(flag) <= {"typing"}
+
+
+@pytest.mark.parametrize("words", [("--help",), ("run", "--help"), ()])
+def test_help_loads_no_database_and_no_arrays(words):
+    assert not loaded_by(*words) & {"numpy", "pyarrow", "sqlalchemy", "yaml", "weft.engine"}
+
+
+def test_a_reader_that_has_had_enough(tmp_path):
+    code = "import sys; from weft.cli.main import main; sys.exit(main())"
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"), "HOME": str(tmp_path)}
+    command = [sys.executable, "-c", code, "errors"]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait() == 141
