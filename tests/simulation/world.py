@@ -14,7 +14,7 @@ from typing import Any
 from weft.backends.simulator import Faults, Simulator
 from weft.engine.commands import Launch, Offer, Probe
 from weft.engine.core import Tuning
-from weft.engine.events import Failed, Failure, Hit, Miss, UserEvent, Waiting
+from weft.engine.events import Done, Event, Failed, Failure, GaveBack, Hit, Miss, UserEvent, Waiting
 from weft.engine.invariants import check
 from weft.engine.machines.job import JobState
 from weft.engine.machines.task import TaskState
@@ -40,7 +40,7 @@ class World(Simulator):
         self.pieces_gone: set[tuple[str, str, int]] = set()
         self.offered: set[tuple[str, int]] = set()
         self.stopping: set[tuple[str, int]] = set()
-        self.launches: list[tuple[str, Launch]] = []
+        self.live: dict[tuple[str, int], tuple[JobRun, Launch]] = {}
 
     def _answer(self, vertex: str, index: int) -> Any:
         for scenario in self.scenarios.values():
@@ -52,10 +52,9 @@ class World(Simulator):
 
     def launch(self, job: JobRun, lease: Launch) -> None:
         """Check that the lease can run here and now, then run it."""
-        self.launches.append((job.id, lease))
         if lease.worker >= 0:
             assert lease.worker in {spec.worker for spec in self._specs}, f"{lease} is for a worker that is not there"
-            busy = [run.launch for run in self._running.values() if run.launch.worker == lease.worker]
+            busy = [other for (_, other) in self.live.values() if other.worker == lease.worker]
             assert not busy, f"{lease} is for a worker that is busy with {busy}"
         inside: set[tuple[str, int]] = set()
         for vertex, index in tasks_of(lease):
@@ -63,9 +62,10 @@ class World(Simulator):
                 self._expect_inputs(job, vertex, index, inside)
             assert (vertex, index) not in inside, f"{vertex}[{index}] is twice in {lease}"
             inside.add((vertex, index))
-        for other in self._running.values():
-            if other.job is job:
-                assert not inside & set(tasks_of(other.launch, other.hi)), f"{lease} overlaps {other.launch}"
+        for owner, other in self.live.values():
+            if owner is job:
+                assert not inside & set(tasks_of(other)), f"{lease} overlaps {other}"
+        self.live[(job.id, lease.lease)] = (job, lease)
         super().launch(job, lease)
         for vertex in {vertex for vertex, _ in inside}:
             for name in self.scenarios[job.id].emits.get(vertex, ()):
@@ -73,8 +73,30 @@ class World(Simulator):
                 event = UserEvent(at, vertex, 0, name)
                 self.at(at, lambda event=event: loop_of(self).post(job.id, event))
 
+    def reported(self, job: JobRun, event: Event) -> None:
+        """Take into the books what a worker said of a lease that the loop knows."""
+        if not isinstance(event, (Done, Failed, GaveBack)) or event.lease not in job.leases:
+            return
+        key = (job.id, event.lease)
+        lease = self.live[key][1]
+        if isinstance(event, GaveBack):
+            self.live[key] = (job, lease._replace(hi=event.hi))
+            return
+        del self.live[key]
+        self.done.update((job.id, *task) for task in tasks_of(lease._replace(hi=event.hi)))
+        if isinstance(event, Failed) and event.kind is not Failure.STOPPED:
+            for task in tasks_of(lease._replace(lo=event.hi, hi=event.hi + 1)):
+                if task == (event.vertex, event.index):
+                    break
+                self.done.add((job.id, *task))
+
+    def buried(self, worker: int) -> None:
+        """Take into the books that a worker is gone."""
+        for key in [key for key, (_, lease) in self.live.items() if lease.worker == worker]:
+            del self.live[key]
+
     def _duration(self, lease: Launch, lo: int, hi: int) -> float:
-        """A service runs until it is stopped, or ends by itself after a while if its name says so."""
+        """A service runs until it is stopped, or ends by itself after a while if the scenario says so."""
         for scenario in self.scenarios.values():
             vertex = scenario.graph.vertices.get(lease.vertex)
             if vertex is not None and vertex.kind is Kind.SERVICE and lease.vertex not in scenario.brief:
@@ -87,14 +109,6 @@ class World(Simulator):
         for index in range(offer.lo, offer.hi):
             self._expect_inputs(job, offer.vertex, index, set())
         super().offer(job, offer)
-
-    def _post_over(self, run: Any, event: Any) -> None:
-        if isinstance(event, Failed) and event.kind is not Failure.STOPPED:
-            for task in tasks_of(run.launch, event.hi + 1):
-                if task == (event.vertex, event.index):
-                    break
-                self.done.add((run.job.id, *task))
-        super()._post_over(run, event)
 
     def _expect_inputs(self, job: JobRun, vertex: str, index: int, inside: set[tuple[str, int]]) -> None:
         core = job.master.core
@@ -120,29 +134,22 @@ class World(Simulator):
     # ------------------------------------------------------------------------------------------------------ store
 
     def _hold(self, run: Any, lo: int, hi: int) -> None:
-        if run.launch.lease not in run.job.leases:
-            return
-        if run.launch.cone is not None:
-            for vertex, index in tasks_of(run.launch, hi):
-                self.done.add((run.job.id, vertex, index))
-        self.done.update((run.job.id, run.launch.vertex, i) for i in range(lo, hi))
         if run.job.graph.vertices[run.launch.vertex].kind is Kind.FINITE:  # a service has no value
             super()._hold(run, lo, hi)
 
     def free(self, job: JobRun, vertex: str, lo: int, hi: int) -> None:
         """Check that nobody reads what is freed."""
-        stage = job.master.core.by_id[vertex]
-        gone = set(range(lo, hi))
-        for run in self._running.values():
-            if run.job is not job or (job.id, run.launch.lease) in self.stopping:
+        stages = job.master.core.by_id
+        for key, (owner, lease) in self.live.items():
+            if owner is not job or key in self.stopping:
                 continue
-            tasks = tasks_of(run.launch, run.hi)
+            tasks = tasks_of(lease)
             inside = set(tasks)
             for name, index in tasks:
-                for link in job.master.core.by_id[name].inputs:
-                    if link.src is not stage or link.router is None or link.edge.scheduling.when is Trigger.EVENT:
+                for link in stages[name].inputs:
+                    if link.src.id != vertex or link.router is None or link.edge.scheduling.when is Trigger.EVENT:
                         continue
-                    read = {i for a, b, _, _ in link.router.inputs(index) for i in range(a, b)} & gone
+                    read = {i for a, b, _, _ in link.router.inputs(index) for i in range(max(a, lo), min(b, hi))}
                     read = {i for i in read if (vertex, i) not in inside}
                     assert not read, f"{vertex}{sorted(read)} is freed while {name}[{index}] reads it"
         super().free(job, vertex, lo, hi)
@@ -184,10 +191,28 @@ class World(Simulator):
         self.at(at, answer)
 
 
-class _CachedLoop(Loop):
+class _WatchedLoop(Loop):
+    """A loop that lets the world see each event before the master does, and asks it instead of a cache."""
+
+    world: World
+
+    def _step(self, job: JobRun, events: list[Event], *, offers: bool = True) -> None:
+        if job.outcome is None:
+            seen: set[int] = set()
+            for event in events:
+                lease = getattr(event, "lease", -1)
+                if lease not in seen:
+                    self.world.reported(job, event)
+                if isinstance(event, (Done, Failed)):
+                    seen.add(lease)
+        super()._step(job, events, offers=offers)
+
     def _probe(self, job: JobRun, probe: Probe) -> None:
-        assert isinstance(self.executor, World)
-        self.executor.probe(job, probe)
+        self.world.probe(job, probe)
+
+    def worker_lost(self, worker: int, reason: str, *, node_lost: bool = False) -> None:
+        self.world.buried(worker)
+        super().worker_lost(worker, reason, node_lost=node_lost)
 
 
 def loop_of(world: World) -> Loop:
@@ -196,9 +221,9 @@ def loop_of(world: World) -> Loop:
     return world._loop
 
 
-def tasks_of(lease: Launch, hi: int | None = None) -> list[tuple[str, int]]:
+def tasks_of(lease: Launch) -> list[tuple[str, int]]:
     """Every task of a lease, in the order in which they run."""
-    units = range(lease.lo, lease.hi if hi is None else hi)
+    units = range(lease.lo, lease.hi)
     if lease.cone is None:
         return [(lease.vertex, i) for i in units]
     return [
@@ -217,7 +242,8 @@ def run_scenarios(
     """Run jobs together on one world to their ends; AssertionError for whatever is wrong then or on the way."""
     named = {f"job{at}": scenario for at, scenario in enumerate(scenarios)}
     world = World(named, check=check if checked else None, **simulator)
-    loop = _CachedLoop(world, world.clock)
+    loop = _WatchedLoop(world, world.clock)
+    loop.world = world
     jobs: list[JobRun] = []
     for at, (name, scenario) in enumerate(named.items()):
         mark_results(scenario.graph)
@@ -270,7 +296,8 @@ def expect_idle(world: World) -> None:
     pool = loop_of(world).pool
     assert pool.idle == len(world.workers()), f"{pool.idle} of {len(world.workers())} workers are idle at the end"
     assert sorted(pool._idle) == sorted(spec.worker for spec in world.workers())
-    assert not pool._waiting
+    assert not pool.waiting
+    assert not pool.reserved
     assert not pool._granted
     for node in pool._nodes.values():
         assert (node.memory_free, node.gpu_free) == (node.memory, node.gpu), f"memory is lost on {node}"

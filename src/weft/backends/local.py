@@ -401,6 +401,19 @@ def crashed(lease: WorkerLease, error: BaseException) -> LeaseOutcome:
     return outcome
 
 
+def give_up(local: LocalJob, lease: WorkerLease, grace_s: float) -> None:
+    """A task on a thread of this process did not stop in time: leave the thread to itself and report for it."""
+    local.running.pop(lease.id, None)
+    vertex = lease.root.vertex
+    why = f"did not stop within {grace_s:g} s: its thread is left to itself"
+    local.job.master.core.note(vertex, f"task {lease.pos} {why}")
+    now = local.loop.clock.now()
+    local.loop.post(
+        local.job.id,
+        Failed(now, lease.id, lease.lo, vertex, lease.pos, Failure.STOPPED, "did not stop in time"),
+    )
+
+
 class Lane:
     """Runs actions on threads of its own, as many as there are actions at a time; idle threads are used again.
 

@@ -1,8 +1,8 @@
 """The simulator: a virtual clock, workers with speeds and faults, a seed. The engine does not know the difference.
 
-Every random number comes from one generator seeded by `Faults.seed`, so that a run is repeated exactly by its seed. Values
-are not computed: a task is a duration (`seconds`) and a size (`nbytes`). Losses of workers, of messages and of outputs
-happen at random moments; a worker that is lost may be replaced.
+Every random number comes from one generator seeded by `Faults.seed`, so that a run is repeated exactly by its seed.
+Values are not computed: a task is a duration (`seconds`) and a size (`nbytes`). Losses of workers, of messages and of
+outputs happen at random moments; a worker that is lost may be replaced.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from weft.engine.commands import Drop, Launch, Offer, Publish
 from weft.engine.core import Tuning
 from weft.engine.events import (
     Accepted,
@@ -26,11 +25,12 @@ from weft.engine.events import (
     Started,
     TimerFired,
 )
-from weft.model.resources import Resources
 from weft.runtime.clock import ManualClock
 from weft.runtime.pool import WorkerSpec
 
 if TYPE_CHECKING:
+    from weft.engine.commands import Drop, Launch, Offer, Publish
+    from weft.model.resources import Resources
     from weft.runtime.loop import JobRun, Loop
 
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 class Faults:
     """How often things go wrong, each a probability for one lease, and the seed of all randomness.
 
-    `give_back` is how often a worker returns part of a lease, `duplicate` how often a report arrives twice, `started` how often a
-    lease says that it began; `output_lost` loses one finished output after a lease.
+    `give_back` is how often a worker returns part of a lease, `duplicate` how often a report arrives twice, `started`
+    how often a lease says that it began; `output_lost` loses one finished output after a lease.
     """
 
     seed: int = 0
@@ -70,8 +70,9 @@ class Simulator:
     """An executor whose time is a heap of events.
 
     `seconds(vertex, index)` and `nbytes(vertex, index)` describe tasks; `speeds[w]` divides the seconds of worker w;
-    `value(vertex, index)` gives expanders their answer. Reports that fall into the same `tick_s` seconds are seen to in one go, as a
-    busy master does; 0 sees to each by itself. `track` keeps account of which outputs are held (`held_most`).
+    `value(vertex, index)` gives expanders their answer. Reports that fall into the same `tick_s` seconds are seen to
+    in one go, as a busy master does; 0 sees to each by itself. `track` keeps account of which outputs are held
+    (`held_most`).
     """
 
     def __init__(
@@ -93,10 +94,8 @@ class Simulator:
         self.clock = ManualClock()
         self.tuning = tuning or Tuning(target_s=0.5, shared_memory=nodes == 1)
         self.faults = faults or Faults()
-        self._faulty = any(
-            value for name, value in asdict(self.faults).items() if name not in ("seed", "most")
-        )
-        self.random = random.Random(self.faults.seed)  # noqa: S311 - a simulation, repeatable by its seed
+        self._faulty = any(value for name, value in asdict(self.faults).items() if name not in ("seed", "most"))
+        self.random = random.Random(self.faults.seed)
         self._seconds = seconds if callable(seconds) else (lambda _v, _i, each=seconds: each)
         self._each = None if callable(seconds) else seconds
         self._nbytes = nbytes if callable(nbytes) else (lambda _v, _i, each=nbytes: each)
@@ -191,7 +190,7 @@ class Simulator:
         for worker in offer.workers:
             self._queues.setdefault(worker, []).append((job, offer))
             if worker not in self._busy:
-                self.at(self.clock.time, lambda worker=worker: self._accept(worker))
+                self.at(self.clock.time, partial(self._accept, worker))
 
     def _accept(self, worker: int) -> None:
         queue = self._queues.get(worker)
@@ -207,7 +206,7 @@ class Simulator:
             queue = self._queues.get(worker, [])
             queue[:] = [(j, o) for j, o in queue if o.lease != drop.lease or j is not job]
             if worker not in self._busy and queue:
-                self.at(self.clock.time, lambda worker=worker: self._accept(worker))
+                self.at(self.clock.time, partial(self._accept, worker))
 
     def shrink(self, job: JobRun, lease: int) -> None:
         """See `Executor.shrink`."""
@@ -268,7 +267,7 @@ class Simulator:
                 return
             at, _, what = heappop(heap)
             clock.time = at
-            if type(what) is _Running:
+            if isinstance(what, _Running):
                 done(what)
             else:
                 what()
@@ -277,7 +276,7 @@ class Simulator:
                 self._batching = True
                 while heap and heap[0][0] < end:
                     clock.time, _, what = heappop(heap)
-                    if type(what) is _Running:
+                    if isinstance(what, _Running):
                         done(what)
                     else:
                         what()
@@ -414,5 +413,3 @@ class Simulator:
         self._next_worker += 1
         self._specs.append(again)
         self._loop.worker_joined(again)
-
-

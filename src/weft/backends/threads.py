@@ -12,19 +12,17 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from weft.backends.local import GRACE_S, LocalJob, Timers, reserved
+from weft.backends.local import GRACE_S, Lane, LocalJob, Timers, give_up, run_here
 from weft.engine.commands import Drop, Launch, Offer, Publish
 from weft.engine.core import Tuning
-from weft.engine.events import Accepted, Failed, Failure
-from weft.model.errors import RunCancelledError, WeftError
+from weft.engine.events import Accepted
 from weft.model.resources import Resources
 from weft.runtime.pool import WorkerSpec
-from weft.worker.lease import Outcome, WorkerLease
-from weft.worker.run import run
 
 if TYPE_CHECKING:
     from weft.runtime.loop import JobRun, Loop
     from weft.store.keeper import Keeper
+    from weft.worker.lease import WorkerLease
 
 _FIRST_TICK_S = 0.005
 _LAST_TICK_S = 0.08
@@ -54,22 +52,27 @@ class _Worker:
             if work is None:
                 return
             tick = _FIRST_TICK_S
-            backend.run(*work, self)
+            backend.run(*work)
 
 
 class Threads:
     """Runs leases on `workers` threads over one store."""
 
     def __init__(
-        self, workers: int, store: Keeper, *, resources: Resources | None = None, grace_s: float = GRACE_S, race: bool = False
+        self,
+        workers: int,
+        store: Keeper,
+        *,
+        resources: Resources | None = None,
+        grace_s: float = GRACE_S,
+        race: bool = False,
     ) -> None:
         self.tuning = Tuning(target_s=0.002, shared_memory=True, race=race)
         self.store = store
         self.grace_s = grace_s
         self._resources = resources or Resources(cpu=workers, memory=store.budget)
         self._workers = {number: _Worker(self, number) for number in range(workers)}
-        self._light: list[_Worker] = []
-        self._light_lock = threading.Lock()
+        self._lane = Lane("weft-light")
         self._jobs: dict[str, LocalJob] = {}
         self._loop: Loop | None = None
         self._timers: Timers | None = None
@@ -109,19 +112,11 @@ class Threads:
     def launch(self, job: JobRun, lease: Launch) -> None:
         """See `Executor.launch`."""
         local: LocalJob = job.backend
-        work = (local, local.lease(lease))
+        work: tuple[LocalJob, WorkerLease] = (local, local.lease(lease))
         if lease.worker >= 0:
             self._workers[lease.worker].queue.put(work)
         else:
-            self._light_worker().queue.put(work)
-
-    def _light_worker(self) -> _Worker:
-        with self._light_lock:
-            if self._light:
-                return self._light.pop()
-        worker = _Worker(self, -1)
-        worker.thread.start()
-        return worker
+            self._lane.put(lambda: self.run(*work))
 
     def offer(self, job: JobRun, offer: Offer) -> None:
         """See `Executor.offer`: threads take from one memory, so the first candidate that is idle accepts at once."""
@@ -167,15 +162,7 @@ class Threads:
             old.abandoned = True
             fresh = self._workers[worker] = _Worker(self, worker)
             fresh.thread.start()
-        local.job.master.core.note(
-            lease.root.vertex, f"task {lease.pos} did not stop within {self.grace_s:g} s: its thread is left to itself"
-        )
-        self.loop.post(
-            local.job.id,
-            Failed(
-                self.loop.clock.now(), lease.id, lease.lo, lease.root.vertex, lease.pos, Failure.STOPPED, "did not stop in time"
-            ),
-        )
+        give_up(local, lease, self.grace_s)
 
     def free(self, job: JobRun, vertex: str, lo: int, hi: int) -> None:
         """See `Executor.free`."""
@@ -208,7 +195,8 @@ class Threads:
         """See `Executor.close`."""
         if self._timers is not None:
             self._timers.close()
-        for worker in (*self._workers.values(), *self._light):
+        self._lane.close()
+        for worker in self._workers.values():
             worker.queue.put(None)
         for worker in self._workers.values():
             if worker.thread is not threading.current_thread():
@@ -216,38 +204,10 @@ class Threads:
 
     # ------------------------------------------------------------------------------------------------ workers
 
-    def run(self, local: LocalJob, lease: WorkerLease, worker: _Worker) -> None:
-        """Run a lease on this thread and report. Nothing it meets may end the thread."""
-        loop = self.loop
-        reservation = None
-        try:
-            with reserved(self.store, lease) as reservation:
-                outcome = run(lease, self.store, self.tuning.target_s)
-                local.commit(lease, outcome, reservation)
-        except BaseException as error:  # the outermost frame: a job must never wait for a report that does not come
-            outcome = _crashed(lease, error)
-        if lease.id in local.running:
-            loop.post_later(local.job.id, local.report(lease, outcome, loop.clock.now()))
-        if worker.number < 0:
-            with self._light_lock:
-                self._light.append(worker)
-        loop.drain()
+    def run(self, local: LocalJob, lease: WorkerLease) -> None:
+        """Run a lease on this thread and report."""
+        run_here(local, lease, self.tuning.target_s)
 
     def idle_tick(self) -> None:
         """An idle worker woke up."""
         self.loop.idle_tick()
-
-
-def _crashed(lease: WorkerLease, error: BaseException) -> Outcome:
-    outcome = Outcome(lease.lo, [], 0.0)
-    outcome.vertex, outcome.index = lease.root.vertex, lease.lo
-    outcome.message = str(error) if isinstance(error, WeftError) else f"{type(error).__name__}: {error}"
-    if isinstance(error, RunCancelledError) and lease.stop:
-        outcome.kind = "stopped"
-    elif isinstance(error, WeftError):
-        outcome.kind = "user"
-    elif isinstance(error, MemoryError):
-        outcome.kind = "memory"
-    else:
-        outcome.kind = "infrastructure"
-    return outcome

@@ -87,7 +87,7 @@ class Wiring(Protocol):
     def run_pipeline(
         self, loaded: Any, settings: Settings, *, on_record: Callable[[Record], None], quiet: bool
     ) -> RunResult:
-        """Run it to its end. A first signal cancels it in order, a second one raises KeyboardInterrupt."""
+        """Run it to its end. KeyboardInterrupt: a signal had it cancelled, or a second one came meanwhile."""
         ...
 
 
@@ -109,6 +109,8 @@ class Context:
     wiring: Callable[[], Wiring] = _wiring
     pause: Callable[[float], None] = time.sleep
     color: str = "auto"
+    hint: str = ""
+    """What to type after an interrupt."""
 
     def console(self, stream: TextIO | None = None) -> Console:
         """Return a console for stdout, or another stream."""
@@ -224,8 +226,12 @@ def run(
     progress = make_progress(
         loaded.steps, context.err, lambda: context.console(context.err), context.clock.wall, quiet=silent
     )
-    with progress:
-        result = wiring.run_pipeline(loaded, settings, on_record=progress.add, quiet=settings.quiet)
+    try:
+        with progress:
+            result = wiring.run_pipeline(loaded, settings, on_record=progress.add, quiet=settings.quiet)
+    except KeyboardInterrupt:
+        context.hint = f"What it had done: weft show @last{_where(context, settings, base)}"
+        raise
     code = _exit_code(result)
     if as_json:
         _print_result(context, result)

@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None, context: Context | None = None) -> i
         try:
             return _run(words, context)
         except KeyboardInterrupt:
-            if context is None:  # a second signal: do not wait for threads
+            if context is None:  # nor wait for a thread that does not end
                 interrupts.leave()
             return interrupts.exit_code
 
@@ -44,7 +44,7 @@ def _run(words: list[str], context: Context | None) -> int:
     except WeftError as error:
         code = report(error, context, as_json=as_json)
     except KeyboardInterrupt:
-        report(RunCancelledError("interrupted"), context, as_json=as_json)
+        report(RunCancelledError("interrupted", hint=context.hint), context, as_json=as_json)
         raise
     except BrokenPipeError:
         code = _broken_pipe()

@@ -1,22 +1,23 @@
 """What the shell must do, in the order in which the master said it.
 
-`DURABLE_FIRST` names the commands that may be carried out only when the journal record of their tick is durable; launches
-may go ahead of it, since every lease carries the master's incarnation.
+`DURABLE_FIRST` names the commands that may be carried out only when the journal record of their tick is durable;
+launches may go ahead of it, since every lease carries the master's incarnation.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from weft.graph.lease import Cone
-from weft.model.resources import Placement, Resources
+if TYPE_CHECKING:
+    from weft.graph.lease import Cone
+    from weft.model.resources import Placement, Resources
 
 
 class Launch(NamedTuple):
     """Run units `lo:hi` of the root `vertex` on `worker`; `cone` is None when the lease is the root's tasks alone.
 
-    `worker` -1 is the node's light lane: work that takes no core. `attempt` counts from 0. `nbytes` is what the outputs are
-    expected to take, 0 if nothing is known.
+    `worker` -1 is the node's light lane: work that takes no core. `attempt` counts from 0. `nbytes` is what the
+    outputs are expected to take, 0 if nothing is known.
     """
 
     worker: int
@@ -106,7 +107,7 @@ class Probe(NamedTuple):
     """Ask the cache for the output of a task; answered by `Hit`, `Miss` or `Waiting`."""
 
     vertex: str
-    index: int
+    index: int  # type: ignore[assignment]
     key: str
 
 
@@ -121,13 +122,13 @@ class Publish(NamedTuple):
     """Tell running tasks of `vertex` and its consumers of a user event (endpoints of services)."""
 
     vertex: str
-    index: int
+    index: int  # type: ignore[assignment]
     name: str
     payload: Any
 
 
 class Complete(NamedTuple):
-    """The job has ended: "succeeded", "failed" or "cancelled"; `task`, `message` and `traceback` name the first cause."""
+    """The job has ended: "succeeded", "failed" or "cancelled"; the other fields name the first cause."""
 
     state: str
     task: str = ""

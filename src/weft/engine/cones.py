@@ -5,8 +5,8 @@ parallelism*: going on down a chain takes nothing from anybody, taking 2^k leave
 template stays small, and takes as many units as its width allows.
 
 Two shapes are enough. A *tree cone* starts at stages whose inputs are wide or absent and climbs narrow, regular links
-(`group` k) of single consumers. A *linear cone* starts at any ready task and follows one-to-one links. `plan` marks once,
-in topological order, where cones can go; templates are built on first use and kept with their root.
+(`group` k) of single consumers. A *linear cone* starts at any ready task and follows one-to-one links. `plan` marks
+once, in topological order, where cones can go; templates are built on first use and kept with their root.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.graph.logical import DEFAULT_RETRY, Kind, Storage
 
 if TYPE_CHECKING:
     from weft.engine.core import Core
-    from weft.engine.physical import Link, Stage
+    from weft.engine.physical import Stage
 
 
 _WHOLE = -1
@@ -96,7 +96,8 @@ def _inner(stage: Stage) -> bool:
 
 
 def climb(core: Core, stage: Stage, lo: int, room: int, width: int) -> tuple[Stage, int]:
-    """Return the root of the largest cone that may start at task `lo`, and how many tasks of `stage` a unit of it takes.
+    """Return the root of the largest cone that may start at task `lo`, and how many tasks of `stage` a unit of it
+    takes.
 
     `room` is how many tasks from `lo` on are ready, `width` how many may be leased.
     """

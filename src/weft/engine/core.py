@@ -1,8 +1,9 @@
 """All that the master knows about one job: plain data, shared by the modules that act on it.
 
 The modules beside are lists of functions that take a `Core` and append to `core.out`: `readiness` (what may start),
-`cones` (how much goes into one lease), `dispatch` (who gets it), `failures` (what a bad end does), `lineage` (what must be
-made again), `gangs` (bubbles and requests), `patching` (choices and patches). `master.Master` is the only way in.
+`cones` (how much goes into one lease), `dispatch` (who gets it), `failures` (what a bad end does), `lineage` (what
+must be made again), `gangs` (bubbles and requests), `patching` (choices and patches). `master.Master` is the only way
+in.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ class Tuning:
     """How leases are sized, and what the backend can do. Set by the backend, constant for a job.
 
     `target_s` is how long a lease should take (seconds); `growth` how much wider the next lease of a vertex may be;
-    `cone_steps` bounds the template of a cone; `realign` is the width given where no cone fits; `shared_memory` says that
-    all workers read the same memory, so that placement by input bytes has nothing to win; `cones` may be off where
-    every task must be committed on its own; `race` offers tasks to up to two workers; without `streams` what a bubble would stream
-    is kept on the node instead, as if it had shrunk.
+    `cone_steps` bounds the template of a cone; `realign` is the width given where no cone fits; `shared_memory` says
+    that all workers read the same memory, so that placement by input bytes has nothing to win; `cones` may be off
+    where every task must be committed on its own; `race` offers tasks to up to two workers; without `streams` what a
+    bubble would stream is kept on the node instead, as if it had shrunk.
     """
 
     target_s: float = 0.002
@@ -62,7 +63,21 @@ class WorkerRow:
 class LeaseRow:
     """A live lease. `members` are (stage, tasks of it for each unit), in the order of the cone, the root last."""
 
-    __slots__ = ("cone", "hi", "id", "leaves", "lo", "members", "offered", "request", "stage", "started", "stopping", "timer", "worker")
+    __slots__ = (
+        "cone",
+        "hi",
+        "id",
+        "leaves",
+        "lo",
+        "members",
+        "offered",
+        "request",
+        "stage",
+        "started",
+        "stopping",
+        "timer",
+        "worker",
+    )
 
     def __init__(
         self,
@@ -167,6 +182,7 @@ class Core:
         self.out: list[Command] = []
         self.counter = 0
         self.replan = False
+        self.patched = False
         self.stats: dict[str, list[Any]] = {}
         self.ring: deque[tuple[float, str, str]] = deque(maxlen=ring)
 

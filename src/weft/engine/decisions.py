@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from weft.graph.logical import Patch, Scheduling, Storage
-from weft.graph.routing import Router
-from weft.model.resources import Resources
+if TYPE_CHECKING:
+    from weft.graph.logical import Patch, Scheduling, Storage
+    from weft.graph.routing import Router
+    from weft.model.resources import Resources
 
 
 class SetParallelism(NamedTuple):

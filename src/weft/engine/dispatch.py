@@ -1,8 +1,8 @@
 """Who gets what: from ready tasks and offered workers to leases.
 
-The order is the tensor seed's: deeper vertices first; among siblings the smaller relative position (what deeper tasks wait
-for); then smaller outputs. All of it is one number for each vertex, `-depth + first/n`. A worker takes what should run on
-its node before what may run anywhere, and helps the node with most work when it has neither.
+The order is the tensor seed's: deeper vertices first; among siblings the smaller relative position (what deeper tasks
+wait for); then smaller outputs. All of it is one number for each vertex, `-depth + first/n`. A worker takes what
+should run on its node before what may run anywhere, and helps the node with most work when it has neither.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _queued(stage: Stage, node: int, key: float) -> None:
 
 
 def width(core: Core, stage: Stage, waiting: int) -> int:
-    """Return how many tasks of a stage one lease may take: by time, by growth, by fairness between workers, by bytes."""
+    """Return how many tasks one lease may take: by time, by growth, by fairness between workers, by bytes."""
     if stage.seconds < 0:
         return 1  # nothing is known: a probe
     tuning = core.tuning
@@ -188,9 +188,7 @@ def _uniform(core: Core, root: Stage, cone: Cone, lo: int, units: int) -> int:
     return units
 
 
-def _take_members(
-    core: Core, start: Stage, members: tuple[tuple[Stage, int], ...], lo: int, hi: int
-) -> frozenset[int]:
+def _take_members(core: Core, start: Stage, members: tuple[tuple[Stage, int], ...], lo: int, hi: int) -> frozenset[int]:
     """Move every task of the cone to LEASED; return the indices of the stages whose tasks were READY."""
     leaves = set()
     for stage, mult in members:

@@ -48,7 +48,7 @@ class WorkerLost(NamedTuple):
 
 
 class Offered(NamedTuple):
-    """These idle workers are this job's, for this batch, the last one first: what gets no launch goes back to the pool."""
+    """These idle workers are this job's, for this batch, the last one first; unused ones go back to the pool."""
 
     now: float
     workers: Sequence[int]
@@ -91,9 +91,10 @@ class Accepted(NamedTuple):
 class Done(NamedTuple):
     """A lease ended well: its units below `hi` are done.
 
-    `seconds` is the time spent in the tasks, `nbytes` the bytes of the root's outputs in all, `sizes` the bytes of each unit where
-    they differ enough to matter (None: even). `reached` < the last step says that a linear cone stopped after that member.
-    `values` are the small return values of an expander's tasks. `stats` are (edge id, bytes for each partition) sums.
+    `seconds` is the time spent in the tasks, `nbytes` the bytes of the root's outputs in all, `sizes` the bytes of
+    each unit where they differ enough to matter (None: even). `reached` < the last step says that a linear cone
+    stopped after that member. `values` are the small return values of an expander's tasks. `stats` are (edge id,
+    bytes for each partition) sums.
     """
 
     now: float
@@ -118,13 +119,13 @@ class Failure(Enum):
 
 
 class Failed(NamedTuple):
-    """A lease ended badly: units below `hi` are done, task `index` of vertex `vertex` failed, the rest never started."""
+    """A lease ended badly: units below `hi` are done, task `index` of `vertex` failed, the rest never started."""
 
     now: float
     lease: int
     hi: int
     vertex: str
-    index: int
+    index: int  # type: ignore[assignment]
     kind: Failure
     message: str
     traceback: str = ""
@@ -155,7 +156,7 @@ class UserEvent(NamedTuple):
 
     now: float
     vertex: str
-    index: int
+    index: int  # type: ignore[assignment]
     name: str
     payload: Any = None
 
@@ -181,7 +182,7 @@ class Hit(NamedTuple):
 
     now: float
     vertex: str
-    index: int
+    index: int  # type: ignore[assignment]
     nbytes: int = 0
 
 
@@ -190,7 +191,7 @@ class Miss(NamedTuple):
 
     now: float
     vertex: str
-    index: int
+    index: int  # type: ignore[assignment]
     reason: str = ""
 
 
@@ -199,7 +200,7 @@ class Waiting(NamedTuple):
 
     now: float
     vertex: str
-    index: int
+    index: int  # type: ignore[assignment]
     owner: str
 
 

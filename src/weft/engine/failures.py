@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.engine.commands import Drop, Free, Stop, Withdraw
+from weft.engine.commands import Drop, Stop, Withdraw
 from weft.engine.core import Cause
 from weft.engine.events import Failure
 from weft.engine.machines.job import JOB, JobState
 from weft.engine.machines.table import step
-from weft.engine.machines.vertex import ENDED, SUCCESS, VertexState
+from weft.engine.machines.vertex import ENDED, VertexState
 from weft.engine.physical import NOTHING, Intervals
 from weft.engine.readiness import (
     CANCELLED,
     CANCELLING,
     FATAL,
-    FINISHED,
     PROBING,
     READY,
     SKIPPED,
@@ -252,5 +251,3 @@ def finish_early(core: Core, stage: Stage, reason: str) -> None:
     if stage.over == stage.n and stage.status not in ENDED:
         advance(core, stage, "satisfied")
         ended(core, stage)
-
-

@@ -1,8 +1,8 @@
 """Bubbles and everything else that asks the pool for more than one plain slot.
 
-A bubble waits until all its members could start, asks for all its slots at once, and holds them. One that cannot be had in
-time *shrinks*: the last vertex leaves, what streamed to it is kept on the node instead, and what remains asks again. A
-restart region (vertices joined by streams) restarts together, inside its bubble.
+A bubble waits until all its members could start, asks for all its slots at once, and holds them. One that cannot be
+had in time *shrinks*: the last vertex leaves, what streamed to it is kept on the node instead, and what remains asks
+again. A restart region (vertices joined by streams) restarts together, inside its bubble.
 """
 
 from __future__ import annotations
@@ -40,7 +40,12 @@ def form(core: Core, bubbles: tuple[Bubble, ...] | list[Bubble]) -> None:
         members = [stage]
         for link in sorted(stage.outputs, key=lambda link: (link.dst.depth, link.dst.index)):
             dst = link.dst
-            if link.edge.scheduling.concurrent and dst.bubble < 0 and dst not in members and _orderly(core, [*members, dst]):
+            if (
+                link.edge.scheduling.concurrent
+                and dst.bubble < 0
+                and dst not in members
+                and _orderly(core, [*members, dst])
+            ):
                 members.append(dst)
         _row(core, Bubble(f"{stage.id}.bubble", tuple(member.id for member in members)), members)
     derive_regions(core)
@@ -56,7 +61,7 @@ def _row(core: Core, bubble: Bubble, stages: list[Stage]) -> None:
 
 
 def _orderly(core: Core, members: list[Stage]) -> bool:
-    """Whether bubbles would not wait for one another if `members` became one: with bubbles as nodes there is no cycle."""
+    """Whether no bubble would wait for itself if `members` became one: with bubbles as nodes there is no cycle."""
     together = {stage.index for stage in members}
     node = {s.index: -1 if s.index in together else (-2 - s.bubble if s.bubble >= 0 else s.index) for s in core.stages}
     below: dict[int, set[int]] = {}
@@ -318,9 +323,14 @@ def shrink(core: Core, row: BubbleRow, cause: str) -> None:
         stage.bubble = -1
     for stage in leaving:
         for link in (*stage.inputs, *stage.outputs):
-            if link.src.vertex.kind is Kind.FINITE and link.edge.scheduling.concurrent and link.edge.storage in (
-                Storage.EPHEMERAL,
-                Storage.LOCAL,
+            if (
+                link.src.vertex.kind is Kind.FINITE
+                and link.edge.scheduling.concurrent
+                and link.edge.storage
+                in (
+                    Storage.EPHEMERAL,
+                    Storage.LOCAL,
+                )
             ):
                 link.edge.scheduling = SEQUENTIAL
                 link.edge.storage = Storage.LOCAL
@@ -339,7 +349,7 @@ def shrink(core: Core, row: BubbleRow, cause: str) -> None:
 
 
 def restart_region(core: Core, stage: Stage, why: str) -> bool:
-    """Stop what runs in the region of `stage`; when all is quiet `region_quiet` starts it again. False if it has none."""
+    """Stop what runs in the region of `stage`, to start it again when all is quiet; False if it has none."""
     if stage.region < 0 or core.status is not JobState.RUNNING:
         return False
     members = core.regions[stage.region]

@@ -60,7 +60,12 @@ def _check_counts(core: Core, stage: Stage, leased: int) -> None:
     _must(core, stage.id, over == stage.over, f"over is {over}, not {stage.over}")
     _must(core, stage.id, live == stage.executing, f"executing is {live}, not {stage.executing}")
     _must(core, stage.id, live == leased, f"{live} tasks are live, leases hold {leased}")
-    _must(core, stage.id, (stage.status in ENDED) == (over == stage.n), f"status {stage.status.value} fits {over} of {stage.n} over")
+    _must(
+        core,
+        stage.id,
+        (stage.status in ENDED) == (over == stage.n),
+        f"status {stage.status.value} fits {over} of {stage.n} over",
+    )
     if stage.status is VertexState.SKIPPED:
         _must(core, stage.id, over == state.count(TaskState.SKIPPED), "a skipped vertex has only skipped tasks")
 
@@ -73,7 +78,9 @@ def _check_ready(core: Core, stage: Stage) -> None:
     ready = stage.state.count(TaskState.READY)
     _must(core, stage.id, ready == inside, f"{ready} tasks are READY, {inside} are queued")
     for lo, hi in spans:
-        _must(core, stage.id, stage.state.count(TaskState.READY, lo, hi) == hi - lo, f"queued tasks {lo}:{hi} are READY")
+        _must(
+            core, stage.id, stage.state.count(TaskState.READY, lo, hi) == hi - lo, f"queued tasks {lo}:{hi} are READY"
+        )
     if ready and core.status is JobState.RUNNING and stage.plain and stage.bubble < 0 and stage.ready.count:
         queued = any(index == stage.index for _, _, index in core.heaps[ANYWHERE])
         _must(core, stage.id, queued, "a stage with ready tasks is in the heap")
@@ -85,7 +92,12 @@ def _check_inputs(core: Core, stage: Stage) -> None:
         return
     for link in stage.inputs:
         if link.gate and link.router is not None:
-            _must(core, stage.id, not link.opened or gate_opens(core, link), f"gate of {link.edge.id} is open for a reason")
+            _must(
+                core,
+                stage.id,
+                not link.opened or gate_opens(core, link),
+                f"gate of {link.edge.id} is open for a reason",
+            )
     ready = [i for i in range(stage.n) if stage.state[i] == TaskState.READY]
     if ready:
         _must(core, stage.id, stage.closed == 0, "READY tasks have every gate open")
@@ -97,12 +109,14 @@ def _check_inputs(core: Core, stage: Stage) -> None:
     if stage.missing is not None:
         for i in range(stage.n):
             if stage.state[i] == TaskState.UNSCHEDULED:
-                _must(core, stage.id, stage.missing[i] == missing[i], f"task {i} misses {missing[i]}, counted {stage.missing[i]}")
+                _must(
+                    core,
+                    stage.id,
+                    stage.missing[i] == missing[i],
+                    f"task {i} misses {missing[i]}, counted {stage.missing[i]}",
+                )
     if stage.closed == 0:
         delayed = stage.retry_at or {}
         for i in range(stage.n):
             if stage.state[i] == TaskState.UNSCHEDULED and i not in delayed:
                 _must(core, stage.id, missing[i] > 0, f"task {i} has every input and is not READY")
-
-
-

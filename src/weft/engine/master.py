@@ -8,10 +8,10 @@ deepest work first, and at last sees whether the job is over.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.engine import cones, gangs, patching
-from weft.engine.commands import Command, Complete, Drop, Launch, Publish, Shrink, Stop
+from weft.engine.commands import Command, Complete, Drop, Free, Launch, Publish, Shrink, Stop
 from weft.engine.core import ANYWHERE, Core, LeaseRow, Tuning, WorkerRow
 from weft.engine.dispatch import dispatch, has_ready, lights, race, return_tokens
 from weft.engine.events import (
@@ -51,7 +51,6 @@ from weft.engine.failures import (
 from weft.engine.lineage import lose, missing_inputs, remake
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
-from weft.engine.physical import Stage
 from weft.engine.placement import assign_sources
 from weft.engine.readiness import (
     FINISHED,
@@ -77,6 +76,9 @@ from weft.engine.story import story
 from weft.engine.view import JobView, view
 from weft.graph.logical import Kind, LogicalGraph
 from weft.model.ids import task_name
+
+if TYPE_CHECKING:
+    from weft.engine.physical import Stage
 
 _DEFAULT = Tuning()
 _FINISHED = VERTEX[VertexState.RUNNING]["all_finished"]
@@ -287,9 +289,7 @@ class Master:
         lease.worker = event.worker
         stage = lease.stage
         attempt = stage.attempt(lease.lo)
-        core.out.append(
-            Launch(event.worker, lease.id, stage.id, lease.lo, lease.hi, None, attempt, stage.resources[0])
-        )
+        core.out.append(Launch(event.worker, lease.id, stage.id, lease.lo, lease.hi, None, attempt, stage.resources[0]))
 
     def _take(self, lease: LeaseRow) -> None:
         """A lease is over: forget it, and give back its slot, its tokens and its timer."""
@@ -317,7 +317,6 @@ class Master:
             self._stopped(lease, event.hi)
             return
         self._take(lease)
-        stage = lease.stage
         hi = event.hi
         cone = lease.cone
         if cone is not None and 0 <= event.reached < len(cone.members) - 1:
@@ -371,6 +370,8 @@ class Master:
         core = self.core
         root = lease.stage
         live = RUNNING if lease.started else LEASED
+        wanted_since: list[Stage] = []  # a patch gave something inside the cone another consumer meanwhile
+        inside = {stage.index for stage, _ in lease.members} if core.patched else ()
         for stage, mult in lease.members:
             a, b = lo * mult, hi * mult
             stage.executing -= b - a
@@ -379,6 +380,8 @@ class Master:
             write(core, stage, a, b, live, FREED)
             stage.finished += b - a
             stage.over += b - a
+            if core.patched and len(stage.outputs) > 1:
+                wanted_since.extend(link.dst for link in stage.outputs if link.dst.index not in inside)
             if stage.index not in lease.leaves and stage.narrow == len(stage.inputs):
                 if stage.over == stage.n and stage.finished == stage.n:
                     stage.status = _FINISHED  # nobody but the next in the cone waits for it
@@ -397,6 +400,8 @@ class Master:
         elif root.n <= 64:
             core.note(task_name(root.id, lo) if hi - lo == 1 else root.id, f"tasks {lo}:{hi} finished")
         finish(core, root, lo, hi)
+        for consumer in wanted_since:
+            remake(core, consumer)
 
     def _commit_answers(self, lease: LeaseRow, lo: int, hi: int, event: Done | Progress) -> None:
         """Units `lo:hi` of an expander are done: carry out each answer before its task counts as finished."""
@@ -409,6 +414,7 @@ class Master:
                 self._commit_units(lease, index, index + 1, event)
             else:
                 stage.executing -= 1
+                core.out.append(Free(stage.id, index, index + 1))
                 fatal(core, stage, index, Failure.USER, rejected)
 
     def _locate(self, stage: Stage, lo: int, hi: int, worker: int, event: Done | Progress) -> None:
@@ -486,8 +492,10 @@ class Master:
                 recount(core, stage)
 
     def _stopped(self, lease: LeaseRow, hi: int) -> None:
-        """A lease that was told to stop is over, one way or the other."""
+        """A lease that was told to stop is over, one way or the other; what it still brought is not wanted."""
         core = self.core
+        if hi > lease.lo:
+            core.out.append(Free(lease.stage.id, lease.lo, hi))
         why = lease.stopping
         stage = lease.stage
         self._take(lease)
@@ -530,7 +538,9 @@ class Master:
         if lease.stopping == "timeout":
             lease.stopping = ""
             timeout = root.vertex.timeout_s
-            event = event._replace(kind=Failure.USER, message=f"took longer than its timeout of {timeout:g} s", traceback="")
+            event = event._replace(
+                kind=Failure.USER, message=f"took longer than its timeout of {timeout:g} s", traceback=""
+            )
             kind = Failure.USER
         elif lease.stopping:
             self._stopped(lease, event.hi)
@@ -596,9 +606,9 @@ class Master:
                     member.state[i] = UNSCHEDULED
                     if member is not stage or i != index:
                         redo.append(member)
-        for member in lease.members:
-            if member[0].over == member[0].n:
-                end(core, member[0])
+        for member, _ in lease.members:
+            if member.over == member.n:
+                end(core, member)
         fatal(core, stage, index, kind, event.message, event.traceback)
         if core.status is JobState.RUNNING:
             for member_stage in {s.index: s for s in redo}.values():
@@ -643,7 +653,9 @@ class Master:
         enqueue(core, stage, event.index, event.index + 1)
 
     def _on_waiting(self, event: Waiting) -> None:
-        self.core.note(task_name(event.vertex, event.index), f"waits for {event.owner}, which is making the same output")
+        self.core.note(
+            task_name(event.vertex, event.index), f"waits for {event.owner}, which is making the same output"
+        )
 
     def _on_timer_fired(self, event: TimerFired) -> None:
         core = self.core
@@ -677,6 +689,3 @@ class Master:
         )
         if longest is not None:
             core.out.append(Shrink(longest.id))
-
-
-

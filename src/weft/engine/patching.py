@@ -1,7 +1,8 @@
 """The graph while it grows: parallelism that becomes known, choices, patches, and decisions applied.
 
 Expanders answer with a small value: an int or a list (parallelism of the vertices that name it as their `Source`), a
-string (the branch of the choices it decides), a `Patch`, or decisions. Everything is checked before anything is changed.
+string (the branch of the choices it decides), a `Patch`, or decisions. Everything is checked before anything is
+changed.
 """
 
 from __future__ import annotations
@@ -23,16 +24,18 @@ from weft.engine.decisions import (
 from weft.engine.events import Failure
 from weft.engine.failures import fatal, finish_early, give_up_rest, spread
 from weft.engine.gangs import derive_regions, form
+from weft.engine.lineage import remake
 from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
 from weft.engine.physical import INFINITE, Link, Stage
 from weft.engine.readiness import (
+    FATAL,
+    FREED,
     SKIPPED,
     advance,
     check_gates,
     count_missing,
     count_refs,
     end,
-    ended,
     enqueue,
     make_ready,
     recount,
@@ -91,7 +94,7 @@ def _topological(core: Core) -> list[Stage]:
         for link in stage.outputs:
             waiting[link.dst.index] -= 1
             if waiting[link.dst.index] == 0:
-                order.append(link.dst)  # noqa: B909 - a work list that grows while it is walked
+                order.append(link.dst)
     if len(order) != len(core.stages):
         raise GraphError("the graph has a cycle", rule="acyclic")
     return order
@@ -196,7 +199,9 @@ def expanded(core: Core, stage: Stage, index: int, value: Any) -> str:
 
 
 def _decisions(core: Core, stage: Stage, value: Any) -> list[Any]:
-    waiting = [s for s in core.stages if isinstance(s.vertex.parallelism, Source) and s.vertex.parallelism.expander == stage.id]
+    waiting = [
+        s for s in core.stages if isinstance(s.vertex.parallelism, Source) and s.vertex.parallelism.expander == stage.id
+    ]
     deciding = [row for row in core.choices.values() if row.choice.decider == stage.id and not row.taken]
     if isinstance(value, Patch):
         return [ApplyPatch(stage.id, value)]
@@ -206,11 +211,15 @@ def _decisions(core: Core, stage: Stage, value: Any) -> list[Any]:
         return [ApplyPatch(stage.id, patch_from_json(value))]
     if isinstance(value, str):
         if not deciding:
-            raise GraphError(f"{stage.id} answered {value!r}, but decides no choice", subject=stage.id, rule="expander-answer")
+            raise GraphError(
+                f"{stage.id} answered {value!r}, but decides no choice", subject=stage.id, rule="expander-answer"
+            )
         return [Choose(row.choice.id, value) for row in deciding]
     if isinstance(value, bool) or value is None:
         if waiting or deciding:
-            raise GraphError(f"{stage.id} answered {value!r}; {_wanted(waiting, deciding)}", subject=stage.id, rule="expander-answer")
+            raise GraphError(
+                f"{stage.id} answered {value!r}; {_wanted(waiting, deciding)}", subject=stage.id, rule="expander-answer"
+            )
         return []
     if isinstance(value, int):
         return [SetParallelism(s.id, value) for s in waiting]
@@ -221,7 +230,9 @@ def _decisions(core: Core, stage: Stage, value: Any) -> list[Any]:
             s.vertex.program.items = value
         return [SetParallelism(s.id, len(value)) for s in waiting]
     raise GraphError(
-        f"{stage.id} answered a {type(value).__name__}; {_wanted(waiting, deciding)}", subject=stage.id, rule="expander-answer"
+        f"{stage.id} answered a {type(value).__name__}; {_wanted(waiting, deciding)}",
+        subject=stage.id,
+        rule="expander-answer",
     )
 
 
@@ -275,10 +286,14 @@ def _set_parallelism(core: Core, decision: SetParallelism) -> None:
     stage = _stage(core, decision.vertex)
     if stage.status not in (VertexState.CONFIGURING, VertexState.CONFIGURED):
         raise GraphError(
-            f"vertex {stage.id!r} has started: its parallelism is settled at {stage.n}", subject=stage.id, rule="not-started"
+            f"vertex {stage.id!r} has started: its parallelism is settled at {stage.n}",
+            subject=stage.id,
+            rule="not-started",
         )
     if decision.n < 0:
-        raise GraphError(f"vertex {stage.id!r}: parallelism {decision.n} is negative", subject=stage.id, rule="parallelism")
+        raise GraphError(
+            f"vertex {stage.id!r}: parallelism {decision.n} is negative", subject=stage.id, rule="parallelism"
+        )
     if stage.n >= 0:
         stage.ready.clear()
         stage.key = INFINITE
@@ -289,7 +304,9 @@ def _set_parallelism(core: Core, decision: SetParallelism) -> None:
 def _set_edge(core: Core, decision: SetEdge) -> None:
     link = core.links.get(decision.edge)
     if link is None:
-        raise GraphError(f"decision about edge {decision.edge!r}: there is none", subject=decision.edge, rule="decision-edge")
+        raise GraphError(
+            f"decision about edge {decision.edge!r}: there is none", subject=decision.edge, rule="decision-edge"
+        )
     if link.dst.status not in (VertexState.CONFIGURING, VertexState.CONFIGURED):
         raise GraphError(
             f"edge {decision.edge}: a task of {link.dst.id!r} has started", subject=decision.edge, rule="not-started"
@@ -351,7 +368,9 @@ def patch(core: Core, decision: ApplyPatch) -> None:
     for edge in change.edges:
         dst = core.by_id.get(edge.dst)
         if dst is not None and dst.status not in (VertexState.CONFIGURING, VertexState.CONFIGURED):
-            raise GraphError(f"patch adds edge {edge.id}: {edge.dst!r} has started", subject=edge.id, rule="not-started")
+            raise GraphError(
+                f"patch adds edge {edge.id}: {edge.dst!r} has started", subject=edge.id, rule="not-started"
+            )
     for name in change.drop_edges:
         link = core.links.pop(name)
         link.src.outputs.remove(link)
@@ -368,9 +387,7 @@ def patch(core: Core, decision: ApplyPatch) -> None:
         link = core.links[edge.id]
         if link.router is None and link.data and link.src.n >= 0 and link.dst.n >= 0:
             link.bound(bind(edge, link.src.n, link.dst.n))
-        if link.src.refs is None and link.src.n > 0:
-            link.src.refs = count_refs(link.src)
-        elif link.src.refs is not None:
+        if (link.src.refs is None and link.src.n > 0) or link.src.refs is not None:
             link.src.refs = count_refs(link.src)
     for stage in core.order:
         if stage.n >= 0 and stage.status in (VertexState.CONFIGURED, VertexState.CONFIGURING) and stage not in new:
@@ -380,7 +397,14 @@ def patch(core: Core, decision: ApplyPatch) -> None:
             stage.ready.discard(lo, hi)
             stage.key = INFINITE
             enqueue(core, stage, lo, hi)
-    core.replan = True
+    core.replan = core.patched = True
+    for edge in change.edges:
+        link = core.links[edge.id]
+        if link.src.n > 0 and link.src.state.count(FATAL):
+            for index in [i for i in range(link.src.n) if link.src.state[i] == FATAL]:
+                spread(core, link.src, index, index + 1)
+        if link.data and link.dst.n > 0 and link.src.n > 0 and link.src.state.count(FREED):
+            remake(core, link.dst)
 
 
 def emitted(core: Core, vertex: str, name: str) -> None:
@@ -391,5 +415,3 @@ def emitted(core: Core, vertex: str, name: str) -> None:
     stage = core.by_id.get(vertex)
     if stage is not None:
         check_gates(core, stage)
-
-

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from weft.engine.machines.task import TaskState
 from weft.engine.machines.vertex import VertexState
 from weft.graph.logical import SEQUENTIAL, Edge, Move, Outcome, Storage, Trigger, Vertex
-from weft.graph.routing import Router
 from weft.model.resources import ONE_SLOT_ONLY, Resources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from weft.graph.lease import Cone
+    from weft.graph.routing import Router
 
 UNSCHEDULED = int(TaskState.UNSCHEDULED)
 READY = int(TaskState.READY)
@@ -111,9 +111,7 @@ def _by_task(edge: Edge) -> bool:
     """Whether a destination task waits for the source tasks that it reads, not for the source vertex."""
     scheduling = edge.scheduling
     return scheduling is SEQUENTIAL or (
-        not scheduling.concurrent
-        and scheduling.when is Trigger.ALL_DONE
-        and scheduling.outcome is Outcome.SUCCESS
+        not scheduling.concurrent and scheduling.when is Trigger.ALL_DONE and scheduling.outcome is Outcome.SUCCESS
     )
 
 

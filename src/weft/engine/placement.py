@@ -1,9 +1,9 @@
 """Where tasks should run, when workers do not share memory.
 
 Sources: the tensor seed's heuristic. Take the first source task without a worker and a worker without tasks, walk the
-undirected task graph depth-first from it, give that worker every source task met, stop when it has its share; next worker.
-Shuffle and broadcast edges are not walked. Above `WALK_LIMIT` tasks each connected component is cut into contiguous
-blocks instead. Everything else: where most of the bytes of its inputs lie, ties to the freest node.
+undirected task graph depth-first from it, give that worker every source task met, stop when it has its share; next
+worker. Shuffle and broadcast edges are not walked. Above `WALK_LIMIT` tasks each connected component is cut into
+contiguous blocks instead. Everything else: where most of the bytes of its inputs lie, ties to the freest node.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ def assign_sources(core: Core) -> None:
     for row in core.workers.values():
         shares[row.node] = shares.get(row.node, 0) + 1
     sources = [stage for stage in core.order if stage.n > 0 and not any(link.data for link in stage.inputs)]
-    sources = [stage for stage in sources if stage.plain and stage.bubble < 0 and any(not link.gate for link in stage.outputs)]
+    sources = [
+        stage for stage in sources if stage.plain and stage.bubble < 0 and any(not link.gate for link in stage.outputs)
+    ]
     if len(shares) < 2 or not sources:
         return
     total = sum(stage.n for stage in sources)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from weft.engine.commands import Command
-from weft.engine.events import Event
+if TYPE_CHECKING:
+    from weft.engine.commands import Command
+    from weft.engine.events import Event
 
 
 class Clock(Protocol):

@@ -1,8 +1,8 @@
 """What may start: from the end of one task to the readiness of others, in range arithmetic.
 
-Narrow inputs are counted for each task, wide and order-only ones for the stage (gates). The counters are a cache: `recount`
-makes them afresh from task states, which is how losses, patches and late parallelism are handled, and how the invariants
-check that the fast path never drifts.
+Narrow inputs are counted for each task, wide and order-only ones for the stage (gates). The counters are a cache:
+`recount` makes them afresh from task states, which is how losses, patches and late parallelism are handled, and how
+the invariants check that the fast path never drifts.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def _illegal(core: Core, stage: Stage, lo: int, hi: int, old: int, new: int) -> 
     index = next((i for i in range(lo, hi) if stage.state[i] != old), lo)
     subject = f"{stage.id}[{index}]"
     raise InvalidTransition(
-        f"{subject}: is {TaskState(stage.state[index]).name}, not {TaskState(old).name}, on the way to {TaskState(new).name}",
+        f"{subject}: is {TaskState(stage.state[index]).name}, not {TaskState(old).name}, "
+        f"on the way to {TaskState(new).name}",
         story=story(core, subject),
     )
 

@@ -1,7 +1,7 @@
 """`story(id)`: everything that happened to anything, and why.
 
-Derived, not kept: the present from the arrays, the past from a bounded ring of what was out of the ordinary (and from the
-whole journal where there is one). A story is a tuple of lines, oldest first.
+Derived, not kept: the present from the arrays, the past from a bounded ring of what was out of the ordinary (and from
+the whole journal where there is one). A story is a tuple of lines, oldest first.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 def story(core: Core, subject: str) -> tuple[str, ...]:
     """Tell the story of a vertex, a task (`vertex[3]`), a worker (`worker 2`), a bubble, or "" for the whole job."""
-    lines = [
-        f"{at - core.started_at:10.6f}s  {who}: {what}" for at, who, what in core.ring if _about(who, subject)
-    ]
+    lines = [f"{at - core.started_at:10.6f}s  {who}: {what}" for at, who, what in core.ring if _about(who, subject)]
     if not subject:
         lines.append(f"     now  job {core.job}: {core.status.value}, {core.unended} vertices not ended")
         return tuple(lines)
@@ -34,8 +32,11 @@ def story(core: Core, subject: str) -> tuple[str, ...]:
 
 
 def _about(who: str, subject: str) -> bool:
-    return not subject or who == subject or who.startswith((f"{subject}[", f"{subject}@")) or (
-        "[" in subject and who == subject.split("[", 1)[0]
+    return (
+        not subject
+        or who == subject
+        or who.startswith((f"{subject}[", f"{subject}@"))
+        or ("[" in subject and who == subject.split("[", 1)[0])
     )
 
 

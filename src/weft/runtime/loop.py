@@ -1,8 +1,9 @@
 """The loop: drain events, ask the master, carry out its commands. One for a session, whatever its jobs and backend.
 
-Three drivers share it and `Master.handle` does not know which: *combining* (threads: whoever brings a report tries the lock
-and drains everybody's), *poll* (processes, Ray: one thread reads the pipes), *heap* (the simulator: the next event in time).
-Nothing that can block happens under the lock: the backends' methods return at once, results of slow work come back as events.
+Three drivers share it and `Master.handle` does not know which: *combining* (threads: whoever brings a report tries
+the lock and drains everybody's), *poll* (processes, Ray: one thread reads the pipes), *heap* (the simulator: the next
+event in time). Nothing that can block happens under the lock: the backends' methods return at once, results of slow
+work come back as events.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from weft.engine.commands import (
     Stop,
     Withdraw,
 )
-from weft.engine.core import Tuning
 from weft.engine.events import (
     CancelRequested,
     Done,
@@ -43,10 +43,11 @@ from weft.engine.events import (
     WorkerJoined,
     WorkerLost,
 )
-from weft.engine.master import Master
 from weft.runtime.pool import Pool, WorkerSpec
 
 if TYPE_CHECKING:
+    from weft.engine.core import Tuning
+    from weft.engine.master import Master
     from weft.engine.ports import Clock, Journal
     from weft.graph.logical import LogicalGraph
     from weft.model.resources import Resources
@@ -55,8 +56,8 @@ if TYPE_CHECKING:
 class Executor(Protocol):
     """A backend: what runs leases. All methods return at once; what happens later is posted to the loop.
 
-    `launch` of a lease is answered by exactly one `Done` or `Failed`. `stop` asks a lease to end; the answer is still one
-    of these. Reports of a lease that the loop has forgotten are dropped.
+    `launch` of a lease is answered by exactly one `Done` or `Failed`. `stop` asks a lease to end; the answer is still
+    one of these. Reports of a lease that the loop has forgotten are dropped.
     """
 
     tuning: Tuning
@@ -257,7 +258,7 @@ class Loop:
                 events.append(Offered(self.clock.now(), idle))
         try:
             commands = job.master.handle(events)
-        except Exception as error:  # a fault of ours: the job ends, the session goes on
+        except Exception as error:
             self._crashed(job, error)
             return
         if job.journal is not None:
@@ -353,6 +354,3 @@ class Loop:
                 if job.leases and not job.master.hungry:
                     self._queue.append((name, IdleTick(now)))
             self.drain()
-
-
-

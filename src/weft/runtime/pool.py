@@ -1,8 +1,9 @@
 """The pool of one session: the only owner of slots and node memory.
 
-A slot is one worker. Plain tasks are served by *offers* of idle workers; bubbles, GPUs, several cores and memory by *requests*,
-which are granted all or nothing. Jobs share fairly: the hungry job that holds the fewest slots is served first, requests are
-FIFO inside a job. A request that only waits for slots keeps idle ones back, so that a gang is not starved by small tasks.
+A slot is one worker. Plain tasks are served by *offers* of idle workers; bubbles, GPUs, several cores and memory by
+*requests*, which are granted all or nothing. Jobs share fairly: the hungry job that holds the fewest slots is served
+first, requests are FIFO inside a job. A request that only waits for slots keeps idle ones back, so that a gang is not
+starved by small tasks.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class _Request:
 
 @dataclass(slots=True)
 class _Held:
-    """What one granted slot holds: the worker, those kept idle beside it for more cores, memory and GPUs of the node."""
+    """What one granted slot holds: the worker, those kept idle beside it for its cores, memory and GPUs."""
 
     job: str
     node: int
@@ -104,9 +105,7 @@ class Pool:
 
     def capacity(self) -> list[Resources]:
         """Return what each node can give at most, for checking graphs."""
-        return [
-            Resources(cpu=n.workers, memory=n.memory, gpu=n.gpu, gpu_type=n.gpu_type) for n in self._nodes.values()
-        ]
+        return [Resources(cpu=n.workers, memory=n.memory, gpu=n.gpu, gpu_type=n.gpu_type) for n in self._nodes.values()]
 
     @property
     def idle(self) -> int:

@@ -1,21 +1,20 @@
 """Sessions: run, watch and cancel graphs in this process.
 
-A `Session` owns one backend with its workers and one loop; its jobs share the pool. `submit` returns a `Run` at once, `run`
-waits for it, shows Ctrl-C to it (the first cancels cleanly, the second leaves at once), and raises what went wrong.
+A `Session` owns one backend with its workers and one loop; its jobs share the pool. `submit` returns a `Run` at once,
+`run` waits for it, shows Ctrl-C to it (the first cancels cleanly, the second leaves at once), and raises what went
+wrong.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from weft.engine.commands import Command
 from weft.engine.events import Event
 from weft.engine.machines.vertex import VertexState
 from weft.engine.master import Master
-from weft.engine.view import JobView
 from weft.graph.validate import mark_results, validate
 from weft.model.chunks import ChunkRef
 from weft.model.errors import (
@@ -33,7 +32,10 @@ from weft.store.api import ABSENT
 from weft.worker.context import EdgeValues
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from weft.engine.ports import Clock, Journal
+    from weft.engine.view import JobView
     from weft.graph.logical import LogicalGraph
     from weft.runtime.loop import Executor
     from weft.store.keeper import Keeper
@@ -89,13 +91,17 @@ class Run:
         if outcome is None or outcome.state == "succeeded":
             return None
         if job.crash is not None:
-            error: WeftError = InternalError(f"{job.graph.name}: {job.crash}", hint="Please report this, with the story.")
+            error: WeftError = InternalError(
+                f"{job.graph.name}: {job.crash}", hint="Please report this, with the story."
+            )
             error.__cause__ = job.crash
             return error
         if outcome.state == "cancelled":
             return RunCancelledError(f"{job.graph.name} was cancelled: {outcome.message}")
         if outcome.kind == "user":
-            return TaskError(f"{outcome.task} failed: {outcome.message}", task=outcome.task, traceback_text=outcome.traceback)
+            return TaskError(
+                f"{outcome.task} failed: {outcome.message}", task=outcome.task, traceback_text=outcome.traceback
+            )
         return RunFailedError(f"{job.graph.name} failed at {outcome.task}: {outcome.message}")
 
     def result(self, timeout_s: float | None = None) -> Results:
@@ -166,10 +172,13 @@ class Results:
         if stage is None:
             raise NotFoundError(f"the graph has no vertex {name!r}")
         if job.backend is None or job.backend.closed:
-            raise NotFoundError(f"the results of {job.graph.name} were dropped", hint="Read them before the session is closed.")
+            raise NotFoundError(
+                f"the results of {job.graph.name} were dropped", hint="Read them before the session is closed."
+            )
         if not stage.keep:
             raise NotFoundError(
-                f"the values of {name!r} were not kept", hint="Call .keep() on the node, or pass keep=True, before running."
+                f"the values of {name!r} were not kept",
+                hint="Call .keep() on the node, or pass keep=True, before running.",
             )
         return stage, job.backend.column(stage)
 
@@ -189,9 +198,7 @@ class Session:
         self._closed = False
         self._closers: list[Callable[[], None]] = []
 
-    def submit(
-        self, graph: LogicalGraph, *, listeners: Sequence[Listener] = (), journal: Journal | None = None
-    ) -> Run:
+    def submit(self, graph: LogicalGraph, *, listeners: Sequence[Listener] = (), journal: Journal | None = None) -> Run:
         """Check a graph and start it; GraphError or CapacityError if it cannot run here."""
         if self._closed:
             raise ConflictError("the session is closed", hint="Open another one.")

@@ -285,7 +285,7 @@ class Catalog:
         if not self.exists():
             return 0
         with self._read() as connection:
-            return int(connection.execute(query).scalar_one())
+            return int(connection.execute(query).scalar_one()) if self._check(connection) else 0
 
     # ---------------------------------------------------------------------------------------------------- inside
 
@@ -293,6 +293,8 @@ class Catalog:
         if not self.exists():
             return []
         with self._read() as connection:
+            if not self._check(connection):  # somebody is just making it
+                return []
             return [RunRow(**row) for row in connection.execute(query).mappings()]
 
     @staticmethod
@@ -304,7 +306,6 @@ class Catalog:
     @contextmanager
     def _read(self) -> Iterator[Connection]:
         with self._told(), self._reader.connect() as connection:
-            self._check(connection)
             yield connection
 
     @contextmanager

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import random
+from typing import TYPE_CHECKING, Any
 
-from weft.graph.builder import Graph, Node, after, gather, grid, shuffle
+from weft.graph.builder import Graph, Node, Reads, after, gather, grid, shuffle
 from weft.graph.grid import group
 from weft.graph.logical import OnFailure, Outcome, Retry
 from weft.graph.validate import validate
 from weft.model.errors import GraphError
 from weft.model.resources import Resources
+
+if TYPE_CHECKING:
+    import random
 
 
 def work(*inputs: object) -> int:
@@ -29,7 +32,7 @@ def random_graph(rng: random.Random, *, most_vertices: int = 10, most_tasks: int
     graph.on_failure = rng.choice(list(OnFailure))
     for number in range(rng.randint(1, most_vertices)):
         n = rng.choice([1, 1, 2, 3, 4, 8, rng.randint(1, most_tasks)])
-        inputs: list[object] = []
+        inputs: list[Reads] = []
         sources = rng.sample(nodes, k=min(len(nodes), rng.choice([0, 1, 1, 1, 2, 2, 3])))
         for source in sources:
             width = source.parallelism
@@ -48,11 +51,15 @@ def random_graph(rng: random.Random, *, most_vertices: int = 10, most_tasks: int
                 inputs.append(after(source, outcome=rng.choice([Outcome.SUCCESS, Outcome.SUCCESS, Outcome.ANY])))
             else:
                 inputs.append(gather(source))
-        extra: dict[str, object] = {}
+        extra: dict[str, Any] = {}
         if not plain and rng.random() < 0.2:
-            extra["resources"] = rng.choice([(Resources(cpu=0, tokens=(("slots", 1),)),), (Resources(cpu=2),), (Resources(cpu=0),)])
+            extra["resources"] = rng.choice(
+                [(Resources(cpu=0, tokens=(("slots", 1),)),), (Resources(cpu=2),), (Resources(cpu=0),)]
+            )
         if rng.random() < 0.3:
-            extra["retry"] = Retry(user=rng.randint(0, 3), memory=rng.randint(0, 3), delay_s=rng.choice([0.0, 0.0, 0.5]))
+            extra["retry"] = Retry(
+                user=rng.randint(0, 3), memory=rng.randint(0, 3), delay_s=rng.choice([0.0, 0.0, 0.5])
+            )
         if rng.random() < 0.2:
             extra["keep"] = True
         if rng.random() < 0.1:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.backends.simulator import Faults, Simulator
 from weft.engine.core import Tuning
 from weft.engine.invariants import check
 from weft.engine.machines.task import TaskState
 from weft.engine.master import Master
-from weft.graph.logical import LogicalGraph
 from weft.graph.validate import mark_results, validate
 from weft.runtime.loop import JobRun, Loop
 from weft.testing.graphs import random_graph
+
+if TYPE_CHECKING:
+    from weft.graph.logical import LogicalGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ def expect_clean(sim: Simulator, job: JobRun) -> None:
 
 def random_trial(seed: int) -> Trial:
     """Run a random graph under random faults, all drawn from `seed`."""
-    rng = random.Random(seed)  # noqa: S311 - a test, repeatable by its seed
+    rng = random.Random(seed)
     graph = random_graph(rng)
     faulty = rng.random() < 0.8
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from weft.graph.routing import Router
 from weft.graph.task import resolve
 from weft.model.program import Program, Style
-from weft.store.api import Column
+
+if TYPE_CHECKING:
+    from weft.graph.routing import Router
+    from weft.store.api import Column
 
 SINGLE, SLICE, PIECES = 0, 1, 2
 """How an input is read: one value; the values of a range of tasks; pieces of partitioned values."""
@@ -17,8 +19,8 @@ SINGLE, SLICE, PIECES = 0, 1, 2
 class InputCode:
     """One input edge: where its values are, and which of them a task reads.
 
-    `lenient` inputs leave out what was never made (sources that failed or were skipped); `live` inputs are read while their
-    sources still run; `last` says that nobody else reads what this input reads.
+    `lenient` inputs leave out what was never made (sources that failed or were skipped); `live` inputs are read while
+    their sources still run; `last` says that nobody else reads what this input reads.
     """
 
     __slots__ = ("_column", "_find", "edge", "identity", "last", "lenient", "live", "mode", "router", "source")
@@ -65,8 +67,9 @@ Edges = tuple[tuple[InputCode, ...], Mapping[str, int], frozenset[str]]
 class TaskCode:
     """The body of a vertex's tasks with its inputs; the function is looked up on first use, on the worker.
 
-    `edges` is (inputs, outputs, streams), or a function that returns it: what runs inside a cone often needs none of it.
-    `only` is how a plain function with a single, narrow input reads it: -1 one value, k > 0 a list of k values; 0 otherwise.
+    `edges` is (inputs, outputs, streams), or a function that returns it: what runs inside a cone often needs none of
+    it. `only` is how a plain function with a single, narrow input reads it: -1 one value, k > 0 a list of k values; 0
+    otherwise.
     """
 
     __slots__ = ("_edges", "_fn", "expands", "items", "n", "only", "params", "program", "resources", "style", "vertex")

@@ -13,11 +13,25 @@ if TYPE_CHECKING:
 class WorkerLease:
     """Units `lo:hi` of a root vertex. `hi` may be lowered while it runs, `pos` says which unit is being done.
 
-    The protocol of taking back the tail needs no lock: the worker writes `pos` before it reads `hi`, the other side lowers
-    `hi` before it reads `pos`; what is at or past the new `hi` and was not begun is given back.
+    The protocol of taking back the tail needs no lock: the worker writes `pos` before it reads `hi`, the other side
+    lowers `hi` before it reads `pos`; what is at or past the new `hi` and was not begun is given back.
     """
 
-    __slots__ = ("attempt", "callbacks", "codes", "cone", "hi", "host", "id", "lo", "nbytes", "pos", "resources", "root", "stop")
+    __slots__ = (
+        "attempt",
+        "callbacks",
+        "codes",
+        "cone",
+        "hi",
+        "host",
+        "id",
+        "lo",
+        "nbytes",
+        "pos",
+        "resources",
+        "root",
+        "stop",
+    )
 
     def __init__(
         self,
@@ -65,11 +79,23 @@ class WorkerLease:
 class Outcome:
     """What became of a lease: units below `hi` are done and `values` are the root's, the first of them of unit `lo`.
 
-    With `kind` set, task `index` of `vertex` failed in unit `hi`. `reached` >= 0: a linear cone stopped after that member,
-    whose value is the only one in `values`.
+    With `kind` set, task `index` of `vertex` failed in unit `hi`. `reached` >= 0: a linear cone stopped after that
+    member, whose value is the only one in `values`.
     """
 
-    __slots__ = ("hi", "index", "kind", "lost", "message", "nbytes", "reached", "seconds", "traceback", "values", "vertex")
+    __slots__ = (
+        "hi",
+        "index",
+        "kind",
+        "lost",
+        "message",
+        "nbytes",
+        "reached",
+        "seconds",
+        "traceback",
+        "values",
+        "vertex",
+    )
 
     def __init__(self, hi: int, values: list[Any], seconds: float) -> None:
         self.hi = hi

@@ -1,8 +1,8 @@
 """Run a lease: fetch inputs, call, collect outputs. The same code under every backend.
 
-Two paths. Plain functions take the fast one: a loop with a slot for the position and one for the stop flag, nothing made
-for a task but its value. Programs of style TASK, streams and live inputs take the general one, with a context for each.
-A cone runs its template with a value stack, so that values inside it never leave the lease.
+Two paths. Plain functions take the fast one: a loop with a slot for the position and one for the stop flag, nothing
+made for a task but its value. Programs of style TASK, streams and live inputs take the general one, with a context
+for each. A cone runs its template with a value stack, so that values inside it never leave the lease.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from weft.store.api import ChunkStore
 
 
-class InputLost(Exception):
+class InputLostError(Exception):
     """An input is not there."""
 
     def __init__(self, vertex: str, index: int, why: str) -> None:
@@ -38,9 +38,7 @@ PATIENCE = 25
 """A chain that takes this many times the wanted length of a lease stops after the task it is at."""
 
 
-def run(
-    lease: WorkerLease, store: ChunkStore, target_s: float = 0.002, values: list[Any] | None = None
-) -> Outcome:
+def run(lease: WorkerLease, store: ChunkStore, target_s: float = 0.002, values: list[Any] | None = None) -> Outcome:
     """Run a lease to its end, its first failure or its stop. Raises nothing.
 
     Values are appended to `values`, an empty list, where the caller wants to see how far it is.
@@ -57,7 +55,7 @@ def run(
             _run_plain(lease, store, values, where)
         else:
             _run_tasks(lease, store, values, where)
-    except BaseException as error:  # whatever the user's code raises must become a report
+    except BaseException as error:
         return _failed(lease, values, where, error, perf_counter() - started)
     outcome = Outcome(lease.lo + len(values) if reached < 0 else lease.lo + 1, values, perf_counter() - started)
     outcome.reached = reached
@@ -70,9 +68,9 @@ def run(
 def _failed(lease: WorkerLease, values: list[Any], where: list[Any], error: BaseException, seconds: float) -> Outcome:
     done = len(values)
     outcome = Outcome(lease.lo + done, values, seconds)
-    outcome.vertex, outcome.index = where
+    outcome.vertex, outcome.index = str(where[0]), where[1]
     outcome.message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    if isinstance(error, InputLost):
+    if isinstance(error, InputLostError):
         outcome.kind = "input"
         outcome.lost = error.where
     elif lease.stop and isinstance(error, (RunCancelledError, KeyboardInterrupt)):
@@ -96,7 +94,7 @@ def _user_traceback(error: BaseException) -> str:
         tb = tb.tb_next
     try:
         return "".join(traceback.format_exception(type(error), error, tb, limit=-50))
-    except Exception:  # an exception whose own __str__ raises
+    except Exception:
         return f"{type(error).__name__} (it cannot be printed)\n"
 
 
@@ -113,11 +111,11 @@ def cell(inp: InputCode, store: ChunkStore, index: int) -> Any:
         try:
             value = store.load(inp.column, index, last=inp.last)
         except NotFoundError as error:
-            raise InputLost(inp.source, index, str(error)) from error
+            raise InputLostError(inp.source, index, str(error)) from error
     if value is ABSENT:
         if inp.lenient:
             return None
-        raise InputLost(inp.source, index, "its output is not there")
+        raise InputLostError(inp.source, index, "its output is not there")
     if type(value) is EdgeValues:
         return value.single(inp.edge)
     return value
@@ -157,12 +155,12 @@ def _read_pieces(inp: InputCode, store: ChunkStore, found: list[Any], piece: tup
         if row is ABSENT:
             if inp.lenient:
                 continue
-            raise InputLost(inp.source, i, "its output is not there")
+            raise InputLostError(inp.source, i, "its output is not there")
         if type(row) is ChunkRef and not row.parts:  # written edge by edge, so that it was encoded as one value
             try:
                 row = store.load(column, i, last=inp.last)
             except NotFoundError as error:
-                raise InputLost(inp.source, i, str(error)) from error
+                raise InputLostError(inp.source, i, str(error)) from error
         for part in range(part_lo, part_hi):
             if type(row) is EdgeValues:
                 found.extend(row.part(inp.edge, part))
@@ -170,7 +168,7 @@ def _read_pieces(inp: InputCode, store: ChunkStore, found: list[Any], piece: tup
                 try:
                     piece_value = store.load_part(column, i, part, last=inp.last)
                 except NotFoundError as error:
-                    raise InputLost(inp.source, i, str(error)) from error
+                    raise InputLostError(inp.source, i, str(error)) from error
                 found.append(piece_value)
             else:
                 found.append(_piece(inp, row, i, part))
@@ -205,7 +203,8 @@ def _piece(inp: InputCode, row: Any, index: int, part: int) -> Any:
         return row[part]
     except (TypeError, IndexError, KeyError):
         raise TaskError(
-            f"{inp.source}[{index}] returned {type(row).__name__}, not one piece for each of {inp.router.partitions} partitions",
+            f"{inp.source}[{index}] returned {type(row).__name__}, "
+            f"not one piece for each of {inp.router.partitions} partitions",
             task=f"{inp.source}[{index}]",
             hint="A vertex that is read through a shuffle returns a list with one piece for each partition.",
         ) from None
@@ -249,7 +248,7 @@ def _run_plain(lease: WorkerLease, store: ChunkStore, values: list[Any], where: 
 # ---------------------------------------------------------------------------------------------------------- cones
 
 _ONE, _MIXED = -1, 0
-"""How a step takes its arguments: the value on the stack; anything else. k > 0: the k values on the stack, as a list."""
+"""How a step takes its arguments: the value on the stack; anything else. k > 0: the top k values, as a list."""
 
 
 def _run_cone(lease: WorkerLease, store: ChunkStore, values: list[Any], where: list[Any], patience: float) -> int:
@@ -330,9 +329,7 @@ def _run_tasks(lease: WorkerLease, store: ChunkStore, values: list[Any], where: 
         if code.style is Style.TASK:
             result = fn(context, inputs)
         else:
-            args = [
-                inputs[inp.edge].all()[0] if inp.mode == SINGLE else inputs[inp.edge].all() for inp in code.inputs
-            ]
+            args = [inputs[inp.edge].all()[0] if inp.mode == SINGLE else inputs[inp.edge].all() for inp in code.inputs]
             if code.items is not None:
                 args.insert(0, code.items[index])
             result = fn(*args, **code.params)

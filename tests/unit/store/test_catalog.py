@@ -37,6 +37,13 @@ def test_reading_makes_nothing(catalog, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_database_that_is_just_being_made_is_empty(catalog, tmp_path):
+    (tmp_path / "weft.db").touch()
+    assert catalog.list() == []
+    assert catalog.count() == 0
+    assert catalog.next_run_id()[1] == 1
+
+
 def test_ids_count_from_one_and_are_never_given_twice(catalog):
     assert catalog.next_run_id() == ("run-000001", 1)
     assert catalog.next_run_id() == ("run-000002", 2)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import TYPE_CHECKING
 
-from weft.engine.machines.table import Table
+if TYPE_CHECKING:
+    from weft.engine.machines.table import Table
 
 
 class JobState(Enum):

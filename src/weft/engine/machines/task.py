@@ -8,9 +8,12 @@ against the table when this module is imported.
 
 from __future__ import annotations
 
+import itertools
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
-from weft.engine.machines.table import Table
+if TYPE_CHECKING:
+    from weft.engine.machines.table import Table
 
 
 class TaskState(IntEnum):
@@ -106,7 +109,7 @@ COMPOSITES: dict[str, tuple[TaskState, ...]] = {
 def check_composites() -> None:
     """Raise AssertionError if a composite path uses an arc that the table does not have."""
     for name, path in COMPOSITES.items():
-        for here, there in zip(path, path[1:], strict=False):
+        for here, there in itertools.pairwise(path):
             if there not in TASK[here].values():
                 raise AssertionError(f"composite {name!r}: the table has no arc {here.name} -> {there.name}")
 

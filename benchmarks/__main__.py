@@ -1,0 +1,89 @@
+"""The command line of the benchmarks."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks import tasks
+from benchmarks.contestants import Contestants
+from benchmarks.harness import PATIENCE_S, Row, Spec, measure, wait_until_quiet
+from benchmarks.report import page, table
+from weft.model.errors import UsageError, WeftError
+
+SUITES: dict[str, Sequence[Spec]] = {"tasks": tasks.SPECS}
+LEAST_ROUNDS = 3
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Weft against its peers.")
+    parser.add_argument("name", choices=[*SUITES, "all"], help="the suite to run")
+    parser.add_argument("--json", action="store_true", help="one JSON object for each row, a line each")
+    parser.add_argument("--rows", default="", metavar="A,B", help="only these rows")
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help=f"rounds, at least {LEAST_ROUNDS} (default: 5)")
+    parser.add_argument(
+        "--patience", type=float, default=PATIENCE_S, metavar="S", help="how long to wait for a quiet machine (default: 60)"
+    )
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the page with all rows")
+    return parser.parse_args(argv)
+
+
+def chosen(suite: str, rows: str) -> dict[str, list[Spec]]:
+    """Return the specs to measure, by suite; UsageError for a row that there is not."""
+    suites = {name: list(specs) for name, specs in SUITES.items() if suite in (name, "all")}
+    wanted = [name.strip() for name in rows.split(",") if name.strip()]
+    if not wanted:
+        return suites
+    known = {spec.name for specs in suites.values() for spec in specs}
+    for name in wanted:
+        if name not in known:
+            raise UsageError(f"there is no row {name!r}", hint=f"There are: {', '.join(sorted(known))}")
+    return {name: [spec for spec in specs if spec.name in wanted] for name, specs in suites.items()}
+
+
+def run(argv: Sequence[str] | None = None) -> None:
+    """Measure what the arguments name and show it."""
+    arguments = _arguments(argv)
+    if arguments.rounds < LEAST_ROUNDS:
+        raise UsageError(f"--rounds is {arguments.rounds}; a median takes at least {LEAST_ROUNDS}")
+    if arguments.write is not None and (arguments.name != "all" or arguments.rows):
+        raise UsageError("--write takes all rows", hint="Run: python -m benchmarks all --write FILE")
+    suites = chosen(arguments.name, arguments.rows)
+    quiet = wait_until_quiet(arguments.patience)
+    found: dict[str, tuple[Sequence[Spec], Sequence[Row]]] = {}
+    with Contestants() as contestants:
+        for name, specs in suites.items():
+            rows: list[Row] = []
+            for row in measure(specs, arguments.rounds, contestants.ask):
+                rows.append(row)
+                if arguments.json:
+                    print(json.dumps(row.as_json()), flush=True)
+                else:
+                    print(f"{row.name} ...", file=sys.stderr, flush=True)
+            found[name] = specs, rows
+    if not arguments.json:
+        from rich.console import Console
+
+        console = Console()
+        for _, rows_found in found.values():
+            console.print(table(rows_found))
+    if arguments.write is not None:
+        arguments.write.write_text(page(found, arguments.rounds, quiet), encoding="utf-8")
+
+
+def main() -> None:
+    """Run, and show an error that was foreseen as one line."""
+    try:
+        run()
+    except WeftError as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""The command line as people use it: processes, signals, and a run that is killed."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MAIN = "import sys; from weft.cli.main import main; sys.exit(main())"
+DEADLINE_S = 60.0
+
+QUICK = """
+name: quick
+entry_points:
+  first:
+    command: echo "hello from $PF_STEP_NAME" && echo done > {{data}}
+    artifacts: {output: [data]}
+  second:
+    command: cat {{data}}
+    deps: first
+    artifacts: {input: {data: "{{first.data}}"}}
+fs_options:
+  main_fs: {name: local}
+"""
+
+SLOW = """
+name: slow
+entry_points:
+  first:
+    command: echo begun && sleep 600
+  second:
+    command: echo never
+    deps: first
+"""
+
+
+class Weft:
+    """Starts command lines in a folder of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder / "home"),
+            "PYTHONPATH": str(ROOT / "src"),
+            "TMPDIR": str(folder),
+        }
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", MAIN, *words]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, cwd=self.folder, env=self.env, stdout=pipe, stderr=pipe, text=True)
+
+    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
+        with self.start(*words) as process:
+            out, err = process.communicate(timeout=DEADLINE_S)
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    def state(self, run: str = "run-000001") -> str:
+        answer = self("show", run, "--json")
+        return str(json.loads(answer.stdout)["run"]["state"]) if answer.returncode == 0 else ""
+
+    def wait_for_log(self) -> None:
+        log = self.folder / ".weft/runs/run-000001/logs/first.0.log"
+        until(lambda: log.is_file() and "begun" in log.read_text())
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition, with a generous deadline."""
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
+
+
+def sleepers(folder: Path) -> list[int]:
+    """Return the processes that work in a folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if (entry / "cwd").readlink() == folder and b"sleep" in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+@pytest.fixture
+def weft(tmp_path):
+    (tmp_path / "home").mkdir()
+    (tmp_path / "quick.yaml").write_text(QUICK)
+    (tmp_path / "slow.yaml").write_text(SLOW)
+    return Weft(tmp_path)
+
+
+@pytest.fixture
+def slow(weft):
+    """A run that goes on for long, in its own process."""
+    process = weft.start("run", "slow.yaml")
+    weft.wait_for_log()
+    yield process
+    process.kill()
+    process.communicate()
+    until(lambda: not sleepers(weft.folder))
+
+
+def test_a_run_from_start_to_end(weft):
+    answer = weft("run", "quick.yaml")
+    assert answer.returncode == 0, answer.stderr
+    assert "run-000001 succeeded" in answer.stdout
+    assert weft("logs", "1/first").stdout == "hello from first\n"
+    assert weft("logs", "@last/second").stdout == "done\n"
+    assert [run["id"] for run in json.loads(weft("ls", "--json").stdout)["runs"]] == ["run-000001"]
+    assert weft("run", "-q", "quick.yaml").stdout == "run-000002\n"
+
+
+def test_the_example(weft):
+    shutil.copytree(ROOT / "examples" / "breast_cancer", weft.folder / "example")
+    answer = weft("run", "example/run.yaml", "-p", "train.epochs=2", "--json")
+    assert answer.returncode == 0, answer.stderr
+    document = json.loads(answer.stdout)["run"]
+    assert [step["state"] for step in document["steps"]] == ["succeeded"] * 4
+    assert Path(document["outputs"]["report.report"]).exists()
+    assert "epoch" in weft("logs", "1/train", "-C", "example").stdout
+
+
+def test_a_pipeline_with_mistakes_starts_nothing(weft):
+    (weft.folder / "bad.yaml").write_text("name: bad\nentry_points:\n  a:\n    comand: echo\n")
+    answer = weft("run", "bad.yaml")
+    assert answer.returncode == 3
+    assert re.match(r"error WEFT20\d: bad\.yaml:4:", answer.stderr)
+    assert not (weft.folder / ".weft" / "runs").exists()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_first_signal_ends_the_run_in_order(weft, slow, number, code):
+    slow.send_signal(number)
+    _, err = slow.communicate(timeout=DEADLINE_S)
+    assert slow.returncode == code, err
+    assert "weft show @last" in err
+    assert sleepers(weft.folder) == []
+    assert weft.state() == "terminated"
+
+
+def test_a_cancel_from_elsewhere(weft, slow):
+    assert weft.state() == "running"
+    assert json.loads(weft("cancel", "@last", "--json").stdout)["run"] == "run-000001"
+    slow.communicate(timeout=DEADLINE_S)
+    assert slow.returncode == 130
+    assert weft.state() == "terminated"
+    assert weft("cancel", "@last").returncode == 7
+
+
+def test_a_story_of_a_live_run(weft, slow):
+    assert "first" in weft("story", "1").stdout
+
+
+def test_logs_are_followed_while_a_run_goes_on(weft, slow):
+    with weft.start("logs", "1", "-f") as reader:
+        assert reader.stdout.readline() == "begun\n"
+        weft("cancel", "1")
+        assert reader.wait(timeout=DEADLINE_S) == 0
+
+
+def test_a_killed_run_is_interrupted_and_leaves_no_process(weft, slow):
+    slow.kill()
+    slow.communicate()
+    assert weft.state() == "interrupted"
+    until(lambda: not sleepers(weft.folder))
+    assert weft("run", "quick.yaml").returncode == 0
+    assert weft.state() == "interrupted"
+    assert weft("ls", "-q").stdout == "run-000002\nrun-000001\n"
+
+
+def test_several_runs_at_once_get_ids_of_their_own(weft):
+    started = [weft.start("run", "-q", "quick.yaml") for _ in range(3)]
+    ids = sorted(process.communicate(timeout=DEADLINE_S)[0].strip() for process in started)
+    assert ids == ["run-000001", "run-000002", "run-000003"]
+    assert [process.returncode for process in started] == [0, 0, 0]
