@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -141,8 +142,6 @@ def busy_cores(over_s: float = 1.0) -> float:
 
 def _busy_s() -> float:
     """Return the seconds that all cores together have worked since the machine was started."""
-    import os
-
     line = Path("/proc/stat").read_text().split("\n", 1)[0].split()
     user, nice, system, _idle, _iowait, irq, softirq = map(int, line[1:8])
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")

@@ -40,6 +40,7 @@ class World(Simulator):
         self.pieces_gone: set[tuple[str, str, int]] = set()
         self.offered: set[tuple[str, int]] = set()
         self.stopping: set[tuple[str, int]] = set()
+        self.services: set[str] = set()
         self.live: dict[tuple[str, int], tuple[JobRun, Launch]] = {}
 
     def _answer(self, vertex: str, index: int) -> Any:
@@ -56,6 +57,8 @@ class World(Simulator):
             assert lease.worker in {spec.worker for spec in self._specs}, f"{lease} is for a worker that is not there"
             busy = [other for (_, other) in self.live.values() if other.worker == lease.worker]
             assert not busy, f"{lease} is for a worker that is busy with {busy}"
+        if job.master.core.by_id[lease.vertex].vertex.kind is Kind.SERVICE:
+            self.services.add(lease.vertex)
         inside: set[tuple[str, int]] = set()
         for vertex, index in tasks_of(lease):
             if (job.id, lease.lease) not in self.offered:  # an input may be lost between an offer and its acceptance
@@ -97,10 +100,8 @@ class World(Simulator):
 
     def _duration(self, lease: Launch, lo: int, hi: int) -> float:
         """A service runs until it is stopped, or ends by itself after a while if the scenario says so."""
-        for scenario in self.scenarios.values():
-            vertex = scenario.graph.vertices.get(lease.vertex)
-            if vertex is not None and vertex.kind is Kind.SERVICE and lease.vertex not in scenario.brief:
-                return 1e6
+        if lease.vertex in self.services and not any(lease.vertex in each.brief for each in self.scenarios.values()):
+            return 1e6
         return super()._duration(lease, lo, hi)
 
     def offer(self, job: JobRun, offer: Offer) -> None:
@@ -134,7 +135,7 @@ class World(Simulator):
     # ------------------------------------------------------------------------------------------------------ store
 
     def _hold(self, run: Any, lo: int, hi: int) -> None:
-        if run.job.graph.vertices[run.launch.vertex].kind is Kind.FINITE:  # a service has no value
+        if run.job.master.core.by_id[run.launch.vertex].vertex.kind is Kind.FINITE:  # a service has no value
             super()._hold(run, lo, hi)
 
     def free(self, job: JobRun, vertex: str, lo: int, hi: int) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weft.engine.events import Done, Failed, Failure, TimerFired, UserEvent
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.graph.logical import Move, Outcome, Storage, Trigger
-from weft.model.errors import RunCancelledError, WeftError
+from weft.model.errors import CapacityError, RunCancelledError, WeftError
 from weft.model.program import Style
 from weft.store.api import ABSENT, Column
 from weft.worker.code import Edges, InputCode, TaskCode
@@ -392,6 +392,8 @@ def crashed(lease: WorkerLease, error: BaseException) -> LeaseOutcome:
     outcome.message = str(error) if isinstance(error, WeftError) else f"{type(error).__name__}: {error}"
     if isinstance(error, RunCancelledError) and lease.stop:
         outcome.kind = "stopped"
+    elif isinstance(error, CapacityError):
+        outcome.kind = "capacity"
     elif isinstance(error, WeftError):
         outcome.kind = "user"
     elif isinstance(error, MemoryError):

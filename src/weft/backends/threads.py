@@ -10,6 +10,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from weft.backends.local import GRACE_S, Lane, LocalJob, Timers, give_up, run_here
@@ -116,7 +117,7 @@ class Threads:
         if lease.worker >= 0:
             self._workers[lease.worker].queue.put(work)
         else:
-            self._lane.put(lambda: self.run(*work))
+            self._lane.put(partial(self.run, *work))
 
     def offer(self, job: JobRun, offer: Offer) -> None:
         """See `Executor.offer`: threads take from one memory, so the first candidate that is idle accepts at once."""

@@ -6,131 +6,22 @@ What does the work is loaded inside the commands, so that help and completion st
 from __future__ import annotations
 
 import shlex
-import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter
 
-from weft.cli.tables import clean, console, duration, iso, moment, one_line, print_json, print_table, short_path
-from weft.model.errors import ConflictError, NotFoundError, RunCancelledError, UsageError, WeftError
-from weft.runtime.clock import RealClock
+from weft.cli.context import Context, RunResult
+from weft.cli.tables import clean, duration, iso, moment, one_line, print_json, print_table, short_path
+from weft.model.errors import ConflictError, NotFoundError, RunCancelledError, UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from weft.graph.logical import LogicalGraph
-    from weft.runtime.records import Record, RunRecord, StepRecord
+    from weft.runtime.records import RunRecord, StepRecord
     from weft.runtime.settings import Settings
     from weft.runtime.state import LogFile, StateRoot
     from weft.store.catalog import RunRow
-
-
-class Loaded(Protocol):
-    """A pipeline that was read and checked."""
-
-    @property
-    def graph(self) -> LogicalGraph:
-        """What would run."""
-        ...
-
-    @property
-    def steps(self) -> Sequence[str]:
-        """The names of the steps, in order."""
-        ...
-
-    @property
-    def warnings(self) -> Sequence[str]:
-        """What a person should know before it runs."""
-        ...
-
-
-class RunResult(Protocol):
-    """How a run ended."""
-
-    @property
-    def run_id(self) -> str:
-        """Its id."""
-        ...
-
-    @property
-    def state(self) -> str:
-        """Its last state, in the user's words."""
-        ...
-
-    @property
-    def folder(self) -> Path:
-        """Its folder."""
-        ...
-
-    @property
-    def outputs(self) -> Mapping[str, str]:
-        """The places of its outputs, by name."""
-        ...
-
-    @property
-    def error(self) -> WeftError | None:
-        """Why it did not succeed."""
-        ...
-
-
-class Wiring(Protocol):
-    """What the commands need of `weft.wiring`."""
-
-    def load_pipeline(self, path: str, *, overrides: Mapping[str, str], user: str | None, name: str | None) -> Loaded:
-        """Read and check a pipeline."""
-        ...
-
-    def run_pipeline(
-        self, loaded: Any, settings: Settings, *, on_record: Callable[[Record], None], quiet: bool
-    ) -> RunResult:
-        """Run it to its end. KeyboardInterrupt: a signal had it cancelled, or a second one came meanwhile."""
-        ...
-
-
-def _wiring() -> Wiring:
-    from weft import wiring
-
-    return wiring
-
-
-@dataclass(slots=True)
-class Context:
-    """What the commands are given of the world."""
-
-    out: TextIO = field(default_factory=lambda: sys.stdout)
-    err: TextIO = field(default_factory=lambda: sys.stderr)
-    environ: Mapping[str, str] = field(default_factory=lambda: dict(_environ()))
-    cwd: Path = field(default_factory=Path.cwd)
-    clock: RealClock = field(default_factory=RealClock)
-    wiring: Callable[[], Wiring] = _wiring
-    pause: Callable[[float], None] = time.sleep
-    color: str = "auto"
-    hint: str = ""
-    """What to type after an interrupt."""
-
-    def console(self, stream: TextIO | None = None) -> Console:
-        """Return a console for stdout, or another stream."""
-        return console(stream or self.out, self.environ, self.color)
-
-    def page(self) -> Console:
-        """Return a console for running text on stdout: never wider than people like to read."""
-        page = self.console()
-        page.width = min(page.width, 100)
-        return page
-
-    def say(self, text: str) -> None:
-        """Write a message for people."""
-        self.err.write(text + "\n")
-
-
-def _environ() -> Mapping[str, str]:
-    import os
-
-    return os.environ
 
 
 # ----------------------------------------------------------------------------------------------------------- arguments
@@ -690,14 +581,14 @@ def _root(context: Context, project: Path | None, state_dir: Path | None) -> Sta
 
 def _find(context: Context, name: str, project: Path | None, state_dir: Path | None) -> RunRecord:
     """Return the run that a name means."""
-    from weft.runtime.records import read_run
+    from weft.runtime.records import open_catalog, read_run
 
     root = _root(context, project, state_dir)
     direct = root.runs / name
     if name.isascii() and name.replace("-", "").isalnum() and direct.is_dir():
         return read_run(direct)  # the usual case needs no database
     try:
-        row = root.catalog().find(name)
+        row = open_catalog(root).find(name)
     except NotFoundError as error:
         hint = "List the runs: weft ls. Those of another folder: -C FOLDER"
         raise NotFoundError(error.message.removesuffix("/weft.db"), hint=hint) from None

@@ -15,7 +15,7 @@ from weft.cli.tables import clean
 from weft.model.errors import InternalError, InvalidTransition, WeftError
 
 if TYPE_CHECKING:
-    from weft.cli.commands import Context
+    from weft.cli.context import Context
 
 
 def error_document(error: WeftError) -> dict[str, Any]:

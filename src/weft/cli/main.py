@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 TYPE_CHECKING = False  # `typing` would cost more than the rest of `weft --version`
 if TYPE_CHECKING:
-    from weft.cli.commands import Context
+    from weft.cli.context import Context
 
 BROKEN_PIPE = 141
 
@@ -32,7 +32,8 @@ def main(argv: Sequence[str] | None = None, context: Context | None = None) -> i
 
 
 def _run(words: list[str], context: Context | None) -> int:
-    from weft.cli.commands import Context, dispatch
+    from weft.cli.commands import dispatch
+    from weft.cli.context import Context
     from weft.cli.failures import report, report_crash
     from weft.model.errors import RunCancelledError, WeftError
 

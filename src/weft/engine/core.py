@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from weft.engine.machines.bubble import BubbleState
 from weft.engine.machines.job import JobState
+from weft.graph.logical import LogicalGraph
 
 if TYPE_CHECKING:
     from weft.engine.commands import Command
     from weft.engine.physical import Link, Stage
     from weft.graph.lease import Cone
-    from weft.graph.logical import Bubble, Choice, LogicalGraph
+    from weft.graph.logical import Bubble, Choice
     from weft.model.resources import Resources
 
 LIGHT_LANE = -1
@@ -153,7 +154,15 @@ class Core:
     """The state of one job."""
 
     def __init__(self, graph: LogicalGraph, job: str, tuning: Tuning, ring: int = 4096) -> None:
-        self.graph = graph
+        self.graph = LogicalGraph(  # its own containers: a patch must not change what the user may run again
+            graph.name,
+            dict(graph.vertices),
+            list(graph.edges),
+            list(graph.bubbles),
+            list(graph.choices),
+            graph.on_failure,
+            graph.limits,
+        )
         self.job = job
         self.tuning = tuning
         self.status = JobState.NEW

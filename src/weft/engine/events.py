@@ -115,6 +115,7 @@ class Failure(Enum):
     MEMORY = "memory"
     INFRASTRUCTURE = "infrastructure"
     INPUT = "input"  # an input could not be read: `lost` names it
+    CAPACITY = "capacity"  # it can never have what it needs, or a disk is full: no retry helps
     STOPPED = "stopped"  # it was told to stop, and did
 
 

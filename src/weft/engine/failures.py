@@ -50,7 +50,9 @@ def may_retry(core: Core, stage: Stage, index: int, kind: Failure, worker: int) 
         stage.attempts = {}
         core.replan = True  # no cone may hide a task that is being retried
     counts = stage.attempts.setdefault(index, [0, 0, 0])
-    column = _COLUMN[kind]
+    column = _COLUMN.get(kind)
+    if column is None:
+        return False
     counts[column] += 1
     retry = stage.vertex.retry
     allowed = (retry.user, retry.memory, retry.infrastructure)[column]

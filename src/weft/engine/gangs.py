@@ -7,6 +7,7 @@ again. A restart region (vertices joined by streams) restarts together, inside i
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from weft.engine.commands import Acquire, Release, Stop, Withdraw
@@ -24,7 +25,7 @@ from weft.model.resources import Resources
 if TYPE_CHECKING:
     from weft.engine.core import Core
     from weft.engine.events import Granted
-    from weft.engine.physical import Stage
+    from weft.engine.physical import Link, Stage
 
 MOST_REQUESTS = 64
 """How many single-task requests of one stage may be open at once."""
@@ -32,6 +33,10 @@ MOST_REQUESTS = 64
 
 def form(core: Core, bubbles: tuple[Bubble, ...] | list[Bubble]) -> None:
     """Make rows of the declared bubbles, and one around each SERVICE with its concurrent consumers."""
+    if not core.tuning.streams:
+        for link in core.links.values():
+            if link.edge.storage is Storage.EPHEMERAL and link.src.vertex.kind is Kind.FINITE:
+                keep_on_node(link)
     for bubble in bubbles:
         _row(core, bubble, [core.by_id[name] for name in bubble.vertices])
     for stage in core.order:
@@ -332,9 +337,7 @@ def shrink(core: Core, row: BubbleRow, cause: str) -> None:
                     Storage.LOCAL,
                 )
             ):
-                link.edge.scheduling = SEQUENTIAL
-                link.edge.storage = Storage.LOCAL
-                link.gate = link.router is None or link.router.wide
+                keep_on_node(link)
     derive_regions(core)
     core.replan = True
     for stage in sorted(leaving, key=lambda s: s.index):
@@ -346,6 +349,12 @@ def shrink(core: Core, row: BubbleRow, cause: str) -> None:
             core.needy.append(stage)
     else:
         _move(core, row, "dissolved")
+
+
+def keep_on_node(link: Link) -> None:
+    """Store what an edge would have streamed; its destination starts when the source has ended."""
+    link.edge = replace(link.edge, scheduling=SEQUENTIAL, storage=Storage.LOCAL)
+    link.gate = link.router is None or link.router.wide
 
 
 def restart_region(core: Core, stage: Stage, why: str) -> bool:

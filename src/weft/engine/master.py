@@ -261,7 +261,7 @@ class Master:
             index, _ = stage.ready.take(1)
         else:
             return
-        fatal(core, stage, index, Failure.INFRASTRUCTURE, reason)
+        fatal(core, stage, index, Failure.CAPACITY, reason)
 
     # --------------------------------------------------------------------------------------------- the workers
 

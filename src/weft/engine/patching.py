@@ -8,6 +8,7 @@ changed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from weft.engine.core import ChoiceRow
@@ -227,7 +228,7 @@ def _decisions(core: Core, stage: Stage, value: Any) -> list[Any]:
         if value and all(isinstance(v, tuple) and hasattr(v, "_fields") for v in value):
             return list(value)
         for s in waiting:
-            s.vertex.program.items = value
+            s.vertex = replace(s.vertex, program=replace(s.vertex.program, items=value))
         return [SetParallelism(s.id, len(value)) for s in waiting]
     raise GraphError(
         f"{stage.id} answered a {type(value).__name__}; {_wanted(waiting, deciding)}",
@@ -311,10 +312,11 @@ def _set_edge(core: Core, decision: SetEdge) -> None:
         raise GraphError(
             f"edge {decision.edge}: a task of {link.dst.id!r} has started", subject=decision.edge, rule="not-started"
         )
-    if decision.scheduling is not None:
-        link.edge.scheduling = decision.scheduling
-    if decision.storage is not None:
-        link.edge.storage = decision.storage
+    link.edge = replace(
+        link.edge,
+        scheduling=decision.scheduling or link.edge.scheduling,
+        storage=decision.storage or link.edge.storage,
+    )
     link.bound(link.router)
     link.src.early = True
     derive_regions(core)
@@ -375,7 +377,7 @@ def patch(core: Core, decision: ApplyPatch) -> None:
         link = core.links.pop(name)
         link.src.outputs.remove(link)
         link.dst.inputs.remove(link)
-        core.graph.edges.remove(link.edge)
+        core.graph.edges = [edge for edge in core.graph.edges if edge.id != name]
     core.note(decision.vertex, f"patch: {len(change.vertices)} vertices, {len(change.edges)} edges added")
     for vertex in change.vertices:
         core.graph.add_vertex(vertex)

@@ -621,6 +621,14 @@ def describe(folder: Path) -> RunRow | None:
     )
 
 
+def open_catalog(root: StateRoot) -> Catalog:
+    """Return the index of a state folder, made again from the folders of the runs where it is missing."""
+    catalog = root.catalog()
+    if not catalog.exists() and root.runs.is_dir() and any(root.runs.iterdir()):
+        catalog.rebuild(root.runs, describe)
+    return catalog
+
+
 def list_runs(
     root: StateRoot, *, limit: int | None = 20, state: str | None = None, name: str | None = None
 ) -> tuple[Sequence[RunRow], int]:
@@ -628,7 +636,7 @@ def list_runs(
 
     A run that the index believes to be going on, and whose owner is dead, counts as interrupted.
     """
-    catalog = root.catalog()
+    catalog = open_catalog(root)
     if state in ACTIVE or state == INTERRUPTED:
         asked = ACTIVE | {INTERRUPTED}
         rows = [row for row in map(as_it_is, catalog.list(limit=None, state=asked, name=name)) if row.state == state]
@@ -645,7 +653,7 @@ def as_it_is(row: RunRow) -> RunRow:
 
 def mark_interrupted(root: StateRoot) -> list[str]:
     """Write into the index which runs were interrupted; return their ids. A start calls this."""
-    catalog = root.catalog()
+    catalog = open_catalog(root)
     ids = [row.id for row in catalog.list(limit=None, state=ACTIVE) if as_it_is(row).state == INTERRUPTED]
     for id in ids:
         with suppress(NotFoundError):

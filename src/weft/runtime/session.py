@@ -18,6 +18,7 @@ from weft.engine.master import Master
 from weft.graph.validate import mark_results, validate
 from weft.model.chunks import ChunkRef
 from weft.model.errors import (
+    CapacityError,
     ConflictError,
     InternalError,
     NotFoundError,
@@ -102,6 +103,8 @@ class Run:
             return TaskError(
                 f"{outcome.task} failed: {outcome.message}", task=outcome.task, traceback_text=outcome.traceback
             )
+        if outcome.kind == "capacity":
+            return CapacityError(f"{outcome.task} failed: {outcome.message}")
         return RunFailedError(f"{job.graph.name} failed at {outcome.task}: {outcome.message}")
 
     def result(self, timeout_s: float | None = None) -> Results:

@@ -93,14 +93,10 @@ class StateRoot:
         return self.runs / run_id
 
     def catalog(self) -> Catalog:
-        """Return the index of the runs here, made again from their folders where it is missing."""
-        from weft.runtime.records import describe
+        """Return the index of the runs here; `records.open_catalog` makes it again where it was lost."""
         from weft.store.catalog import Catalog
 
-        catalog = Catalog.open(self.path / "weft.db")
-        if not catalog.exists() and self.runs.is_dir() and any(self.runs.iterdir()):
-            catalog.rebuild(self.runs, describe)
-        return catalog
+        return Catalog.open(self.path / "weft.db")
 
 
 def user_state_folder(environ: Mapping[str, str] | None = None) -> Path:

@@ -352,7 +352,7 @@ class Worker:
         try:
             packed = self._pack(lease, values[sent:], outcome.reached) if lease is not None else packed
         except CannotPack as error:
-            done, _ = values[sent : sent + error.at], values.clear()
+            done = values[sent : sent + error.at]
             outcome.hi = assignment.lo + sent + error.at
             outcome.kind, outcome.message, outcome.traceback = "user", str(error.error), ""
             reached = lease.codes[outcome.reached] if lease is not None and outcome.reached >= 0 else None

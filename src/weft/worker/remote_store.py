@@ -77,13 +77,13 @@ class RemoteStore:
 
 
 class Packed(NamedTuple):
-    """Values on their way: `count` of them, all None if there is nothing else.
+    """Values on their way: `n` of them, all None if there is nothing else.
 
     `small` are plain values as they are, or the pickle of a list of those that are not in `large`, which says where
     the others go.
     """
 
-    count: int
+    n: int
     small: list[Any] | bytes | None = None
     large: tuple[tuple[int, ChunkRef], ...] = ()
 
@@ -170,10 +170,10 @@ def unpack(packed: Packed) -> list[Any]:
 
     ProgramError: a value whose class cannot be imported or made here.
     """
-    count, small, large = packed
+    n, small, large = packed
     if small is None:
-        return [None] * count
-    if type(small) is list:
+        return [None] * n
+    if isinstance(small, list):
         return small
     try:
         found = pickle.loads(small)
@@ -186,4 +186,4 @@ def unpack(packed: Packed) -> list[Any]:
         return list(found)
     cells = iter(found)
     places = dict(large)
-    return [places[at] if at in places else next(cells) for at in range(count)]
+    return [places[at] if at in places else next(cells) for at in range(n)]

@@ -77,6 +77,9 @@ def _failed(lease: WorkerLease, values: list[Any], where: list[Any], error: Base
         outcome.kind = "stopped"
     elif isinstance(error, MemoryError):
         outcome.kind = "memory"
+    elif isinstance(error, CapacityError):
+        outcome.kind = "capacity"
+        outcome.message = str(error)
     else:
         outcome.kind = "user"
         if isinstance(error, WeftError):

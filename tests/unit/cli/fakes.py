@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from tests.unit.runtime.shell import STEPS, Shell, chain
-from weft.cli.commands import Context
+from weft.cli.context import Context
 from weft.cli.main import main
 from weft.engine.events import CancelRequested, Failed, Failure
 from weft.graph.logical import LogicalGraph
@@ -77,9 +77,8 @@ class FakeWiring:
                 recorder.finish(shell.job)
             finally:
                 recorder.close()
-        state = {None: "succeeded", "failed": "failed", "cancelled": "terminated"}[
-            shell.job.outcome.state if error else None
-        ]
+        assert shell.job.outcome is not None
+        state = {"succeeded": "succeeded", "failed": "failed", "cancelled": "terminated"}[shell.job.outcome.state]
         return SimpleNamespace(
             run_id=id, state=state, folder=folder.path, outputs={"report.page": "/out/page.html"}, error=error
         )

@@ -15,7 +15,16 @@ from weft.graph.logical import AFTER_ANY, OnFailure, Retry
 from weft.model.errors import ConflictError, NotFoundError, UsageError
 from weft.runtime import records
 from weft.runtime.clock import ManualClock
-from weft.runtime.records import Record, RunRecorder, as_it_is, list_runs, mark_interrupted, parse_record, read_run
+from weft.runtime.records import (
+    Record,
+    RunRecorder,
+    as_it_is,
+    list_runs,
+    mark_interrupted,
+    open_catalog,
+    parse_record,
+    read_run,
+)
 from weft.runtime.state import RunFolder, StateRoot
 from weft.store.catalog import RunRow
 
@@ -350,3 +359,14 @@ def test_folders_that_are_no_runs(tmp_path, root):
 def test_a_row_whose_folder_is_gone_is_interrupted(tmp_path):
     row = RunRow(id="r", number=1, state="running", folder=str(tmp_path / "gone"))
     assert as_it_is(row).state == "interrupted"
+
+
+def test_a_lost_index_is_made_again(root):
+    for number in (1, 2):
+        with RunFolder.create(root, f"run-{number:06d}") as folder:
+            folder.describe(name="n", number=number)
+    catalog = open_catalog(root)
+    assert [row.id for row in catalog.list()] == ["run-000002", "run-000001"]
+    assert catalog.next_run_id()[0] == "run-000003"
+    catalog.add_run(RunRow(id="run-000003", number=3))
+    assert open_catalog(root).count() == 3, "an index that is there is kept"

@@ -18,7 +18,6 @@ from weft.runtime.state import (
     read_description,
     user_state_folder,
 )
-from weft.store.catalog import RunRow
 from weft.store.folders import RunFolders
 
 ROOT = Path(__file__).parents[3]
@@ -91,17 +90,6 @@ def test_prepare_says_what_is_in_the_way(tmp_path):
 def test_an_id_is_never_a_path(root, id):
     with pytest.raises(ForbiddenError):
         root.folder(id)
-
-
-def test_a_lost_index_is_made_again(root):
-    for number in (1, 2):
-        with RunFolder.create(root, f"run-{number:06d}") as folder:
-            folder.describe(name="n", number=number)
-    catalog = root.catalog()
-    assert [row.id for row in catalog.list()] == ["run-000002", "run-000001"]
-    assert catalog.next_run_id()[0] == "run-000003"
-    catalog.add_run(RunRow(id="run-000003", number=3))
-    assert root.catalog().count() == 3, "an index that is there is kept"
 
 
 # ---------------------------------------------------------------------------------------------------- run folders

@@ -1,0 +1,92 @@
+"""What a task costs: graphs of tasks that do nothing, against dask and a pool of processes; the master alone."""
+
+from __future__ import annotations
+
+from benchmarks.harness import Side, Spec
+
+
+def _ours(case: str, *, fresh: bool = False) -> Side:
+    return Side("weft", "benchmarks.tasks.ours", case, fresh=fresh)
+
+
+def _dask(label: str, case: str) -> Side:
+    return Side(label, "benchmarks.tasks.peer_dask", case, peer=True)
+
+
+def _against_dask(name: str, case: str, tasks: int, target: float, about: str) -> Spec:
+    label = "dask processes" if case.startswith("processes") else "dask threads"
+    return Spec(name, "us/task", _ours(case), target, about, _dask(label, case), scale=1e6 / tasks)
+
+
+_SIMULATOR = _ours("simulator_1m", fresh=True)
+_SHUFFLE = _ours("shuffle_1e5x1e5", fresh=True)
+
+SPECS = (
+    _against_dask("threads_10k", "threads_10k", 10_000, 0.02, "10,000 independent tasks that return their argument; 2 threads."),
+    _against_dask(
+        "threads_stage_300x300",
+        "threads_stage",
+        600,
+        0.02,
+        "300 tasks return 300 pieces each, 300 tasks read one piece of each of them and add them up; 2 threads.",
+    ),
+    _against_dask(
+        "threads_chain_1000", "threads_chain", 1000, 0.2, "1,000 vertices of one task in a row, each adds one; 2 threads."
+    ),
+    _against_dask(
+        "threads_tree_16383", "threads_tree", 16_383, 0.04, "A binary tree that adds up 8,192 leaves; 2 threads."
+    ),
+    _against_dask(
+        "threads_tree_two_source",
+        "threads_tree_two_source",
+        32_767,
+        0.04,
+        "The same over 8,192 sums of a leaf of one vertex and a leaf of another; 2 threads.",
+    ),
+    Spec(
+        "threads_tree_held",
+        "values",
+        _ours("threads_tree_held"),
+        28,
+        "The most values alive at a time in either tree, counted by the values themselves; the target is 2 log2(8,192) + 2.",
+        figure="held",
+    ),
+    _against_dask("processes_10k", "processes_10k", 10_000, 0.02, "10,000 independent tasks; 2 worker processes, warm."),
+    Spec(
+        "processes_chunks_64x32mb",
+        "s",
+        _ours("processes_chunks"),
+        0.2,
+        "64 chunks of 32 MB are made in one process and added up in another. The pool's are made by 2 processes and "
+        "pickled to a third; Weft's are made and read by 2 processes, each adds up what the other has made.",
+        Side("process pool", "benchmarks.tasks.peer_pool", "processes_chunks", peer=True),
+    ),
+    Spec(
+        "simulator_1m_tasks_per_s",
+        "tasks/s",
+        _SIMULATOR,
+        150_000,
+        "The whole engine but for the tasks: 10 stages of 100,000 tasks, each stage a shuffle of the one before, on 10,000 "
+        "simulated workers; task times are exponential with a mean of 10 s.",
+        figure="tasks_per_s",
+        at_least=True,
+    ),
+    Spec("simulator_1m_gb", "GB", _SIMULATOR, 0.5, "The most memory that process held.", figure="gb"),
+    Spec(
+        "shuffle_1e5x1e5_s",
+        "s",
+        _SHUFFLE,
+        5.0,
+        "One shuffle of 100,000 tasks by 100,000 partitions in the master: each task reports, 100 workers add up what was "
+        "written for each partition (int64), partitions are grouped to 256 MB, the readers are routed and asked for "
+        "their inputs.",
+    ),
+    Spec("shuffle_1e5x1e5_gb", "GB", _SHUFFLE, 0.5, "The most memory that process held.", figure="gb"),
+    Spec(
+        "import_and_first_result_s",
+        "s",
+        _ours("first_result"),
+        0.3,
+        "From the start of an interpreter to the value of a graph of one task, importing Weft included.",
+    ),
+)

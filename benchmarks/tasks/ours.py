@@ -1,0 +1,314 @@
+"""The cases on Weft, through what users call; what the master alone is asked goes to it directly."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import weft
+from benchmarks.bodies import (
+    CHUNK_VALUES,
+    PIECES,
+    Token,
+    add,
+    add_both,
+    chunk,
+    increment,
+    merge,
+    merge_two,
+    noop,
+    pieces,
+    token,
+    total_of_foreign_chunks,
+)
+from benchmarks.harness import expect, peak_gb, timed
+
+WORKERS = 2
+CHUNKS = 64
+
+
+@cache
+def _session(backend: str) -> weft.Session:
+    return weft.Session(backend=backend, workers=WORKERS)
+
+
+def _run(backend: str, build: Callable[[], tuple[weft.Graph, weft.Node]], check: Callable[[list[Any]], None]) -> dict[str, float]:
+    """Time building a graph, running it and reading the values of the node that `build` returns."""
+    session = _session(backend)
+
+    def run() -> list[Any]:
+        graph, node = build()
+        return session.run(graph)[node]
+
+    return timed(run, check)
+
+
+# -------------------------------------------------------------------------------------------------------------- threads
+
+
+def _independent() -> tuple[weft.Graph, weft.Node]:
+    graph = weft.Graph()
+    return graph, graph.map(noop, range(10_000))
+
+
+def threads_10k() -> dict[str, float]:
+    """10,000 independent tasks."""
+    return _run("threads", _independent, lambda found: expect(found, list(range(10_000))))
+
+
+def threads_stage() -> dict[str, float]:
+    """Every one of 300 tasks reads a piece of every one of 300 others."""
+
+    def build() -> tuple[weft.Graph, weft.Node]:
+        graph = weft.Graph()
+        rows = graph.map(pieces, range(300))
+        return graph, graph.add(add_both, weft.shuffle(rows, PIECES))
+
+    wanted = [sum(i * PIECES + p for i in range(300)) for p in range(PIECES)]
+    return _run("threads", build, lambda found: expect(found, wanted))
+
+
+def threads_chain() -> dict[str, float]:
+    """1,000 vertices of one task in a row."""
+
+    def build() -> tuple[weft.Graph, weft.Node]:
+        graph = weft.Graph()
+        node = graph.add(increment, items=[0])
+        for _ in range(999):
+            node = graph.add(increment, node)
+        return graph, node
+
+    return _run("threads", build, lambda found: expect(found, [1000]))
+
+
+def _tree() -> tuple[weft.Graph, weft.Node]:
+    graph = weft.Graph()
+    return graph, graph.reduce(add_both, graph.map(noop, range(8192)))
+
+
+def threads_tree() -> dict[str, float]:
+    """A binary tree over 8,192 leaves."""
+    return _run("threads", _tree, lambda found: expect(found, [sum(range(8192))]))
+
+
+def threads_tree_two_source() -> dict[str, float]:
+    """A binary tree over 8,192 sums of two leaves each."""
+
+    def build() -> tuple[weft.Graph, weft.Node]:
+        graph = weft.Graph()
+        left = graph.map(noop, range(8192), name="left")
+        right = graph.map(noop, range(8192), name="right")
+        return graph, graph.reduce(add_both, graph.add(add, left, right))
+
+    return _run("threads", build, lambda found: expect(found, [2 * sum(range(8192))]))
+
+
+def threads_tree_held() -> dict[str, float]:
+    """Count the values that are alive at a time in either tree, those on a worker's hands included."""
+    most = 0
+    for two in (False, True):
+        graph = weft.Graph()
+        leaves = graph.map(token, range(8192), name="left")
+        if two:
+            leaves = graph.add(merge_two, leaves, graph.map(token, range(8192), name="right"))
+        expect(Token.alive, 0)
+        Token.most = 0
+        root = graph.reduce(merge, leaves)
+        run = _session("threads").submit(graph)
+        expect(run.result().value(root).value, (1 + two) * sum(range(8192)))
+        run.forget()
+        most = max(most, Token.most)
+    return {"held": most}
+
+
+# ------------------------------------------------------------------------------------------------------------ processes
+
+
+def processes_10k() -> dict[str, float]:
+    """10,000 independent tasks in processes."""
+    return _run("processes", _independent, lambda found: expect(found, list(range(10_000))))
+
+
+def processes_chunks() -> dict[str, float]:
+    """Two tasks read all chunks and add up those that the other process made."""
+
+    def build() -> tuple[weft.Graph, weft.Node]:
+        graph = weft.Graph()
+        made = graph.map(chunk, range(CHUNKS))
+        return graph, graph.add(total_of_foreign_chunks, weft.gather(made), n=2)
+
+    def check(found: list[tuple[int, int, float]]) -> None:
+        expect(len({process for process, _, _ in found}), 2)
+        expect(sum(chunks for _, chunks, _ in found), CHUNKS)
+        expect(sum(total for _, _, total in found), float(sum(range(CHUNKS)) * (CHUNK_VALUES - 1)))
+
+    return _run("processes", build, check)
+
+
+# --------------------------------------------------------------------------------------------------- the master alone
+
+SIMULATED_STAGES = 10
+SIMULATED_TASKS = 100_000
+SIMULATED_WORKERS = 10_000
+
+
+def simulator_1m() -> dict[str, float]:
+    """Run 10 stages of 100,000 tasks, each stage reading all of the one before, on 10,000 simulated workers."""
+    from weft.backends.simulator import Simulator
+    from weft.engine.master import Master
+    from weft.graph.validate import mark_results, validate
+    from weft.runtime.loop import JobRun, Loop
+
+    draw = random.Random(20)  # noqa: S311 - a simulation, repeatable by its seed
+    seconds = [draw.expovariate(0.1) for _ in range(SIMULATED_TASKS)]
+    begin = time.perf_counter()
+    simulator = Simulator(SIMULATED_WORKERS, seconds=lambda _, index: seconds[index])
+    loop = Loop(simulator, simulator.clock)
+    graph = weft.Graph()
+    node = graph.add(noop, items=range(SIMULATED_TASKS))
+    for _ in range(SIMULATED_STAGES - 1):
+        node = graph.add(add_both, weft.shuffle(node))
+    mark_results(graph)
+    validate(graph)
+    job = JobRun("simulated", graph, Master(graph, "simulated", simulator.tuning))
+    loop.submit(job)
+    simulator.run()
+    took = time.perf_counter() - begin
+    if job.crash is not None:
+        raise job.crash
+    expect(job.outcome is not None and job.outcome.state, "succeeded")
+    core = job.master.core
+    expect([stage.finished for stage in core.stages], [SIMULATED_TASKS] * SIMULATED_STAGES)
+    expect(len(simulator.held["simulated", node.id]), SIMULATED_TASKS)
+    return {"tasks_per_s": SIMULATED_STAGES * SIMULATED_TASKS / took, "gb": peak_gb()}
+
+
+SHUFFLE_SOURCES = 100_000
+SHUFFLE_PARTITIONS = 100_000
+SHUFFLE_WORKERS = 100
+SHUFFLE_TARGET_BYTES = 256 * 10**6
+
+
+def shuffle_1e5x1e5() -> dict[str, float]:
+    """Shuffle 100,000 tasks by 100,000 partitions, regroup by what they wrote, and route the readers.
+
+    Every task reports; a worker adds up what its tasks wrote for each partition, and says so with its last report.
+    """
+    import numpy
+
+    from weft.engine import patching
+    from weft.engine.commands import Complete, Launch
+    from weft.engine.decisions import SetParallelism
+    from weft.engine.events import Done, JobSubmitted, Offered, WorkerJoined
+    from weft.engine.master import Master
+    from weft.graph.rectangles import Rectangles
+    from weft.graph.validate import mark_results, validate
+    from weft.policies.shuffle import pack
+
+    draw = numpy.random.default_rng(20)
+    sizes = [draw.integers(0, 2_000, SHUFFLE_PARTITIONS) for _ in range(32)]  # 26 MB: more than a core's own cache
+    begin = time.perf_counter()
+    graph = weft.Graph()
+    source = graph.add(noop, items=range(SHUFFLE_SOURCES), name="source")
+    reader = graph.add(add_both, weft.shuffle(source, SHUFFLE_PARTITIONS), n=weft.Range(1, SHUFFLE_PARTITIONS), name="reader")
+    mark_results(graph)
+    validate(graph)
+    edge = graph.edges[0].id
+    master = Master(graph)
+    launches = master.handle(
+        [
+            *(WorkerJoined(0.0, worker, worker, f"node{worker}") for worker in range(SHUFFLE_WORKERS)),
+            JobSubmitted(0.0),
+            Offered(0.0, range(SHUFFLE_WORKERS)),
+        ]
+    )
+    written = numpy.zeros((SHUFFLE_WORKERS, SHUFFLE_PARTITIONS), dtype=numpy.int64)
+    left = [SHUFFLE_SOURCES // SHUFFLE_WORKERS] * SHUFFLE_WORKERS
+    reports = 0
+    while launches:
+        following: list[Any] = []
+        for launch in launches:
+            assert isinstance(launch, Launch)
+            worker = launch.worker
+            numpy.add(written[worker], sizes[launch.lo % 32], out=written[worker])
+            left[worker] -= 1
+            reports += 1
+            now = reports / SHUFFLE_WORKERS
+            stats = () if left[worker] else ((edge, written[worker]),)
+            done = Done(now, launch.lease, launch.hi, 1.0, 10**8, stats=stats)
+            following += master.handle([done, Offered(now, (worker,))] if left[worker] else [done])
+        launches = following
+    per_partition = numpy.sum(master.core.stats[edge], axis=0)
+    bounds = pack(per_partition, SHUFFLE_TARGET_BYTES)
+    readers = len(bounds) - 1
+    router = Rectangles.from_groups(SHUFFLE_SOURCES, bounds)
+    patching.apply(master.core, SetParallelism(reader.id, readers, ((edge, router),)))
+    asked = [router.inputs(index) for index in range(readers)]
+    took = time.perf_counter() - begin
+    expect(reports, SHUFFLE_SOURCES)
+    uses = numpy.bincount(numpy.arange(SHUFFLE_SOURCES) % 32, minlength=32)
+    wanted = sum(int(count) * each for count, each in zip(uses, sizes, strict=True))
+    expect(per_partition.tolist(), wanted.tolist())
+    expect([piece for pieces_of in asked for piece in pieces_of], [(0, SHUFFLE_SOURCES, *pair) for pair in zip(bounds, bounds[1:])])
+    expect((bounds[0], bounds[-1]), (0, SHUFFLE_PARTITIONS))
+    figures = {"seconds": took, "gb": peak_gb()}
+    _finish_readers(master, readers, router)
+    return figures
+
+
+def _finish_readers(master: Any, readers: int, router: Any) -> None:
+    """Run the readers, so that what was timed is known to be a state that a job can go on from."""
+    from weft.engine.commands import Complete, Launch
+    from weft.engine.events import Done, Offered
+
+    stage = master.core.by_id["reader"]
+    expect((stage.n, stage.inputs[0].router is router), (readers, True))
+    commands = master.handle([Offered(2e3, range(SHUFFLE_WORKERS))])
+    while launches := [command for command in commands if isinstance(command, Launch)]:
+        commands = []
+        for launch in launches:
+            commands += master.handle([Done(2e3, launch.lease, launch.hi, 1.0), Offered(2e3, (launch.worker,))])
+    expect([command.state for command in commands if isinstance(command, Complete)], ["succeeded"])
+
+
+# ------------------------------------------------------------------------------------------------------------ a process
+
+FIRST = """
+import weft
+graph = weft.Graph()
+node = graph.add(int, items=["42"])
+with weft.Session() as session:
+    print(session.run(graph).value(node), flush=True)
+"""
+
+
+def first_result() -> dict[str, float]:
+    """Start an interpreter, import Weft, run one task and print its value."""
+    begin = time.perf_counter()
+    with subprocess.Popen([sys.executable, "-c", FIRST], stdout=subprocess.PIPE, env=os.environ) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        took = time.perf_counter() - begin
+    expect((line, process.returncode), (b"42\n", 0))
+    return {"seconds": took}
+
+
+CASES: Mapping[str, Callable[[], dict[str, float]]] = {
+    "threads_10k": threads_10k,
+    "threads_stage": threads_stage,
+    "threads_chain": threads_chain,
+    "threads_tree": threads_tree,
+    "threads_tree_two_source": threads_tree_two_source,
+    "threads_tree_held": threads_tree_held,
+    "processes_10k": processes_10k,
+    "processes_chunks": processes_chunks,
+    "simulator_1m": simulator_1m,
+    "shuffle_1e5x1e5": shuffle_1e5x1e5,
+    "first_result": first_result,
+}

@@ -1,0 +1,1037 @@
+"""The processes backend: workers are processes of this machine, values pass through shared memory.
+
+For work that holds the GIL, or that may take its process with it. Workers are forked from a nursery (`weft.worker.main`) that
+never imports the user's `__main__`. Each has a socket pair and a page that both sides map. One thread here, the driver, reads
+all sockets, puts results into the store and drains the loop once for each wake-up.
+
+What may block is done by nobody who holds the loop's lock: a message that a socket does not take at once is sent by the
+driver; a lease whose inputs must first be written to shared memory, whose code is not quickly pickled, or whose memory is not
+free yet, is prepared on a thread of the lane. A worker that does not stop in time is killed, and replaced like one that died by
+itself: its lease goes back to the master with the loss.
+"""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from operator import is_
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Final
+
+from weft.backends.local import GRACE_S, Lane, LocalJob, Timers, crashed, give_up, run_here
+from weft.engine.commands import Drop, Launch, Offer, Publish
+from weft.engine.core import Tuning
+from weft.engine.events import Accepted, GaveBack, Progress, Started, UserEvent
+from weft.engine.machines.vertex import ENDED
+from weft.model.chunks import ChunkRef
+from weft.model.errors import CapacityError, NotFoundError, ProgramError, RunCancelledError
+from weft.model.resources import Resources
+from weft.runtime.pool import WorkerSpec
+from weft.store import codec, disk
+from weft.store.api import ABSENT, FIXED, sizeof
+from weft.store.segments import SegmentWriter
+from weft.worker.channel import (
+    ANSWER,
+    ASK,
+    BORN,
+    DONE,
+    EMIT,
+    FORGET,
+    HELLO,
+    KILL,
+    LEASE,
+    PROGRESS,
+    ROWS,
+    START,
+    STARTED,
+    Channel,
+    Frames,
+    Inbox,
+    dumps,
+)
+from weft.worker.lease import Outcome, WorkerLease
+from weft.worker.main import PAGE_BYTES, Assignment, CodeRow, Config, InputRow, Page
+from weft.worker.remote_store import LARGE, Packed, unpack
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from weft.graph.lease import Cone
+    from weft.graph.routing import Router
+    from weft.model.program import Program
+    from weft.runtime.loop import JobRun, Loop
+    from weft.store.api import Column
+    from weft.store.keeper import Keeper, Pin, Reservation
+    from weft.worker.code import InputCode, TaskCode
+
+_FIRST_TICK_S: Final = 0.005
+_LAST_TICK_S: Final = 0.08
+_READ: Final = 1 << 18
+_RESERVE_FROM: Final = 1 << 20
+_STILLBORN_MAX: Final = 8
+_PAUSE_S: Final = 0.05
+_CLOSING_S: Final = 10.0
+_BOOT: Final = (
+    "import sys; sys.path[:] = sys.argv[3:]; "
+    "from weft.worker.main import nursery; nursery(int(sys.argv[1]), int(sys.argv[2]))"
+)
+_NOT_SENT: Final = object()
+
+
+class _Later(Exception):
+    """What is to be done takes too long for who asks: the lane has to do it."""
+
+
+class _Conn:
+    """One worker process as seen from here. `lock` guards the page, `current` and the outbox."""
+
+    def __init__(self, number: int, sock: socket.socket, page: mmap.mmap, frames: Frames) -> None:
+        self.number = number
+        self.sock = sock
+        self.pages = page
+        self.page = Page.from_buffer(page)
+        self.frames = frames
+        self.inbox = Inbox()
+        self.outbox: deque[bytes | memoryview] = deque()
+        self.lock = threading.Lock()
+        self.current: RemoteLease | None = None
+        self.dead = False
+        self.born = False
+        self.reason = ""
+        self.codes: set[int] = set()
+        self.cones: set[int] = set()
+        self.sent: dict[int, list[Any]] = {}
+        self.drops: list[tuple[int, int, int]] = []
+
+    def send(self, data: bytes) -> bool:
+        """Send a frame if the socket takes it now, else keep it (lock held); False if some is left to be sent."""
+        if self.outbox:
+            self.outbox.append(data)
+            return False
+        self.outbox.append(data)
+        return self.flush()
+
+    def flush(self) -> bool:
+        """Send what was kept (lock held); False if some is left."""
+        outbox = self.outbox
+        while outbox:
+            try:
+                sent = self.sock.send(outbox[0])
+            except BlockingIOError:
+                return False
+            except OSError:  # it is gone; its loss is on its way
+                outbox.clear()
+                return True
+            if sent < len(outbox[0]):
+                outbox[0] = memoryview(outbox[0])[sent:]
+            else:
+                outbox.popleft()
+        return True
+
+    def close(self) -> None:
+        """Let go of the socket and the page."""
+        self.sock.close()
+        self.page = Page()
+        with suppress(BufferError):
+            self.pages.close()
+
+
+class RemoteLease(WorkerLease):
+    """A lease at a worker process, with what is held here until its report."""
+
+    __slots__ = ("conn", "error", "files", "local", "pins", "reservation", "token")
+
+    conn: _Conn
+    local: ProcessJob
+
+    def prepare(self, local: ProcessJob, conn: _Conn, token: int) -> None:
+        """Say where it runs."""
+        self.local = local
+        self.conn = conn
+        self.token = token
+        self.pins: list[Pin] = []
+        self.files: list[str] = []
+        self.reservation: Reservation | None = None
+        self.error: Exception | None = None
+
+    def shrink(self) -> int | None:
+        """See `WorkerLease.shrink`; `hi` is from now on where this lease ends for certain."""
+        conn = self.conn
+        with conn.lock:
+            if conn.current is not self:
+                return super().shrink()
+            page = conn.page
+            middle = (page.pos + 1 + page.hi + 1) // 2
+            if middle >= page.hi:
+                return None
+            page.hi = middle
+            os.sched_yield()  # time for a position that the worker has just written to arrive
+            self.hi = max(middle, page.pos + 1)
+            return self.hi
+
+    def tell_to_stop(self) -> None:
+        """Raise the flag."""
+        self.stop = True
+        with self.conn.lock:
+            if self.conn.current is self:
+                self.conn.page.stop = 1
+
+    def unpin(self) -> None:
+        """Let go of inputs."""
+        for pin in self.pins:
+            pin.release()
+        self.pins.clear()
+        disk.remove(self.files)
+        self.files.clear()
+
+    def release(self) -> None:
+        """Let go of all that is held for it."""
+        self.unpin()
+        if self.reservation is not None:
+            self.reservation.release()
+            self.reservation = None
+
+
+class ProcessJob(LocalJob):
+    """A job as `LocalJob` has it, with what its workers were sent."""
+
+    def __init__(self, job: JobRun, store: Keeper, loop: Loop, numbers: Iterator[int], writer: SegmentWriter) -> None:
+        super().__init__(job, store, loop)
+        self._numbers = numbers
+        self._writer = writer
+        self._lock = threading.Lock()
+        self._shipped: dict[str, tuple[int, bytes | ChunkRef]] = {}
+        self._column_numbers: dict[str, int] = {}
+        self.cone_numbers: dict[Cone, int] = {}
+        self.files: list[str] = []
+
+    def column_number(self, vertex: str) -> int:
+        """Return the number by which workers know the column of a vertex."""
+        number = self._column_numbers.get(vertex)
+        if number is None:
+            number = self._column_numbers.setdefault(vertex, next(self._numbers))
+        return number
+
+    def cone_number(self, cone: Cone) -> int:
+        """Return the number by which workers know a cone."""
+        number = self.cone_numbers.get(cone)
+        if number is None:
+            number = self.cone_numbers.setdefault(cone, next(self._numbers))
+        return number
+
+    def numbers(self) -> tuple[list[int], list[int], list[int]]:
+        """Return the numbers of all codes, columns and cones."""
+        codes = [number for number, _ in self._shipped.values()]
+        return codes, list(self._column_numbers.values()), list(self.cone_numbers.values())
+
+    def shipped(self, code: TaskCode, *, slow: bool) -> tuple[int, bytes | ChunkRef]:
+        """Return number and bytes of a vertex's code, made once; ProgramError if it cannot be pickled."""
+        found = self._shipped.get(code.vertex)
+        if found is None:
+            if not slow and not _quick(code.program):
+                raise _Later
+            with self._lock:
+                found = self._shipped.get(code.vertex)
+                if found is None:
+                    found = self._shipped[code.vertex] = next(self._numbers), self._ship_code(code)
+        return found
+
+    def _ship_code(self, code: TaskCode) -> bytes | ChunkRef:
+        program = code.program
+        row = CodeRow(
+            code.vertex,
+            code.n,
+            program.target,
+            program.style.value,
+            dict(program.params),
+            program.items if type(program.items) is range else None,
+            tuple(
+                InputRow(
+                    inp.edge, inp.source, inp.router, self.column_number(inp.source), inp.lenient, inp.live, inp.last
+                )
+                for inp in code.inputs
+            ),
+            dict(code.outputs),
+            code.streams,
+            code.expands,
+            code.resources,
+            code.only,
+        )
+        try:
+            return self.ship(tuple(row), self.files)
+        except ProgramError as error:
+            cause = error.__cause__ or error
+            raise ProgramError(
+                f"the program of {code.vertex!r} cannot be sent to a worker process: {type(cause).__name__}: {cause}",
+                hint="Its function, what the function closes over and its params must be picklable; or use the threads backend.",
+            ) from error
+
+    def ship(self, value: Any, files: list[str]) -> bytes | ChunkRef:
+        """Return a value as bytes, or as a ref into a file that is added to `files`."""
+        encoded = codec.encode(value)
+        if encoded.nbytes < LARGE:
+            return codec.to_bytes(encoded)
+        ref = self._writer.write([encoded])[0]
+        files.append(ref.path)
+        return ref
+
+    def ship_items(self, code: TaskCode, lo: int, hi: int, files: list[str], *, slow: bool) -> bytes | ChunkRef:
+        """Return the items of tasks `lo:hi`."""
+        items = code.program.items
+        assert items is not None
+        mine = list(items[lo:hi]) if isinstance(items, (list, tuple)) else [items[at] for at in range(lo, hi)]
+        kinds = set(map(type, mine))
+        if not slow and not kinds <= FIXED.keys() and sum(map(sizeof, mine)) > LARGE:
+            raise _Later
+        try:
+            return self.ship(mine, files)
+        except ProgramError as whole:
+            for at, item in enumerate(mine, lo):
+                try:
+                    codec.encode(item)
+                except ProgramError as error:
+                    cause = error.__cause__ or error
+                    raise ProgramError(
+                        f"item {at} of {code.vertex!r}, of type {type(item).__qualname__}, cannot be sent to a worker "
+                        f"process: {type(cause).__name__}: {cause}",
+                        hint="Give plain data as items, or use the threads backend.",
+                    ) from error
+            raise whole from None
+
+    def close(self) -> None:
+        """Drop all values."""
+        super().close()
+        disk.remove(self.files)
+
+
+def _quick(program: Program) -> bool:
+    """Whether a program is pickled by name, at once."""
+    target = program.target
+    if program.params:
+        return False
+    if isinstance(target, str):
+        return True
+    return isinstance(target, FunctionType) and target.__module__ != "__main__" and "<" not in target.__qualname__
+
+
+class Processes:
+    """Runs leases in `workers` processes over one store.
+
+    `shm` is the store's folder for shared memory, `spill` its folder on disk for what finds the former full. `grace_s` is how
+    long a task that was told to stop may take before its process is killed.
+    """
+
+    def __init__(
+        self,
+        workers: int,
+        store: Keeper,
+        shm: Path | str,
+        *,
+        spill: Path | str | None = None,
+        resources: Resources | None = None,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        self.tuning = Tuning(target_s=0.010, shared_memory=True, streams=False)
+        self.store = store
+        self.grace_s = grace_s
+        self._shm = str(shm)
+        self._spill = "" if spill is None else str(spill)
+        self._writer = SegmentWriter(self._shm, prefix="sent-", fallback=spill)
+        self._resources = resources or Resources(cpu=workers, memory=store.budget)
+        self._first = workers
+        self._numbers = itertools.count(workers)
+        self._ids = itertools.count(1)
+        self._conns: dict[int, _Conn] = {}
+        self._leases: dict[int, RemoteLease] = {}
+        self._lane = Lane("weft-light")
+        self._loop: Loop | None = None
+        self._timers: Timers | None = None
+        self._nursery: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._channel: Channel | None = None
+        self._notes = Inbox()
+        self._pids: dict[int, int] = {}
+        self._selector = selectors.DefaultSelector()
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._pending: deque[Callable[[], None]] = deque()
+        self._driver = threading.Thread(target=self._drive, name="weft-driver", daemon=True)
+        self._closing = False
+        self._stillborn = 0
+        self._broken = ""
+
+    @property
+    def loop(self) -> Loop:
+        """The loop it works for."""
+        assert self._loop is not None
+        return self._loop
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """The process id of each worker that has been born, by its number."""
+        return dict(self._pids)
+
+    # ----------------------------------------------------------------------------------------------- executor
+
+    def workers(self) -> Sequence[WorkerSpec]:
+        """See `Executor.workers`."""
+        return [WorkerSpec(number) for number in (self._conns or range(self._first))]
+
+    def nodes(self) -> dict[int, Resources]:
+        """See `Executor.nodes`."""
+        return {0: self._resources}
+
+    def attach(self, loop: Loop) -> None:
+        """See `Executor.attach`."""
+        self._loop = loop
+        self._timers = Timers(loop)
+        self._selector.register(self._wake_read, selectors.EVENT_READ)
+        self._start_nursery()
+        for number in range(self._first):
+            self._start_worker(number)
+        self._driver.start()
+
+    def open_job(self, job: JobRun) -> None:
+        """See `Executor.open_job`. CapacityError: worker processes cannot be started."""
+        if self._broken:
+            raise CapacityError(self._broken, hint="What they wrote to standard error tells more.")
+        job.backend = ProcessJob(job, self.store, self.loop, self._ids, self._writer)
+
+    def configured(self, job: JobRun, vertex: str, n: int) -> None:
+        """See `Executor.configured`."""
+
+    def launch(self, job: JobRun, lease: Launch) -> None:
+        """See `Executor.launch`."""
+        local: ProcessJob = job.backend
+        if lease.worker < 0:
+            self._lane.put(partial(run_here, local, local.lease(lease), self.tuning.target_s))
+            return
+        conn = self._conns.get(lease.worker)
+        if conn is None:
+            return  # its loss is on its way to the master
+        remote = local.lease(lease, RemoteLease)
+        remote.prepare(local, conn, next(self._ids))
+        self._leases[remote.token] = remote
+        try:
+            if remote.nbytes >= _RESERVE_FROM:
+                remote.reservation = self.store.try_reserve(_owner(remote), remote.nbytes)
+                if remote.reservation is None:
+                    raise _Later
+            self._send_lease(remote, slow=False)
+        except _Later:
+            remote.unpin()
+            self._lane.put(partial(self._launch_slowly, remote))
+        except BaseException as error:  # what cannot be sent has to be reported all the same
+            self._not_launched(remote, error)
+
+    def _launch_slowly(self, lease: RemoteLease) -> None:
+        """Prepare a lease on a thread of the lane: wait for memory, write inputs to shared memory, send."""
+        try:
+            if lease.nbytes >= _RESERVE_FROM and lease.reservation is None:
+                gone = partial(_given_up, lease)
+                lease.reservation = self.store.reserve(_owner(lease), lease.nbytes, cancelled=gone)
+            self._send_lease(lease, slow=True)
+        except BaseException as error:  # the outermost frame
+            self._not_launched(lease, error)
+        self.loop.drain()
+
+    def _not_launched(self, lease: RemoteLease, error: BaseException) -> None:
+        lease.release()
+        if self._leases.pop(lease.token, None) is not None and not lease.conn.dead:
+            local = lease.local
+            self.loop.post_later(local.job.id, local.report(lease, crashed(lease, error), self.loop.clock.now()))
+
+    def offer(self, job: JobRun, offer: Offer) -> None:
+        """See `Executor.offer`: workers read one memory, so the first candidate accepts at once."""
+        self.loop.post_later(job.id, Accepted(self.loop.clock.now(), offer.lease, offer.workers[0]))
+
+    def drop(self, job: JobRun, drop: Drop) -> None:
+        """See `Executor.drop`."""
+
+    def shrink(self, job: JobRun, lease: int) -> None:
+        """See `Executor.shrink`."""
+        running = job.backend.running.get(lease)
+        hi = running.shrink() if running is not None else None
+        if hi is not None:
+            self.loop.post_later(job.id, GaveBack(self.loop.clock.now(), lease, hi))
+
+    def stop(self, job: JobRun, lease: int, reason: str) -> None:
+        """See `Executor.stop`."""
+        local: ProcessJob = job.backend
+        running = local.running.get(lease)
+        if running is None:
+            return
+        assert self._timers is not None
+        now = self.loop.clock.now()
+        if isinstance(running, RemoteLease):
+            running.tell_to_stop()
+        else:
+            running.stop = True
+            if running.callbacks:
+                self._timers.call(now, running.cancel)
+        local.settle()
+        self.store.wake()
+        self._timers.call(now + self.grace_s, partial(self._out_of_time, local, running))
+
+    def _out_of_time(self, local: ProcessJob, lease: WorkerLease) -> None:
+        """A task was told to stop and is still there."""
+        if lease.id not in local.running:
+            return
+        if not isinstance(lease, RemoteLease):
+            give_up(local, lease, self.grace_s)
+        elif lease.conn.current is lease:
+            self._kill(lease.conn, f"task {lease.root.vertex}[{lease.conn.page.pos}] did not stop within {self.grace_s:g} s")
+
+    def free(self, job: JobRun, vertex: str, lo: int, hi: int) -> None:
+        """See `Executor.free`."""
+        local: ProcessJob = job.backend
+        column = local.columns.get(vertex)
+        if column is None:
+            return
+        number = local.column_number(vertex)
+        for conn in list(self._conns.values()):
+            sent = conn.sent.get(number)
+            if sent is not None:
+                sent[lo:hi] = [_NOT_SENT] * (min(hi, len(sent)) - lo)
+                conn.drops.append((number, lo, hi))
+        self.store.free_range(column, lo, hi)
+
+    def free_parts(self, job: JobRun, vertex: str, lo: int, hi: int) -> None:
+        """See `Executor.free_parts`."""
+        column = job.backend.columns.get(vertex)
+        if column is not None:
+            self.store.free_parts(column, lo, hi, 0, len(column))
+
+    def publish(self, job: JobRun, event: Publish) -> None:
+        """See `Executor.publish`."""
+        job.backend.publish(event)
+
+    def set_timer(self, job: JobRun, at: float, timer: int) -> None:
+        """See `Executor.set_timer`."""
+        assert self._timers is not None
+        self._timers.set(job.id, at, timer)
+
+    def close_job(self, job: JobRun) -> None:
+        """See `Executor.close_job`."""
+        local: ProcessJob | None = job.backend
+        if local is None or local.closed:
+            return
+        local.close()
+        numbers = local.numbers()
+        for conn in list(self._conns.values()):
+            for number in numbers[1]:
+                conn.sent.pop(number, None)
+            known = [n for n in numbers[0] if n in conn.codes]
+            if known:
+                conn.codes.difference_update(known)
+                conn.cones.difference_update(numbers[2])
+                self._send(conn, (FORGET, known, numbers[1], numbers[2]))
+
+    def close(self) -> None:
+        """See `Executor.close`."""
+        if self._closing:
+            return
+        self._closing = True
+        if self._timers is not None:
+            self._timers.close()
+        self._lane.close()
+        self._wake()
+        if self._driver.is_alive() and self._driver is not threading.current_thread():
+            self._driver.join(timeout=_CLOSING_S)
+        self._end_nursery()
+        for conn in self._conns.values():
+            conn.close()
+        self._conns.clear()
+        self._selector.close()
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+
+    # ----------------------------------------------------------------------------------------------- sending
+
+    def _send(self, conn: _Conn, message: Any) -> None:
+        data = conn.frames.frame(message)
+        with conn.lock:
+            sent = conn.dead or conn.send(data)
+        if not sent:
+            self._soon(partial(self._want_write, conn))
+
+    def _send_lease(self, lease: RemoteLease, *, slow: bool) -> None:
+        """Put together all that a lease needs and send it; `_Later` where that takes long and may not."""
+        local, conn = lease.local, lease.conn
+        cone = lease.cone
+        codes: dict[int, bytes | ChunkRef] = {}
+        numbers: list[int] = []
+        items: list[tuple[int, int, bytes | ChunkRef]] = []
+        cells: list[tuple[int, int, int, list[Any], bool]] = []
+        marks: list[tuple[list[Any], int, list[Any]]] = []
+        inner = frozenset(cone.members) if cone is not None else frozenset()
+        for place, code in enumerate(lease.codes):
+            number, blob = local.shipped(code, slow=slow)
+            numbers.append(number)
+            if number not in conn.codes:
+                codes[number] = blob
+            mult = cone.mult[place] if cone is not None else 1
+            lo, hi = lease.lo * mult, lease.hi * mult
+            if code.items is not None and type(code.items) is not range:
+                items.append((place, lo, local.ship_items(code, lo, hi, lease.files, slow=slow)))
+            for inp in code.inputs:
+                if inp.source not in inner and not inp.live:
+                    self._collect(lease, inp, lo, hi, cells, marks, slow=slow)
+        payload = _pickled(cells, lease) if cells else b""
+        cones: dict[int, Cone] = {}
+        cone_number = 0
+        if cone is not None:
+            cone_number = local.cone_number(cone)
+            if cone_number not in conn.cones:
+                cones[cone_number] = cone
+        assignment = Assignment(
+            lease.token,
+            lease.lo,
+            tuple(numbers),
+            cone_number,
+            lease.attempt,
+            lease.nbytes,
+            lease.resources,
+            tuple(items),
+            payload,
+        )
+        drops = conn.drops[:]
+        data = conn.frames.frame((LEASE, codes, cones, drops, tuple(assignment)))
+        with conn.lock:
+            if conn.dead:
+                lease.release()
+                return
+            if lease.stop:
+                raise RunCancelledError(f"{_owner(lease)} was told to stop")
+            page = conn.page
+            page.pos, page.hi, page.stop = lease.lo, lease.hi, 0
+            conn.current = lease
+            conn.codes.update(codes)
+            conn.cones.update(cones)
+            del conn.drops[: len(drops)]
+            for sent, lo, values in marks:
+                sent[lo : lo + len(values)] = values
+            done = conn.send(data)
+        if not done:
+            self._soon(partial(self._want_write, conn))
+
+    def _collect(
+        self,
+        lease: RemoteLease,
+        inp: InputCode,
+        lo: int,
+        hi: int,
+        cells: list[tuple[int, int, int, list[Any], bool]],
+        marks: list[tuple[list[Any], int, list[Any]]],
+        *,
+        slow: bool,
+    ) -> None:
+        """Add to `cells` what tasks `lo:hi` read through one input and the worker does not have."""
+        conn = lease.conn
+        column = inp.column
+        number = lease.local.column_number(inp.source)
+        n = len(column)
+        sent = conn.sent.get(number)
+        keep = inp.router.wide or sent is not None
+        if keep and (sent is None or len(sent) != n):
+            sent = conn.sent[number] = [_NOT_SENT] * n
+        for a, b in _needed(inp.router, lo, hi):
+            values = self._shared(lease, column, a, b, slow=slow)
+            if sent is None:
+                cells.append((number, n, a, values, False))
+                continue
+            now = column.values[a:b]
+            old = sent[a:b]
+            if all(map(is_, now, old)):
+                continue
+            if all(known is _NOT_SENT for known in old):
+                cells.append((number, n, a, values, True))
+            else:
+                cells.extend(
+                    (number, n, a + at, [values[at]], True) for at in range(b - a) if now[at] is not old[at]
+                )
+            marks.append((sent, a, now))
+
+    def _shared(self, lease: RemoteLease, column: Column, lo: int, hi: int, *, slow: bool) -> list[Any]:
+        """Return cells as another process can read them, pinned until the lease is over."""
+        tracked = column.tracked
+        mine = [at for at in range(lo, hi) if at in tracked] if tracked else ()
+        if not mine:
+            return column.values[lo:hi]
+        lease.pins.append(self.store.pin(column, mine))
+        values = column.values[lo:hi]
+        large = []
+        for at in mine:
+            if type(values[at - lo]) is not ChunkRef and values[at - lo] is not ABSENT:
+                entry = tracked.get(at)
+                if entry is not None and entry.nbytes >= LARGE:
+                    large.append(at)
+        if large:
+            if not slow:
+                raise _Later
+            with suppress(NotFoundError):  # freed meanwhile: the worker will say that it is missing
+                for at, cell in zip(large, self.store.share(column, large), strict=True):
+                    values[at - lo] = cell
+        return values
+
+    # ----------------------------------------------------------------------------------------------- the driver
+
+    def _soon(self, action: Callable[[], None]) -> None:
+        """Have the driver call something."""
+        self._pending.append(action)
+        self._wake()
+
+    def _wake(self) -> None:
+        with suppress(BlockingIOError):
+            os.write(self._wake_write, b"x")
+
+    def _want_write(self, conn: _Conn) -> None:
+        if not conn.dead:
+            self._selector.modify(conn.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, conn)
+
+    def _drive(self) -> None:
+        loop = self.loop
+        select = self._selector.select
+        tick = _FIRST_TICK_S
+        while not self._closing:
+            found = select(tick if loop.jobs else None)
+            if not found:
+                tick = min(2 * tick, _LAST_TICK_S)
+                loop.idle_tick()
+                continue
+            for key, events in found:
+                conn = key.data
+                try:
+                    if conn is None:
+                        self._woken()
+                    elif conn is self:
+                        self._read_notes()
+                    else:
+                        tick = _FIRST_TICK_S
+                        if events & selectors.EVENT_WRITE:
+                            with conn.lock:
+                                if conn.flush():
+                                    self._selector.modify(conn.sock, selectors.EVENT_READ, conn)
+                        if events & selectors.EVENT_READ:
+                            self._read(conn)
+                except Exception as error:  # the outermost frame: one bad message must not end all jobs
+                    if isinstance(conn, _Conn):
+                        self._kill(conn, f"a message of worker {conn.number} cannot be read: {error}")
+            loop.drain()
+
+    def _woken(self) -> None:
+        with suppress(BlockingIOError):
+            os.read(self._wake_read, 4096)
+        while self._pending:
+            self._pending.popleft()()
+
+    def _read(self, conn: _Conn) -> bool:
+        """Take what a worker has sent; False if there was nothing."""
+        if conn.dead:
+            return False
+        try:
+            data = conn.sock.recv(_READ)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            # The nursery tells when it has ended; one that closed its socket is no use either.
+            self._selector.unregister(conn.sock)
+            conn.dead = True
+            self._kill(conn, conn.reason)
+            return False
+        for message in conn.inbox.feed(data):
+            self._take(conn, message)
+        return True
+
+    def _take(self, conn: _Conn, message: tuple[Any, ...]) -> None:
+        """Act on one message of a worker."""
+        kind, *rest = message
+        if kind == HELLO:
+            conn.born = True
+            self._stillborn = 0
+            return
+        lease = self._leases.get(rest[0])
+        if lease is None:
+            return
+        loop, local = self.loop, lease.local
+        now = loop.clock.now()
+        if kind == DONE:
+            self._done(conn, lease, rest)
+        elif kind == PROGRESS:
+            self._progress(lease, rest)
+        elif kind == STARTED:
+            loop.post_later(local.job.id, Started(now, lease.id))
+        elif kind == EMIT:
+            loop.post_later(local.job.id, UserEvent(now, *rest[1:]))
+        elif kind == ROWS:
+            local.progress(lease.id, rest[1])
+        elif kind == ASK:
+            question = rest[1:]
+            if question[0] == "endpoints":
+                self._send(conn, (ANSWER, dumps(local.endpoints(question[1]))))
+            else:
+                self._lane.put(partial(self._answer_cell, lease, *question[1:]))
+
+    def _done(self, conn: _Conn, lease: RemoteLease, rest: list[Any]) -> None:
+        _, hi, reached, packed, seconds, kind, vertex, index, message, traceback, lost = rest
+        del self._leases[lease.token]
+        with conn.lock:
+            conn.current = None
+        local = lease.local
+        packed = Packed(*packed)
+        outcome = Outcome(hi, [], seconds)
+        outcome.reached = reached
+        outcome.kind, outcome.message, outcome.traceback, outcome.lost = kind, message, traceback, lost
+        outcome.vertex, outcome.index = vertex or lease.root.vertex, index if vertex else lease.lo
+        with self.store.holding(ref for _, ref in packed.large):
+            try:
+                if lease.error is not None:
+                    raise lease.error
+                outcome.values = unpack(packed)
+                if reached < 0:
+                    self._fit(lease, outcome)
+                local.commit(lease, outcome, lease.reservation)
+            except Exception as error:  # unpickling runs the user's code
+                outcome = crashed(lease, error)
+        lease.release()
+        if lease.id in local.running:
+            self.loop.post_later(local.job.id, local.report(lease, outcome, self.loop.clock.now()))
+
+    @staticmethod
+    def _fit(lease: RemoteLease, outcome: Outcome) -> None:
+        """Drop what a worker did after that part of its lease had been taken back."""
+        if outcome.hi > lease.hi or (outcome.kind and outcome.hi == lease.hi):
+            outcome.hi = lease.hi
+            outcome.kind = ""
+            del outcome.values[max(0, lease.hi - lease.lo) :]
+
+    def _progress(self, lease: RemoteLease, rest: list[Any]) -> None:
+        _, hi, packed, seconds = rest
+        packed = Packed(*packed)
+        outcome = Outcome(hi, [], seconds)
+        with self.store.holding(ref for _, ref in packed.large):
+            if lease.error is not None:
+                return
+            try:
+                outcome.values = unpack(packed)
+                self._fit(lease, outcome)
+                lease.local.commit(lease, outcome, lease.reservation)
+            except Exception as error:  # it ends with this error: nothing after it could be stored in order
+                lease.error = error
+                lease.tell_to_stop()
+                return
+        if outcome.hi > lease.lo:
+            lease.lo = outcome.hi
+            now = self.loop.clock.now()
+            self.loop.post_later(lease.local.job.id, Progress(now, lease.id, outcome.hi, outcome.nbytes))
+
+    def _answer_cell(self, lease: RemoteLease, vertex: str, edge: str, source: int) -> None:
+        """Answer a task that reads committed values while their source runs."""
+        local = lease.local
+        inp = next(inp for inp in local.code(vertex).inputs if inp.edge == edge)
+        ended = local.job.outcome is not None or local.job.master.core.links[edge].src.status in ENDED
+        answer: tuple[str, Any] = ("end" if ended else "wait", None)
+        with suppress(ProgramError, CapacityError):
+            cell = self._shared(lease, inp.column, source, source + 1, slow=True)[0]
+            if cell is not ABSENT:
+                answer = ("value", cell)
+        self._send(lease.conn, (ANSWER, dumps(answer)))
+
+    # ----------------------------------------------------------------------------------------------- processes
+
+    def _start_nursery(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            argv = [sys.executable, "-c", _BOOT, str(theirs.fileno()), str(os.getpid()), *sys.path]
+            self._nursery = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True
+            )
+        self._control = ours
+        self._channel = Channel(ours)
+        self._notes = Inbox()
+        self._selector.register(ours, selectors.EVENT_READ, self)
+
+    def _end_nursery(self) -> None:
+        """End the nursery and with it all workers, and wait until they are gone."""
+        control, nursery = self._control, self._nursery
+        if control is None or nursery is None:
+            return
+        with suppress(OSError):
+            control.shutdown(socket.SHUT_RDWR)  # not only closed: a forked process may have a copy
+        control.close()
+        self._control = None
+        try:
+            nursery.wait(timeout=_CLOSING_S)
+        except subprocess.TimeoutExpired:
+            nursery.kill()
+            nursery.wait()
+
+    def _start_worker(self, number: int) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs, tempfile.TemporaryFile(dir=self._shm) as file:
+            file.truncate(PAGE_BYTES)
+            page = mmap.mmap(file.fileno(), PAGE_BYTES)
+            ours.setblocking(False)
+            prefix = f"w{number}-"
+            conn = self._conns[number] = _Conn(number, ours, page, Frames(self._shm, prefix))
+            config = Config(number, prefix, self._shm, self._spill, self.tuning.target_s)
+            self._selector.register(ours, selectors.EVENT_READ, conn)
+            self._tell_nursery((START, tuple(config)), (theirs.fileno(), file.fileno()))
+
+    def _tell_nursery(self, message: tuple[Any, ...], fds: tuple[int, ...] = ()) -> None:
+        if self._channel is not None:
+            with suppress(OSError):  # it is gone, which is read on the other way
+                self._channel.send(message, fds)
+
+    def _kill(self, conn: _Conn, reason: str) -> None:
+        """End a worker; the nursery, its parent, does it, so that no other process can be hit."""
+        conn.reason = conn.reason or reason
+        self._tell_nursery((KILL, conn.number))
+
+    def _read_notes(self) -> None:
+        """Take what the nursery says: who was born, who has ended and how."""
+        assert self._control is not None
+        try:
+            data = self._control.recv(_READ)
+        except OSError:
+            data = b""
+        if not data:
+            self._nursery_lost()
+            return
+        for kind, number, about in self._notes.feed(data):
+            conn = self._conns.get(number)
+            if conn is None:
+                continue
+            if kind == BORN:
+                self._pids[number] = about
+            else:
+                while self._read(conn):
+                    pass
+                self._lost(conn, conn.reason or _how(about))
+                self._replace()
+
+    def _nursery_lost(self) -> None:
+        """The nursery was killed, and the system has killed its workers with it."""
+        assert self._control is not None
+        self._selector.unregister(self._control)
+        self._end_nursery()
+        gone = list(self._conns.values())
+        for conn in gone:
+            while self._read(conn):
+                pass
+            self._lost(conn, "the process that starts workers was killed")
+        if self._may_start():
+            self._start_nursery()
+        for _ in gone:
+            self._replace()
+
+    def _lost(self, conn: _Conn, reason: str) -> None:
+        """A worker is gone: let go of what it held, tell the loop."""
+        if not conn.born:
+            self._stillborn += 1
+        with conn.lock:
+            if not conn.dead:
+                self._selector.unregister(conn.sock)
+            conn.dead = True
+            conn.current = None
+        del self._conns[conn.number]
+        self._pids.pop(conn.number, None)
+        for lease in [lease for lease in list(self._leases.values()) if lease.conn is conn]:
+            self._leases.pop(lease.token, None)
+            lease.local.running.pop(lease.id, None)
+            lease.release()
+        self.store.wake()
+        self.store.reclaim(f"w{conn.number}-")
+        conn.close()
+        self.loop.drain()
+        self.loop.worker_lost(conn.number, reason)
+
+    def _may_start(self) -> bool:
+        if self._stillborn >= _STILLBORN_MAX and not self._broken:
+            self._broken = f"worker processes cannot be started: {self._stillborn} in a row have ended before they began"
+            for job in list(self.loop.jobs.values()):
+                self.loop.cancel(job, self._broken)
+        return not self._broken and not self._closing
+
+    def _replace(self) -> None:
+        """Start a worker in place of one that is gone; later and later if they end before they begin."""
+        if not self._may_start():
+            return
+        if not self._stillborn:
+            self._join()
+            return
+        assert self._timers is not None
+        pause = _PAUSE_S * 2**self._stillborn
+        self._timers.call(self.loop.clock.now() + pause, lambda: self._soon(self._join))
+
+    def _join(self) -> None:
+        if not self._closing and self._control is not None:
+            number = next(self._numbers)
+            self._start_worker(number)
+            self.loop.worker_joined(WorkerSpec(number))
+
+
+def _owner(lease: RemoteLease) -> str:
+    return f"{lease.root.vertex}[{lease.lo}]"
+
+
+def _given_up(lease: RemoteLease) -> bool:
+    return lease.stop or lease.conn.dead
+
+
+def _needed(router: Router, lo: int, hi: int) -> list[tuple[int, int]]:
+    """Return the source tasks that destinations `lo:hi` read, as ranges that do not overlap."""
+    if router.wide:
+        return [(0, router.n_src)]
+    if router.group:
+        return [(lo * router.group, min(hi * router.group, router.n_src))]
+    spans = sorted((a, b) for dst in range(lo, hi) for a, b, _, _ in router.inputs(dst) if a < b)
+    merged: list[tuple[int, int]] = []
+    for a, b in spans:
+        if merged and a <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(b, merged[-1][1]))
+        else:
+            merged.append((a, b))
+    return merged
+
+
+def _pickled(cells: list[tuple[int, int, int, list[Any], bool]], lease: RemoteLease) -> bytes:
+    try:
+        return dumps(cells)
+    except Exception as whole:
+        for _, _, _, values, _ in cells:
+            for value in values:
+                try:
+                    dumps(value)
+                except Exception as error:
+                    raise ProgramError(
+                        f"an input of {lease.root.vertex!r}, of type {type(value).__qualname__}, cannot be sent to a "
+                        f"worker process: {type(error).__name__}: {error}",
+                        hint="Return plain data from tasks that run beside the workers; or use the threads backend.",
+                    ) from error
+        raise ProgramError(f"an input of {lease.root.vertex!r} cannot be sent to a worker process: {whole}") from whole
+
+
+def _how(status: int) -> str:
+    """Say in words how a process ended."""
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return f"its process ended with status {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"its process was killed by {name}" + (" (out of memory?)" if -code == signal.SIGKILL else "")

@@ -1,0 +1,120 @@
+"""What the commands are given of the world, so that a test can give them another one."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from weft.cli.tables import console
+from weft.runtime.clock import RealClock
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from weft.graph.logical import LogicalGraph
+    from weft.model.errors import WeftError
+    from weft.runtime.records import Record
+    from weft.runtime.settings import Settings
+
+
+class Loaded(Protocol):
+    """A pipeline that was read and checked."""
+
+    @property
+    def graph(self) -> LogicalGraph:
+        """What would run."""
+        ...
+
+    @property
+    def steps(self) -> Sequence[str]:
+        """The names of the steps, in order."""
+        ...
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What a person should know before it runs."""
+        ...
+
+
+class RunResult(Protocol):
+    """How a run ended."""
+
+    @property
+    def run_id(self) -> str:
+        """Its id."""
+        ...
+
+    @property
+    def state(self) -> str:
+        """Its last state, in the user's words."""
+        ...
+
+    @property
+    def folder(self) -> Path:
+        """Its folder."""
+        ...
+
+    @property
+    def outputs(self) -> Mapping[str, str]:
+        """The places of its outputs, by name."""
+        ...
+
+    @property
+    def error(self) -> WeftError | None:
+        """Why it did not succeed."""
+        ...
+
+
+class Wiring(Protocol):
+    """What the commands need of `weft.wiring`."""
+
+    def load_pipeline(self, path: str, *, overrides: Mapping[str, str], user: str | None, name: str | None) -> Loaded:
+        """Read and check a pipeline."""
+        ...
+
+    def run_pipeline(
+        self, loaded: Any, settings: Settings, *, on_record: Callable[[Record], None], quiet: bool
+    ) -> RunResult:
+        """Run it to its end. KeyboardInterrupt: a signal had it cancelled, or a second one came meanwhile."""
+        ...
+
+
+def _wiring() -> Wiring:
+    from weft import wiring
+
+    return wiring
+
+
+@dataclass(slots=True)
+class Context:
+    """What the commands are given of the world."""
+
+    out: TextIO = field(default_factory=lambda: sys.stdout)
+    err: TextIO = field(default_factory=lambda: sys.stderr)
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    cwd: Path = field(default_factory=Path.cwd)
+    clock: RealClock = field(default_factory=RealClock)
+    wiring: Callable[[], Wiring] = _wiring
+    pause: Callable[[float], None] = time.sleep
+    color: str = "auto"
+    hint: str = ""
+    """What to type after an interrupt."""
+
+    def console(self, stream: TextIO | None = None) -> Console:
+        """Return a console for stdout, or another stream."""
+        return console(stream or self.out, self.environ, self.color)
+
+    def page(self) -> Console:
+        """Return a console for running text on stdout: never wider than people like to read."""
+        page = self.console()
+        page.width = min(page.width, 100)
+        return page
+
+    def say(self, text: str) -> None:
+        """Write a message for people."""
+        self.err.write(text + "\n")
