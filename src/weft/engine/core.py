@@ -191,6 +191,7 @@ class Core:
         self.out: list[Command] = []
         self.counter = 0
         self.replan = False
+        self.stuck: list[Link] = []
         self.patched = False
         self.stats: dict[str, list[Any]] = {}
         self.ring: deque[tuple[float, str, str]] = deque(maxlen=ring)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from weft.engine.commands import Drop, Stop, Withdraw
 from weft.engine.core import Cause
+from weft.engine.dispatch import return_tokens
 from weft.engine.events import Failure
 from weft.engine.machines.job import JOB, JobState
 from weft.engine.machines.table import step
@@ -139,6 +140,33 @@ def spread(core: Core, stage: Stage, lo: int, hi: int) -> None:
                 end(core, dst)
 
 
+def starve(core: Core) -> None:
+    """Give up what waits for an event that its source can no longer emit."""
+    stuck, core.stuck = core.stuck, []
+    for link in stuck:
+        dst, event = link.dst, link.edge.scheduling.event
+        if link.opened or dst.status in ENDED:
+            continue
+        message = f"{link.src.id} has ended without the event {event!r} that {dst.id} waits for"
+        core.note(dst.id, message)
+        if core.cause is None:
+            core.cause = Cause(dst.id, message, kind=Failure.USER.value)
+        give_up_rest(core, dst, FATAL)
+        spread(core, dst, 0, max(dst.n, 0))
+        if core.graph.on_failure is OnFailure.FAIL_FAST and core.status is JobState.RUNNING:
+            move_job(core, "task_fatal")
+            stop_everything(core, message)
+
+
+def spread_again(core: Core, stage: Stage) -> None:
+    """Tasks of `stage` are to run again: give them up if something they need has failed meanwhile."""
+    for link in stage.inputs:
+        src = link.src
+        if src.n > 0 and src.state.count(FATAL):
+            for index in [i for i in range(src.n) if src.state[i] == FATAL]:
+                spread(core, src, index, index + 1)
+
+
 def give_up(core: Core, stage: Stage, index: int, state: int) -> None:
     """End a task that has not started, as FATAL, CANCELLED or SKIPPED."""
     if stage.state[index] == READY:
@@ -155,7 +183,7 @@ def give_up_rest(core: Core, stage: Stage, state: int) -> None:
     if stage.status in ENDED:
         return
     if stage.n < 0:
-        advance(core, stage, "skip" if state == SKIPPED else "cancelled")
+        advance(core, stage, {SKIPPED: "skip", FATAL: "fatal"}.get(state, "cancelled"))
         ended(core, stage)
         return
     for old in _NOT_STARTED:
@@ -204,6 +232,8 @@ def stop_everything(core: Core, reason: str) -> None:
     """Start nothing more, stop what runs. The job ends when the last worker has said so."""
     for request in [row for row in core.requests.values() if not row.granted]:
         core.out.append(Withdraw(request.id))
+        if request.stage is not None:
+            return_tokens(core, request.stage.resources[0])
         del core.requests[request.id]
     for stage in core.order:
         give_up_rest(core, stage, CANCELLED)

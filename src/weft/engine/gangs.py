@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from weft.engine.commands import Acquire, Release, Stop, Withdraw
 from weft.engine.core import LIGHT_LANE, BubbleRow, LeaseRow, RequestRow
-from weft.engine.dispatch import give, take_tokens
+from weft.engine.dispatch import give, return_tokens, take_tokens
 from weft.engine.machines.bubble import BUBBLE, BubbleState
 from weft.engine.machines.job import JobState
 from weft.engine.machines.table import step
@@ -175,6 +175,8 @@ def _serve_stage(core: Core, stage: Stage) -> None:
         asked = {row.index for row in core.requests.values() if row.stage is stage}
         special = [i for i in sorted(stage.memory) if stage.state[i] == READY and i not in asked]
     while stage.ready.count > stage.request and stage.request < MOST_REQUESTS:
+        if not take_tokens(core, stage.resources[0]):
+            return  # whoever gives tokens back has this stage served again
         index = special.pop(0) if special else -1
         alternatives = stage.resources
         if index >= 0:
@@ -237,8 +239,9 @@ def _granted_stage(core: Core, row: RequestRow, event: Granted) -> None:
     wants = row.alternatives[alternative]
     index = row.index if row.index >= 0 else _ordinary_task(stage)
     startable = index >= 0 and stage.state[index] == READY
-    if not startable or worker not in core.workers or not take_tokens(core, wants):
+    if not startable or worker not in core.workers:
         core.requests.pop(row.id)
+        return_tokens(core, stage.resources[0])
         core.out.append(Release(row.id, worker))
         if stage.ready.count:
             core.needy.append(stage)
@@ -297,6 +300,7 @@ def refused(core: Core, request: int, reason: str) -> str:
         return ""
     if row.stage is not None:
         row.stage.request -= 1
+        return_tokens(core, row.stage.resources[0])
         return reason
     bubble = core.bubbles[row.bubble]
     core.timers.pop(bubble.timer, None)

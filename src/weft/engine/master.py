@@ -47,6 +47,8 @@ from weft.engine.failures import (
     lease_stopped,
     may_retry,
     move_job,
+    spread_again,
+    starve,
 )
 from weft.engine.lineage import lose, missing_inputs, remake
 from weft.engine.machines.job import JobState
@@ -124,6 +126,8 @@ class Master:
                 offered = event.workers
             else:
                 on[type(event)](event)
+        if core.stuck:
+            starve(core)
         if core.replan:
             core.replan = False
             cones.plan(core)
@@ -576,6 +580,7 @@ class Master:
                 self._give_back(lease, event.hi, lease.hi, delayed=index)
             else:
                 self._give_back(lease, event.hi, lease.hi)
+            spread_again(core, stage)
             if kind is Failure.INPUT and event.lost is not None:
                 source, lost = event.lost
                 lose(core, core.by_id[source], [lost], f"{name} could not read it: {event.message}")

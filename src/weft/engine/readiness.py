@@ -181,10 +181,10 @@ def gate_opens(core: Core, link: Link) -> bool:
     scheduling = link.edge.scheduling
     src = link.src
     when = scheduling.when
-    if when is Trigger.EVENT:
-        return (src.id, scheduling.event) in core.emitted
     if src.status is VertexState.SKIPPED:
         return True
+    if when is Trigger.EVENT:
+        return (src.id, scheduling.event) in core.emitted
     if scheduling.concurrent and src.bubble >= 0 and src.bubble == link.dst.bubble:
         return True  # they are granted, and start, together
     if when is Trigger.SOURCE_CONFIGURED:
@@ -192,10 +192,7 @@ def gate_opens(core: Core, link: Link) -> bool:
     if when is Trigger.SOURCE_RUNNING:
         if src.n < 0:
             return False
-        return src.executing + src.over >= ceil(scheduling.fraction * src.n) and src.status not in (
-            VertexState.FAILED,
-            VertexState.CANCELLED,
-        )
+        return src.executing + src.over >= ceil(scheduling.fraction * src.n)
     if when is Trigger.FRACTION and src.n >= 0 and src.finished >= ceil(scheduling.fraction * src.n):
         return True
     if scheduling.outcome is Outcome.ANY:
@@ -385,6 +382,8 @@ def ended(core: Core, stage: Stage) -> None:
                 check_gates(core, stage)
             else:
                 open_gate(core, link)
+        elif link.gate and not link.opened and link.edge.scheduling.when is Trigger.EVENT:
+            core.stuck.append(link)
     for link in stage.inputs:
         if link.src.vertex.kind is Kind.SERVICE:
             drain(core, link.src)

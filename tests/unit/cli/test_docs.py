@@ -1,0 +1,38 @@
+"""The pages about the command line and the settings tell all there is, and no more."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from weft.cli.commands import app
+from weft.cli.explain import kinds
+from weft.cli.main import BROKEN_PIPE
+from weft.cli.tables import LOOKS
+from weft.runtime.settings import NAMES, Settings
+
+DOCS = Path(__file__).parents[3] / "docs"
+CLI = (DOCS / "cli.md").read_text()
+SETTINGS = (DOCS / "settings.md").read_text()
+
+
+def test_every_command_is_told():
+    commands = {name for name in app if not name.startswith("-")}
+    assert set(re.findall(r"^\| `weft (\w+)", CLI, re.MULTILINE)) == commands
+
+
+def test_every_exit_code_is_told():
+    told = {int(code) for code in re.findall(r"^\| (\d+) \|", CLI, re.MULTILINE)}
+    assert told == {0, BROKEN_PIPE, 143} | {kind.exit_code for kind in kinds()}
+
+
+def test_every_state_is_told():
+    told = dict(re.findall(r"^\| (\S) (\w+) \|", CLI, re.MULTILINE))
+    assert told == {look.symbol: state for state, look in LOOKS.items()}
+
+
+def test_every_setting_is_told_with_its_default():
+    told = dict(re.findall(r"^\| `(\w+)` \|[^|]*\| ([^|]*) \|", SETTINGS, re.MULTILINE))
+    assert tuple(told) == NAMES
+    for field in fields(Settings):
+        if isinstance(field.default, str | int) and field.default != "":
+            assert told[field.name].strip("`") == str(field.default).lower()
