@@ -171,7 +171,7 @@ class Core:
         self.stages: list[Stage] = []
         self.by_id: dict[str, Stage] = {}
         self.order: list[Stage] = []
-        self.links: dict[str, Link] = {}
+        self._links: dict[str, Link] = {}
         self.bubbles: list[BubbleRow] = []
         self.regions: list[list[Stage]] = []
         self.choices: dict[str, ChoiceRow] = {}
@@ -195,6 +195,17 @@ class Core:
         self.patched = False
         self.stats: dict[str, list[Any]] = {}
         self.ring: deque[tuple[float, str, str]] = deque(maxlen=ring)
+
+    @property
+    def links(self) -> dict[str, Link]:
+        """The links by edge id; made when they are first asked for."""
+        if not self._links:
+            self._links = {link.edge.id: link for stage in self.stages for link in stage.outputs}
+        return self._links
+
+    def forget_links(self) -> None:
+        """Links were added or dropped."""
+        self._links = {}
 
     def fresh(self) -> int:
         """Return a number that was not used before in this job: ids of leases, requests and timers."""

@@ -357,8 +357,7 @@ def shrink(core: Core, row: BubbleRow, cause: str) -> None:
 
 def keep_on_node(link: Link) -> None:
     """Store what an edge would have streamed; its destination starts when the source has ended."""
-    link.edge = replace(link.edge, scheduling=SEQUENTIAL, storage=Storage.LOCAL)
-    link.gate = link.router is None or link.router.wide
+    link.set_edge(replace(link.edge, scheduling=SEQUENTIAL, storage=Storage.LOCAL))
 
 
 def restart_region(core: Core, stage: Stage, why: str) -> bool:

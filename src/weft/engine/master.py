@@ -176,7 +176,6 @@ class Master:
         graph = core.graph
         patching.add(core, list(graph.vertices.values()), graph.edges, graph.choices)
         patching.configure_known(core, core.order, fresh=True)
-        patching.configure_known(core, core.order, fresh=True)
         if graph.bubbles or any(vertex.kind is Kind.SERVICE for vertex in graph.vertices.values()):
             gangs.form(core, graph.bubbles)
         if not core.tuning.shared_memory:
@@ -687,6 +686,8 @@ class Master:
         Estimates are no help here: a lease that is late is one whose estimate was wrong.
         """
         core = self.core
+        if has_ready(core):
+            return
         longest = max(
             (lease for lease in core.leases.values() if not lease.stopping and lease.hi - lease.lo > 1),
             key=lambda lease: (lease.hi - lease.lo, -lease.id),

@@ -58,19 +58,25 @@ def add(core: Core, vertices: Sequence[Vertex], edges: Sequence[Edge], choices: 
     first = len(core.stages)
     by_id = core.by_id
     stages = core.stages
+    fresh = first == 0
     for vertex in vertices:
         stage = Stage(vertex, len(stages))
         stages.append(stage)
         by_id[vertex.id] = stage
-    forward = first == 0
-    links = core.links
+        if fresh and type(vertex.parallelism) is int:
+            stage.n = vertex.parallelism
+            stage.state = bytearray(stage.n)
+            stage.status = _CONFIGURED
+    forward = fresh
+    core.forget_links()
     for edge in edges:
         src, dst = by_id[edge.src], by_id[edge.dst]
         link = Link(edge, src, dst)
         src.outputs.append(link)
         dst.inputs.append(link)
-        links[edge.name or f"{edge.src}->{edge.dst}"] = link
-        if link.gate and edge.scheduling.when in _EARLY:
+        if src.n >= 0 <= dst.n and fresh:
+            link.bound(bind(edge, src.n, dst.n))
+        if edge.scheduling.when in _EARLY:
             src.early = True
         if src.index >= dst.index:
             forward = False
@@ -103,17 +109,19 @@ def _topological(core: Core) -> list[Stage]:
 
 def configure_known(core: Core, stages: Sequence[Stage], *, fresh: bool) -> None:
     """Give task rows to every stage whose parallelism is settled; `fresh` while nothing of the job has started."""
-    for stage in stages:
-        if stage.n < 0 and stage.status is VertexState.CONFIGURING:
+    waiting = [stage for stage in stages if stage.n < 0 and stage.status is VertexState.CONFIGURING]
+    settled = True
+    while waiting and settled:  # what is the same as another may be named before it
+        settled = False
+        for stage in waiting:
             parallelism = stage.vertex.parallelism
-            if isinstance(parallelism, int):
-                configure(core, stage, parallelism, fresh=fresh)
+            if isinstance(parallelism, SameAs):
+                parallelism = core.by_id[parallelism.vertex].n
             elif isinstance(parallelism, Range):
-                configure(core, stage, parallelism.hi, fresh=fresh)
-            elif isinstance(parallelism, SameAs):
-                other = core.by_id[parallelism.vertex]
-                if other.n >= 0:
-                    configure(core, stage, other.n, fresh=fresh)
+                parallelism = parallelism.hi
+            if stage.n < 0 and isinstance(parallelism, int) and parallelism >= 0:
+                configure(core, stage, parallelism, fresh=fresh)
+                settled = True
 
 
 def configure(
@@ -312,12 +320,13 @@ def _set_edge(core: Core, decision: SetEdge) -> None:
         raise GraphError(
             f"edge {decision.edge}: a task of {link.dst.id!r} has started", subject=decision.edge, rule="not-started"
         )
-    link.edge = replace(
-        link.edge,
-        scheduling=decision.scheduling or link.edge.scheduling,
-        storage=decision.storage or link.edge.storage,
+    link.set_edge(
+        replace(
+            link.edge,
+            scheduling=decision.scheduling or link.edge.scheduling,
+            storage=decision.storage or link.edge.storage,
+        )
     )
-    link.bound(link.router)
     link.src.early = True
     derive_regions(core)
     core.replan = True
@@ -374,7 +383,7 @@ def patch(core: Core, decision: ApplyPatch) -> None:
                 f"patch adds edge {edge.id}: {edge.dst!r} has started", subject=edge.id, rule="not-started"
             )
     for name in change.drop_edges:
-        link = core.links.pop(name)
+        link = core.links[name]
         link.src.outputs.remove(link)
         link.dst.inputs.remove(link)
         core.graph.edges = [edge for edge in core.graph.edges if edge.id != name]

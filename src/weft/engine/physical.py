@@ -144,10 +144,15 @@ class Link:
         """Take the router, now that both ends have task rows."""
         self.router = router
         self.left = self.dst.n
-        if router is not None:
+        if router is not None and (router.group != self.group or router.wide != self.wide):
             self.wide = router.wide
             self.group = router.group
-            self.gate = router.wide or not _by_task(self.edge)
+            self.set_edge(self.edge)
+
+    def set_edge(self, edge: Edge) -> None:
+        """Take other properties of the edge."""
+        self.edge = edge
+        self.gate = self.wide or not self.data or not _by_task(edge)
 
     @property
     def durable(self) -> bool:

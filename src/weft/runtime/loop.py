@@ -234,11 +234,13 @@ class Loop:
             found = self.jobs.get(name)
             if found is not None:
                 self._step(found, events, offers=False)
-        while self._again:
+        self._share()
+        while self._again or self._released:
             again, self._again = self._again, []
+            self._released = False
             for found, event in again:
                 self._step(found, [event], offers=False)
-        self._share()
+            self._share()
 
     def _step(self, job: JobRun, events: list[Event], *, offers: bool = True) -> None:
         """One tick of one job."""
@@ -350,7 +352,6 @@ class Loop:
         """Called by drivers when nothing came for a while: if workers are idle, long leases are halved."""
         if self.pool.idle:
             now = self.clock.now()
-            for name, job in list(self.jobs.items()):
-                if job.leases and not job.master.hungry:
-                    self._queue.append((name, IdleTick(now)))
+            for name in tuple(self.jobs):
+                self._queue.append((name, IdleTick(now)))
             self.drain()

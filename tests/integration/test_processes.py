@@ -1,0 +1,578 @@
+"""Worker processes: what they compute, what they survive, and that nothing is left of them."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from weft.backends.processes import Processes
+from weft.graph.builder import Graph, after, gather, shuffle
+from weft.graph.logical import Retry
+from weft.model.errors import RunCancelledError, TaskError
+from weft.model.resources import Resources
+from weft.runtime.session import Session
+from weft.store.folders import RunFolders, shm_root, sweep, user_root
+from weft.store.keeper import Keeper
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+MIB = 1 << 20
+DEADLINE_S = 60
+
+
+def eventually(condition, what="the condition"):
+    """Wait until `condition()` is true; it may take long, but not for ever."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"{what} did not come true in {DEADLINE_S} s"
+        time.sleep(0.01)
+    return found
+
+
+@contextmanager
+def opened(tmp_path, workers=2, budget=1 << 30, **options):
+    """A session over worker processes; at its end nothing may be left."""
+    mine = psutil.Process()
+    before = {child.pid for child in mine.children(recursive=True)}
+    with RunFolders(f"test-{os.getpid()}-{tmp_path.name}", shm_root(), tmp_path) as run:
+        store = Keeper(budget, shm=run.shm, spill=run.spill)
+        backend = Processes(workers, store, run.shm, spill=run.spill, **options)
+        with Session(backend, store) as session:
+            yield session
+            jobs = list(session._jobs.values())
+            assert all(not job.backend.running for job in jobs), "leases are left"
+            assert not backend._leases
+            assert store.stats().pinned_chunks == 0
+            assert store.stats().reserved == 0
+        assert [path.name for path in run.shm.iterdir()] == ["owner.lock"]
+        assert list(run.spill.iterdir()) == []
+    assert {child.pid for child in mine.children(recursive=True)} <= before, "processes are left"
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    with opened(tmp_path_factory.mktemp("processes")) as session:
+        yield session
+
+
+# ------------------------------------------------------------------------------------------------------------ bodies
+
+
+def double(x):
+    return 2 * x
+
+
+def ones(n):
+    return np.ones(n)
+
+
+def total(arrays):
+    return float(sum(array.sum() for array in arrays))
+
+
+def own_pid(_=None):
+    return os.getpid()
+
+
+def slow_double(x):
+    time.sleep(0.02)
+    return 2 * x
+
+
+def exits(x):
+    if x == 3 and not Path("died").exists():
+        Path("died").touch()
+        os._exit(7)
+    return x
+
+
+def hangs(ctx, inputs):
+    while True:
+        time.sleep(0.01)
+
+
+class TwoArguments(Exception):
+    """An exception that pickles and does not unpickle."""
+
+    def __init__(self, one, two):
+        super().__init__(f"{one} and {two}")
+
+
+def raises(x):
+    raise TwoArguments(x, "more")
+
+
+def returns_a_lock(x):
+    return threading.Lock() if x == 5 else x
+
+
+class NeverBack:
+    """A value that pickles and does not unpickle."""
+
+    def __reduce__(self):
+        return fails_to_load, (os.getpid(),)
+
+
+def fails_to_load(pid):
+    if os.getpid() != pid:
+        raise ValueError("not here")
+
+
+def never_back(x):
+    return NeverBack()
+
+
+# ------------------------------------------------------------------------------------------------------------ values
+
+
+def test_shapes(shared):
+    g = Graph("shapes")
+    a = g.map(double, range(50))
+    tree = g.reduce(sum, a)
+    rows = g.add(lambda x: [x * 10 + p for p in range(4)], items=range(6), name="rows")
+    pieces = g.add(sum, shuffle(rows, 4), name="pieces")
+    every = g.add(lambda xs, ys: sum(xs) + sum(ys), gather(a), gather(pieces), n=3, name="every").keep()
+    results = shared.run(g)
+    assert results[tree] == [sum(2 * x for x in range(50))]
+    wanted = sum(2 * x for x in range(50)) + sum(x * 10 + p for x in range(6) for p in range(4))
+    assert results[every] == [wanted] * 3
+
+
+def test_work_is_done_in_other_processes(shared):
+    g = Graph("pids")
+    pids = g.map(own_pid, range(4))
+    found = set(shared.run(g)[pids])
+    assert os.getpid() not in found
+    assert found <= set(shared.executor.pids.values())
+
+
+def test_large_values_are_mapped_and_not_copied(shared):
+    g = Graph("large")
+    big = g.map(ones, [MIB] * 4).keep()
+    sums = g.add(total, gather(big))
+    results = shared.run(g)
+    assert results.value(sums) == 4 * MIB
+    column = shared._jobs[results._run.id].backend.columns[big.id]
+    assert {cell.tier for cell in column.values} == {"shm"}
+    array = results[big][0]
+    assert not array.flags.owndata
+    assert not array.flags.writeable
+
+
+def test_large_items_and_params(shared):
+    g = Graph("items")
+    sums = g.map(lambda array, more: float(array.sum() + more.sum()), [np.full(MIB, i) for i in range(3)], params={"more": np.ones(MIB)})
+    assert shared.run(g)[sums] == [i * MIB + MIB for i in range(3)]
+
+
+def test_items_go_with_their_lease(shared):
+    g = Graph("many")
+    n = g.map(double, list(range(5000)))
+    assert shared.run(g)[n] == [2 * x for x in range(5000)]
+
+
+def test_pieces_of_large_rows(shared):
+    g = Graph("pieces")
+    rows = g.add(lambda i: [np.full(20_000, i * 4 + p) for p in range(4)], items=range(3), name="rows")
+    sums = g.add(lambda pieces: [int(piece[0]) for piece in pieces], shuffle(rows, 4), name="sums")
+    assert shared.run(g)[sums] == [[i * 4 + p for i in range(3)] for p in range(4)]
+
+
+def test_values_written_edge_by_edge(shared):
+    def writes(ctx, inputs):
+        for part in range(3):
+            ctx.out("parts").write(part, np.full(30_000, ctx.index * 10 + part))
+        ctx.out("plain").write(0, ctx.index)
+
+    g = Graph("edges")
+    w = g.task(writes, n=2, name="w")
+    parts = g.add(lambda xs: [int(x[0]) for x in xs], shuffle(w, 3, name="parts"), name="parts_of")
+    plain = g.add(list, gather(w, name="plain"), name="plain_of")
+    results = shared.run(g)
+    assert results[parts] == [[part, 10 + part] for part in range(3)]
+    assert results.value(plain) == [0, 1]
+
+
+def test_closures_and_local_classes_travel_by_value(shared):
+    class Local:
+        def __init__(self, x):
+            self.x = x
+
+    g = Graph("closures")
+    made = g.map(lambda x: Local(x), range(3), name="made")
+    read = g.map(lambda local: local.x, made, name="read")
+    made.keep()
+    results = shared.run(g)
+    assert results[read] == [0, 1, 2]
+    assert [type(value) for value in results[made]] == [Local] * 3
+
+
+def test_light_tasks_run_beside_the_workers(shared):
+    g = Graph("light")
+    beside = g.map(own_pid, range(3), resources=Resources(cpu=0), name="beside")
+    arrays = g.map(ones, [50_000] * 2, resources=Resources(cpu=0), name="arrays")
+    sums = g.add(total, gather(arrays))
+    results = shared.run(g)
+    assert results.value(sums) == 100_000
+    g = Graph("light")
+    beside = g.map(own_pid, range(3), resources=Resources(cpu=0), name="beside")
+    assert shared.run(g)[beside] == [os.getpid()] * 3
+
+
+def test_a_service_is_found_by_its_consumers_and_stopped_after_them(shared):
+    def serve(ctx, inputs):
+        ctx.emit("endpoint", f"at {ctx.index}")
+        while not ctx.cancelled():
+            time.sleep(0.01)
+
+    def consume(ctx, inputs):
+        while not (found := ctx.endpoints("serve")):
+            time.sleep(0.01)
+        return found
+
+    g = Graph("service")
+    service = g.service(serve, name="serve")
+    consumer = g.task(consume, service, name="consume")
+    run = shared.submit(g)
+    assert run.result(DEADLINE_S)[consumer] == [["at 0"]]
+
+
+def test_committed_values_are_read_while_their_source_runs(shared):
+    g = Graph("live")
+    source = g.map(slow_double, range(6), name="source")
+    reader = g.task(lambda ctx, inputs: list(inputs["live"]), gather(source, concurrent=True, name="live"), n=1, name="reader")
+    assert shared.submit(g).result(DEADLINE_S)[reader] == [[2 * x for x in range(6)]]
+
+
+def test_what_is_done_of_a_long_lease_is_reported(shared):
+    g = Graph("long")
+    n = g.map(slow_double, range(60))
+    seen = set()
+
+    def listener(job, events, commands):
+        seen.update(type(event).__name__ for event in events)
+
+    # The first tasks look cheap, so that later leases are wide.
+    g2 = Graph("wide")
+    wide = g2.map(lambda x: time.sleep(0.01 if x > 40 else 0) or x, range(400), name="wide")
+    assert shared.submit(g, listeners=[listener]).result(DEADLINE_S)[n] == [2 * x for x in range(60)]
+    assert shared.submit(g2, listeners=[listener]).result(DEADLINE_S)[wide] == list(range(400))
+    assert {"Progress", "Started"} <= seen
+
+
+# ------------------------------------------------------------------------------------------------------------ errors
+
+
+def test_an_error_carries_its_traceback_even_if_its_class_does_not_unpickle(shared):
+    g = Graph("raises")
+    g.map(raises, [1])
+    with pytest.raises(TaskError, match="1 and more") as caught:
+        shared.run(g)
+    assert "in raises" in caught.value.traceback_text
+
+
+def test_a_value_that_cannot_be_pickled_is_named(shared):
+    g = Graph("locks")
+    g.map(returns_a_lock, range(20), name="locks")
+    with pytest.raises(TaskError, match=r"type _thread\.lock cannot leave the process") as caught:
+        shared.run(g)
+    assert caught.value.task == "locks[5]"
+
+
+def test_a_value_that_cannot_be_loaded_is_an_error(shared):
+    g = Graph("never")
+    g.map(never_back, range(2), name="never")
+    with pytest.raises(TaskError, match="cannot be read back: ValueError: not here"):
+        shared.run(g)
+
+
+@pytest.mark.parametrize("where", ["function", "params", "items"])
+def test_a_program_that_cannot_be_sent_is_named(shared, where):
+    lock = threading.Lock()
+    g = Graph("unsendable")
+    if where == "function":
+        g.add(lambda: lock, name="bad")
+    elif where == "params":
+        g.add(double, name="bad", params={"x": lock})
+    else:
+        g.map(double, [1, lock], name="bad")
+    with pytest.raises(TaskError, match=r"of 'bad'.* cannot be sent to a worker process: TypeError"):
+        shared.run(g)
+
+
+def test_sys_exit_in_a_task_is_an_error_of_the_task(shared):
+    g = Graph("exit")
+    g.add(sys.exit, name="leaves")
+    with pytest.raises(TaskError, match="SystemExit"):
+        shared.run(g)
+
+
+def test_full_shared_memory_and_full_disk_fail_the_task(tmp_path):
+    with opened(tmp_path) as session:
+
+        def limited(n):
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, MIB))
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            return np.ones(n)
+
+        g = Graph("full")
+        g.map(limited, [4 * MIB], name="full")
+        with pytest.raises(TaskError, match="no room for"):
+            session.run(g)
+
+
+# ------------------------------------------------------------------------------------------------------------- memory
+
+
+def test_more_than_the_budget_goes_to_disk_and_comes_back(tmp_path):
+    with opened(tmp_path, budget=8 * MIB) as session:
+        g = Graph("spill")
+        big = g.map(lambda i: np.full(MIB // 4, i, dtype=np.float64), range(16), name="big")
+        sums = g.map(lambda array: float(array.sum()), big, name="sums")
+        keep = big.keep()
+        results = session.run(g)
+        assert results[sums] == [float(i * (MIB // 4)) for i in range(16)]
+        assert session.store.stats().spilled > 0
+        assert [float(array[0]) for array in results[keep]] == list(map(float, range(16)))
+
+
+def test_tasks_wait_for_memory_that_is_reserved(tmp_path):
+    with opened(tmp_path, budget=6 * MIB) as session:
+        g = Graph("reserve")
+        big = g.map(lambda i: np.full(MIB // 2, i, dtype=np.float64), range(6), name="big", output_bytes=4 * MIB)
+        sums = g.map(lambda array: float(array.sum()), big, name="sums")
+        assert session.run(g)[sums] == [float(i * (MIB // 2)) for i in range(6)]
+
+
+# -------------------------------------------------------------------------------------------------------------- death
+
+
+def test_a_worker_that_ends_itself_is_replaced(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with opened(tmp_path) as session:
+        g = Graph("exits")
+        n = g.map(exits, range(20), name="exits")
+        run = session.submit(g)
+        assert run.result(DEADLINE_S)[n] == list(range(20))
+        assert any("its process ended with status 7" in line for line in run.story())
+        eventually(lambda: len(session.executor.pids) == 2, "a second worker")
+        assert max(session.executor.pids) >= 2
+
+
+def test_killed_at_any_time_the_result_is_right(tmp_path, seed):
+    rng = random.Random(seed)
+    with opened(tmp_path) as session:
+        g = Graph("killed", )
+        a = g.map(lambda x: (time.sleep(0.002), x, np.full(20_000, x))[1:], range(150), name="a", retry=Retry(infrastructure=1000))
+        tree = g.reduce(lambda xs: (sum(x[0] for x in xs), np.add.reduce([x[1] for x in xs])), a, retry=Retry(infrastructure=1000))
+        run = session.submit(g)
+        kills = 0
+        while not run.wait(rng.random() * 0.15) and kills < 12:
+            pids = list(session.executor.pids.values())
+            if pids:
+                kills += 1
+                os.kill(rng.choice(pids), rng.choice([signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM]))
+        count, array = run.result(DEADLINE_S).value(tree)
+        assert kills
+        assert count == sum(range(150))
+        assert set(array) == {sum(range(150))}
+
+
+def test_all_workers_killed_while_idle(tmp_path):
+    with opened(tmp_path) as session:
+        g = Graph("before")
+        n = g.map(own_pid, range(2))
+        session.run(g)
+        before = dict(session.executor.pids)
+        for pid in before.values():
+            os.kill(pid, signal.SIGKILL)
+        eventually(lambda: len(session.executor.pids) == 2 and not set(session.executor.pids) & set(before))
+        g = Graph("after")
+        n = g.map(double, range(5))
+        assert session.run(g)[n] == [0, 2, 4, 6, 8]
+
+
+def test_the_nursery_killed_is_started_again(tmp_path):
+    with opened(tmp_path) as session:
+        eventually(lambda: len(session.executor.pids) == 2)
+        before = dict(session.executor.pids)
+        g = Graph("nursery")
+        n = g.map(slow_double, range(50))
+        run = session.submit(g)
+        os.kill(session.executor._nursery.pid, signal.SIGKILL)
+        assert run.result(DEADLINE_S)[n] == [2 * x for x in range(50)]
+        assert not set(session.executor.pids) & set(before)
+        assert not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in before.values())
+
+
+def test_a_task_that_hangs_is_killed_at_its_timeout(tmp_path):
+    with opened(tmp_path, grace_s=0.1) as session:
+        g = Graph("hangs")
+        g.task(hangs, n=1, name="hangs", timeout_s=0.1)
+        with pytest.raises(TaskError, match="longer than its timeout of 0.1 s"):
+            session.run(g)
+        eventually(lambda: len(session.executor.pids) == 2 and max(session.executor.pids) == 2)
+
+
+def test_a_stopped_process_is_killed_at_the_timeout(tmp_path):
+    with opened(tmp_path, grace_s=0.1) as session:
+        g = Graph("stopped")
+        n = g.map(lambda x: os.kill(os.getpid(), signal.SIGSTOP) if not Path(x).exists() and not Path(x).touch() else 5,
+                  [str(tmp_path / "once")], name="stopped", timeout_s=0.3, retry=Retry(user=1))
+        assert session.run(g)[n] == [5]
+
+
+def test_cancel_runs_callbacks_and_returns(shared, tmp_path):
+    def waits(ctx, inputs):
+        stopped = threading.Event()
+        ctx.on_cancel(stopped.set)
+        Path(ctx.params["file"]).touch()
+        stopped.wait(DEADLINE_S)
+
+    g = Graph("cancel")
+    g.task(waits, n=1, params={"file": str(tmp_path / "runs")})
+    before = dict(shared.executor.pids)
+    run = shared.submit(g)
+    eventually((tmp_path / "runs").exists)
+    run.cancel("enough")
+    with pytest.raises(RunCancelledError, match="enough"):
+        run.result(DEADLINE_S)
+    assert shared.executor.pids.items() >= before.items(), "nobody had to be killed"
+
+
+def test_children_of_a_killed_worker_are_killed_too(tmp_path):
+    def parent(ctx, inputs):
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+        Path(ctx.params["file"]).write_text(str(child.pid))
+        time.sleep(1000)
+
+    file = tmp_path / "child"
+    with opened(tmp_path, grace_s=0.05) as session:
+        g = Graph("children")
+        g.task(parent, n=1, params={"file": str(file)})
+        run = session.submit(g)
+        child = psutil.Process(int(eventually(lambda: file.exists() and file.read_text())))
+        run.cancel()
+        assert run.wait(DEADLINE_S)
+        eventually(lambda: not child.is_running() or child.status() == "zombie")
+
+
+# ------------------------------------------------------------------------------------------------------------ scripts
+
+SCRIPT = """
+import os, sys, time
+from pathlib import Path
+import numpy as np
+from weft.backends.processes import Processes
+from weft.graph.builder import Graph, gather
+from weft.runtime.session import Session
+from weft.store.folders import RunFolders, shm_root
+from weft.store.keeper import Keeper
+
+class Value:
+    def __init__(self, x):
+        self.x = x
+
+def here(x):
+    return Value(x + 1)
+
+def read(value):
+    return value.x
+
+def long(x):
+    Path(sys.argv[1], f"task-{os.getpid()}").touch()
+    time.sleep(1000)
+
+def main():
+    print("main is run", flush=True)
+    with RunFolders("script-" + str(os.getpid()), shm_root(), Path(sys.argv[1])) as run:
+        store = Keeper(1 << 30, shm=run.shm, spill=run.spill)
+        with Session(Processes(2, store, run.shm, spill=run.spill, grace_s=0.1), store) as session:
+            BODY
+
+main()
+"""
+
+
+def script(tmp_path, body):
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT.replace("BODY", textwrap.indent(textwrap.dedent(body), " " * 12).strip()))
+    return subprocess.Popen([sys.executable, path, tmp_path], stdout=subprocess.PIPE, text=True, env=environment())
+
+
+def environment():
+    source = str(Path(sys.modules["weft"].__path__[0]).parent)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])}
+
+
+LONG = """
+graph = Graph("long")
+graph.map(long, range(2))
+session.run(graph)
+"""
+
+
+def of_script(process):
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def gone(processes):
+    return all(not process.is_running() or process.status() == "zombie" for process in processes)
+
+
+def shm_folder(process):
+    return user_root(shm_root()) / f"script-{process.pid}"
+
+
+def test_functions_and_classes_of_main_without_a_guard(tmp_path):
+    process = script(
+        tmp_path,
+        """
+        graph = Graph("main")
+        made = graph.map(here, range(3)).keep()
+        got = graph.map(read, made)
+        results = session.run(graph)
+        print(results[got], {type(v) is Value for v in results[made]})
+        """,
+    )
+    out, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0
+    assert out.splitlines() == ["main is run", "[1, 2, 3] {True}"]
+    assert not shm_folder(process).exists()
+
+
+def test_ctrl_c_leaves_nothing(tmp_path):
+    process = script(tmp_path, LONG)
+    eventually(lambda: len(list(tmp_path.glob("task-*"))) == 2, "two running tasks")
+    children = of_script(process)
+    assert len(children) >= 3
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=DEADLINE_S)
+    assert process.returncode in (1, 130, -signal.SIGINT)
+    assert gone(children)
+    assert not shm_folder(process).exists()
+
+
+def test_kill_of_the_parent_ends_all_and_the_next_start_sweeps(tmp_path):
+    process = script(tmp_path, LONG)
+    eventually(lambda: len(list(tmp_path.glob("task-*"))) == 2, "two running tasks")
+    children = of_script(process)
+    assert len(children) >= 3
+    process.kill()
+    process.communicate(timeout=DEADLINE_S)
+    eventually(lambda: gone(children), "the end of all workers")
+    folder = shm_folder(process)
+    assert folder.exists()
+    assert folder.name in sweep(shm_root())
+    assert not folder.exists()
