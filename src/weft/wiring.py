@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import secrets
+import shutil
 import signal
 import tempfile
 import threading
@@ -42,7 +43,7 @@ from weft.runtime import session as runtime
 from weft.runtime.clock import RealClock
 from weft.runtime.settings import Settings, parse_size
 from weft.runtime.state import PROJECT_FILE, RunFolder, find_project, os_error
-from weft.store.folders import RunFolders, shm_root, sweep, sweep_runs, user_root
+from weft.store.folders import SPILL_NAME, RunFolders, shm_root, sweep, sweep_runs, user_root
 from weft.store.keeper import Keeper
 
 if TYPE_CHECKING:
@@ -314,8 +315,8 @@ def run_pipeline(
     with _signals(signal.SIGINT, signal.SIGTERM) as signals, ExitStack() as undo:
         catalog = state.catalog()
         undo.callback(catalog.close)
-        mark_interrupted(state)
-        sweep(shm_root())
+        for interrupted in mark_interrupted(state):
+            shutil.rmtree(state.folder(interrupted) / SPILL_NAME, ignore_errors=True)
         try:
             result = _run(loaded, settings, state, catalog, undo, signals, None if quiet else on_record)
         except KeyboardInterrupt:
@@ -339,8 +340,7 @@ def _run(
 
     number, run_id = _take_id(catalog, loaded)
     steps = _resolve(loaded.pipeline, run_id, loaded.user, loaded.root)
-    folders = undo.enter_context(RunFolders(run_id, shm_root(), state.path, durable=True))
-    folder = RunFolder.create(state, run_id, folders=folders)
+    folder = undo.enter_context(RunFolder.create(state, run_id))
     graph = compile_pipeline(loaded.pipeline, steps, RunPlace(folder.logs, folder.path / "processes"))
     _index(catalog, loaded, settings, folder, number, steps)
 
@@ -348,8 +348,14 @@ def _run(
         folder, RealClock(), catalog=catalog, projection=PipelineWords(), steps=loaded.steps, on_record=on_record
     )
     undo.callback(recorder.close)
-    spare = None if settings.spill_dir is None else undo.enter_context(_folders(run_id, settings.spill_dir))
-    store = Keeper(settings.memory or None, shm=folders.shm, spill=(spare or folders).spill)
+    # Not the run's own name: another state folder may have a run of the same id.
+    folders = undo.enter_context(_folders(run_id, settings.spill_dir))
+    spill = folders.spill
+    if settings.spill_dir is None:
+        spill = folder.path / SPILL_NAME
+        spill.mkdir(mode=0o700)
+        undo.callback(shutil.rmtree, spill, ignore_errors=True)
+    store = Keeper(settings.memory or None, shm=folders.shm, spill=spill)
     undo.callback(store.close)
     executor = _backend(settings.backend, settings.worker_count, store, folders, PIPELINE_GRACE_S)
     session = undo.enter_context(runtime.Session(executor, store))

@@ -6,7 +6,7 @@ import contextlib
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weft.engine.events import Done, Failed, Failure, TimerFired, UserEvent
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.graph.logical import Move, Outcome, Storage, Trigger
-from weft.model.errors import CapacityError, RunCancelledError, WeftError
+from weft.model.errors import CapacityError, NotFoundError, RunCancelledError, WeftError
 from weft.model.program import Style
 from weft.store.api import ABSENT, Column
 from weft.worker.code import Edges, InputCode, TaskCode
@@ -214,10 +214,13 @@ class LocalJob:
     def progress(self, lease: int, rows: int) -> None:
         """See `Host.progress`."""
 
-    def endpoints(self, service: str) -> list[Any]:
+    def endpoints(self, service: str) -> list[Any] | None:
         """See `Host.endpoints`."""
+        stage = self.job.master.core.by_id.get(service)
+        if stage is None:
+            raise NotFoundError(f"there is no service {service!r} in {self.job.graph.name}")
         said = self._endpoints.get(service, {})
-        return [said[index] for index in sorted(said)]
+        return [said[index] for index in range(stage.n)] if len(said) == stage.n else None
 
     def publish(self, event: Publish) -> None:
         """Remember what a service said."""
@@ -248,12 +251,14 @@ class LocalJob:
             self._ended.update((edge, index) for edge in code.streams)
             self.moved.notify_all()
 
-    def reset_streams(self, vertex: str) -> None:
-        """Forget what the tasks of a vertex streamed: its region starts again."""
+    def reset_streams(self, vertices: Collection[str]) -> None:
+        """Forget what vertices have streamed: their region starts again."""
+        core = self.job.master.core
         with self.moved:
-            edges = {link.edge.id for link in self.job.master.core.by_id[vertex].outputs}
+            edges = {link.edge.id for vertex in vertices for link in core.by_id[vertex].outputs}
             self._streams = {key: stream for key, stream in self._streams.items() if key[0] not in edges}
             self._ended = {key for key in self._ended if key[0] not in edges}
+            self.moved.notify_all()
 
     def live_input(self, inp: InputCode, index: int, context: Context) -> Any:
         """See `Host.live_input`."""

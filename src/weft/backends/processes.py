@@ -31,7 +31,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 from weft.backends.local import GRACE_S, Lane, LocalJob, Timers, crashed, give_up, run_here
-from weft.engine.commands import Drop, Launch, Offer, Publish
+from weft.engine.commands import Drop, Launch, Offer, Publish, Restart
 from weft.engine.core import Tuning
 from weft.engine.events import Accepted, GaveBack, Progress, Started, UserEvent
 from weft.engine.machines.vertex import ENDED
@@ -516,6 +516,9 @@ class Processes:
     def publish(self, job: JobRun, event: Publish) -> None:
         """See `Executor.publish`."""
         job.backend.publish(event)
+
+    def restart(self, job: JobRun, command: Restart) -> None:
+        """See `Executor.restart`: nothing is streamed between processes."""
 
     def set_timer(self, job: JobRun, at: float, timer: int) -> None:
         """See `Executor.set_timer`."""

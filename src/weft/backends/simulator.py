@@ -29,7 +29,7 @@ from weft.runtime.clock import ManualClock
 from weft.runtime.pool import WorkerSpec
 
 if TYPE_CHECKING:
-    from weft.engine.commands import Drop, Launch, Offer, Publish
+    from weft.engine.commands import Drop, Launch, Offer, Publish, Restart
     from weft.model.resources import Resources
     from weft.runtime.loop import JobRun, Loop
 
@@ -238,6 +238,9 @@ class Simulator:
 
     def publish(self, job: JobRun, event: Publish) -> None:
         """See `Executor.publish`."""
+
+    def restart(self, job: JobRun, command: Restart) -> None:
+        """See `Executor.restart`."""
 
     def set_timer(self, job: JobRun, at: float, timer: int) -> None:
         """See `Executor.set_timer`."""

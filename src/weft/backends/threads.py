@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from weft.backends.local import GRACE_S, Lane, LocalJob, Timers, give_up, run_here
-from weft.engine.commands import Drop, Launch, Offer, Publish
+from weft.engine.commands import Drop, Launch, Offer, Publish, Restart
 from weft.engine.core import Tuning
 from weft.engine.events import Accepted
 from weft.model.resources import Resources
@@ -180,6 +180,10 @@ class Threads:
     def publish(self, job: JobRun, event: Publish) -> None:
         """See `Executor.publish`."""
         job.backend.publish(event)
+
+    def restart(self, job: JobRun, command: Restart) -> None:
+        """See `Executor.restart`."""
+        job.backend.reset_streams(command.vertices)
 
     def set_timer(self, job: JobRun, at: float, timer: int) -> None:
         """See `Executor.set_timer`."""

@@ -127,6 +127,12 @@ class Publish(NamedTuple):
     payload: Any
 
 
+class Restart(NamedTuple):
+    """Forget what these vertices have streamed so far: they start again together."""
+
+    vertices: tuple[str, ...]
+
+
 class Complete(NamedTuple):
     """The job has ended: "succeeded", "failed" or "cancelled"; the other fields name the first cause."""
 
@@ -151,6 +157,7 @@ Command = (
     | Probe
     | SetTimer
     | Publish
+    | Restart
     | Complete
 )
 

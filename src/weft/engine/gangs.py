@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from weft.engine.commands import Acquire, Release, Stop, Withdraw
+from weft.engine.commands import Acquire, Release, Restart, Stop, Withdraw
 from weft.engine.core import LIGHT_LANE, BubbleRow, LeaseRow, RequestRow
 from weft.engine.dispatch import give, return_tokens, take_tokens
 from weft.engine.machines.bubble import BUBBLE, BubbleState
@@ -379,6 +379,7 @@ def region_quiet(core: Core, region: int) -> None:
     members = core.regions[region]
     if any(lease.stage in members for lease in core.leases.values()):
         return
+    core.out.append(Restart(tuple(stage.id for stage in members)))
     bubbles: list[BubbleRow] = []
     for stage in members:
         was_over = stage.status in ENDED

@@ -69,7 +69,7 @@ class TaskContext(Protocol):
         ...
 
     def endpoints(self, service: str) -> list[Any]:
-        """Return what the running tasks of a SERVICE vertex said with `emit("endpoint", payload)`, by index."""
+        """Wait until every task of a SERVICE vertex has said `emit("endpoint", payload)`; return these by index."""
         ...
 
 

@@ -25,6 +25,7 @@ from weft.engine.commands import (
     Probe,
     Publish,
     Release,
+    Restart,
     SetTimer,
     Shrink,
     Stop,
@@ -110,6 +111,10 @@ class Executor(Protocol):
         """Tell running tasks of a user event."""
         ...
 
+    def restart(self, job: JobRun, command: Restart) -> None:
+        """Forget what vertices have streamed."""
+        ...
+
     def set_timer(self, job: JobRun, at: float, timer: int) -> None:
         """Post `TimerFired` at `at`."""
         ...
@@ -164,6 +169,7 @@ class Loop:
             Offer: executor.offer,
             Drop: executor.drop,
             Publish: executor.publish,
+            Restart: executor.restart,
             Probe: self._probe,
         }
         self._again: list[tuple[JobRun, Event]] = []

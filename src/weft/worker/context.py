@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from time import sleep
 from typing import TYPE_CHECKING, Any, Protocol
 
 from weft.model.errors import RunCancelledError, UsageError
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from weft.worker.lease import WorkerLease
 
 EVENT_BYTES = 64 * 1024
+_ENDPOINT_POLL_S = 0.01
 
 
 class Host(Protocol):
@@ -26,8 +28,8 @@ class Host(Protocol):
         """Say that rows were produced."""
         ...
 
-    def endpoints(self, service: str) -> list[Any]:
-        """Return what the tasks of a service said with `emit("endpoint", payload)`, by index."""
+    def endpoints(self, service: str) -> list[Any] | None:
+        """Return what the tasks of a service said with `emit("endpoint", payload)`, by index; None until all have."""
         ...
 
     def live_input(self, inp: InputCode, index: int, context: Context) -> Any:
@@ -130,8 +132,12 @@ class Context:
             callback()
 
     def endpoints(self, service: str) -> list[Any]:
-        """Return the endpoints of a service's tasks, by index."""
-        return self.host.endpoints(service)
+        """Wait until every task of a service has said its endpoint, and return them by index."""
+        while (said := self.host.endpoints(service)) is None:
+            if self.lease.stop:
+                raise RunCancelledError(f"{self.vertex}[{self.index}] was told to stop while it waited for {service}")
+            sleep(_ENDPOINT_POLL_S)
+        return said
 
     def close(self, result: Any) -> Any:
         """End the task: return what goes into the store."""

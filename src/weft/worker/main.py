@@ -515,9 +515,10 @@ class Worker:
         with self._telling:
             self._rows += rows
 
-    def endpoints(self, service: str) -> list[Any]:
+    def endpoints(self, service: str) -> list[Any] | None:
         """See `Host.endpoints`."""
-        return list(self._ask(("endpoints", service)))
+        said: list[Any] | None = self._ask(("endpoints", service))
+        return said
 
     def live_input(self, inp: InputCode, index: int, context: Context) -> Any:
         """See `Host.live_input`: committed values are asked for one by one."""

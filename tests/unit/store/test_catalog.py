@@ -149,9 +149,27 @@ def test_processes_get_ids_of_their_own(tmp_path):
     assert sorted(int(line) for text in said for line in text.split()) == list(range(1, 61))
 
 
-def test_after_a_write_nothing_is_left_to_fold(catalog, tmp_path):
-    add(catalog)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["db.lock", "weft.db"]
+def test_the_log_of_writes_is_folded_now_and_then(catalog, tmp_path):
+    row = add(catalog)
+    sizes = []
+    for number in range(400):
+        catalog.update_run(row.id, error_message=f"{number} " + "x" * 20_000)
+        sizes.append((tmp_path / "weft.db-wal").stat().st_size)
+    assert max(sizes) < 8 << 20
+    assert catalog.find(row.id).error_message.startswith("399 ")
+
+
+def test_what_a_killed_writer_left_in_the_log_is_not_lost(catalog, tmp_path):
+    code = (
+        "import os, sys; from weft.store.catalog import Catalog\n"
+        "catalog = Catalog.open(sys.argv[1])\n"
+        "for _ in range(5): catalog.next_run_id()\n"
+        "os._exit(0)"
+    )
+    env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "weft.db")], env=env, check=True)
+    assert (tmp_path / "weft.db-wal").stat().st_size > 0
+    assert catalog.next_run_id()[1] == 6
 
 
 def test_a_reader_cannot_write(catalog):
