@@ -7,7 +7,6 @@ and `run_pipeline` are what the command line uses: a file in, a run with its fol
 from __future__ import annotations
 
 import atexit
-import importlib
 import json
 import os
 import platform
@@ -50,17 +49,11 @@ if TYPE_CHECKING:
     from weft.frontends.pipelines.language import Pipeline
     from weft.frontends.pipelines.resolve import ResolvedStep
     from weft.graph.logical import LogicalGraph
-    from weft.runtime.loop import Executor
+    from weft.engine.ports import Executor
     from weft.runtime.records import Record
     from weft.runtime.session import Results, Run
     from weft.runtime.state import StateRoot
     from weft.store.catalog import Catalog
-
-BACKENDS: Final = {
-    "threads": ("weft.backends.threads", "Threads"),
-    "processes": ("weft.backends.processes", "Processes"),
-}
-"""The backends that settings may name: module and class. Both are loaded when they are first used."""
 
 GRACE_S: Final = 3.0
 """How long a task that was told to stop may take before it is given up, in seconds."""
@@ -103,8 +96,9 @@ class Session(runtime.Session):
             folders = undo.enter_context(_folders(self.name, spill_dir))
             store = Keeper(budget, shm=folders.shm, spill=folders.spill)
             undo.callback(store.close)
-            executor = _backend(backend, count, store, folders, grace_s) if isinstance(backend, str) else backend
-            super().__init__(executor, store)
+            if isinstance(backend, str):
+                backend = _backend(backend, count, store, folders.shm, folders.spill, grace_s)
+            super().__init__(backend, store)
             undo.pop_all()
         self.on_close(folders.close)
         self.on_close(lambda: atexit.unregister(self.close))
@@ -138,23 +132,30 @@ def _folders(name: str, spill_dir: str | os.PathLike[str] | None) -> RunFolders:
     return RunFolders(f"{name}-{os.getpid()}-{secrets.token_hex(4)}", shared, root)
 
 
-def _backend(name: str, workers: int, store: Keeper, folders: RunFolders, grace_s: float) -> Executor:
-    """Make a backend over a store; its module is loaded here and not before."""
+def _threads(workers: int, store: Keeper, shm: Path, spill: Path, grace_s: float) -> Executor:
+    from weft.backends.threads import Threads
+
+    return Threads(workers, store, grace_s=grace_s)
+
+
+def _processes(workers: int, store: Keeper, shm: Path, spill: Path, grace_s: float) -> Executor:
+    from weft.backends.processes import Processes
+
+    return Processes(workers, store, shm, spill=spill, grace_s=grace_s)
+
+
+BACKENDS: Final = {"threads": _threads, "processes": _processes}
+"""What settings and `Session` may name; each is loaded when it is first asked for."""
+
+
+def _backend(name: str, workers: int, store: Keeper, shm: Path, spill: Path, grace_s: float) -> Executor:
     if name not in BACKENDS:
         raise UsageError(f"there is no backend {name!r}", hint=f"There are: {', '.join(BACKENDS)}")
-    module, kind = BACKENDS[name]
     try:
-        made = getattr(importlib.import_module(module), kind)
+        return BACKENDS[name](workers, store, shm, spill, grace_s)
     except ModuleNotFoundError as error:
-        if error.name == module:
-            raise UsageError(f"the {name} backend is not part of this build", hint="Use threads.") from None
-        raise MissingExtraError(
-            f"the {name} backend needs {error.name}, which is not installed",
-            hint=f"Install it: pip install 'weft[{name}]'",
-        ) from None
-    where = () if name == "threads" else (folders.shm,)
-    executor: Executor = made(workers, store, *where, grace_s=grace_s)
-    return executor
+        message = f"the {name} backend needs {error.name}, which is not installed"
+        raise MissingExtraError(message, hint=f"Install it: pip install 'weft[{name}]'") from None
 
 
 def _session_name(name: str | None) -> str:
@@ -357,7 +358,7 @@ def _run(
         undo.callback(shutil.rmtree, spill, ignore_errors=True)
     store = Keeper(settings.memory or None, shm=folders.shm, spill=spill)
     undo.callback(store.close)
-    executor = _backend(settings.backend, settings.worker_count, store, folders, PIPELINE_GRACE_S)
+    executor = _backend(settings.backend, settings.worker_count, store, folders.shm, spill, PIPELINE_GRACE_S)
     session = undo.enter_context(runtime.Session(executor, store))
     recorder.run_state("pending")
     run = session.submit(graph, listeners=[recorder])

@@ -15,6 +15,7 @@ import numpy as np
 import psutil
 import pytest
 
+import weft.model
 from weft.backends.processes import Processes
 from weft.graph.builder import Graph, after, gather, shuffle
 from weft.graph.logical import Retry
@@ -505,15 +506,17 @@ main()
 """
 
 
+@contextmanager
 def script(tmp_path, body):
     path = tmp_path / "script.py"
     path.write_text(SCRIPT.replace("BODY", textwrap.indent(textwrap.dedent(body), " " * 12).strip()))
-    return subprocess.Popen([sys.executable, path, tmp_path], stdout=subprocess.PIPE, text=True, env=environment())
-
-
-def environment():
-    source = str(Path(sys.modules["weft"].__path__[0]).parent)
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])}
+    source = str(Path(weft.model.__file__).parents[2])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])}
+    with subprocess.Popen([sys.executable, path, tmp_path], stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 LONG = """
@@ -536,41 +539,39 @@ def shm_folder(process):
 
 
 def test_functions_and_classes_of_main_without_a_guard(tmp_path):
-    process = script(
-        tmp_path,
-        """
+    body = """
         graph = Graph("main")
         made = graph.map(here, range(3)).keep()
         got = graph.map(read, made)
         results = session.run(graph)
         print(results[got], {type(v) is Value for v in results[made]})
-        """,
-    )
-    out, _ = process.communicate(timeout=DEADLINE_S)
+        """
+    with script(tmp_path, body) as process:
+        out, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0
     assert out.splitlines() == ["main is run", "[1, 2, 3] {True}"]
     assert not shm_folder(process).exists()
 
 
 def test_ctrl_c_leaves_nothing(tmp_path):
-    process = script(tmp_path, LONG)
-    eventually(lambda: len(list(tmp_path.glob("task-*"))) == 2, "two running tasks")
-    children = of_script(process)
-    assert len(children) >= 3
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=DEADLINE_S)
+    with script(tmp_path, LONG) as process:
+        eventually(lambda: len(list(tmp_path.glob("task-*"))) == 2, "two running tasks")
+        children = of_script(process)
+        assert len(children) >= 3
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=DEADLINE_S)
     assert process.returncode in (1, 130, -signal.SIGINT)
     assert gone(children)
     assert not shm_folder(process).exists()
 
 
 def test_kill_of_the_parent_ends_all_and_the_next_start_sweeps(tmp_path):
-    process = script(tmp_path, LONG)
-    eventually(lambda: len(list(tmp_path.glob("task-*"))) == 2, "two running tasks")
-    children = of_script(process)
-    assert len(children) >= 3
-    process.kill()
-    process.communicate(timeout=DEADLINE_S)
+    with script(tmp_path, LONG) as process:
+        eventually(lambda: len(list(tmp_path.glob("task-*"))) == 2, "two running tasks")
+        children = of_script(process)
+        assert len(children) >= 3
+        process.kill()
+        process.communicate(timeout=DEADLINE_S)
     eventually(lambda: gone(children), "the end of all workers")
     folder = shm_folder(process)
     assert folder.exists()

@@ -25,8 +25,8 @@ from weft.worker.run import read_one, run
 if TYPE_CHECKING:
     from weft.engine.commands import Launch, Publish
     from weft.engine.physical import Stage
+    from weft.engine.ports import Job, Shell
     from weft.graph.routing import Router
-    from weft.runtime.loop import JobRun, Loop
     from weft.store.keeper import Keeper
     from weft.worker.context import Context
 
@@ -52,7 +52,7 @@ AnyLease = TypeVar("AnyLease", bound=WorkerLease)
 class LocalJob:
     """The state of a job on this machine; also the `Host` of its running tasks."""
 
-    def __init__(self, job: JobRun, store: Keeper, loop: Loop) -> None:
+    def __init__(self, job: Job, store: Keeper, loop: Shell) -> None:
         self.job = job
         self.store = store
         self.loop = loop
@@ -321,7 +321,7 @@ def _parts(router: Router | None, partitions: int, move: Move) -> int:
 class Timers:
     """Posts `TimerFired` in time; the thread is started with the first timer."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Shell) -> None:
         self._loop = loop
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._changed = threading.Condition()
@@ -383,7 +383,7 @@ def run_here(local: LocalJob, lease: WorkerLease, target_s: float) -> None:
         with reserved(local.store, lease) as reservation:
             outcome = run(lease, local.store, target_s)
             local.commit(lease, outcome, reservation)
-    except BaseException as error:  # the outermost frame: a job must never wait for a report that does not come
+    except BaseException as error:  # noqa: BLE001 - the outermost frame: a job must never wait for a report that does not come
         outcome = crashed(lease, error)
     if lease.id in local.running:
         loop.post_later(local.job.id, local.report(lease, outcome, loop.clock.now()))

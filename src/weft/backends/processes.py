@@ -38,7 +38,7 @@ from weft.engine.machines.vertex import ENDED
 from weft.model.chunks import ChunkRef
 from weft.model.errors import CapacityError, NotFoundError, ProgramError, RunCancelledError
 from weft.model.resources import Resources
-from weft.runtime.pool import WorkerSpec
+from weft.engine.ports import WorkerSpec
 from weft.store import codec, disk
 from weft.store.api import ABSENT, FIXED, sizeof
 from weft.store.segments import SegmentWriter
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from weft.graph.lease import Cone
     from weft.graph.routing import Router
     from weft.model.program import Program
-    from weft.runtime.loop import JobRun, Loop
+    from weft.engine.ports import Job, Shell
     from weft.store.api import Column
     from weft.store.keeper import Keeper, Pin, Reservation
     from weft.worker.code import InputCode, TaskCode
@@ -84,9 +84,10 @@ _STILLBORN_MAX: Final = 8
 _PAUSE_S: Final = 0.05
 _CLOSING_S: Final = 10.0
 _BOOT: Final = (
-    "import sys; sys.path[:] = sys.argv[3:]; "
-    "from weft.worker.main import nursery; nursery(int(sys.argv[1]), int(sys.argv[2]))"
+    "import sys; control, owner, n = map(int, sys.argv[1:4]); sys.path[:] = sys.argv[4 : 4 + n]; "
+    "sys.argv[:] = sys.argv[4 + n :]; from weft.worker.main import nursery; nursery(control, owner)"
 )
+"""The program of the nursery: with the owner's `sys.path` and `sys.argv`, which tasks may look at."""
 _NOT_SENT: Final = object()
 
 
@@ -207,7 +208,7 @@ class RemoteLease(WorkerLease):
 class ProcessJob(LocalJob):
     """A job as `LocalJob` has it, with what its workers were sent."""
 
-    def __init__(self, job: JobRun, store: Keeper, loop: Loop, numbers: Iterator[int], writer: SegmentWriter) -> None:
+    def __init__(self, job: Job, store: Keeper, loop: Shell, numbers: Iterator[int], writer: SegmentWriter) -> None:
         super().__init__(job, store, loop)
         self._numbers = numbers
         self._writer = writer
@@ -356,7 +357,7 @@ class Processes:
         self._conns: dict[int, _Conn] = {}
         self._leases: dict[int, RemoteLease] = {}
         self._lane = Lane("weft-light")
-        self._loop: Loop | None = None
+        self._loop: Shell | None = None
         self._timers: Timers | None = None
         self._nursery: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -372,7 +373,7 @@ class Processes:
         self._broken = ""
 
     @property
-    def loop(self) -> Loop:
+    def loop(self) -> Shell:
         """The loop it works for."""
         assert self._loop is not None
         return self._loop
@@ -392,7 +393,7 @@ class Processes:
         """See `Executor.nodes`."""
         return {0: self._resources}
 
-    def attach(self, loop: Loop) -> None:
+    def attach(self, loop: Shell) -> None:
         """See `Executor.attach`."""
         self._loop = loop
         self._timers = Timers(loop)
@@ -402,16 +403,16 @@ class Processes:
             self._start_worker(number)
         self._driver.start()
 
-    def open_job(self, job: JobRun) -> None:
+    def open_job(self, job: Job) -> None:
         """See `Executor.open_job`. CapacityError: worker processes cannot be started."""
         if self._broken:
             raise CapacityError(self._broken, hint="What they wrote to standard error tells more.")
         job.backend = ProcessJob(job, self.store, self.loop, self._ids, self._writer)
 
-    def configured(self, job: JobRun, vertex: str, n: int) -> None:
+    def configured(self, job: Job, vertex: str, n: int) -> None:
         """See `Executor.configured`."""
 
-    def launch(self, job: JobRun, lease: Launch) -> None:
+    def launch(self, job: Job, lease: Launch) -> None:
         """See `Executor.launch`."""
         local: ProcessJob = job.backend
         if lease.worker < 0:
@@ -452,21 +453,21 @@ class Processes:
             local = lease.local
             self.loop.post_later(local.job.id, local.report(lease, crashed(lease, error), self.loop.clock.now()))
 
-    def offer(self, job: JobRun, offer: Offer) -> None:
+    def offer(self, job: Job, offer: Offer) -> None:
         """See `Executor.offer`: workers read one memory, so the first candidate accepts at once."""
         self.loop.post_later(job.id, Accepted(self.loop.clock.now(), offer.lease, offer.workers[0]))
 
-    def drop(self, job: JobRun, drop: Drop) -> None:
+    def drop(self, job: Job, drop: Drop) -> None:
         """See `Executor.drop`."""
 
-    def shrink(self, job: JobRun, lease: int) -> None:
+    def shrink(self, job: Job, lease: int) -> None:
         """See `Executor.shrink`."""
         running = job.backend.running.get(lease)
         hi = running.shrink() if running is not None else None
         if hi is not None:
             self.loop.post_later(job.id, GaveBack(self.loop.clock.now(), lease, hi))
 
-    def stop(self, job: JobRun, lease: int, reason: str) -> None:
+    def stop(self, job: Job, lease: int, reason: str) -> None:
         """See `Executor.stop`."""
         local: ProcessJob = job.backend
         running = local.running.get(lease)
@@ -493,7 +494,7 @@ class Processes:
         elif lease.conn.current is lease:
             self._kill(lease.conn, f"task {lease.root.vertex}[{lease.conn.page.pos}] did not stop within {self.grace_s:g} s")
 
-    def free(self, job: JobRun, vertex: str, lo: int, hi: int) -> None:
+    def free(self, job: Job, vertex: str, lo: int, hi: int) -> None:
         """See `Executor.free`."""
         local: ProcessJob = job.backend
         column = local.columns.get(vertex)
@@ -507,25 +508,25 @@ class Processes:
                 conn.drops.append((number, lo, hi))
         self.store.free_range(column, lo, hi)
 
-    def free_parts(self, job: JobRun, vertex: str, lo: int, hi: int) -> None:
+    def free_parts(self, job: Job, vertex: str, lo: int, hi: int) -> None:
         """See `Executor.free_parts`."""
         column = job.backend.columns.get(vertex)
         if column is not None:
             self.store.free_parts(column, lo, hi, 0, len(column))
 
-    def publish(self, job: JobRun, event: Publish) -> None:
+    def publish(self, job: Job, event: Publish) -> None:
         """See `Executor.publish`."""
         job.backend.publish(event)
 
-    def restart(self, job: JobRun, command: Restart) -> None:
+    def restart(self, job: Job, command: Restart) -> None:
         """See `Executor.restart`: nothing is streamed between processes."""
 
-    def set_timer(self, job: JobRun, at: float, timer: int) -> None:
+    def set_timer(self, job: Job, at: float, timer: int) -> None:
         """See `Executor.set_timer`."""
         assert self._timers is not None
         self._timers.set(job.id, at, timer)
 
-    def close_job(self, job: JobRun) -> None:
+    def close_job(self, job: Job) -> None:
         """See `Executor.close_job`."""
         local: ProcessJob | None = job.backend
         if local is None or local.closed:
@@ -858,7 +859,8 @@ class Processes:
     def _start_nursery(self) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            argv = [sys.executable, "-c", _BOOT, str(theirs.fileno()), str(os.getpid()), *sys.path]
+            numbers = map(str, (theirs.fileno(), os.getpid(), len(sys.path)))
+            argv = [sys.executable, "-c", _BOOT, *numbers, *sys.path, *sys.argv]
             self._nursery = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True
             )

@@ -25,13 +25,12 @@ from weft.engine.events import (
     Started,
     TimerFired,
 )
-from weft.runtime.clock import ManualClock
-from weft.runtime.pool import WorkerSpec
+from weft.engine.ports import ManualClock, WorkerSpec
 
 if TYPE_CHECKING:
     from weft.engine.commands import Drop, Launch, Offer, Publish, Restart
+    from weft.engine.ports import Job, Shell
     from weft.model.resources import Resources
-    from weft.runtime.loop import JobRun, Loop
 
 
 @dataclass(slots=True)
@@ -58,7 +57,7 @@ class Faults:
 class _Running:
     __slots__ = ("gone", "hi", "job", "launch", "seconds")
 
-    def __init__(self, job: JobRun, launch: Launch) -> None:
+    def __init__(self, job: Job, launch: Launch) -> None:
         self.job = job
         self.launch = launch
         self.hi = launch.hi
@@ -107,8 +106,8 @@ class Simulator:
         self._next_worker = workers
         self._heap: list[tuple[float, int, Callable[[], None] | _Running]] = []
         self._order = 0
-        self._loop: Loop | None = None
-        self._queues: dict[int, list[tuple[JobRun, Offer]]] = {}
+        self._loop: Shell | None = None
+        self._queues: dict[int, list[tuple[Job, Offer]]] = {}
         self._busy: set[int] = set()
         self._check = check
         self._tick_s = tick_s
@@ -130,15 +129,15 @@ class Simulator:
         """See `Executor.nodes`."""
         return {spec.node: self._capacity for spec in self._specs} if self._capacity else {}
 
-    def attach(self, loop: Loop) -> None:
+    def attach(self, loop: Shell) -> None:
         """See `Executor.attach`."""
         self._loop = loop
 
-    def open_job(self, job: JobRun) -> None:
+    def open_job(self, job: Job) -> None:
         """See `Executor.open_job`."""
         job.backend = {}
 
-    def launch(self, job: JobRun, lease: Launch) -> None:
+    def launch(self, job: Job, lease: Launch) -> None:
         """Plan the end of a lease, or its failure."""
         self.leases += 1
         run = _Running(job, lease)
@@ -185,7 +184,7 @@ class Simulator:
         names = cone.members
         return sum([of(names[s.member], u * s.mult + s.offset) for u in range(lo, hi) for s in cone.steps]) / speed
 
-    def offer(self, job: JobRun, offer: Offer) -> None:
+    def offer(self, job: Job, offer: Offer) -> None:
         """Queue a lease at workers; a free one accepts at once."""
         for worker in offer.workers:
             self._queues.setdefault(worker, []).append((job, offer))
@@ -200,7 +199,7 @@ class Simulator:
         assert self._loop is not None
         self._loop.post(job.id, Accepted(self.clock.time, offer.lease, worker))
 
-    def drop(self, job: JobRun, drop: Drop) -> None:
+    def drop(self, job: Job, drop: Drop) -> None:
         """See `Executor.drop`."""
         for worker in drop.workers:
             queue = self._queues.get(worker, [])
@@ -208,7 +207,7 @@ class Simulator:
             if worker not in self._busy and queue:
                 self.at(self.clock.time, partial(self._accept, worker))
 
-    def shrink(self, job: JobRun, lease: int) -> None:
+    def shrink(self, job: Job, lease: int) -> None:
         """See `Executor.shrink`."""
         run = job.backend.get(lease)
         if run is None or run.gone or run.hi - run.launch.lo < 2:
@@ -216,13 +215,13 @@ class Simulator:
         run.hi -= (run.hi - run.launch.lo) // 2
         self.at(self.clock.time, lambda: self._post(run, GaveBack(self.clock.time, lease, run.hi)))
 
-    def stop(self, job: JobRun, lease: int, reason: str) -> None:
+    def stop(self, job: Job, lease: int, reason: str) -> None:
         """See `Executor.stop`."""
         run = job.backend.get(lease)
         if run is not None:
             self.at(self.clock.time, lambda: self._stopped(run))
 
-    def free(self, job: JobRun, vertex: str, lo: int, hi: int) -> None:
+    def free(self, job: Job, vertex: str, lo: int, hi: int) -> None:
         """Forget outputs; an output that is not there is a fault of the engine."""
         if not self._track:
             return
@@ -233,22 +232,22 @@ class Simulator:
             held.remove(i)
         self.held_now -= hi - lo
 
-    def free_parts(self, job: JobRun, vertex: str, lo: int, hi: int) -> None:
+    def free_parts(self, job: Job, vertex: str, lo: int, hi: int) -> None:
         """See `Executor.free_parts`."""
 
-    def publish(self, job: JobRun, event: Publish) -> None:
+    def publish(self, job: Job, event: Publish) -> None:
         """See `Executor.publish`."""
 
-    def restart(self, job: JobRun, command: Restart) -> None:
+    def restart(self, job: Job, command: Restart) -> None:
         """See `Executor.restart`."""
 
-    def set_timer(self, job: JobRun, at: float, timer: int) -> None:
+    def set_timer(self, job: Job, at: float, timer: int) -> None:
         """See `Executor.set_timer`."""
         assert self._loop is not None
         loop = self._loop
         self.at(at, lambda: loop.post(job.id, TimerFired(self.clock.time, timer)))
 
-    def close_job(self, job: JobRun) -> None:
+    def close_job(self, job: Job) -> None:
         """See `Executor.close_job`."""
 
     def close(self) -> None:
@@ -350,7 +349,7 @@ class Simulator:
         self.held_now += hi - lo
         self.held_most = max(self.held_most, self.held_now)
 
-    def _lose_output(self, job: JobRun) -> None:
+    def _lose_output(self, job: Job) -> None:
         choices = sorted((v, i) for (j, v), held in self.held.items() if j == job.id for i in held)
         if not choices:
             return

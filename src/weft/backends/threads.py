@@ -1,8 +1,8 @@
 """The threads backend: workers are threads of this process, values are passed by reference.
 
 The default for work that releases the GIL (NumPy, Arrow, DuckDB, child processes). A worker that brings a report drains
-everybody's (`runtime.loop`), so a task costs no thread switch. A task that was told to stop and does not return is given up:
-its thread is replaced and left to itself, and whatever it still brings is thrown away.
+everybody's (`runtime.loop`), so a task costs no thread switch. A task that was told to stop and does not return is
+given up: its thread is replaced and left to itself, and whatever it still brings is thrown away.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from weft.backends.local import GRACE_S, Lane, LocalJob, Timers, give_up, run_here
-from weft.engine.commands import Drop, Launch, Offer, Publish, Restart
 from weft.engine.core import Tuning
 from weft.engine.events import Accepted
+from weft.engine.ports import WorkerSpec
 from weft.model.resources import Resources
-from weft.runtime.pool import WorkerSpec
 
 if TYPE_CHECKING:
-    from weft.runtime.loop import JobRun, Loop
+    from weft.engine.commands import Drop, Launch, Offer, Publish, Restart
+    from weft.engine.ports import Job, Shell
     from weft.store.keeper import Keeper
     from weft.worker.lease import WorkerLease
 
@@ -75,11 +75,11 @@ class Threads:
         self._workers = {number: _Worker(self, number) for number in range(workers)}
         self._lane = Lane("weft-light")
         self._jobs: dict[str, LocalJob] = {}
-        self._loop: Loop | None = None
+        self._loop: Shell | None = None
         self._timers: Timers | None = None
 
     @property
-    def loop(self) -> Loop:
+    def loop(self) -> Shell:
         """The loop it works for."""
         assert self._loop is not None
         return self._loop
@@ -99,18 +99,18 @@ class Threads:
         """See `Executor.nodes`."""
         return {0: self._resources}
 
-    def attach(self, loop: Loop) -> None:
+    def attach(self, loop: Shell) -> None:
         """See `Executor.attach`."""
         self._loop = loop
         self._timers = Timers(loop)
         for worker in self._workers.values():
             worker.thread.start()
 
-    def open_job(self, job: JobRun) -> None:
+    def open_job(self, job: Job) -> None:
         """See `Executor.open_job`."""
         job.backend = self._jobs[job.id] = LocalJob(job, self.store, self.loop)
 
-    def launch(self, job: JobRun, lease: Launch) -> None:
+    def launch(self, job: Job, lease: Launch) -> None:
         """See `Executor.launch`."""
         local: LocalJob = job.backend
         work: tuple[LocalJob, WorkerLease] = (local, local.lease(lease))
@@ -119,15 +119,15 @@ class Threads:
         else:
             self._lane.put(partial(self.run, *work))
 
-    def offer(self, job: JobRun, offer: Offer) -> None:
+    def offer(self, job: Job, offer: Offer) -> None:
         """See `Executor.offer`: threads take from one memory, so the first candidate that is idle accepts at once."""
         chosen = offer.workers[0]
         self.loop.post_later(job.id, Accepted(self.loop.clock.now(), offer.lease, chosen))
 
-    def drop(self, job: JobRun, drop: Drop) -> None:
+    def drop(self, job: Job, drop: Drop) -> None:
         """See `Executor.drop`."""
 
-    def shrink(self, job: JobRun, lease: int) -> None:
+    def shrink(self, job: Job, lease: int) -> None:
         """See `Executor.shrink`."""
         from weft.engine.events import GaveBack
 
@@ -137,7 +137,7 @@ class Threads:
             if hi is not None:
                 self.loop.post_later(job.id, GaveBack(self.loop.clock.now(), lease, hi))
 
-    def stop(self, job: JobRun, lease: int, reason: str) -> None:
+    def stop(self, job: Job, lease: int, reason: str) -> None:
         """See `Executor.stop`."""
         local: LocalJob = job.backend
         running = local.running.get(lease)
@@ -165,32 +165,32 @@ class Threads:
             fresh.thread.start()
         give_up(local, lease, self.grace_s)
 
-    def free(self, job: JobRun, vertex: str, lo: int, hi: int) -> None:
+    def free(self, job: Job, vertex: str, lo: int, hi: int) -> None:
         """See `Executor.free`."""
         column = job.backend.columns.get(vertex)
         if column is not None:
             self.store.free_range(column, lo, hi)
 
-    def free_parts(self, job: JobRun, vertex: str, lo: int, hi: int) -> None:
+    def free_parts(self, job: Job, vertex: str, lo: int, hi: int) -> None:
         """See `Executor.free_parts`."""
         column = job.backend.columns.get(vertex)
         if column is not None:
             self.store.free_parts(column, lo, hi, 0, len(column))
 
-    def publish(self, job: JobRun, event: Publish) -> None:
+    def publish(self, job: Job, event: Publish) -> None:
         """See `Executor.publish`."""
         job.backend.publish(event)
 
-    def restart(self, job: JobRun, command: Restart) -> None:
+    def restart(self, job: Job, command: Restart) -> None:
         """See `Executor.restart`."""
         job.backend.reset_streams(command.vertices)
 
-    def set_timer(self, job: JobRun, at: float, timer: int) -> None:
+    def set_timer(self, job: Job, at: float, timer: int) -> None:
         """See `Executor.set_timer`."""
         assert self._timers is not None
         self._timers.set(job.id, at, timer)
 
-    def close_job(self, job: JobRun) -> None:
+    def close_job(self, job: Job) -> None:
         """See `Executor.close_job`."""
         local = self._jobs.pop(job.id, None)
         if local is not None:

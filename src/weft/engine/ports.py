@@ -1,13 +1,17 @@
-"""What the shell supplies to the master's loop, and the protocol of a backend."""
+"""What stands between the master and the world: clock, journal, the loop as backends see it, and the backend itself."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from weft.engine.commands import Command
+    from weft.engine.commands import Command, Complete, Drop, Launch, Offer, Publish, Restart
+    from weft.engine.core import Tuning
     from weft.engine.events import Event
+    from weft.engine.master import Master
+    from weft.graph.logical import LogicalGraph
+    from weft.model.resources import Resources
 
 
 class Clock(Protocol):
@@ -16,6 +20,25 @@ class Clock(Protocol):
     def now(self) -> float:
         """Return the time in seconds."""
         ...
+
+
+class ManualClock:
+    """A clock that stands still until it is told to go on: for tests and the simulator."""
+
+    def __init__(self, start: float = 0.0) -> None:
+        self.time = start
+
+    def now(self) -> float:
+        """Return the time it was set to."""
+        return self.time
+
+    def wall(self) -> float:
+        """Return the same: there is no other time here."""
+        return self.time
+
+    def advance(self, seconds: float) -> None:
+        """Go on by `seconds`."""
+        self.time += seconds
 
 
 class Journal(Protocol):
@@ -27,4 +50,137 @@ class Journal(Protocol):
 
     def close(self) -> None:
         """Flush and close."""
+        ...
+
+
+class WorkerSpec(NamedTuple):
+    """A worker and where it is. All workers of a `node` share memory."""
+
+    worker: int
+    node: int = 0
+    node_name: str = "local"
+    party: str = ""
+
+
+class Job(Protocol):
+    """A job as a backend sees it. `backend` is the backend's own; `leases` are those that the loop still waits for."""
+
+    id: str
+    graph: LogicalGraph
+    master: Master
+    leases: dict[int, Launch]
+    outcome: Complete | None
+    backend: Any
+
+
+class Shell(Protocol):
+    """The loop as a backend sees it."""
+
+    clock: Clock
+
+    @property
+    def jobs(self) -> Mapping[str, Job]:
+        """The jobs that have not ended, by id."""
+        ...
+
+    def post(self, job: str, event: Event) -> None:
+        """Say that something happened, and see to it."""
+        ...
+
+    def post_later(self, job: str, event: Event) -> None:
+        """Say that something happened without seeing to it; a `drain` follows."""
+        ...
+
+    def drain(self) -> None:
+        """See to what was said."""
+        ...
+
+    def worker_joined(self, spec: WorkerSpec) -> None:
+        """A worker came."""
+        ...
+
+    def worker_lost(self, worker: int, reason: str, *, node_lost: bool = False) -> None:
+        """A worker is gone."""
+        ...
+
+    def cancel(self, job: Any, reason: str) -> None:
+        """Ask a job to stop."""
+        ...
+
+    def idle_tick(self) -> None:
+        """Nothing came for a while."""
+        ...
+
+
+class Executor(Protocol):
+    """A backend: what runs leases. All methods return at once; what happens later is posted to the loop.
+
+    `launch` of a lease is answered by exactly one `Done` or `Failed`. `stop` asks a lease to end; the answer is still
+    one of these. Reports of a lease that the loop has forgotten are dropped.
+    """
+
+    tuning: Tuning
+
+    def workers(self) -> Sequence[WorkerSpec]:
+        """Return the workers there are at the start."""
+        ...
+
+    def nodes(self) -> dict[int, Resources]:
+        """Return what each node has besides its workers."""
+        ...
+
+    def attach(self, loop: Shell) -> None:
+        """Begin to work for `loop`."""
+        ...
+
+    def open_job(self, job: Job) -> None:
+        """A job is about to be submitted."""
+        ...
+
+    def launch(self, job: Job, lease: Launch) -> None:
+        """Start a lease."""
+        ...
+
+    def offer(self, job: Job, offer: Offer) -> None:
+        """Queue a lease at several workers."""
+        ...
+
+    def drop(self, job: Job, drop: Drop) -> None:
+        """Forget an offered lease at some workers."""
+        ...
+
+    def shrink(self, job: Job, lease: int) -> None:
+        """Take back the half of a lease that has not begun."""
+        ...
+
+    def stop(self, job: Job, lease: int, reason: str) -> None:
+        """Stop a lease."""
+        ...
+
+    def free(self, job: Job, vertex: str, lo: int, hi: int) -> None:
+        """Drop outputs."""
+        ...
+
+    def free_parts(self, job: Job, vertex: str, lo: int, hi: int) -> None:
+        """Drop partitions of outputs."""
+        ...
+
+    def publish(self, job: Job, event: Publish) -> None:
+        """Tell running tasks of a user event."""
+        ...
+
+    def restart(self, job: Job, command: Restart) -> None:
+        """Forget what vertices have streamed."""
+        ...
+
+    def set_timer(self, job: Job, at: float, timer: int) -> None:
+        """Post `TimerFired` at `at`."""
+        ...
+
+    def close_job(self, job: Job) -> None:
+        """A job is over and its results are not wanted any more."""
+        ...
+
+    def close(self) -> None:
+        """End everything; no process, thread or file is left."""
         ...

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from weft.engine.commands import (
     Acquire,
@@ -44,88 +44,12 @@ from weft.engine.events import (
     WorkerJoined,
     WorkerLost,
 )
-from weft.runtime.pool import Pool, WorkerSpec
+from weft.runtime.pool import Pool
 
 if TYPE_CHECKING:
-    from weft.engine.core import Tuning
     from weft.engine.master import Master
-    from weft.engine.ports import Clock, Journal
+    from weft.engine.ports import Clock, Executor, Journal, WorkerSpec
     from weft.graph.logical import LogicalGraph
-    from weft.model.resources import Resources
-
-
-class Executor(Protocol):
-    """A backend: what runs leases. All methods return at once; what happens later is posted to the loop.
-
-    `launch` of a lease is answered by exactly one `Done` or `Failed`. `stop` asks a lease to end; the answer is still
-    one of these. Reports of a lease that the loop has forgotten are dropped.
-    """
-
-    tuning: Tuning
-
-    def workers(self) -> Sequence[WorkerSpec]:
-        """Return the workers there are at the start."""
-        ...
-
-    def nodes(self) -> dict[int, Resources]:
-        """Return what each node has besides its workers."""
-        ...
-
-    def attach(self, loop: Loop) -> None:
-        """Begin to work for `loop`."""
-        ...
-
-    def open_job(self, job: JobRun) -> None:
-        """A job is about to be submitted."""
-        ...
-
-    def launch(self, job: JobRun, lease: Launch) -> None:
-        """Start a lease."""
-        ...
-
-    def offer(self, job: JobRun, offer: Offer) -> None:
-        """Queue a lease at several workers."""
-        ...
-
-    def drop(self, job: JobRun, drop: Drop) -> None:
-        """Forget an offered lease at some workers."""
-        ...
-
-    def shrink(self, job: JobRun, lease: int) -> None:
-        """Take back the half of a lease that has not begun."""
-        ...
-
-    def stop(self, job: JobRun, lease: int, reason: str) -> None:
-        """Stop a lease."""
-        ...
-
-    def free(self, job: JobRun, vertex: str, lo: int, hi: int) -> None:
-        """Drop outputs."""
-        ...
-
-    def free_parts(self, job: JobRun, vertex: str, lo: int, hi: int) -> None:
-        """Drop partitions of outputs."""
-        ...
-
-    def publish(self, job: JobRun, event: Publish) -> None:
-        """Tell running tasks of a user event."""
-        ...
-
-    def restart(self, job: JobRun, command: Restart) -> None:
-        """Forget what vertices have streamed."""
-        ...
-
-    def set_timer(self, job: JobRun, at: float, timer: int) -> None:
-        """Post `TimerFired` at `at`."""
-        ...
-
-    def close_job(self, job: JobRun) -> None:
-        """A job is over and its results are not wanted any more."""
-        ...
-
-    def close(self) -> None:
-        """End everything; no process, thread or file is left."""
-        ...
 
 
 class JobRun:
@@ -276,6 +200,8 @@ class Loop:
             do[type(command)](job, command)
         for listener in job.listeners:
             listener(job, events, commands)
+        if job.outcome is not None:
+            job.finished.set()
         if self.pool.waiting:
             self._grant()
 
@@ -326,7 +252,6 @@ class Loop:
         self.jobs.pop(job.id, None)
         if job.journal is not None:
             job.journal.close()
-        job.finished.set()
         self._grant()
 
     def _crashed(self, job: JobRun, error: Exception) -> None:
@@ -334,6 +259,7 @@ class Loop:
         for lease in list(job.leases):
             self.executor.stop(job, lease, "internal error")
         self._complete(job, Complete("failed", "", f"internal error: {error}", kind="internal"))
+        job.finished.set()
 
     # ----------------------------------------------------------------------------------------------- workers
 

@@ -11,18 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 from weft.model.resources import Placement, Resources
 
-
-class WorkerSpec(NamedTuple):
-    """A worker and where it is. All workers of a `node` share memory."""
-
-    worker: int
-    node: int = 0
-    node_name: str = "local"
-    party: str = ""
+if TYPE_CHECKING:
+    from weft.engine.ports import WorkerSpec
 
 
 @dataclass(slots=True)

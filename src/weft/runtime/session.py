@@ -35,10 +35,9 @@ from weft.worker.context import EdgeValues
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from weft.engine.ports import Clock, Journal
+    from weft.engine.ports import Clock, Executor, Journal
     from weft.engine.view import JobView
     from weft.graph.logical import LogicalGraph
-    from weft.runtime.loop import Executor
     from weft.store.keeper import Keeper
 
 _SPECIAL = frozenset({ChunkRef, type(ABSENT), EdgeValues})

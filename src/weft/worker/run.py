@@ -61,7 +61,7 @@ def run(lease: WorkerLease, store: ChunkStore, target_s: float = 0.002, values: 
     outcome.reached = reached
     if reached < 0 and outcome.hi < lease.hi:
         outcome.kind = "stopped"
-        outcome.vertex, outcome.index, outcome.message = where[0], outcome.hi, "told to stop"
+        outcome.vertex, outcome.index, outcome.message = str(where[0]), outcome.hi, "told to stop"
     return outcome
 
 

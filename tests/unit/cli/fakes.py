@@ -12,7 +12,7 @@ from weft.cli.main import main
 from weft.engine.events import CancelRequested, Failed, Failure
 from weft.graph.logical import LogicalGraph
 from weft.model.errors import NotFoundError, RunCancelledError, TaskError, WeftError
-from weft.runtime.clock import ManualClock
+from weft.engine.ports import ManualClock
 from weft.runtime.records import RunRecorder
 from weft.runtime.state import RunFolder
 from weft.store.catalog import RunRow

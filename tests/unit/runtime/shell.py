@@ -7,7 +7,7 @@ from weft.engine.events import Done, Failed, Failure, JobSubmitted, Offered, Wor
 from weft.engine.master import Master
 from weft.graph.logical import DEFAULT_RETRY, NONE, Edge, LogicalGraph, OnFailure, Retry, Storage, Vertex
 from weft.model.program import Program
-from weft.runtime.clock import ManualClock
+from weft.engine.ports import ManualClock
 from weft.runtime.loop import JobRun
 from weft.runtime.records import RunRecorder
 

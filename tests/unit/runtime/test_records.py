@@ -14,7 +14,7 @@ from weft.engine.events import CancelRequested, Failed, Failure
 from weft.graph.logical import AFTER_ANY, OnFailure, Retry
 from weft.model.errors import ConflictError, NotFoundError, UsageError
 from weft.runtime import records
-from weft.runtime.clock import ManualClock
+from weft.engine.ports import ManualClock
 from weft.runtime.records import (
     Record,
     RunRecorder,

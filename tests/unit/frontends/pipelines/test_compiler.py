@@ -1,0 +1,237 @@
+"""From resolved steps to a graph; where a pipeline's files lie; what a step's task does before its command."""
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from weft.engine.machines.job import JobState
+from weft.engine.machines.vertex import VertexState
+from weft.frontends.pipelines import body
+from weft.frontends.pipelines.check import parse_pipeline
+from weft.frontends.pipelines.compiler import DISABLED, RunPlace, compile_pipeline, main_root, notes
+from weft.frontends.pipelines.resolve import ResolvedStep, resolve
+from weft.frontends.pipelines.states import WORDS, PipelineWords
+from weft.graph.logical import LogicalGraph, Move, OnFailure, Retry
+from weft.graph.validate import mark_results, validate
+from weft.graph.wire import from_json, to_json
+from weft.model.errors import TaskError
+from weft.runtime.records import RUN_STATES, STEP_STATES
+
+PLACE = RunPlace(Path("/run/logs"), Path("/run/processes"))
+CHAIN = """
+name: chain
+parallelism: 3
+entry_points:
+  a: {command: "echo {{x}}", parameters: {x: 1}, artifacts: {output: [out]}, env: {KEY: value}}
+  b: {command: "cat {{file}}", deps: a, artifacts: {input: {file: "{{a.out}}"}}}
+  c: {command: "true", deps: "a,b"}
+"""
+
+
+def resolved(text: str) -> tuple[Any, tuple[ResolvedStep, ...]]:
+    pipeline = parse_pipeline(text, "run.yaml")
+    return pipeline, resolve(pipeline, run_id="run-000001", user="ann", root="/data")
+
+
+def compiled(text: str) -> LogicalGraph:
+    graph = compile_pipeline(*resolved(text), PLACE)
+    mark_results(graph)
+    validate(graph)
+    return graph
+
+
+def edges(graph: LogicalGraph) -> set[tuple[str, str]]:
+    return {(edge.src, edge.dst) for edge in graph.edges}
+
+
+class TestGraph:
+    def test_is_one_vertex_for_each_step_and_an_edge_without_data_for_each_dependency(self):
+        graph = compiled(CHAIN)
+        assert list(graph.vertices) == ["a", "b", "c"]
+        assert edges(graph) == {("a", "b"), ("a", "c"), ("b", "c")}
+        assert {edge.movement.move for edge in graph.edges} == {Move.NONE}
+
+    def test_steps_hold_no_core_but_a_token(self):
+        graph = compiled(CHAIN)
+        assert graph.limits == {"parallelism": 3}
+        for vertex in graph.vertices.values():
+            assert vertex.resources[0].light
+            assert vertex.resources[0].tokens == (("parallelism", 1),)
+
+    def test_a_step_has_what_its_command_needs(self):
+        params = compiled(CHAIN).vertices["a"].program.params
+        assert params["command"] == "echo 1"
+        assert params["cwd"] == "/data"
+        assert params["env"]["KEY"] == "value"
+        assert params["env"]["PF_STEP_NAME"] == "a"
+        assert [Path(path).name for path in params["outputs"]] == ["out"]
+
+    def test_holds_nothing_of_the_environment_of_this_process(self, monkeypatch):
+        monkeypatch.setenv("A_SECRET", "do-not-write-me-down")
+        assert "do-not-write-me-down" not in str(compiled(CHAIN).vertices)
+
+    def test_can_be_written_and_read(self):
+        graph = compiled(CHAIN)
+        assert to_json(from_json(to_json(graph))) == to_json(graph)
+
+    @pytest.mark.parametrize(
+        ("line", "answer"),
+        [
+            ("", OnFailure.FAIL_FAST),
+            ("failure_options: {strategy: fail_fast}", OnFailure.FAIL_FAST),
+            ("failure_options: {strategy: continue}", OnFailure.CONTINUE),
+        ],
+    )
+    def test_says_what_a_failure_does(self, line, answer):
+        assert compiled(CHAIN + line).on_failure is answer
+
+    def test_timeout_and_retry_come_from_the_step(self):
+        text = "name: p\nentry_points: {s: {command: 'true', x-weft: {timeout_s: 2.5, retry: {user: 3, delay_s: 0.5}}}}"
+        vertex = compiled(text).vertices["s"]
+        assert vertex.retry == Retry(user=3, delay_s=0.5)
+        assert vertex.program.params["timeout_s"] == 2.5
+
+
+class TestDisabled:
+    def test_is_on_the_branch_that_is_not_taken(self):
+        graph = compiled(CHAIN + "disabled: c")
+        (choice,) = graph.choices
+        assert choice.branches == {"run": ("c",), body.answer_skipped(): ()}
+        assert choice.decider == DISABLED
+
+    def test_dependents_wait_for_what_it_would_have_waited_for(self):
+        text = """
+name: p
+entry_points:
+  a: {command: a}
+  b: {command: b, deps: a}
+  c: {command: c, deps: b}
+  d: {command: d, deps: c}
+disabled: "b,c"
+"""
+        assert {("a", "d"), ("c", "d")} <= edges(compiled(text))
+
+    def test_nothing_is_added_without_one(self):
+        assert not compiled(CHAIN).choices
+
+
+def test_an_image_is_told_of_once():
+    _, steps = resolved(CHAIN + "docker_env: python:3.12")
+    (note,) = notes(steps)
+    assert "python:3.12" in note
+    assert notes(resolved(CHAIN)[1]) == []
+
+
+class TestWords:
+    def test_every_state_of_a_run_has_one(self):
+        words = {PipelineWords().run(state) for state in JobState}
+        assert words <= set(RUN_STATES)
+
+    def test_every_state_of_a_step_has_one(self):
+        words = {PipelineWords().step(state, started=started) for state in VertexState for started in (True, False)}
+        assert words <= {*STEP_STATES, "init"}
+        assert "" not in words
+
+    def test_no_line_is_idle(self):
+        assert {state.value for state in (*JobState, *VertexState)} == WORDS.keys()
+
+    def test_what_never_began_is_cancelled(self):
+        step = PipelineWords().step
+        assert [step(VertexState.FAILED, started=began) for began in (True, False)] == ["failed", "cancelled"]
+        assert [step(VertexState.CANCELLED, started=began) for began in (True, False)] == ["terminated", "cancelled"]
+
+
+class TestMainFileSystem:
+    def pipeline(self, command: str, more: str = "") -> Any:
+        return parse_pipeline(f"name: p\nentry_points: {{s: {{command: {command!r}}}}}\n{more}", "run.yaml")
+
+    def test_is_the_folder_of_the_file(self, tmp_path):
+        assert main_root(self.pipeline("echo hello"), tmp_path / "run.yaml", {}) == tmp_path
+
+    def test_is_a_folder_above_where_scripts_resolve(self, tmp_path):
+        (tmp_path / "base" / "shells").mkdir(parents=True)
+        (tmp_path / "base" / "shells" / "train.sh").touch()
+        file = tmp_path / "base" / "run.yaml"
+        assert main_root(self.pipeline("bash base/shells/train.sh 3"), file, {}) == tmp_path
+        assert main_root(self.pipeline("bash shells/train.sh 3"), file, {}) == tmp_path / "base"
+
+    def test_is_never_above_the_project(self, tmp_path):
+        (tmp_path / "x").mkdir()
+        (tmp_path / "x" / "a.sh").touch()
+        (tmp_path / "x" / ".git").mkdir()
+        assert main_root(self.pipeline("sh x/a.sh"), tmp_path / "x" / "run.yaml", {}) == tmp_path / "x"
+
+    def test_is_never_the_root(self, tmp_path, monkeypatch):
+        deep = tmp_path.joinpath("a")
+        deep.mkdir()
+        command = f"sh {str(tmp_path / 'a')[1:]}/x.sh"
+        (deep / "x.sh").touch()
+        assert main_root(self.pipeline(command), deep / "run.yaml", {}) == deep
+
+    def test_is_what_the_settings_say(self, tmp_path):
+        pipeline = self.pipeline("true", "fs_options: {main_fs: {name: ppl}}")
+        assert main_root(pipeline, tmp_path / "run.yaml", {"ppl": Path("/elsewhere")}) == Path("/elsewhere")
+        assert main_root(pipeline, tmp_path / "run.yaml", {"other": Path("/elsewhere")}) == tmp_path
+
+    @pytest.mark.parametrize("command", ["sh /abs/x.sh", "curl http://host/x.sh", "sh $HOME/x.sh", "sh ../x.sh"])
+    def test_is_not_led_astray(self, tmp_path, command):
+        (tmp_path / "b").mkdir()
+        for name in ("abs", "host", "HOME"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "x.sh").touch()
+        assert main_root(self.pipeline(command), tmp_path / "b" / "run.yaml", {}) == tmp_path / "b"
+
+
+class TestOutputs:
+    def test_find_a_parent_and_no_old_file(self, tmp_path):
+        outputs = [str(tmp_path / ".pipeline" / "run-1" / name) for name in ("file", "folder", "new")]
+        old = tmp_path / ".pipeline" / "run-1"
+        (old / "folder" / "deep").mkdir(parents=True)
+        (old / "file").write_text("old")
+        body.make_room(str(tmp_path), outputs, "s")
+        assert old.is_dir()
+        assert not list(old.iterdir())
+
+    def test_a_link_at_its_place_goes_and_not_what_it_names(self, tmp_path):
+        (tmp_path / "precious").write_text("kept")
+        (tmp_path / "out").symlink_to(tmp_path / "precious")
+        body.make_room(str(tmp_path), [str(tmp_path / "out")], "s")
+        assert (tmp_path / "precious").read_text() == "kept"
+        assert not os.path.lexists(tmp_path / "out")
+
+    def test_a_link_on_the_way_is_refused(self, tmp_path):
+        (tmp_path / "elsewhere").mkdir()
+        (tmp_path / "elsewhere" / "out").write_text("kept")
+        (tmp_path / ".pipeline").symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(TaskError, match="step train cannot start") as caught:
+            body.make_room(str(tmp_path), [str(tmp_path / ".pipeline" / "out")], "train")
+        assert ".pipeline/out" in str(caught.value)
+        assert (tmp_path / "elsewhere" / "out").read_text() == "kept"
+
+
+def test_a_step_inherits_all_but_what_is_ours_or_of_another_shell():
+    environ = {"HOME": "/h", "LANG": "C", "WEFT_WORKERS": "3", "PWD": "/x", "SHLVL": "2", "PYTHONHOME": "/p", "MY_KEY": "1"}
+    assert body.inherited(environ) == {"HOME": "/h", "LANG": "C", "MY_KEY": "1"}
+
+
+def test_a_step_runs_with_its_own_log_and_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("FROM_OUTSIDE", "yes")
+    params = {
+        "command": 'echo "$FROM_OUTSIDE $MINE $HOME"',
+        "cwd": str(tmp_path),
+        "env": {"MINE": "too", "HOME": "/mine"},
+        "logs": str(tmp_path / "logs"),
+        "processes": str(tmp_path / "processes"),
+        "outputs": [],
+        "timeout_s": None,
+    }
+    ctx: Any = SimpleNamespace(
+        vertex="train", index=0, attempt=2, parallelism=1, params=params, cancelled=lambda: False, on_cancel=lambda _: None
+    )
+    assert body.run_step(ctx, {})["exit_code"] == 0
+    assert (tmp_path / "logs" / "train.2.log").read_text() == "yes too /mine\n"
+    assert ctx.params is params
+    assert not list((tmp_path / "processes").iterdir())
