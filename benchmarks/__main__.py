@@ -23,10 +23,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("name", choices=[*SUITES, "all"], help="the suite to run")
     parser.add_argument("--json", action="store_true", help="one JSON object for each row, a line each")
     parser.add_argument("--rows", default="", metavar="A,B", help="only these rows")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help=f"rounds, at least {LEAST_ROUNDS} (default: 5)")
-    parser.add_argument(
-        "--patience", type=float, default=PATIENCE_S, metavar="S", help="how long to wait for a quiet machine (default: 60)"
-    )
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help=f"at least {LEAST_ROUNDS} (default: 5)")
+    wait = f"how long to wait for a quiet machine (default: {PATIENCE_S:g})"
+    parser.add_argument("--patience", type=float, default=PATIENCE_S, metavar="SECONDS", help=wait)
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the page with all rows")
     return parser.parse_args(argv)
 
@@ -68,6 +67,8 @@ def run(argv: Sequence[str] | None = None) -> None:
         from rich.console import Console
 
         console = Console()
+        if not console.is_terminal:
+            console.width = 120
         for _, rows_found in found.values():
             console.print(table(rows_found))
     if arguments.write is not None:

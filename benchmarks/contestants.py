@@ -12,13 +12,13 @@ import sys
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import IO, TYPE_CHECKING
 
 from weft.model.errors import RunFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import TracebackType
 
     from benchmarks.harness import Side
 

@@ -22,7 +22,8 @@ def cells(row: Row) -> tuple[str, ...]:
     """Return what stands under each of `HEADINGS`."""
     theirs = "" if row.peer_value is None else number(row.peer_value)
     ratio = "" if row.ratio is None else number(row.ratio)
-    return (row.name, number(row.value), row.unit, row.peer or "", theirs, ratio, number(row.target), "yes" if row.ok else "no")
+    ok = "yes" if row.ok else "no"
+    return (row.name, number(row.value), row.unit, row.peer or "", theirs, ratio, number(row.target), ok)
 
 
 def number(value: float) -> str:
@@ -52,9 +53,9 @@ def page(suites: Mapping[str, tuple[Sequence[Spec], Sequence[Row]]], rounds: int
         f"- Machine: {machine()}\n- Weft: Python {platform.python_version()}, {weft_version()}\n"
         f"- Peers: {', '.join(peers())}\n- Rounds: {rounds}, the two sides of a row in turn; medians"
         + ("" if quiet else "\n- **The machine was not quiet**: figures are worse than they could be"),
-        "A *ratio* is Weft's figure over the peer's: smaller is better, and the target is the largest that is good. Rows "
-        "without a peer have a target for the figure itself. Building and checking the graph is inside the time, starting "
-        "processes and importing is not; all results are checked by value after the time was taken.",
+        "A *ratio* is Weft's figure over the peer's: smaller is better, and the target is the largest that is good. "
+        "Rows\nwithout a peer have a target for the figure itself. Building and checking the graph is inside the time, "
+        "starting\nprocesses and importing is not; all results are checked by value after the time was taken.",
     ]
     for name, (specs, rows) in suites.items():
         parts.append(f"## {name}")
@@ -82,7 +83,7 @@ def machine() -> str:
     model = platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
-        names = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
-        model = names[0] if names else model
+        lines = (line.partition(":") for line in cpuinfo.read_text().splitlines())
+        model = next((value.strip() for key, _, value in lines if key.strip() == "model name"), model)
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     return f"{len(os.sched_getaffinity(0))} cores of {model}, {memory:.0f} GiB, {platform.system()}"

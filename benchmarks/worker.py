@@ -31,9 +31,11 @@ def _answer(cases: Cases, name: str) -> dict[str, Any]:
         case = cases[name]
         gc.collect()
         return dict(case())
-    except Exception as error:  # the other side says so, and in whose case
+    except Exception as error:  # noqa: BLE001 - the other side says so, and in whose case
         traceback.print_exc()
         return {"error": f"{type(error).__name__}: {error}"}
+    finally:
+        sys.stdout.flush()
 
 
 def main(module: str) -> None:

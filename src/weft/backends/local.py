@@ -11,6 +11,7 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from weft.engine.core import Tuning
 from weft.engine.events import Done, Failed, Failure, TimerFired, UserEvent
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.graph.logical import Move, Outcome, Storage, Trigger
@@ -36,6 +37,11 @@ STREAM_BATCHES = 8
 """How many batches a stream holds before its writer waits."""
 GRACE_S = 3.0
 """How long a task that was told to stop may take before it is given up, in seconds."""
+
+
+def lease_bytes(budget: int, workers: int) -> int:
+    """Return how many bytes the outputs of one lease may take, so that every worker can have one and none needs all."""
+    return min(Tuning().lease_bytes, max(1, budget // (2 * max(1, workers))))
 
 
 class Stream:

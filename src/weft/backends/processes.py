@@ -1,13 +1,13 @@
 """The processes backend: workers are processes of this machine, values pass through shared memory.
 
-For work that holds the GIL, or that may take its process with it. Workers are forked from a nursery (`weft.worker.main`) that
-never imports the user's `__main__`. Each has a socket pair and a page that both sides map. One thread here, the driver, reads
-all sockets, puts results into the store and drains the loop once for each wake-up.
+For work that holds the GIL, or that may take its process with it. Workers are forked from a nursery
+(`weft.worker.main`) that never imports the user's `__main__`. Each has a socket pair and a page that both sides map.
+One thread here, the driver, reads all sockets, puts results into the store and drains the loop once for each wake-up.
 
 What may block is done by nobody who holds the loop's lock: a message that a socket does not take at once is sent by the
-driver; a lease whose inputs must first be written to shared memory, whose code is not quickly pickled, or whose memory is not
-free yet, is prepared on a thread of the lane. A worker that does not stop in time is killed, and replaced like one that died by
-itself: its lease goes back to the master with the loss.
+driver; a lease whose inputs must first be written to shared memory, whose code is not quickly pickled, or whose memory
+is not free yet, is prepared on a thread of the lane. A worker that does not stop in time is killed, and replaced like
+one that died by itself: its lease goes back to the master with the loss.
 """
 
 from __future__ import annotations
@@ -30,15 +30,14 @@ from operator import is_
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
-from weft.backends.local import GRACE_S, Lane, LocalJob, Timers, crashed, give_up, run_here
-from weft.engine.commands import Drop, Launch, Offer, Publish, Restart
+from weft.backends.local import GRACE_S, Lane, LocalJob, Timers, crashed, give_up, lease_bytes, run_here
 from weft.engine.core import Tuning
 from weft.engine.events import Accepted, GaveBack, Progress, Started, UserEvent
 from weft.engine.machines.vertex import ENDED
+from weft.engine.ports import WorkerSpec
 from weft.model.chunks import ChunkRef
 from weft.model.errors import CapacityError, NotFoundError, ProgramError, RunCancelledError
 from weft.model.resources import Resources
-from weft.engine.ports import WorkerSpec
 from weft.store import codec, disk
 from weft.store.api import ABSENT, FIXED, sizeof
 from weft.store.segments import SegmentWriter
@@ -68,10 +67,11 @@ from weft.worker.remote_store import LARGE, Packed, unpack
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from weft.engine.commands import Drop, Launch, Offer, Publish, Restart
+    from weft.engine.ports import Job, Shell
     from weft.graph.lease import Cone
     from weft.graph.routing import Router
     from weft.model.program import Program
-    from weft.engine.ports import Job, Shell
     from weft.store.api import Column
     from weft.store.keeper import Keeper, Pin, Reservation
     from weft.worker.code import InputCode, TaskCode
@@ -91,7 +91,7 @@ _BOOT: Final = (
 _NOT_SENT: Final = object()
 
 
-class _Later(Exception):
+class _LaterError(Exception):
     """What is to be done takes too long for who asks: the lane has to do it."""
 
 
@@ -242,7 +242,7 @@ class ProcessJob(LocalJob):
         found = self._shipped.get(code.vertex)
         if found is None:
             if not slow and not _quick(code.program):
-                raise _Later
+                raise _LaterError
             with self._lock:
                 found = self._shipped.get(code.vertex)
                 if found is None:
@@ -276,7 +276,8 @@ class ProcessJob(LocalJob):
             cause = error.__cause__ or error
             raise ProgramError(
                 f"the program of {code.vertex!r} cannot be sent to a worker process: {type(cause).__name__}: {cause}",
-                hint="Its function, what the function closes over and its params must be picklable; or use the threads backend.",
+                hint="Its function, what that closes over, and its params must be picklable; "
+                "or use the threads backend.",
             ) from error
 
     def ship(self, value: Any, files: list[str]) -> bytes | ChunkRef:
@@ -295,7 +296,7 @@ class ProcessJob(LocalJob):
         mine = list(items[lo:hi]) if isinstance(items, (list, tuple)) else [items[at] for at in range(lo, hi)]
         kinds = set(map(type, mine))
         if not slow and not kinds <= FIXED.keys() and sum(map(sizeof, mine)) > LARGE:
-            raise _Later
+            raise _LaterError
         try:
             return self.ship(mine, files)
         except ProgramError as whole:
@@ -330,8 +331,8 @@ def _quick(program: Program) -> bool:
 class Processes:
     """Runs leases in `workers` processes over one store.
 
-    `shm` is the store's folder for shared memory, `spill` its folder on disk for what finds the former full. `grace_s` is how
-    long a task that was told to stop may take before its process is killed.
+    `shm` is the store's folder for shared memory, `spill` its folder on disk for what finds the former full. `grace_s`
+    is how long a task that was told to stop may take before its process is killed.
     """
 
     def __init__(
@@ -344,7 +345,9 @@ class Processes:
         resources: Resources | None = None,
         grace_s: float = GRACE_S,
     ) -> None:
-        self.tuning = Tuning(target_s=0.010, shared_memory=True, streams=False)
+        self.tuning = Tuning(
+            target_s=0.010, shared_memory=True, streams=False, lease_bytes=lease_bytes(store.budget, workers)
+        )
         self.store = store
         self.grace_s = grace_s
         self._shm = str(shm)
@@ -428,12 +431,12 @@ class Processes:
             if remote.nbytes >= _RESERVE_FROM:
                 remote.reservation = self.store.try_reserve(_owner(remote), remote.nbytes)
                 if remote.reservation is None:
-                    raise _Later
+                    raise _LaterError
             self._send_lease(remote, slow=False)
-        except _Later:
+        except _LaterError:
             remote.unpin()
             self._lane.put(partial(self._launch_slowly, remote))
-        except BaseException as error:  # what cannot be sent has to be reported all the same
+        except BaseException as error:  # noqa: BLE001 - what cannot be sent has to be reported all the same
             self._not_launched(remote, error)
 
     def _launch_slowly(self, lease: RemoteLease) -> None:
@@ -443,7 +446,7 @@ class Processes:
                 gone = partial(_given_up, lease)
                 lease.reservation = self.store.reserve(_owner(lease), lease.nbytes, cancelled=gone)
             self._send_lease(lease, slow=True)
-        except BaseException as error:  # the outermost frame
+        except BaseException as error:  # noqa: BLE001 - the outermost frame
             self._not_launched(lease, error)
         self.loop.drain()
 
@@ -492,7 +495,8 @@ class Processes:
         if not isinstance(lease, RemoteLease):
             give_up(local, lease, self.grace_s)
         elif lease.conn.current is lease:
-            self._kill(lease.conn, f"task {lease.root.vertex}[{lease.conn.page.pos}] did not stop within {self.grace_s:g} s")
+            task = f"{lease.root.vertex}[{lease.conn.page.pos}]"
+            self._kill(lease.conn, f"task {task} did not stop within {self.grace_s:g} s")
 
     def free(self, job: Job, vertex: str, lo: int, hi: int) -> None:
         """See `Executor.free`."""
@@ -571,7 +575,7 @@ class Processes:
             self._soon(partial(self._want_write, conn))
 
     def _send_lease(self, lease: RemoteLease, *, slow: bool) -> None:
-        """Put together all that a lease needs and send it; `_Later` where that takes long and may not."""
+        """Put together all that a lease needs and send it; `_LaterError` where that takes long and may not."""
         local, conn = lease.local, lease.conn
         cone = lease.cone
         codes: dict[int, bytes | ChunkRef] = {}
@@ -683,7 +687,7 @@ class Processes:
                     large.append(at)
         if large:
             if not slow:
-                raise _Later
+                raise _LaterError
             with suppress(NotFoundError):  # freed meanwhile: the worker will say that it is missing
                 for at, cell in zip(large, self.store.share(column, large), strict=True):
                     values[at - lo] = cell
@@ -729,7 +733,7 @@ class Processes:
                                     self._selector.modify(conn.sock, selectors.EVENT_READ, conn)
                         if events & selectors.EVENT_READ:
                             self._read(conn)
-                except Exception as error:  # the outermost frame: one bad message must not end all jobs
+                except Exception as error:  # noqa: BLE001 - the outermost frame: one bad message must not end all jobs
                     if isinstance(conn, _Conn):
                         self._kill(conn, f"a message of worker {conn.number} cannot be read: {error}")
             loop.drain()
@@ -808,7 +812,7 @@ class Processes:
                 if reached < 0:
                     self._fit(lease, outcome)
                 local.commit(lease, outcome, lease.reservation)
-            except Exception as error:  # unpickling runs the user's code
+            except Exception as error:  # noqa: BLE001 - unpickling runs the user's code
                 outcome = crashed(lease, error)
         lease.release()
         if lease.id in local.running:
@@ -833,7 +837,7 @@ class Processes:
                 outcome.values = unpack(packed)
                 self._fit(lease, outcome)
                 lease.local.commit(lease, outcome, lease.reservation)
-            except Exception as error:  # it ends with this error: nothing after it could be stored in order
+            except Exception as error:  # noqa: BLE001 - it ends with this error: nothing after it could be stored in order
                 lease.error = error
                 lease.tell_to_stop()
                 return
@@ -966,7 +970,7 @@ class Processes:
 
     def _may_start(self) -> bool:
         if self._stillborn >= _STILLBORN_MAX and not self._broken:
-            self._broken = f"worker processes cannot be started: {self._stillborn} in a row have ended before they began"
+            self._broken = f"worker processes cannot be started: {self._stillborn} in a row ended before they began"
             for job in list(self.loop.jobs.values()):
                 self.loop.cancel(job, self._broken)
         return not self._broken and not self._closing

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from weft.backends.local import GRACE_S, Lane, LocalJob, Timers, give_up, run_here
+from weft.backends.local import GRACE_S, Lane, LocalJob, Timers, give_up, lease_bytes, run_here
 from weft.engine.core import Tuning
 from weft.engine.events import Accepted
 from weft.engine.ports import WorkerSpec
@@ -68,7 +68,9 @@ class Threads:
         grace_s: float = GRACE_S,
         race: bool = False,
     ) -> None:
-        self.tuning = Tuning(target_s=0.002, shared_memory=True, race=race)
+        self.tuning = Tuning(
+            target_s=0.002, shared_memory=True, race=race, lease_bytes=lease_bytes(store.budget, workers)
+        )
         self.store = store
         self.grace_s = grace_s
         self._resources = resources or Resources(cpu=workers, memory=store.budget)

@@ -120,6 +120,10 @@ class BubbleRow:
     slots: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
 
 
+NO_BRANCH = "(none)"
+"""What a choice has taken whose decider ended without an answer."""
+
+
 @dataclass(slots=True)
 class ChoiceRow:
     """A choice and the branch taken, empty until it is known."""
@@ -191,7 +195,7 @@ class Core:
         self.out: list[Command] = []
         self.counter = 0
         self.replan = False
-        self.stuck: list[Link] = []
+        self.stuck: list[Link | ChoiceRow] = []
         self.patched = False
         self.stats: dict[str, list[Any]] = {}
         self.ring: deque[tuple[float, str, str]] = deque(maxlen=ring)

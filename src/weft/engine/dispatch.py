@@ -296,7 +296,10 @@ def race(core: Core) -> None:
         lo, hi = ready.take(1)
         write(core, stage, lo, hi, READY, LEASED)
         home = stage.home[lo] if stage.home is not None else ANYWHERE
-        candidates = sorted(core.workers, key=lambda w: (core.workers[w].node != home, core.workers[w].leases, w))[:2]
+        gangs = {worker for row in core.bubbles for slots in row.slots.values() for worker, _ in slots}
+        gangs.update(other.worker for other in core.leases.values() if other.request)
+        free = [worker for worker in core.workers if worker not in gangs] or list(core.workers)
+        candidates = sorted(free, key=lambda w: (core.workers[w].node != home, core.workers[w].leases, w))[:2]
         lease = LeaseRow(core.fresh(), stage, lo, hi, None, ((stage, 1),), _SELF, candidates[0])
         lease.offered = tuple(candidates)
         core.leases[lease.id] = lease

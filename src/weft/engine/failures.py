@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.engine.commands import Drop, Stop, Withdraw
-from weft.engine.core import Cause
+from weft.engine.core import NO_BRANCH, Cause, ChoiceRow
 from weft.engine.dispatch import return_tokens
 from weft.engine.events import Failure
 from weft.engine.machines.job import JOB, JobState
 from weft.engine.machines.table import step
-from weft.engine.machines.vertex import ENDED, VertexState
+from weft.engine.machines.vertex import ENDED, SUCCESS, VertexState
 from weft.engine.physical import NOTHING, Intervals
 from weft.engine.readiness import (
     CANCELLED,
@@ -24,7 +24,9 @@ from weft.engine.readiness import (
     end,
     ended,
     free,
+    gate_opens,
     let_go,
+    recount_readers,
     unqueue,
 )
 from weft.engine.story import story
@@ -97,6 +99,8 @@ def fatal(core: Core, stage: Stage, index: int, kind: Failure, message: str, tra
     core.note(name, f"failed for good ({kind.value}): {message}")
     if core.cause is None:
         core.cause = Cause(name, message, traceback, kind.value)
+    if stage.state[index] == READY:
+        unqueue(stage, index, index + 1)
     stage.state[index] = FATAL
     stage.over += 1
     let_go(core, stage, index, index + 1)
@@ -141,21 +145,50 @@ def spread(core: Core, stage: Stage, lo: int, hi: int) -> None:
 
 
 def starve(core: Core) -> None:
-    """Give up what waits for an event that its source can no longer emit."""
+    """Give up what waits for something that can no longer come: an event, an answer, the success of what has failed."""
     stuck, core.stuck = core.stuck, []
-    for link in stuck:
-        dst, event = link.dst, link.edge.scheduling.event
-        if link.opened or dst.status in ENDED:
+    for what in stuck:
+        if isinstance(what, ChoiceRow):
+            _starve_choice(core, what)
             continue
-        message = f"{link.src.id} has ended without the event {event!r} that {dst.id} waits for"
-        core.note(dst.id, message)
-        if core.cause is None:
-            core.cause = Cause(dst.id, message, kind=Failure.USER.value)
-        give_up_rest(core, dst, FATAL)
-        spread(core, dst, 0, max(dst.n, 0))
-        if core.graph.on_failure is OnFailure.FAIL_FAST and core.status is JobState.RUNNING:
-            move_job(core, "task_fatal")
-            stop_everything(core, message)
+        dst, src = what.dst, what.src
+        if what.opened or dst.status in ENDED or gate_opens(core, what):
+            continue
+        if src.status in SUCCESS:
+            event = what.edge.scheduling.event
+            _starve(core, dst, f"{src.id} has ended without the event {event!r} that {dst.id} waits for")
+        else:
+            _give_up_all(core, dst, f"cannot run: {src.id} failed")
+
+
+def _starve_choice(core: Core, row: ChoiceRow) -> None:
+    """The decider of a choice has ended and there is no answer: no branch is taken."""
+    decider = core.by_id[row.choice.decider]
+    skipped = decider.status is VertexState.SKIPPED
+    row.taken = NO_BRANCH
+    for branch in row.choice.branches.values():
+        for vertex in branch:
+            if skipped:
+                give_up_rest(core, core.by_id[vertex], SKIPPED)
+                recount_readers(core, core.by_id[vertex])
+            else:
+                _give_up_all(core, core.by_id[vertex], f"cannot run: {decider.id} failed and decides nothing")
+
+
+def _give_up_all(core: Core, stage: Stage, why: str) -> None:
+    core.note(stage.id, why)
+    give_up_rest(core, stage, FATAL)
+    spread(core, stage, 0, max(stage.n, 0))
+
+
+def _starve(core: Core, stage: Stage, message: str) -> None:
+    """A vertex can never start, and that is the first thing that went wrong."""
+    if core.cause is None:
+        core.cause = Cause(stage.id, message, kind=Failure.USER.value)
+    _give_up_all(core, stage, message)
+    if core.graph.on_failure is OnFailure.FAIL_FAST and core.status is JobState.RUNNING:
+        move_job(core, "task_fatal")
+        stop_everything(core, message)
 
 
 def spread_again(core: Core, stage: Stage) -> None:
@@ -283,3 +316,4 @@ def finish_early(core: Core, stage: Stage, reason: str) -> None:
     if stage.over == stage.n and stage.status not in ENDED:
         advance(core, stage, "satisfied")
         ended(core, stage)
+    recount_readers(core, stage)

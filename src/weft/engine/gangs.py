@@ -10,14 +10,28 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from weft.engine.commands import Acquire, Release, Restart, Stop, Withdraw
+from weft.engine.commands import Acquire, Free, Release, Restart, Stop, Withdraw
 from weft.engine.core import LIGHT_LANE, BubbleRow, LeaseRow, RequestRow
 from weft.engine.dispatch import give, return_tokens, take_tokens
+from weft.engine.lineage import remake
 from weft.engine.machines.bubble import BUBBLE, BubbleState
 from weft.engine.machines.job import JobState
 from weft.engine.machines.table import step
-from weft.engine.machines.vertex import ENDED, VertexState
-from weft.engine.readiness import LEASED, READY, UNSCHEDULED, advance, recount, unqueue, write
+from weft.engine.machines.vertex import ENDED
+from weft.engine.readiness import (
+    CANCELLED,
+    FATAL,
+    FINISHED,
+    LEASED,
+    READY,
+    SKIPPED,
+    UNSCHEDULED,
+    advance,
+    count_refs,
+    recount,
+    unqueue,
+    write,
+)
 from weft.engine.story import story
 from weft.graph.logical import SEQUENTIAL, Bubble, Kind, Storage
 from weft.model.resources import Resources
@@ -161,12 +175,19 @@ def _complete(row: BubbleRow) -> bool:
             continue
         if stage.n < 0:
             return False
-        waits_inside = any(
-            link.src.bubble == stage.bubble and not link.edge.scheduling.concurrent for link in stage.inputs
-        )
-        if not waits_inside and stage.ready.count != stage.n - stage.over:
+        inside = [
+            link for link in stage.inputs if link.src.bubble == stage.bubble and not link.edge.scheduling.concurrent
+        ]
+        if not inside and stage.ready.count != stage.n - stage.over:
+            return False
+        if inside and any(not _there(link) for link in stage.inputs if link.src.bubble != stage.bubble):
             return False
     return True
+
+
+def _there(link: Link) -> bool:
+    """Whether an input has all that its destination may wait for."""
+    return link.opened if link.gate else link.src.status in ENDED
 
 
 def _serve_stage(core: Core, stage: Stage) -> None:
@@ -281,6 +302,15 @@ def slot_over(core: Core, lease: LeaseRow, *, worker_alive: bool) -> None:
         core.out.append(Release(row.id, lease.worker))
 
 
+def slot_lost(core: Core, worker: int) -> None:
+    """A worker is gone: a bubble that held it for later asks for another when it needs one."""
+    for row in core.bubbles:
+        for index, slots in row.slots.items():
+            if any(held == worker for held, _ in slots):
+                row.slots[index] = [slot for slot in slots if slot[0] != worker]
+                core.needy.append(core.stages[index])
+
+
 def member_ended(core: Core, stage: Stage) -> None:
     """A member of a bubble ended: give back its idle slots, and the bubble when all have."""
     row = core.bubbles[stage.bubble]
@@ -328,12 +358,15 @@ def shrink(core: Core, row: BubbleRow, cause: str) -> None:
     if len(row.stages) == 1:
         leaving.append(row.stages.pop())
     core.note(row.bubble.id, f"shrunk: {', '.join(stage.id for stage in leaving)} left")
+    members = {stage.index for stage in (*leaving, *row.stages)}
     for stage in leaving:
         stage.bubble = -1
     for stage in leaving:
         for link in (*stage.inputs, *stage.outputs):
             if (
-                link.src.vertex.kind is Kind.FINITE
+                link.src.index in members
+                and link.dst.index in members
+                and link.src.vertex.kind is Kind.FINITE
                 and link.edge.scheduling.concurrent
                 and link.edge.storage
                 in (
@@ -344,8 +377,10 @@ def shrink(core: Core, row: BubbleRow, cause: str) -> None:
                 keep_on_node(link)
     derive_regions(core)
     core.replan = True
-    for stage in sorted(leaving, key=lambda s: s.index):
-        recount(core, stage)
+    near = {link.dst.index: link.dst for stage in leaving for link in stage.outputs if link.dst.n >= 0}
+    near.update((stage.index, stage) for stage in leaving)
+    for index in sorted(near):
+        recount(core, near[index])
     if row.stages:
         _move(core, row, "reformed")
         for stage in row.stages:
@@ -381,15 +416,11 @@ def region_quiet(core: Core, region: int) -> None:
         return
     core.out.append(Restart(tuple(stage.id for stage in members)))
     bubbles: list[BubbleRow] = []
+    again: list[Stage] = []
     for stage in members:
-        was_over = stage.status in ENDED
-        for i in range(stage.n):
-            if stage.state[i] not in (UNSCHEDULED, READY):
-                stage.state[i] = UNSCHEDULED
-        stage.executing = 0
-        if was_over and stage.status in (VertexState.DONE, VertexState.DONE_EARLY):
-            advance(core, stage, "output_lost")
-            core.unended += 1
+        if not _back_to_start(core, stage):
+            continue
+        again.append(stage)
         if stage.bubble >= 0 and core.bubbles[stage.bubble] not in bubbles:
             bubbles.append(core.bubbles[stage.bubble])
     for row in bubbles:
@@ -400,7 +431,32 @@ def region_quiet(core: Core, region: int) -> None:
             _move(core, row, "region_restart")
         elif row.state is BubbleState.DONE:
             _move(core, row, "output_lost")
-    for stage in sorted(members, key=lambda s: s.index):
+    for stage in sorted(again, key=lambda s: s.index):
         recount(core, stage)
+        for link in stage.inputs:
+            if link.src.refs is not None:
+                link.src.refs = count_refs(link.src)
         if stage.bubble >= 0:
             core.needy.append(stage)
+    for stage in again:
+        remake(core, stage)
+
+
+def _back_to_start(core: Core, stage: Stage) -> bool:
+    """Put what a stage of a restarting region did or was doing back to the start; False if it has nothing to do."""
+    anew = 0
+    for i in range(stage.n):
+        if stage.state[i] == FINISHED:
+            core.out.append(Free(stage.id, i, i + 1))
+        elif stage.state[i] in (FATAL, CANCELLED, SKIPPED, UNSCHEDULED, READY):
+            anew += stage.state[i] in (UNSCHEDULED, READY)
+            continue
+        stage.state[i] = UNSCHEDULED
+        anew += 1
+    stage.executing = 0
+    if not anew:
+        return False
+    if stage.status in ENDED:
+        advance(core, stage, "output_lost")
+        core.unended += 1
+    return True

@@ -71,6 +71,7 @@ from weft.engine.readiness import (
     let_go,
     make_ready,
     recount,
+    recount_readers,
     unqueue,
     write,
 )
@@ -217,6 +218,7 @@ class Master:
         if row is None:
             return
         core.note(f"worker {event.worker}", f"lost: {event.reason}")
+        gangs.slot_lost(core, event.worker)
         for lease in [lease for lease in core.leases.values() if event.worker in (lease.worker, *lease.offered)]:
             if lease.offered:
                 self._unoffer(lease, event.worker)
@@ -519,6 +521,7 @@ class Master:
                 if member.over == member.n and member.status not in ENDED:
                     advance(core, member, "satisfied")
                     ended(core, member)
+                recount_readers(core, member)
         if lease.request:
             gangs.slot_over(core, lease, worker_alive=lease.worker in core.workers)
 

@@ -27,11 +27,13 @@ from weft.engine.failures import fatal, finish_early, give_up_rest, spread
 from weft.engine.gangs import derive_regions, form
 from weft.engine.lineage import remake
 from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
-from weft.engine.physical import INFINITE, Link, Stage
+from weft.engine.physical import INFINITE, NOTHING, Link, Stage
 from weft.engine.readiness import (
     FATAL,
     FREED,
+    READY,
     SKIPPED,
+    UNSCHEDULED,
     advance,
     check_gates,
     count_missing,
@@ -40,6 +42,7 @@ from weft.engine.readiness import (
     enqueue,
     make_ready,
     recount,
+    recount_readers,
     settle_links,
 )
 from weft.graph.logical import Choice, Edge, Patch, Range, SameAs, Source, Trigger, Vertex
@@ -127,22 +130,25 @@ def configure_known(core: Core, stages: Sequence[Stage], *, fresh: bool) -> None
 def configure(
     core: Core, stage: Stage, n: int, *, fresh: bool = False, routers: Mapping[str, Router] | None = None
 ) -> None:
-    """Give a stage `n` task rows and bind its links; `fresh` leaves readiness to `start`."""
+    """Give a stage `n` task rows and bind its links; `fresh` leaves readiness to `start`.
+
+    GraphError if an edge does not allow this number: nothing is changed then.
+    """
+    chosen = routers or {}
+    inward = [(k, chosen.get(k.edge.id) or bind(k.edge, k.src.n, n)) for k in stage.inputs if k.src.n >= 0]
+    outward = [(k, bind(k.edge, n, k.dst.n)) for k in stage.outputs if k.dst.n >= 0]
     stage.n = n
     stage.state = bytearray(n)
     if fresh:
         stage.status = _CONFIGURED
     else:
         advance(core, stage, "configured" if stage.status is VertexState.CONFIGURING else "reconfigured")
-    for link in stage.inputs:
-        if link.src.n >= 0:
-            chosen = (routers or {}).get(link.edge.id)
-            link.bound(chosen if chosen is not None else bind(link.edge, link.src.n, n))
-    for link in stage.outputs:
-        if link.dst.n >= 0:
-            link.bound(bind(link.edge, n, link.dst.n))
-            if not fresh:
-                recount(core, link.dst)
+    for link, router in inward:
+        link.bound(router)
+    for link, router in outward:
+        link.bound(router)
+        if not fresh:
+            recount(core, link.dst)
     if fresh:
         return
     core.replan = True
@@ -276,12 +282,12 @@ def apply(core: Core, decision: Any) -> None:
     elif isinstance(decision, Fail):
         stage = _stage(core, decision.vertex)
         core.note(stage.id, f"failed by decision: {decision.reason}")
-        for index in range(stage.n):
-            if stage.state[index] < 3:
+        if stage.n < 0:
+            give_up_rest(core, stage, FATAL)
+            spread(core, stage, 0, 0)
+        for index in range(max(stage.n, 0)):
+            if stage.state[index] in (UNSCHEDULED, READY):
                 fatal(core, stage, index, Failure.USER, decision.reason)
-                break
-        else:
-            spread(core, stage, 0, max(stage.n, 0))
 
 
 def _stage(core: Core, vertex: str) -> Stage:
@@ -303,11 +309,13 @@ def _set_parallelism(core: Core, decision: SetParallelism) -> None:
         raise GraphError(
             f"vertex {stage.id!r}: parallelism {decision.n} is negative", subject=stage.id, rule="parallelism"
         )
-    if stage.n >= 0:
-        stage.ready.clear()
-        stage.key = INFINITE
-        stage.missing = stage.refs = None
-    configure(core, stage, decision.n, routers=dict(decision.routers))
+    ready, key, missing, refs = stage.ready, stage.key, stage.missing, stage.refs
+    stage.ready, stage.key, stage.missing, stage.refs = NOTHING, INFINITE, None, None
+    try:
+        configure(core, stage, decision.n, routers=dict(decision.routers))
+    except GraphError:
+        stage.ready, stage.key, stage.missing, stage.refs = ready, key, missing, refs
+        raise
 
 
 def _set_edge(core: Core, decision: SetEdge) -> None:
@@ -353,17 +361,10 @@ def choose(core: Core, decision: Choose) -> None:
             if vertex not in chosen:
                 core.note(vertex, f"skipped: choice {decision.choice} took {decision.branch}")
                 give_up_rest(core, core.by_id[vertex], SKIPPED)
-                _pass_skipped(core, core.by_id[vertex])
+                recount_readers(core, core.by_id[vertex])
     core.replan = True
     for vertex in row.choice.branches[decision.branch]:
         recount(core, core.by_id[vertex])
-
-
-def _pass_skipped(core: Core, stage: Stage) -> None:
-    """A skipped source counts as success: its narrow consumers wait for nothing from it."""
-    for link in stage.outputs:
-        if not link.gate and link.dst.n >= 0 and link.dst.status not in ENDED:
-            recount(core, link.dst)
 
 
 def patch(core: Core, decision: ApplyPatch) -> None:

@@ -217,6 +217,8 @@ def open_gate(core: Core, link: Link) -> None:
     link.opened = True
     dst = link.dst
     dst.closed -= 1
+    if dst.bubble >= 0:
+        core.needy.append(dst)
     if dst.closed == 0 and dst.n >= 0:
         release(core, dst)
 
@@ -225,7 +227,7 @@ def release(core: Core, stage: Stage) -> None:
     """All gates are open: let the tasks whose narrow inputs are there begin."""
     if stage.status in ENDED:
         return
-    if stage.narrow == 0 and stage.executing == 0 and stage.over == 0 and not stage.ready.count:
+    if stage.narrow == 0 and stage.state.count(UNSCHEDULED) == stage.n and stage.retry_at is None:
         if stage.n:
             make_ready(core, stage, 0, stage.n)
         return
@@ -377,17 +379,20 @@ def ended(core: Core, stage: Stage) -> None:
     if stage.bubble >= 0:
         core.needy.append(stage)  # its bubble may be complete without it, or over
     for link in stage.outputs:
+        if link.dst.bubble >= 0:
+            core.needy.append(link.dst)  # its bubble may have waited for this
         if link.gate and not link.opened and gate_opens(core, link):
             if link.edge.scheduling.outcome is Outcome.ONE_SUCCESS:
                 check_gates(core, stage)
             else:
                 open_gate(core, link)
-        elif link.gate and not link.opened and link.edge.scheduling.when is Trigger.EVENT:
+        elif link.gate and not link.opened:
             core.stuck.append(link)
     for link in stage.inputs:
         if link.src.vertex.kind is Kind.SERVICE:
             drain(core, link.src)
     if stage.vertex.expands:
+        core.stuck.extend(row for row in core.choices.values() if row.choice.decider == stage.id and not row.taken)
         for service in core.stages:
             if service.vertex.kind is Kind.SERVICE:
                 drain(core, service)
@@ -588,7 +593,7 @@ def recount(core: Core, stage: Stage) -> None:
         for held in stage.local.values():
             held.clear()
     for i in range(stage.n):
-        if state[i] == READY and (stage.closed or missing[i]):
+        if state[i] in (READY, PROBING) and (stage.closed or missing[i]):
             state[i] = UNSCHEDULED
         elif state[i] == UNSCHEDULED and not stage.closed and not missing[i] and not _delayed(stage, i):
             state[i] = READY
@@ -604,6 +609,13 @@ def recount(core: Core, stage: Stage) -> None:
             i += 1
     if stage.refs is not None:
         stage.refs = count_refs(stage)
+
+
+def recount_readers(core: Core, stage: Stage) -> None:
+    """Tasks of a stage were skipped, which counts as success: its narrow readers wait for nothing from them."""
+    for link in stage.outputs:
+        if not link.gate and link.dst.n >= 0 and link.dst.status not in ENDED:
+            recount(core, link.dst)
 
 
 def _delayed(stage: Stage, index: int) -> bool:

@@ -22,11 +22,13 @@ def pack(sizes: Sequence[int] | NDArray[Any], target: int) -> list[int]:
     """Group neighbouring partitions of `sizes` bytes to at most `target` bytes each, in as few groups as possible.
 
     Return the bounds of the groups, as `Rectangles.from_groups` takes them: group g is the partitions
-    `bounds[g]:bounds[g + 1]`, from 0 to `len(sizes)`; no group is empty. One partition over `target` is a group of its own.
-    Costs one pass and a bisection for each group. Raises GraphError for a target under 1 or a negative size.
+    `bounds[g]:bounds[g + 1]`, from 0 to `len(sizes)`; no group is empty. A partition over `target` is a group of its
+    own. Costs one pass and a bisection for each group. Raises GraphError for a target under 1 or a negative size.
     """
     if target < 1:
-        raise GraphError(f"a group of partitions cannot hold {target} bytes", rule="shuffle-target", hint="Give 1 or more.")
+        raise GraphError(
+            f"a target of {target} bytes holds no partition", rule="shuffle-target", hint="Give 1 or more."
+        )
     # Python's integers: sums cannot overflow, and bisecting a list beats searching an array once for each group.
     own: list[int] = sizes.tolist() if hasattr(sizes, "tolist") else list(sizes)
     if own and min(own) < 0:

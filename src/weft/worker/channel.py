@@ -1,8 +1,8 @@
 """Messages between the backend and its worker processes, over a socket pair.
 
-A frame is a length of 4 bytes, a kind of 1 byte and a body: a pickle, or the path of a file that holds one. Large messages go by
-way of a file in the run's shared-memory folder, so that a send is always small; who reads it removes it. Both ends are the same
-program of the same user, connected before either runs any task.
+A frame is a length of 4 bytes, a kind of 1 byte and a body: a pickle, or the path of a file that holds one. Large
+messages go by way of a file in the run's shared-memory folder, so that a send is always small; who reads it removes it.
+Both ends are the same program of the same user, connected before either runs any task.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """Worker processes: the nursery that forks them, and what each of them does.
 
-The nursery is a small process with one thread that has imported what a worker needs and nothing of the user's, so that a
-fork of it is quick and safe, and `__main__` is never imported again. It is the only parent of workers: it says how each ended, kills
-them together with what they have started, and ends with its owner, whose death it learns from the kernel. Its own death ends
-the workers too.
+The nursery is a small process with one thread that has imported what a worker needs and nothing of the user's, so that
+a fork of it is quick and safe, and `__main__` is never imported again. It is the only parent of workers: it says how
+each ended, kills them together with what they have started, and ends with its owner, whose death it learns from the
+kernel. Its own death ends the workers too.
 
-A worker runs one lease at a time on its main thread, which reads the socket only between leases. Where a lease is, where it ends and
-whether it should stop stand in a page that both sides map, so shrinking and stopping need no message and no reader. A second
-thread looks every 50 ms at what takes long: it says that it began, sends what is done already, and calls `on_cancel`.
+A worker runs one lease at a time on its main thread, which reads the socket only between leases. Where a lease is,
+where it ends and whether it should stop stand in a page that both sides map, so shrinking and stopping need no message
+and no reader. A second thread looks every 50 ms at what takes long: it says that it began, sends what is done already,
+and calls `on_cancel`.
 """
 
 from __future__ import annotations
@@ -47,13 +48,12 @@ from weft.worker.channel import (
     KILL,
     PROGRESS,
     ROWS,
-    START,
     STARTED,
     Channel,
 )
 from weft.worker.code import InputCode, TaskCode
 from weft.worker.lease import Outcome, WorkerLease
-from weft.worker.remote_store import CannotPack, Packed, RemoteStore, pack
+from weft.worker.remote_store import Packed, PackingError, RemoteStore, pack
 from weft.worker.run import run
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ PAGE_BYTES: Final = 4096
 class Page(ctypes.Structure):
     """What both sides see of the running lease: the unit at hand, where it ends, whether to stop.
 
-    The protocol is that of `WorkerLease`: the worker writes `pos` before it reads `hi`, the other side lowers `hi` before it
-    reads `pos`. Fields of 8 bytes, aligned, so that each is written in one go.
+    The protocol is that of `WorkerLease`: the worker writes `pos` before it reads `hi`, the other side lowers `hi`
+    before it reads `pos`. Fields of 8 bytes, aligned, so that each is written in one go.
     """
 
     _fields_ = (("pos", ctypes.c_int64), ("hi", ctypes.c_int64), ("stop", ctypes.c_int64))
@@ -111,8 +111,9 @@ class Config(NamedTuple):
 class Assignment(NamedTuple):
     """A lease as it travels.
 
-    `codes` are numbers of task codes, the root's last; `items` are the items of each that are sent lease by lease: (first index, list
-    or bytes or ref). `cells` is the pickle of (column, its length, first index, values, whether to keep them) for each range.
+    `codes` are numbers of task codes, the root's last; `items` are the items of each that are sent lease by lease:
+    (first index, list or bytes or ref). `cells` is the pickle of (column, its length, first index, values, whether to
+    keep them) for each range.
     """
 
     token: int
@@ -337,7 +338,7 @@ class Worker:
             root = lease.root.vertex
             self._begin(lease)
             outcome = run(cast("WorkerLease", lease), self._store, self.config.target_s, self._values)
-        except BaseException as error:  # a code or an input that cannot be made here
+        except BaseException as error:  # noqa: BLE001 - a code or an input that cannot be made here
             outcome = Outcome(assignment.lo, [], 0.0)
             outcome.kind = "user" if isinstance(error, WeftError) else "infrastructure"
             outcome.message = str(error) if isinstance(error, WeftError) else f"{type(error).__name__}: {error}"
@@ -351,7 +352,7 @@ class Worker:
         packed = Packed(0)
         try:
             packed = self._pack(lease, values[sent:], outcome.reached) if lease is not None else packed
-        except CannotPack as error:
+        except PackingError as error:
             done = values[sent : sent + error.at]
             outcome.hi = assignment.lo + sent + error.at
             outcome.kind, outcome.message, outcome.traceback = "user", str(error.error), ""
@@ -359,7 +360,7 @@ class Worker:
             outcome.vertex, outcome.index = (reached.vertex if reached else root), outcome.hi
             outcome.reached = -1
             if error.at and lease is not None:
-                with contextlib.suppress(CannotPack):
+                with contextlib.suppress(PackingError):
                     packed = self._pack(lease, done, -1)
         for column, lo, hi in clear:
             self._store.free_range(column, lo, hi)
@@ -490,7 +491,7 @@ class Worker:
                 self._send((ROWS, lease.id, rows))
             done = len(self._values)
             if done > self._sent and lease.hi - lease.lo > 1 and not lease.root.expands:
-                with contextlib.suppress(CannotPack):  # the report at the end will say so
+                with contextlib.suppress(PackingError):  # the report at the end will say so
                     packed = self._pack(lease, self._values[self._sent : done], -1)
                     self._values[self._sent : done] = [None] * (done - self._sent)
                     self._sent = done
@@ -527,7 +528,8 @@ class Worker:
     def stream(self, edge: str, index: int, partition: int, value: Any, context: Context) -> None:
         """See `Host.stream`: there are no streams between processes."""
         raise UsageError(
-            f"edge {edge!r} is a stream, which worker processes do not have", hint="Use the threads backend for this graph."
+            f"edge {edge!r} is a stream, which worker processes do not have",
+            hint="Use the threads backend for this graph.",
         )
 
     def end_streams(self, code: TaskCode, index: int) -> None:

@@ -1,8 +1,9 @@
 """The bytes of a worker process: what it was sent, and how its results travel.
 
 The backend puts into a lease's message every cell that the lease reads. Small values come as they are, large ones as
-`ChunkRef`s into files that the backend keeps where they are until the lease is over; a worker maps them and copies nothing.
-Results go the same way back: one pickle for all small values of a report, a segment of shared memory for each large one.
+`ChunkRef`s into files that the backend keeps where they are until the lease is over; a worker maps them and copies
+nothing. Results go the same way back: one pickle for all small values of a report, a segment of shared memory for each
+large one.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Packed(NamedTuple):
     large: tuple[tuple[int, ChunkRef], ...] = ()
 
 
-class CannotPack(Exception):
+class PackingError(Exception):
     """Value `at` cannot travel; `error` says why."""
 
     def __init__(self, at: int, error: Exception) -> None:
@@ -100,7 +101,7 @@ class CannotPack(Exception):
 def pack(values: Sequence[Any], writer: SegmentWriter | None, parts: int = 0) -> Packed:
     """Make values ready to travel. With `parts`, lists are written so that one piece can be read alone.
 
-    CannotPack: a value cannot be pickled (ProgramError), or there is no room for it (DiskFullError).
+    PackingError: a value cannot be pickled (ProgramError), or there is no room for it (DiskFullError).
     """
     kinds = set(map(type, values))
     if kinds <= _PLAIN:
@@ -126,11 +127,11 @@ def pack(values: Sequence[Any], writer: SegmentWriter | None, parts: int = 0) ->
             by_piece = parts and isinstance(value, (list, tuple))
             chunks.append(codec.encode_parts(value) if by_piece else codec.encode(value))
         except ProgramError as error:
-            raise CannotPack(at, error) from error
+            raise PackingError(at, error) from error
     try:
         refs = writer.write(chunks)
     except CapacityError as error:
-        raise CannotPack(alone[0], error) from error
+        raise PackingError(alone[0], error) from error
     return Packed(len(values), blob, tuple(zip(alone, refs, strict=True)))
 
 
@@ -143,8 +144,8 @@ def _blob(small: list[Any], values: Sequence[Any], chosen: set[int]) -> bytes:
                 try:
                     dumps(value)
                 except Exception as error:
-                    raise CannotPack(at, unsendable(value, error)) from error
-        raise CannotPack(0, unsendable(small, whole)) from whole
+                    raise PackingError(at, unsendable(value, error)) from error
+        raise PackingError(0, unsendable(small, whole)) from whole
 
 
 def unsendable(value: Any, error: Exception) -> ProgramError:

@@ -1,0 +1,412 @@
+"""What every backend must do. Call each of `CHECKS` with a rig over it, and those of `VALUE_CHECKS` if it really
+computes.
+
+A rig runs graphs on one backend and says what was seen; one may serve many checks. Everything here waits for
+conditions, never for time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from weft.engine.commands import Launch
+from weft.engine.events import Done, Failed, Failure, UserEvent
+from weft.engine.invariants import check
+from weft.engine.master import Master
+from weft.graph.builder import Graph, after, gather, one_to_one, shuffle
+from weft.graph.logical import OnFailure, Outcome, Retry, Source
+from weft.graph.validate import mark_results, validate
+from weft.model.errors import RunCancelledError, TaskError
+from weft.model.resources import Resources
+from weft.runtime.loop import JobRun, Loop
+
+if TYPE_CHECKING:
+    from weft.engine.ports import Clock, Executor, Journal
+    from weft.runtime.session import Results, Session
+
+DEADLINE_S = 60
+_POLL_S = 0.01
+
+
+@dataclass
+class Seen:
+    """What came of a graph: the job, every tick, and its results where the backend computes."""
+
+    job: JobRun
+    ticks: list[tuple[tuple[Any, ...], tuple[Any, ...]]] = field(default_factory=list)
+    results: Results | None = None
+    error: Exception | None = None
+
+    def commands(self, kind: type[Any]) -> list[Any]:
+        """Return all commands of a kind, in order."""
+        return [command for _, commands in self.ticks for command in commands if type(command) is kind]
+
+    def events(self, kind: type[Any]) -> list[Any]:
+        """Return all events of a kind, in order."""
+        return [event for events, _ in self.ticks for event in events if type(event) is kind]
+
+    @property
+    def state(self) -> str:
+        """How the job ended."""
+        assert self.job.outcome is not None, "the job did not end:\n" + "\n".join(self.job.master.story())
+        return self.job.outcome.state
+
+
+class SessionRig:
+    """Runs graphs in a session, on a backend that computes."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.loop = session.loop
+
+    def run(self, graph: Graph, *, cancel: bool = False) -> Seen:
+        """Run a graph to its end; with `cancel`, cancel it when its first lease was launched."""
+        ticks: list[tuple[tuple[Any, ...], tuple[Any, ...]]] = []
+        launched = threading.Event()
+
+        def listen(job: JobRun, events: Sequence[Any], commands: Sequence[Any]) -> None:
+            ticks.append((tuple(events), tuple(commands)))
+            if any(type(command) is Launch for command in commands):
+                launched.set()
+
+        run = self._session.submit(graph, listeners=[listen])
+        if cancel:
+            assert launched.wait(DEADLINE_S), "nothing was launched"
+            run.cancel("cancelled by the check")
+        assert run.wait(DEADLINE_S), "the job did not end:\n" + "\n".join(run.story())
+        return Seen(run._job, ticks, run.results(), run.error())
+
+
+class SteppedRig:
+    """Runs graphs on a backend that only says that it computed. `let_pass` lets its time pass."""
+
+    def __init__(self, executor: Executor, clock: Clock, let_pass: Callable[[], None]) -> None:
+        self.loop = Loop(executor, clock)
+        self._executor = executor
+        self._let_pass = let_pass
+        self._count = 0
+
+    def run(self, graph: Graph, *, cancel: bool = False, journal: Journal | None = None) -> Seen:
+        """See `SessionRig.run`."""
+        mark_results(graph)
+        validate(graph, self.loop.pool.capacity())
+        self._count += 1
+        name = f"job-{self._count}"
+        job = JobRun(name, graph, Master(graph, name, self._executor.tuning), journal)
+        seen = Seen(job)
+
+        def listen(job: JobRun, events: Sequence[Any], commands: Sequence[Any]) -> None:
+            seen.ticks.append((tuple(events), tuple(commands)))
+            check(job.master.core)
+
+        job.listeners.append(listen)
+        if cancel:
+            job.listeners.append(self._canceller())
+        self.loop.submit(job)
+        self._let_pass()
+        return seen
+
+    def _canceller(self) -> Callable[[JobRun, Sequence[Any], Sequence[Any]], None]:
+        from weft.engine.events import CancelRequested
+
+        asked = False
+
+        def listen(job: JobRun, events: Sequence[Any], commands: Sequence[Any]) -> None:
+            nonlocal asked
+            if not asked and any(type(command) is Launch for command in commands):
+                asked = True
+                self.loop.post_later(job.id, CancelRequested(self.loop.clock.now(), "cancelled by the check"))
+
+        return listen
+
+
+Rig = SessionRig | SteppedRig
+
+
+def quiet(rig: Rig) -> None:
+    """Nothing runs, nothing is held, every worker is idle again."""
+    assert not rig.loop.jobs
+    for _ in range(int(DEADLINE_S / _POLL_S)):
+        if rig.loop.pool.idle == len(rig.loop.specs):
+            return
+        time.sleep(_POLL_S)
+    raise AssertionError("a worker was not given back")
+
+
+# ------------------------------------------------------------------------------------------------------------- bodies
+
+
+def nothing(*inputs: Any) -> None:
+    """Do nothing."""
+
+
+def double(x: int) -> int:
+    """Return twice as much."""
+    return 2 * x
+
+
+def rows(x: int) -> list[int]:
+    """Return a piece for each of three partitions."""
+    return [10 * x + part for part in range(3)]
+
+
+def total(values: list[int]) -> int:
+    """Return the sum."""
+    return sum(values)
+
+
+def odd_fails(x: int) -> int:
+    """Fail for odd numbers."""
+    if x % 2:
+        raise ValueError(f"{x} is odd")
+    return x
+
+
+def third_time(ctx: Any, inputs: Any) -> int:
+    """Fail on the first two attempts."""
+    if ctx.attempt < 2:
+        raise RuntimeError(f"attempt {ctx.attempt}")
+    return int(ctx.attempt)
+
+
+def until_cancelled(ctx: Any, inputs: Any) -> None:
+    """Wait to be told to stop."""
+    while not ctx.cancelled():
+        time.sleep(0.001)
+
+
+def until_told(ctx: Any, inputs: Any) -> None:
+    """Wait to be told to stop, and say that it was no success."""
+    until_cancelled(ctx, inputs)
+    raise RunCancelledError("stopped")
+
+
+def emits(ctx: Any, inputs: Any) -> None:
+    """Emit an event."""
+    ctx.emit("said", {"index": ctx.index})
+
+
+def serves(ctx: Any, inputs: Any) -> None:
+    """Say where it is, until nobody needs it any more."""
+    ctx.emit("endpoint", ctx.index * 10)
+    until_cancelled(ctx, inputs)
+
+
+def asks(ctx: Any, inputs: Any) -> list[Any]:
+    """Return where the tasks of the service are."""
+    while len(found := ctx.endpoints("service")) < 1:
+        time.sleep(0.001)
+    return list(found)
+
+
+def writes(ctx: Any, inputs: Any) -> None:
+    """Write to two edges."""
+    for part in range(3):
+        ctx.out("pieces").write(part, ctx.index * 10 + part)
+    ctx.out("whole").write(0, ctx.index)
+
+
+def three() -> int:
+    """Return how many tasks somebody else has."""
+    return 3
+
+
+# ------------------------------------------------------------------------------------------------- for every backend
+
+
+def all_tasks_finish(rig: Rig) -> None:
+    """A graph of several stages ends well, with every task counted once."""
+    graph = Graph("stages")
+    first = graph.add(nothing, n=100, name="first")
+    second = graph.add(nothing, one_to_one(first), name="second")
+    graph.add(nothing, gather(second), n=3, name="third")
+    graph.add(nothing, after(second), n=5, name="fourth")
+    seen = rig.run(graph)
+    assert seen.state == "succeeded", seen.error
+    assert {vertex.id: vertex.finished for vertex in seen.job.master.view().vertices} == {
+        "first": 100,
+        "second": 100,
+        "third": 3,
+        "fourth": 5,
+    }
+
+
+def every_lease_is_answered_once(rig: Rig) -> None:
+    """Each launch has one answer, and no answer is without a launch."""
+    graph = Graph("leases")
+    first = graph.add(nothing, n=200, name="first")
+    graph.add(nothing, gather(first), n=20, name="second")
+    seen = rig.run(graph)
+    launched = [launch.lease for launch in seen.commands(Launch)]
+    answered = Counter(event.lease for event in (*seen.events(Done), *seen.events(Failed)))
+    assert len(set(launched)) == len(launched)
+    assert answered == Counter(launched)
+    assert not seen.job.leases
+
+
+def barriers_hold(rig: Rig) -> None:
+    """A task that reads everything is launched after the last of its sources is done."""
+    graph = Graph("barrier")
+    first = graph.add(nothing, n=64, name="first")
+    graph.add(nothing, gather(first), n=4, name="second")
+    seen = rig.run(graph)
+    at = {id(entry): place for place, tick in enumerate(seen.ticks) for part in tick for entry in part}
+    begun = min(at[id(launch)] for launch in seen.commands(Launch) if launch.vertex == "second")
+    of_first = {launch.lease for launch in seen.commands(Launch) if launch.vertex == "first"}
+    assert max(at[id(done)] for done in seen.events(Done) if done.lease in of_first) <= begun
+
+
+def light_tasks_need_no_worker(rig: Rig) -> None:
+    """Tasks without a core are launched on the light lane and answered."""
+    graph = Graph("light")
+    graph.add(nothing, n=5, name="light", resources=Resources(cpu=0))
+    seen = rig.run(graph)
+    assert seen.state == "succeeded", seen.error
+    assert {launch.worker for launch in seen.commands(Launch)} == {-1}
+
+
+def a_cancelled_job_ends(rig: Rig) -> None:
+    """A job that is cancelled while a task runs ends, and every lease was answered."""
+    graph = Graph("cancel")
+    graph.task(until_cancelled, n=3, name="waits")
+    seen = rig.run(graph, cancel=True)
+    assert seen.state == "cancelled"
+    assert not seen.job.leases
+
+
+def an_empty_stage_is_no_obstacle(rig: Rig) -> None:
+    """A vertex without tasks ends at once."""
+    graph = Graph("empty")
+    first = graph.add(nothing, n=0, name="first")
+    graph.add(nothing, gather(first), n=1, name="second")
+    assert rig.run(graph).state == "succeeded"
+
+
+CHECKS: tuple[Callable[[Rig], None], ...] = (
+    all_tasks_finish,
+    every_lease_is_answered_once,
+    barriers_hold,
+    light_tasks_need_no_worker,
+    a_cancelled_job_ends,
+    an_empty_stage_is_no_obstacle,
+)
+
+
+# -------------------------------------------------------------------------------------- for backends that compute
+
+
+def _results(seen: Seen) -> Results:
+    assert seen.error is None, seen.error
+    assert seen.results is not None
+    return seen.results
+
+
+def values_arrive(rig: Rig) -> None:
+    """Items, one to one, gather, shuffle and trees bring what they should."""
+    graph = Graph("values")
+    doubled = graph.map(double, range(20))
+    again = graph.map(double, doubled).keep()
+    pieces = graph.add(rows, one_to_one(again), name="rows")
+    sums = graph.add(total, shuffle(pieces, 3), name="sums").keep()
+    everything = graph.add(total, gather(sums), name="everything")
+    tree = graph.reduce(total, again, name="tree")
+    results = _results(rig.run(graph))
+    assert results[again] == [4 * x for x in range(20)]
+    assert results[sums] == [sum(40 * x + part for x in range(20)) for part in range(3)]
+    assert results.value(everything) == sum(results[sums])
+    assert results.value(tree) == sum(4 * x for x in range(20))
+
+
+def edges_are_told_apart(rig: Rig) -> None:
+    """What a task writes edge by edge goes where it was written."""
+    graph = Graph("edges")
+    written = graph.task(writes, n=2, name="writes")
+    pieces = graph.add(list, shuffle(written, 3, name="pieces"), name="pieces")
+    whole = graph.add(list, gather(written, name="whole"), name="whole")
+    results = _results(rig.run(graph))
+    assert results[pieces] == [[part, 10 + part] for part in range(3)]
+    assert results.value(whole) == [0, 1]
+
+
+def an_error_names_task_and_traceback(rig: Rig) -> None:
+    """An exception fails the job, naming the task, with the traceback from the user's first frame on."""
+    graph = Graph("error")
+    graph.map(odd_fails, [0, 2, 3], name="numbers")
+    seen = rig.run(graph)
+    assert isinstance(seen.error, TaskError)
+    assert seen.error.task == "numbers[2]"
+    assert "ValueError: 3 is odd" in seen.error.message
+    assert "in odd_fails" in seen.error.traceback_text
+
+
+def others_go_on(rig: Rig) -> None:
+    """With `continue`, what does not need a failed task runs all the same."""
+    graph = Graph("continue", on_failure=OnFailure.CONTINUE)
+    numbers = graph.map(odd_fails, range(6), name="numbers").keep()
+    graph.map(double, numbers, name="doubled")
+    last = graph.add(three, after(numbers, outcome=Outcome.ANY), name="last")
+    seen = rig.run(graph)
+    assert seen.state == "failed"
+    assert seen.results is not None
+    assert seen.results.value(last) == 3
+    failed = {event.index for event in seen.events(Failed) if event.kind is Failure.USER}
+    assert failed == {1, 3, 5}
+
+
+def a_failed_task_is_tried_again(rig: Rig) -> None:
+    """Retries are counted in `attempt`."""
+    graph = Graph("retry")
+    node = graph.task(third_time, n=2, name="third", retry=Retry(user=2))
+    assert _results(rig.run(graph))[node] == [2, 2]
+
+
+def a_task_that_takes_too_long_fails(rig: Rig) -> None:
+    """A timeout stops the task and is the job's error."""
+    graph = Graph("timeout")
+    graph.task(until_told, n=1, name="slow", timeout_s=0.05)
+    seen = rig.run(graph)
+    assert isinstance(seen.error, TaskError)
+    assert "longer than its timeout" in seen.error.message
+
+
+def events_are_heard(rig: Rig) -> None:
+    """What tasks emit reaches the master once each."""
+    graph = Graph("events")
+    graph.task(emits, n=4, name="emits")
+    seen = rig.run(graph)
+    heard = [(event.vertex, event.index, event.payload) for event in seen.events(UserEvent)]
+    assert sorted(heard) == [("emits", at, {"index": at}) for at in range(4)]
+
+
+def services_are_found_and_stopped(rig: Rig) -> None:
+    """A service lives until its last consumer has ended, and is found by it."""
+    graph = Graph("service")
+    service = graph.service(serves, n=1, name="service")
+    asked = graph.task(asks, service, n=1, name="asks")
+    assert _results(rig.run(graph))[asked] == [[0]]
+
+
+def an_expander_decides(rig: Rig) -> None:
+    """The value of an expander is the parallelism of another vertex."""
+    graph = Graph("expander")
+    planner = graph.add(three, name="planner", expands=True)
+    made = graph.add(three, after(planner), n=Source("planner"), name="made").keep()
+    assert _results(rig.run(graph))[made] == [3, 3, 3]
+
+
+VALUE_CHECKS: tuple[Callable[[Rig], None], ...] = (
+    values_arrive,
+    edges_are_told_apart,
+    an_error_names_task_and_traceback,
+    others_go_on,
+    a_failed_task_is_tried_again,
+    a_task_that_takes_too_long_fails,
+    events_are_heard,
+    services_are_found_and_stopped,
+    an_expander_decides,
+)

@@ -1,0 +1,153 @@
+"""Stand-ins for what the master's shell is made of. They pass the conformance suites that apply to the real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from weft.engine.core import Tuning
+from weft.engine.events import Accepted, Done, Event, Failed, Failure, GaveBack, TimerFired
+from weft.engine.ports import ManualClock, WorkerSpec
+
+if TYPE_CHECKING:
+    from weft.engine.commands import Command, Drop, Launch, Offer, Publish, Restart
+    from weft.engine.ports import Job, Shell
+    from weft.model.resources import Resources
+
+__all__ = ["ManualClock", "MemoryJournal", "RecordingExecutor"]
+
+
+class MemoryJournal:
+    """A journal in a list: `records` has (events, commands) of each tick."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[tuple[Event, ...], tuple[Command, ...]]] = []
+        self.closed = False
+
+    def append(self, events: Sequence[Event], commands: Sequence[Command]) -> None:
+        """See `Journal.append`; AssertionError if it is closed."""
+        assert not self.closed, "a record was written to a closed journal"
+        self.records.append((tuple(events), tuple(commands)))
+
+    def close(self) -> None:
+        """See `Journal.close`."""
+        self.closed = True
+
+
+class RecordingExecutor:
+    """An executor that runs nothing and remembers everything: `calls` has (method, job id, arguments...).
+
+    With `answers`, every lease ends well as soon as it is launched, and timers go off when they are set; without, the
+    test says what happened, with `done` and `failed`.
+    """
+
+    def __init__(self, workers: int = 2, *, answers: bool = True, tuning: Tuning | None = None) -> None:
+        self.tuning = tuning or Tuning()
+        self.calls: list[tuple[Any, ...]] = []
+        self.open: dict[tuple[str, int], Launch] = {}
+        self._workers = workers
+        self._answers = answers
+        self._loop: Shell | None = None
+
+    @property
+    def loop(self) -> Shell:
+        """The loop it works for."""
+        assert self._loop is not None
+        return self._loop
+
+    def done(self, job: str, lease: int, **fields: Any) -> None:
+        """Say that a launched lease ended well."""
+        launch = self.open.pop((job, lease))
+        self.loop.post(job, Done(self.loop.clock.now(), lease, launch.hi, **fields))
+
+    def failed(self, job: str, lease: int, kind: Failure, message: str = "it failed") -> None:
+        """Say that the first task of a launched lease failed."""
+        launch = self.open.pop((job, lease))
+        now = self.loop.clock.now()
+        self.loop.post(job, Failed(now, lease, launch.lo, launch.vertex, launch.lo, kind, message))
+
+    def workers(self) -> Sequence[WorkerSpec]:
+        """See `Executor.workers`."""
+        return [WorkerSpec(number) for number in range(self._workers)]
+
+    def nodes(self) -> dict[int, Resources]:
+        """See `Executor.nodes`."""
+        return {}
+
+    def attach(self, loop: Shell) -> None:
+        """See `Executor.attach`."""
+        self._loop = loop
+
+    def open_job(self, job: Job) -> None:
+        """See `Executor.open_job`."""
+        self.calls.append(("open_job", job.id))
+
+    def launch(self, job: Job, lease: Launch) -> None:
+        """See `Executor.launch`."""
+        self.calls.append(("launch", job.id, lease))
+        if self._answers:
+            self.loop.post_later(job.id, Done(self.loop.clock.now(), lease.lease, lease.hi))
+        else:
+            self.open[(job.id, lease.lease)] = lease
+
+    def offer(self, job: Job, offer: Offer) -> None:
+        """See `Executor.offer`."""
+        self.calls.append(("offer", job.id, offer))
+        self.loop.post_later(job.id, Accepted(self.loop.clock.now(), offer.lease, offer.workers[0]))
+
+    def drop(self, job: Job, drop: Drop) -> None:
+        """See `Executor.drop`."""
+        self.calls.append(("drop", job.id, drop))
+
+    def shrink(self, job: Job, lease: int) -> None:
+        """See `Executor.shrink`."""
+        self.calls.append(("shrink", job.id, lease))
+        found = self.open.get((job.id, lease))
+        if found is not None and found.hi - found.lo > 1:
+            hi = (found.lo + found.hi + 1) // 2
+            self.open[(job.id, lease)] = found._replace(hi=hi)
+            self.loop.post_later(job.id, GaveBack(self.loop.clock.now(), lease, hi))
+
+    def stop(self, job: Job, lease: int, reason: str) -> None:
+        """See `Executor.stop`."""
+        self.calls.append(("stop", job.id, lease, reason))
+        found = self.open.pop((job.id, lease), None)
+        if found is not None:
+            now = self.loop.clock.now()
+            self.loop.post_later(
+                job.id, Failed(now, lease, found.lo, found.vertex, found.lo, Failure.STOPPED, "told to stop")
+            )
+
+    def free(self, job: Job, vertex: str, lo: int, hi: int) -> None:
+        """See `Executor.free`."""
+        self.calls.append(("free", job.id, vertex, lo, hi))
+
+    def free_parts(self, job: Job, vertex: str, lo: int, hi: int) -> None:
+        """See `Executor.free_parts`."""
+        self.calls.append(("free_parts", job.id, vertex, lo, hi))
+
+    def publish(self, job: Job, event: Publish) -> None:
+        """See `Executor.publish`."""
+        self.calls.append(("publish", job.id, event))
+
+    def restart(self, job: Job, command: Restart) -> None:
+        """See `Executor.restart`."""
+        self.calls.append(("restart", job.id, command))
+
+    def set_timer(self, job: Job, at: float, timer: int) -> None:
+        """See `Executor.set_timer`."""
+        self.calls.append(("set_timer", job.id, at, timer))
+        if self._answers:
+            self.loop.post_later(job.id, TimerFired(at, timer))
+
+    def configured(self, job: Job, vertex: str, n: int) -> None:
+        """See `Executor.configured`."""
+        self.calls.append(("configured", job.id, vertex, n))
+
+    def close_job(self, job: Job) -> None:
+        """See `Executor.close_job`."""
+        self.calls.append(("close_job", job.id))
+
+    def close(self) -> None:
+        """See `Executor.close`."""
+        self.calls.append(("close", ""))

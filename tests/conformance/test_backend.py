@@ -1,0 +1,75 @@
+"""Every backend passes the suite for backends: threads, processes, the simulator, and the fake."""
+
+from contextlib import contextmanager
+
+import pytest
+
+from weft.backends.processes import Processes
+from weft.backends.simulator import Simulator
+from weft.backends.threads import Threads
+from weft.engine.commands import Complete
+from weft.graph.builder import Graph
+from weft.runtime.session import Session
+from weft.store.folders import RunFolders, shm_root
+from weft.store.keeper import Keeper
+from weft.testing.conformance.backend import CHECKS, VALUE_CHECKS, SessionRig, SteppedRig, nothing, quiet
+from weft.testing.fakes import ManualClock, MemoryJournal, RecordingExecutor
+
+
+@contextmanager
+def threads(tmp_path):
+    store = Keeper(1 << 30, spill=tmp_path)
+    with Session(Threads(2, store, grace_s=0.5), store) as session:
+        yield SessionRig(session)
+
+
+@contextmanager
+def processes(tmp_path):
+    with RunFolders(f"conformance-{tmp_path.name}", shm_root(), tmp_path) as run:
+        store = Keeper(1 << 30, shm=run.shm, spill=run.spill)
+        with Session(Processes(2, store, run.shm, spill=run.spill, grace_s=0.5), store) as session:
+            yield SessionRig(session)
+
+
+@contextmanager
+def simulated(tmp_path):
+    simulator = Simulator(2)
+    yield SteppedRig(simulator, simulator.clock, simulator.run)
+
+
+@contextmanager
+def recorded(tmp_path):
+    yield SteppedRig(RecordingExecutor(2), ManualClock(), lambda: None)
+
+
+BACKENDS = {"threads": threads, "processes": processes, "simulator": simulated, "fake": recorded}
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
+def rig(request, tmp_path_factory):
+    with BACKENDS[request.param](tmp_path_factory.mktemp(request.param)) as made:
+        yield made
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_backend(check, rig):
+    check(rig)
+    quiet(rig)
+
+
+@pytest.mark.parametrize("check", VALUE_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("rig", ["threads", "processes"], indirect=True)
+def test_backend_that_computes(check, rig):
+    check(rig)
+    quiet(rig)
+
+
+def test_the_journal_in_memory_has_every_tick():
+    journal = MemoryJournal()
+    rig = SteppedRig(RecordingExecutor(1), ManualClock(), lambda: None)
+    graph = Graph("journal")
+    graph.add(nothing, n=10)
+    seen = rig.run(graph, journal=journal)
+    assert journal.closed
+    assert journal.records == seen.ticks
+    assert [type(command) for command in journal.records[-1][1]][-1] is Complete

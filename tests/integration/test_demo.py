@@ -1,0 +1,83 @@
+"""What `make demo` runs, from a copy of the tree as a fresh clone has it."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src"
+EXAMPLE = Path("examples") / "breast_cancer"
+
+
+@pytest.fixture
+def clone(tmp_path) -> Path:
+    shutil.copytree(ROOT / EXAMPLE, tmp_path / EXAMPLE, ignore=shutil.ignore_patterns(".*", "__pycache__"))
+    return tmp_path
+
+
+def weft(arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    code = "import sys; from weft.cli.main import main; sys.exit(main())"
+    env = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments.split()],
+        cwd=cwd,
+        env=env | {"PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def recipe() -> list[str]:
+    """The `weft` command lines of the target."""
+    text = (ROOT / "Makefile").read_text()
+    body = text.partition("\ndemo:")[2].partition("\n\n")[0]
+    return re.findall(r"^\t@?\$\(BIN\)/weft (.+)$", body, re.MULTILINE)
+
+
+def test_demo_shows_steps_outputs_logs_and_what_to_type_next(clone):
+    first, *others = recipe()
+    answer = weft(first, clone)
+    assert answer.returncode == 0, answer.stderr
+    for step in ("prepare", "train", "evaluate", "report"):
+        assert f"{step} succeeded" in answer.stderr, "each step is told of as it ends"
+    assert "run-000001 succeeded" in answer.stdout
+    outputs = dict(re.findall(r"(\w+\.\w+): (\S+)", answer.stdout))
+    metrics = json.loads((clone / outputs["evaluate.metrics"]).read_text())
+    assert metrics["accuracy"] > 0.9
+    assert "Accuracy" in (clone / outputs["report.report"]).read_text()
+    for next_one in re.findall(r"weft ((?:show|logs) .+)", answer.stdout):
+        told = weft(next_one.strip(), clone)
+        assert told.returncode == 0, told.stderr
+        assert told.stdout
+    for other in others:
+        assert weft(other, clone).returncode == 0
+
+
+def test_demo_leaves_files_only_where_git_does_not_look(clone):
+    for command in recipe():
+        weft(command, clone)
+    made = {path.relative_to(clone / EXAMPLE).parts[0] for path in (clone / EXAMPLE).rglob("*")}
+    assert made - {path.name for path in (ROOT / EXAMPLE).iterdir()} <= {".weft", ".pipeline"}
+    for folder in (".weft", ".pipeline"):
+        assert (clone / EXAMPLE / folder / ".gitignore").read_text() == "*\n"
+
+
+def test_the_readme_shows_what_the_commands_print(clone):
+    """The screens of the README are real: same lines, whatever the times, hashes and dates."""
+    readme = (ROOT / "README.md").read_text()
+    answer = weft(f"run {EXAMPLE}/run.yaml", clone)
+    shown = re.search(r"```console\n\$ weft run [^\n]*\n(.*?)```", readme, re.DOTALL)
+    assert shown is not None
+
+    def plain(text: str) -> list[str]:
+        text = re.sub(r"[0-9a-f]{32}", "HASH", re.sub(r"\d\d:\d\d:\d\d|\d+(\.\d+)? (m?s|min)\b", "TIME", text))
+        return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+
+    assert plain(shown[1]) == plain(answer.stderr + answer.stdout)

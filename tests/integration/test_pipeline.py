@@ -1,0 +1,342 @@
+"""Pipelines from file to end: what they leave, how they fail, how they are stopped, and that nothing outlives them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import weft
+from weft.model.errors import RunCancelledError, TaskError
+from weft.runtime.control import send
+from weft.runtime.records import Record, RunRecord, read_run
+from weft.runtime.settings import Settings
+from weft.store.folders import is_owned, shm_root
+from weft.wiring import RunResult, load_pipeline, run_pipeline
+
+DEADLINE_S = 60.0
+SOURCE = Path(weft.__file__).parents[1]
+
+
+def until(condition: Callable[[], Any], what: str = "it") -> Any:
+    end = time.monotonic() + DEADLINE_S
+    while not (found := condition()):
+        assert time.monotonic() < end, f"{what} did not come"
+        time.sleep(0.01)
+    return found
+
+
+class Place:
+    """A folder with a pipeline in it, and ways to run it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = folder / "run.yaml"
+        self.records: list[Record] = []
+
+    def write(self, steps: Mapping[str, Any], **top: Any) -> None:
+        self.file.write_text(json.dumps({"name": "trial", "entry_points": steps, **top}))
+
+    def run(self, settings: Settings | None = None, **overrides: str) -> RunResult:
+        loaded = load_pipeline(str(self.file), overrides=overrides)
+        return run_pipeline(loaded, settings or Settings(workers=1), on_record=self.records.append)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Run it by the command line, in a process of its own."""
+        command = "import sys; from weft.cli.main import main; sys.exit(main())"
+        return subprocess.Popen(
+            [sys.executable, "-c", command, *(arguments or ("run", "run.yaml"))],
+            cwd=self.folder,
+            env=os.environ | {"PYTHONPATH": str(SOURCE)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def folder_of(self, run_id: str = "run-000001") -> Path:
+        return self.folder / ".weft" / "runs" / run_id
+
+    def states(self, run_id: str = "run-000001") -> dict[str, str]:
+        return {step.name: step.state for step in read_run(self.folder_of(run_id)).steps}
+
+    def log(self, step: str, attempt: int = 0) -> str:
+        return (self.folder_of() / "logs" / f"{step}.{attempt}.log").read_text()
+
+
+@pytest.fixture
+def place(tmp_path) -> Place:
+    return Place(tmp_path)
+
+
+class TestSuccess:
+    def test_data_flows_through_files(self, place):
+        place.write(
+            {
+                "make": {"command": "echo {{word}} > {{out}}", "parameters": {"word": "warp"}, "artifacts": {"output": ["out"]}},
+                "use": {
+                    "command": 'tr a-z A-Z < {{text}} > "$PF_OUTPUT_ARTIFACT_LOUD"; echo $PF_RUN_ID $PF_STEP_NAME',
+                    "deps": "make",
+                    "artifacts": {"input": {"text": "{{make.out}}"}, "output": ["loud"]},
+                },
+            }
+        )
+        result = place.run(word="weft")
+        assert (result.run_id, result.state, result.error) == ("run-000001", "succeeded", None)
+        assert Path(result.outputs["use.loud"]).read_text() == "WEFT\n"
+        assert place.log("use") == "run-000001 use\n"
+        assert set(result.outputs) == {"make.out", "use.loud"}
+
+    def test_it_can_be_read_afterwards(self, place):
+        place.write({"a": {"command": "true"}, "b": {"command": "true", "deps": "a"}})
+        result = place.run()
+        found: RunRecord = read_run(result.folder)
+        assert (found.name, found.state, found.frontend, found.number) == ("trial", "succeeded", "pipelines", 1)
+        assert [(step.name, step.state, step.attempts) for step in found.steps] == [
+            ("a", "succeeded", 1),
+            ("b", "succeeded", 1),
+        ]
+        assert not is_owned(result.folder)
+
+    def test_every_change_is_told_in_order(self, place):
+        place.write({"a": {"command": "true"}, "b": {"command": "true", "deps": "a"}})
+        place.run()
+        assert [(record.step, record.state) for record in place.records] == [
+            ("", "pending"),
+            ("", "running"),
+            ("a", "running"),
+            ("a", "succeeded"),
+            ("b", "running"),
+            ("b", "succeeded"),
+            ("", "succeeded"),
+        ]
+
+    def test_nothing_is_left_but_the_run(self, place):
+        place.write({"a": {"command": "true"}})
+        threads = threading.active_count()
+        result = place.run()
+        assert threading.active_count() == threads
+        assert not list((shm_root() / f"weft-{os.getuid()}").glob(f"{result.run_id}-{os.getpid()}-*"))
+        assert not (result.folder / "spill").exists()
+        assert not (result.folder / "control.sock").exists()
+        assert not list((result.folder / "processes").iterdir())
+
+    def test_a_disabled_step_is_skipped_and_counts_as_a_success(self, place):
+        steps = {"a": {"command": "true"}, "b": {"command": "exit 1", "deps": "a"}, "c": {"command": "true", "deps": "b"}}
+        place.write(steps, disabled="b")
+        assert place.run().state == "succeeded"
+        assert place.states() == {"a": "succeeded", "b": "skipped", "c": "succeeded"}
+
+    def test_all_steps_may_be_disabled(self, place):
+        place.write({"a": {"command": "exit 1"}}, disabled="a")
+        assert place.run().state == "succeeded"
+
+    def test_the_processes_backend_runs_the_same(self, place):
+        place.write({"a": {"command": "echo $$"}})
+        assert place.run(Settings(backend="processes", workers=1)).state == "succeeded"
+
+    def test_parallelism_bounds_how_many_steps_run(self, place):
+        count = "echo + >> log; cp log seen-$PF_STEP_NAME; sleep 0.02; echo - >> log"
+        place.write({f"s{number}": {"command": count} for number in range(6)}, parallelism=2)
+        assert place.run().state == "succeeded"
+        for seen in place.folder.glob("seen-*"):
+            text = seen.read_text()
+            assert 1 <= text.count("+") - text.count("-") <= 2
+
+    def test_outputs_of_another_index_are_not_overwritten(self, place, tmp_path):
+        place.write({"a": {"command": "echo $PF_RUN_ID > {{out}}", "artifacts": {"output": ["out"]}}})
+        first = place.run()
+        second = place.run(Settings(workers=1, state_dir=tmp_path / "elsewhere"))
+        assert (first.run_id, second.run_id) == ("run-000001", "run-000002")
+        assert Path(first.outputs["a.out"]).read_text() == "run-000001\n"
+
+
+class TestFailure:
+    def test_says_which_step_with_what_code_and_where_its_log_is(self, place):
+        place.write({"good": {"command": "true"}, "bad": {"command": "echo one; echo two >&2; exit 7", "deps": "good"}})
+        result = place.run()
+        assert result.state == "failed"
+        assert isinstance(result.error, TaskError)
+        assert result.error.message.startswith(
+            f"step bad ended with exit code 7 (log: {place.folder_of()}/logs/bad.0.log).\nIts last lines:\n  one\n  two"
+        )
+        assert place.states() == {"good": "succeeded", "bad": "failed"}
+
+    def test_fail_fast_ends_the_others(self, place):
+        place.write(
+            {
+                "long": {"command": "touch started; sleep 600"},
+                "bad": {"command": "until [ -e started ]; do sleep 0.01; done; exit 1"},
+                "below": {"command": "true", "deps": "long"},
+            }
+        )
+        assert place.run().state == "failed"
+        assert place.states() == {"long": "terminated", "bad": "failed", "below": "cancelled"}
+
+    def test_continue_gives_up_only_what_needs_it(self, place):
+        steps = {
+            "bad": {"command": "exit 1"},
+            "below": {"command": "true", "deps": "bad"},
+            "far-below": {"command": "true", "deps": "below"},
+            "other": {"command": "true"},
+            "after-other": {"command": "true", "deps": "other"},
+        }
+        place.write(steps, failure_options={"strategy": "continue"})
+        assert place.run().state == "failed"
+        assert place.states() == {
+            "bad": "failed",
+            "below": "cancelled",
+            "far-below": "cancelled",
+            "other": "succeeded",
+            "after-other": "succeeded",
+        }
+
+    def test_a_retry_finds_no_old_output_and_has_its_own_log(self, place):
+        command = 'ls -d {{out}} 2>/dev/null; echo try >> tries; mkdir {{out}}; test "$(wc -l < tries)" -ge 3'
+        place.write({"a": {"command": command, "artifacts": {"output": ["out"]}, "x-weft": {"retry": {"user": 2}}}})
+        assert place.run().state == "succeeded"
+        assert [place.log("a", attempt) for attempt in range(3)] == ["", "", ""]
+        assert read_run(place.folder_of()).step("a").attempts == 3
+
+    def test_a_timeout_is_told(self, place):
+        place.write({"a": {"command": "sleep 600", "x-weft": {"timeout_s": 0.05}}})
+        result = place.run()
+        assert "after its timeout of 0.05 s" in str(result.error)
+
+    def test_a_step_may_print_a_lot(self, place):
+        place.write({"a": {"command": "yes | head -c 20000000; echo; echo the end; exit 3"}})
+        result = place.run()
+        assert (place.folder_of() / "logs" / "a.0.log").stat().st_size > 20_000_000
+        assert "the end" in str(result.error)
+        assert len(str(result.error)) < 20_000
+
+    def test_what_a_shell_would_read_stays_text(self, place):
+        text = "$(touch bad) `touch bad`; touch bad 'x' \\ é"
+        place.write({"a": {"command": "printf %s \"$TEXT\"", "env": {"TEXT": "{{text}}"}, "parameters": {"text": "-"}}})
+        assert place.run(text=text).state == "succeeded"
+        assert place.log("a") == text
+        assert not (place.folder / "bad").exists()
+
+    def test_a_folder_that_is_no_folder_is_told(self, place):
+        place.write({"a": {"command": "true", "artifacts": {"output": ["out"]}}})
+        (place.folder / ".pipeline").write_text("in the way")
+        with pytest.raises(weft.WeftError, match=r"\.pipeline"):
+            place.run()
+
+
+def alive(place: Place) -> list[str]:
+    """What still runs in the folder."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.cwd() == str(place.folder) and process.pid != os.getpid():
+                found.append(" ".join(process.cmdline()))
+        except psutil.Error:
+            continue
+    return found
+
+
+class TestStopping:
+    def started(self, place: Place, trap: str = "") -> subprocess.Popen[str]:
+        place.write(
+            {
+                "long": {"command": f"sleep 600 & ({trap} touch started; sleep 601)"},
+                "below": {"command": "true", "deps": "long"},
+            }
+        )
+        process = place.start()
+        until((place.folder / "started").exists, "the step")
+        return process
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_a_signal_cancels(self, place, number):
+        process = self.started(place)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=DEADLINE_S)
+        assert process.returncode == 128 + number, said
+        assert alive(place) == []
+        found = read_run(place.folder_of())
+        assert (found.state, found.error_code) == ("terminated", RunCancelledError.code)
+        assert place.states() == {"long": "terminated", "below": "cancelled"}
+
+    def test_a_second_signal_leaves_at_once_and_still_nothing_runs_on(self, place):
+        process = self.started(place)
+        process.send_signal(signal.SIGINT)
+        until(lambda: "terminating" in (place.folder_of() / "events.jsonl").read_text(), "the first signal")
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=DEADLINE_S)
+        assert process.returncode == 130
+        until(lambda: alive(place) == [], "the end of the step")
+
+    def test_a_step_that_does_not_listen_is_killed(self, place):
+        process = self.started(place, trap="trap '' TERM;")
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=DEADLINE_S)
+        assert alive(place) == []
+        assert place.states()["long"] == "terminated"
+
+    def test_kill_9_takes_the_steps_along(self, place):
+        process = self.started(place, trap="trap '' TERM;")
+        process.kill()
+        process.communicate(timeout=DEADLINE_S)
+        until(lambda: alive(place) == [], "the end of the step")
+        assert read_run(place.folder_of()).state == "interrupted"
+        place.write({"a": {"command": "true"}})
+        assert place.run().run_id == "run-000002", "the next run is not in its way"
+
+    def test_another_process_can_cancel(self, place):
+        process = self.started(place)
+        send(place.folder_of(), {"do": "cancel", "reason": "not today"})
+        said, _ = process.communicate(timeout=DEADLINE_S)
+        assert process.returncode == RunCancelledError.exit_code, said
+        assert alive(place) == []
+        assert "not today" in read_run(place.folder_of()).message
+
+    def test_another_process_can_ask_for_the_story(self, place):
+        process = self.started(place)
+        story = send(place.folder_of(), {"do": "story", "subject": "long"})
+        assert any("long" in line for line in story)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=DEADLINE_S)
+
+
+class TestTogether:
+    def test_two_runs_share_a_state_folder(self, place):
+        wait = "touch {0}; until [ -e {1} ]; do sleep 0.01; done"
+        place.write({"a": {"command": "{{mine}}", "parameters": {"mine": "true"}}})
+        processes = [
+            place.start("run", "run.yaml", "-p", f"mine={wait.format(mine, other)}")
+            for mine, other in (("one", "two"), ("two", "one"))
+        ]
+        for process in processes:
+            said = process.communicate(timeout=DEADLINE_S)
+            assert process.returncode == 0, said
+        assert place.states("run-000001") == place.states("run-000002") == {"a": "succeeded"}
+
+    def test_two_projects_have_runs_of_one_id(self, tmp_path):
+        places = [Place(tmp_path / name) for name in ("one", "two")]
+        for place, other in zip(places, reversed(places), strict=True):
+            place.folder.mkdir()
+            place.write({"a": {"command": f"touch here; until [ -e {other.folder}/here ]; do sleep 0.01; done"}})
+        processes = [place.start() for place in places]
+        for place, process in zip(places, processes, strict=True):
+            said = process.communicate(timeout=DEADLINE_S)
+            assert process.returncode == 0, said
+            assert place.states() == {"a": "succeeded"}
+
+
+def test_the_command_line_tells_where_a_mistake_is(place):
+    place.file.write_text("name: p\nentry_points:\n  a:\n    comand: echo\n")
+    process = place.start()
+    out, said = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 3, out
+    assert "run.yaml:4:5: entry_points.a.comand: unknown key" in said
+    assert "did you mean `command`?" in said
+    assert not (place.folder / ".weft").exists()

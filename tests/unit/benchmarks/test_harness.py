@@ -1,0 +1,276 @@
+"""The harness of the benchmarks, with contestants that are made up. Nothing here takes the time of anything."""
+
+import io
+import json
+import sys
+
+import pytest
+from rich.console import Console
+
+from benchmarks import __main__ as command
+from benchmarks import contestants, report, worker
+from benchmarks.contestants import Contestants
+from benchmarks.harness import Row, Side, Spec, expect, measure, peak_gb, timed, wait_until_quiet
+from weft.model.errors import RunFailedError, UsageError
+
+OURS = Side("weft", "ours", "case")
+PEER = Side("peer", "theirs", "case", peer=True)
+FIELDS = ["name", "value", "unit", "peer", "peer_value", "ratio", "target", "ok"]
+
+
+class FakeContestants:
+    """Answers with prepared figures in turn, and remembers who was asked."""
+
+    def __init__(self, **figures):
+        self.asked = []
+        self._figures = {label: iter(values) for label, values in figures.items()}
+
+    def ask(self, side):
+        self.asked.append(side.label)
+        return {"seconds": next(self._figures[side.label]), "gb": 0.25}
+
+
+def spec(name="row_10", **fields):
+    values = {"unit": "us/task", "ours": OURS, "target": 0.5, "about": "made up", "peer": PEER, "scale": 1e6 / 10}
+    return Spec(name, **(values | fields))
+
+
+def rows_of(specs, fake, rounds=3):
+    return list(measure(specs, rounds, fake.ask))
+
+
+def test_sides_take_turns_after_one_run_each_that_does_not_count():
+    fake = FakeContestants(weft=[99, 1, 2, 3], peer=[99, 4, 5, 6])
+    rows_of([spec()], fake)
+    assert fake.asked == ["weft", "peer"] * 4
+
+
+def test_a_row_is_made_of_medians():
+    fake = FakeContestants(weft=[99, 3, 1, 2], peer=[99, 100, 8, 4])
+    assert rows_of([spec()], fake) == [Row("row_10", 2e5, "us/task", "peer", 8e5, 0.25, 0.5, True)]
+
+
+@pytest.mark.parametrize(("target", "ok"), [(0.25, True), (0.2, False)])
+def test_a_ratio_is_good_up_to_its_target(target, ok):
+    fake = FakeContestants(weft=[0, 1, 1, 1], peer=[0, 4, 4, 4])
+    assert rows_of([spec(target=target)], fake)[0].ok is ok
+
+
+@pytest.mark.parametrize(
+    ("at_least", "target", "ok"), [(False, 2.0, True), (False, 1.9, False), (True, 2.0, True), (True, 2.1, False)]
+)
+def test_a_row_without_a_peer_has_no_ratio_and_an_absolute_target(at_least, target, ok):
+    fake = FakeContestants(weft=[0, 2, 2, 2])
+    (row,) = rows_of([spec(peer=None, scale=1.0, target=target, at_least=at_least)], fake)
+    assert (row.value, row.peer, row.peer_value, row.ratio, row.ok) == (2, None, None, None, ok)
+
+
+def test_rows_of_one_case_share_its_runs_and_a_fresh_one_is_not_warmed_up():
+    fresh = Side("weft", "ours", "case", fresh=True)
+    fake = FakeContestants(weft=[3, 1, 2])
+    specs = [spec("x_s", ours=fresh, peer=None, scale=1.0), spec("x_gb", ours=fresh, peer=None, scale=1.0, figure="gb")]
+    assert [row.value for row in rows_of(specs, fake)] == [2, 0.25]
+    assert fake.asked == ["weft"] * 3
+
+
+def test_a_row_in_json_has_exactly_its_fields():
+    fake = FakeContestants(weft=[0, 1, 1, 1], peer=[0, 4, 4, 4])
+    (row,) = rows_of([spec()], fake)
+    assert list(json.loads(json.dumps(row.as_json()))) == FIELDS
+
+
+# ------------------------------------------------------------------------------------------------------- tables, pages
+
+ROWS = [
+    Row("fast", 0.123456, "us/task", "peer", 45.1, 0.0027, 0.02, True),
+    Row("slow_s", 12345.0, "s", None, None, None, 5.0, False),
+]
+
+
+def test_the_table_shows_every_row():
+    console = Console(file=io.StringIO(), width=200)
+    console.print(report.table(ROWS))
+    text = console.file.getvalue()
+    for shown in ("fast", "0.123", "45.1", "0.0027", "slow_s", "12,300", "yes", "no"):
+        assert shown in text
+
+
+def test_the_page_shows_rows_and_what_they_are():
+    text = report.page({"tasks": ([spec("fast"), spec("slow_s", peer=None)], ROWS)}, 5, quiet=False)
+    assert "| fast | 0.123 | us/task | peer | 45.1 | 0.0027 | 0.02 | yes |" in text
+    assert "| slow_s | 12,300 | s |  |  |  | 5 | no |" in text
+    assert "- `fast`: made up" in text
+    assert "not quiet" in text
+    assert "not quiet" not in report.page({}, 5, quiet=True)
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.0, "0"), (0.0123456, "0.0123"), (999.4, "999"), (153_456.0, "153,000")])
+def test_numbers_have_three_digits_that_count(value, text):
+    assert report.number(value) == text
+
+
+# --------------------------------------------------------------------------------------------------------- the command
+
+
+def names(suites):
+    return {suite: [spec.name for spec in specs] for suite, specs in suites.items()}
+
+
+def test_each_row_has_a_name_of_its_own_and_says_what_it_is():
+    specs = [spec for specs in command.SUITES.values() for spec in specs]
+    assert len({spec.name for spec in specs}) == len(specs)
+    assert all(spec.about.endswith(".") for spec in specs)
+
+
+def test_rows_are_chosen_by_name():
+    two = command.chosen("tasks", " simulator_1m_gb, threads_10k ")
+    assert names(two) == {"tasks": ["threads_10k", "simulator_1m_gb"]}
+    assert names(command.chosen("all", "")) == names(command.SUITES)
+
+
+@pytest.mark.parametrize(
+    "argv", [["tasks", "--rows", "no_such_row"], ["tasks", "--rounds", "2"], ["tasks", "--write", "x.md"]]
+)
+def test_wrong_arguments_are_refused(argv):
+    with pytest.raises(UsageError):
+        command.run(argv)
+
+
+@pytest.fixture
+def faked(monkeypatch):
+    """The command with one suite of one row and contestants that are made up, on a machine that is quiet."""
+
+    class Fake(FakeContestants):
+        def __init__(self):
+            super().__init__(weft=[0, 1, 1, 1, 1], peer=[0, 4, 4, 4, 4])
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+    monkeypatch.setattr(command, "SUITES", {"tasks": [spec()]})
+    monkeypatch.setattr(command, "Contestants", Fake)
+    monkeypatch.setattr(command, "wait_until_quiet", lambda patience: True)
+
+
+def test_json_is_one_object_a_line(faked, capsys):
+    command.run(["tasks", "--json", "--rounds", "3"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [list(json.loads(line)) for line in lines] == [FIELDS]
+
+
+def test_without_json_there_is_a_table_and_perhaps_a_page(faked, capsys, tmp_path):
+    command.run(["all", "--rounds", "3", "--write", str(tmp_path / "page.md")])
+    assert "row_10" in capsys.readouterr().out
+    assert "| row_10 | 100,000 |" in (tmp_path / "page.md").read_text()
+
+
+# ----------------------------------------------------------------------------------------------------------- processes
+
+
+def test_the_worker_answers_each_request_with_figures_or_an_error(capsys):
+    def wrong():
+        expect(1, 2)
+
+    requests = io.StringIO('"good"\n"wrong"\n"unknown"\n')
+    answers = io.StringIO()
+    worker.serve({"good": lambda: {"seconds": 1.5}, "wrong": wrong}, requests, answers)
+    good, bad, unknown = map(json.loads, answers.getvalue().splitlines())
+    assert good == {"seconds": 1.5}
+    assert bad == {"error": "AssertionError: a wrong result: 1, not 2"}
+    assert "unknown" in unknown["error"]
+    assert "wrong" in capsys.readouterr().err
+
+
+CASES = """
+import os
+calls = 0
+def count():
+    global calls
+    calls += 1
+    print("noise")
+    return {"seconds": calls, "process": os.getpid()}
+def fail(): raise ValueError("no good")
+def leave(): os._exit(3)
+CASES = {"count": count, "fail": fail, "leave": leave}
+"""
+
+
+@pytest.fixture
+def made_up(tmp_path, monkeypatch):
+    """A module of cases that worker processes can import."""
+    (tmp_path / "made_up_cases.py").write_text(CASES)
+    real = contestants.ROOT
+    (tmp_path / "benchmarks").symlink_to(real / "benchmarks")
+    (tmp_path / "src").symlink_to(real / "src")
+    monkeypatch.setattr(contestants, "ROOT", tmp_path)
+    return lambda case, **fields: Side("made up", "made_up_cases", case, **fields)
+
+
+def test_a_process_stays_alive_unless_it_is_to_be_fresh(made_up):
+    with Contestants() as both:
+        warm = [both.ask(made_up("count")) for _ in range(2)]
+        fresh = [both.ask(made_up("count", fresh=True)) for _ in range(2)]
+    assert [figures["seconds"] for figures in warm + fresh] == [1, 2, 1, 1]
+    assert len({figures["process"] for figures in warm + fresh}) == 3
+
+
+def test_a_case_that_fails_says_which(made_up, capfd):
+    with Contestants() as both:
+        with pytest.raises(RunFailedError, match="fail of made up failed: ValueError: no good"):
+            both.ask(made_up("fail"))
+        assert both.ask(made_up("count"))["seconds"] == 1
+        with pytest.raises(RunFailedError, match=r"ended its process \(exit code 3\)"):
+            both.ask(made_up("leave"))
+    printed = capfd.readouterr()
+    assert printed.out == ""
+    assert "noise" in printed.err
+
+
+def test_an_environment_that_cannot_be_made_says_what_to_do(monkeypatch, tmp_path):
+    pins = tmp_path / "peers.txt"
+    pins.write_text("./no-such-package\n")
+    monkeypatch.setattr(contestants, "PEERS", pins)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(RunFailedError, match="environment cannot be made") as caught:
+        contestants.peers_python()
+    assert "--rows" in caught.value.hint
+    assert not list(tmp_path.glob("weft-benchmarks/*/complete"))
+
+
+def test_peers_are_not_weft_s_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert contestants.cache_folder() == tmp_path / "weft-benchmarks"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert contestants.cache_folder().is_absolute()
+
+
+# ------------------------------------------------------------------------------------------------------------- figures
+
+
+def test_timed_checks_what_was_returned_and_not_before():
+    seen = []
+    figures = timed(lambda: seen.append("run") or 7, lambda found: seen.append(found))
+    assert seen == ["run", 7]
+    assert list(figures) == ["seconds"]
+    with pytest.raises(AssertionError, match="a wrong result"):
+        timed(lambda: 1, lambda found: expect(found, 2))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads what Linux says")
+def test_peak_memory_grows_with_what_is_held():
+    before = peak_gb()
+    assert len(bytearray(b"x") * 400_000_000) > 0
+    assert peak_gb() > before + 0.2
+
+
+@pytest.mark.parametrize(
+    ("busy", "quiet", "said"), [([0.1], True, 0), ([1.5, 0.5, 0.2], True, 0), ([1.5] * 9, False, 1)]
+)
+def test_a_busy_machine_is_waited_for_and_then_reported(busy, quiet, said):
+    clock = iter(range(100))
+    loads, lines = iter(busy), []
+    found = wait_until_quiet(5, busy=lambda: next(loads), now=lambda: next(clock), say=lines.append)
+    assert (found, len(lines)) == (quiet, said)

@@ -1,0 +1,279 @@
+"""Sessions with their folders, signals, and what a pipeline file is before it runs."""
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft import wiring
+from weft.model.errors import (
+    DefinitionError,
+    ForbiddenError,
+    InputLimitError,
+    MissingExtraError,
+    NotFoundError,
+    PipelineError,
+    RunCancelledError,
+    TaskError,
+    UsageError,
+)
+from weft.store.folders import shm_root
+from weft.wiring import Session, load_pipeline
+
+DEADLINE_S = 30.0
+
+
+def until(condition) -> None:
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.005)
+
+
+def rows(session: Session) -> list[Path]:
+    """The folders of a session under shared memory and in the folder for temporary files."""
+    import tempfile
+
+    mine = f"{session.name}-{os.getpid()}-*"
+    user = f"weft-{os.getuid()}"
+    return [*(shm_root() / user).glob(mine), *(Path(tempfile.gettempdir()) / user / "runs").glob(mine)]
+
+
+def squares() -> weft.Graph:
+    graph = weft.Graph("squares")
+    graph.add(sum, weft.gather(graph.map(abs, range(-9, 1))), name="total")
+    return graph
+
+
+class TestSession:
+    @pytest.mark.parametrize("backend", ["threads", "processes"])
+    def test_runs_a_graph(self, backend):
+        with Session(backend, workers=2) as session:
+            assert session.run(squares()).value("total") == 45
+
+    def test_leaves_nothing(self):
+        with Session(workers=1, name="leaves-nothing") as session:
+            assert len(rows(session)) == 2
+        assert rows(session) == []
+        session.close()
+
+    def test_that_is_not_closed_is_closed_at_exit(self, tmp_path):
+        code = "import weft; s = weft.Session(workers=1, name='forgotten'); print(s.name)"
+        import subprocess
+        import sys
+
+        env = os.environ | {"PYTHONPATH": str(Path(weft.__file__).parents[1]), "TMPDIR": str(tmp_path)}
+        subprocess.run([sys.executable, "-c", code], env=env, check=True, timeout=60)
+        assert not list(tmp_path.rglob("forgotten*"))
+        assert not list((shm_root() / f"weft-{os.getuid()}").glob("forgotten*"))
+
+    def test_spills_where_it_is_told(self, tmp_path):
+        (tmp_path / "runs" / "mine").mkdir(parents=True)
+        with Session(workers=1, spill_dir=tmp_path):
+            assert list((tmp_path / f"weft-{os.getuid()}" / "runs").iterdir())
+        assert not list((tmp_path / f"weft-{os.getuid()}" / "runs").iterdir())
+        assert (tmp_path / "runs" / "mine").is_dir(), "what is not ours is never swept"
+
+    def test_memory_is_a_bound_in_bytes_or_words(self):
+        with Session(workers=1, memory="64MiB") as session:
+            assert session.store.budget == 64 << 20
+        with Session(workers=1, memory=1 << 20) as session:
+            assert session.store.budget == 1 << 20
+
+    def test_an_executor_can_be_handed_in(self):
+        from weft.backends.threads import Threads
+        from weft.store.keeper import Keeper
+
+        with Session(Threads(1, Keeper(1 << 20))) as session:
+            assert session.run(squares()).value("total") == 45
+
+    @pytest.mark.parametrize(
+        ("wrong", "told"),
+        [
+            ({"backend": "thread"}, "threads, processes"),
+            ({"workers": 0}, "workers is 0"),
+            ({"workers": True}, "workers is True"),
+            ({"workers": 2.5}, "workers is 2.5"),
+            ({"memory": "much"}, "memory is 'much'"),
+            ({"memory": -1}, "memory is -1"),
+            ({"name": "a b"}, "'a b'"),
+            ({"name": "../x"}, "'../x'"),
+            ({"spill_dir": "/proc/none"}, "/proc/none"),
+        ],
+    )
+    def test_wrong_arguments_are_named(self, wrong, told):
+        threads = threading.active_count()
+        with pytest.raises(UsageError) as caught:
+            Session(**wrong)
+        assert told in str(caught.value)
+        assert threading.active_count() == threads
+
+    def test_a_missing_package_is_named(self, monkeypatch):
+        def needs_ray(*_: object) -> None:
+            raise ModuleNotFoundError("No module named 'ray'", name="ray")
+
+        monkeypatch.setitem(wiring.BACKENDS, "ray", needs_ray)
+        with pytest.raises(MissingExtraError, match=r"needs ray.*\n.*weft\[ray\]"):
+            Session("ray")
+
+    def test_a_failed_task_raises(self):
+        graph = weft.Graph("bad")
+        graph.map(int, ["1", "x"])
+        with Session(workers=1) as session, pytest.raises(TaskError, match="invalid literal"):
+            session.run(graph)
+
+    def test_a_run_that_takes_too_long_is_cancelled(self):
+        stop = threading.Event()
+        graph = weft.Graph("slow")
+        graph.add(stop.wait)
+        with Session(workers=1, grace_s=0.01) as session:
+            with pytest.raises(TimeoutError, match=r"slow did not end within 0\.01 s"):
+                session.run(graph, timeout_s=0.01)
+            stop.set()
+
+
+class TestSignals:
+    def run(self, signals: int) -> str:
+        """Run a task that goes on until it is cancelled; send SIGINT once it has started."""
+        started = threading.Event()
+        ended: list[str] = []
+
+        def body(ctx, inputs):
+            started.set()
+            while not ctx.cancelled():
+                time.sleep(0.001)
+            ended.append("cancelled")
+
+        def interrupt() -> None:
+            started.wait(DEADLINE_S)
+            for _ in range(signals):
+                os.kill(os.getpid(), signal.SIGINT)
+
+        graph = weft.Graph("long")
+        graph.task(body)
+        before = signal.getsignal(signal.SIGINT)
+        with Session(workers=1) as session:
+            sender = threading.Thread(target=interrupt)
+            sender.start()
+            with pytest.raises(KeyboardInterrupt):
+                session.run(graph)
+            sender.join()
+            assert signal.getsignal(signal.SIGINT) is before
+        return "".join(ended)
+
+    def test_the_first_ctrl_c_cancels_and_waits(self):
+        assert self.run(1) == "cancelled"
+
+    def test_a_later_one_leaves(self):
+        self.run(2)
+
+    def test_a_signal_that_is_ignored_stays_ignored(self):
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            with wiring._signals(signal.SIGINT) as signals:
+                os.kill(os.getpid(), signal.SIGINT)
+                assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+            assert not signals.numbers
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def test_another_thread_may_run_graphs(self):
+        found: list[int] = []
+
+        def work() -> None:
+            with Session(workers=1) as session:
+                found.append(session.run(squares()).value("total"))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join(DEADLINE_S)
+        assert found == [45]
+
+    def test_a_cancelled_run_says_so(self):
+        graph = weft.Graph("long")
+        graph.task(lambda ctx, inputs: [time.sleep(0.001) for _ in iter(ctx.cancelled, True)])
+        with Session(workers=1) as session:
+            run = session.submit(graph)
+            run.cancel("enough")
+            with pytest.raises(RunCancelledError, match="enough"):
+                run.result(DEADLINE_S)
+
+
+PIPELINE = """
+name: greet
+entry_points:
+  hello:
+    command: echo {{who}} {{times}}
+    parameters: {who: world, times: 2}
+  again:
+    command: echo again
+    deps: hello
+"""
+
+
+class TestLoad:
+    def file(self, tmp_path: Path, text: str | bytes = PIPELINE) -> str:
+        path = tmp_path / "run.yaml"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return str(path)
+
+    def test_a_file_is_read_checked_and_compiled(self, tmp_path):
+        loaded = load_pipeline(self.file(tmp_path), overrides={"who": "you"})
+        assert loaded.pipeline_name == "greet"
+        assert loaded.steps == ["hello", "again"]
+        assert loaded.warnings == []
+        assert loaded.graph.vertices["hello"].program.params["command"] == "echo you 2"
+
+    def test_nothing_is_written(self, tmp_path):
+        load_pipeline(self.file(tmp_path))
+        assert [path.name for path in tmp_path.iterdir()] == ["run.yaml"]
+
+    def test_another_name_can_be_given(self, tmp_path):
+        assert load_pipeline(self.file(tmp_path), name="tuesday").pipeline_name == "tuesday"
+        with pytest.raises(UsageError, match="two words"):
+            load_pipeline(self.file(tmp_path), name="two words")
+
+    def test_a_mistake_has_its_place(self, tmp_path):
+        file = self.file(tmp_path, PIPELINE.replace("command: echo again", "comand: echo again"))
+        with pytest.raises(PipelineError, match=r"did you mean `command`\?") as caught:
+            load_pipeline(file)
+        assert str(caught.value).startswith(f"{file}:8:5: entry_points.again.comand: unknown key")
+
+    @pytest.mark.parametrize("key", ["wh", "again.who", "hello.who.x"])
+    def test_an_unknown_parameter_is_refused(self, tmp_path, key):
+        with pytest.raises(UsageError, match=key):
+            load_pipeline(self.file(tmp_path), overrides={key: "1"})
+
+    def test_files_that_cannot_be_read_are_told_apart(self, tmp_path):
+        with pytest.raises(NotFoundError, match="no file"):
+            load_pipeline(str(tmp_path / "none.yaml"))
+        with pytest.raises(ForbiddenError, match="directory"):
+            load_pipeline(str(tmp_path))
+        with pytest.raises(DefinitionError, match=r"UTF-8 text \(byte 6\)"):
+            load_pipeline(self.file(tmp_path, b"name: \xff"))
+        with pytest.raises(InputLimitError):
+            load_pipeline(self.file(tmp_path, b"#" * (2 << 20)))
+
+    def test_an_image_is_a_warning(self, tmp_path):
+        loaded = load_pipeline(self.file(tmp_path, PIPELINE + "docker_env: python:3.12\n"))
+        assert len(loaded.warnings) == 1
+
+    def test_file_systems_come_from_the_project(self, tmp_path):
+        (tmp_path / "data").mkdir()
+        (tmp_path / "weft.toml").write_text('[fs]\nppl = "data"\n')
+        file = self.file(tmp_path, PIPELINE + "fs_options: {main_fs: {name: ppl}}\n")
+        assert load_pipeline(file).root == tmp_path / "data"
+
+    @pytest.mark.parametrize(
+        ("toml", "told"),
+        [('fs = "data"', "fs must be a table"), ('fs = {ppl = "none"}', "fs.ppl"), ("fs = {ppl = 3}", "fs.ppl"), ("fs", "TOML")],
+    )
+    def test_wrong_file_systems_are_named(self, tmp_path, toml, told):
+        (tmp_path / "weft.toml").write_text(toml)
+        with pytest.raises(UsageError, match="weft.toml") as caught:
+            load_pipeline(self.file(tmp_path))
+        assert told in str(caught.value)
