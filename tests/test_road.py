@@ -43,7 +43,7 @@ def entered(tmp_path) -> list[Station]:
         result = run_pipeline(load_pipeline(str(tmp_path / "run.yaml")), Settings(workers=1))
     finally:
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]  # as the documentation says
+        threading.setprofile(None)
     assert result.state == "succeeded"
     return list(seen)
 

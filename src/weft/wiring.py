@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from weft.frontends.pipelines.body import make_folders
 from weft.frontends.pipelines.check import parse_pipeline
@@ -40,16 +40,18 @@ from weft.model.errors import (
 from weft.model.ids import is_name
 from weft.runtime import session as runtime
 from weft.runtime.clock import RealClock
+from weft.runtime.progress import PATIENCE_S, bars
 from weft.runtime.settings import Settings, parse_size
 from weft.runtime.state import PROJECT_FILE, RunFolder, find_project, os_error
 from weft.store.folders import SPILL_NAME, RunFolders, shm_root, sweep, sweep_runs, user_root
 from weft.store.keeper import Keeper
 
 if TYPE_CHECKING:
+    from weft.engine.ports import Executor
     from weft.frontends.pipelines.language import Pipeline
     from weft.frontends.pipelines.resolve import ResolvedStep
     from weft.graph.logical import LogicalGraph
-    from weft.engine.ports import Executor
+    from weft.runtime.progress import Bars
     from weft.runtime.records import Record
     from weft.runtime.session import Results, Run
     from weft.runtime.state import StateRoot
@@ -104,19 +106,23 @@ class Session(runtime.Session):
         self.on_close(lambda: atexit.unregister(self.close))
         atexit.register(self.close)
 
-    def run(self, graph: LogicalGraph, *, timeout_s: float | None = None) -> Results:
+    def run(self, graph: LogicalGraph, *, timeout_s: float | None = None, progress: bool = True) -> Results:
         """Run a graph to its end and return its results. Ctrl-C cancels and waits; a second one leaves at once.
 
-        TaskError, RunFailedError or RunCancelledError say what went wrong, TimeoutError that `timeout_s` seconds were
-        not enough (the run is then cancelled).
+        `progress` shows bars on a terminal while it takes. TaskError, RunFailedError or RunCancelledError say what went
+        wrong, TimeoutError that `timeout_s` seconds were not enough (the run is then cancelled).
         """
-        with _signals(signal.SIGINT) as signals:
+        with _signals(signal.SIGINT) as signals, ExitStack() as shown:
             run = self.submit(graph)
-            if not _wait(run, signals, timeout_s):
+            look = _picture(run, graph.name, shown) if progress else lambda: None
+            if not _wait(run, signals, timeout_s, look):
                 run.cancel(f"took longer than {timeout_s:g} s")
                 raise TimeoutError(f"{graph.name} did not end within {timeout_s:g} s")
         signals.hand_on()
         return run.result()
+
+    def __enter__(self) -> Self:
+        return self
 
 
 def _folders(name: str, spill_dir: str | os.PathLike[str] | None) -> RunFolders:
@@ -224,8 +230,11 @@ def _signals(*numbers: signal.Signals) -> Iterator[_Signals]:
             signal.signal(number, before)
 
 
-def _wait(run: Run, signals: _Signals, timeout_s: float | None = None) -> bool:
-    """Wait for the end of a run; the first signal cancels it. False: `timeout_s` seconds were not enough."""
+def _wait(run: Run, signals: _Signals, timeout_s: float | None = None, look: Callable[[], None] = lambda: None) -> bool:
+    """Wait for the end of a run and `look` at it meanwhile; the first signal cancels it.
+
+    False: `timeout_s` seconds were not enough.
+    """
     clock = RealClock()
     end = None if timeout_s is None else clock.now() + timeout_s
     asked = False
@@ -235,7 +244,25 @@ def _wait(run: Run, signals: _Signals, timeout_s: float | None = None) -> bool:
             run.cancel(f"interrupted by {signal.Signals(signals.numbers[0]).name}")
         if end is not None and clock.now() >= end and not asked:
             return run.done
+        look()
     return True
+
+
+def _picture(run: Run, name: str, undo: ExitStack) -> Callable[[], None]:
+    """Return what shows how far a run is, once it takes long; on a terminal only."""
+    clock = RealClock()
+    begin = clock.now() + PATIENCE_S
+    shown: list[Bars | None] = []
+
+    def look() -> None:
+        if not shown and clock.now() >= begin:
+            shown.append(bars(name))
+            if shown[0] is not None:
+                undo.enter_context(shown[0])
+        if shown and shown[0] is not None:
+            shown[0].update(run.view())
+
+    return look
 
 
 # ------------------------------------------------------------------------------------------------------------ pipelines

@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from weft.frontends.pipelines.check import parse_pipeline
+
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
 EXAMPLE = Path("examples") / "breast_cancer"
 
 
 @pytest.fixture
-def clone(tmp_path) -> Path:
+def clone(tmp_path: Path) -> Path:
     shutil.copytree(ROOT / EXAMPLE, tmp_path / EXAMPLE, ignore=shutil.ignore_patterns(".*", "__pycache__"))
     return tmp_path
 
@@ -69,15 +71,45 @@ def test_demo_leaves_files_only_where_git_does_not_look(clone):
         assert (clone / EXAMPLE / folder / ".gitignore").read_text() == "*\n"
 
 
+def blocks(page: str, kind: str) -> list[str]:
+    return re.findall(rf"^```{kind}\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+def plain(text: str) -> list[str]:
+    """The words of each line, whatever the times and hashes."""
+    text = re.sub(r"[0-9a-f]{32}", "HASH", re.sub(r"\d+(\.\d+)? (ms|s|min)\b", "TIME", text))
+    return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+
+
 def test_the_readme_shows_what_the_commands_print(clone):
-    """The screens of the README are real: same lines, whatever the times, hashes and dates."""
-    readme = (ROOT / "README.md").read_text()
-    answer = weft(f"run {EXAMPLE}/run.yaml", clone)
-    shown = re.search(r"```console\n\$ weft run [^\n]*\n(.*?)```", readme, re.DOTALL)
-    assert shown is not None
+    screens = [block for block in blocks("README.md", "console") if block.startswith("$ weft ")]
+    assert len(screens) >= 3
+    for screen in screens:
+        command, _, shown = screen.removeprefix("$ weft ").partition("\n")
+        answer = weft(command, clone)
+        assert plain(shown) == plain(answer.stdout or answer.stderr)
 
-    def plain(text: str) -> list[str]:
-        text = re.sub(r"[0-9a-f]{32}", "HASH", re.sub(r"\d\d:\d\d:\d\d|\d+(\.\d+)? (m?s|min)\b", "TIME", text))
-        return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
 
-    assert plain(shown[1]) == plain(answer.stderr + answer.stdout)
+@pytest.mark.parametrize("backend", ["", '"processes", '])
+def test_the_readme_shows_what_its_program_prints(tmp_path, backend):
+    (program,) = blocks("README.md", "python")
+    shown = next(block for block in blocks("README.md", "console") if not block.startswith("$"))
+    (tmp_path / "words.py").write_text(program.replace("Session(", f"Session({backend}"))
+    env = os.environ | {"PYTHONPATH": str(SOURCE)}
+    answer = subprocess.run(
+        [sys.executable, "words.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
+    )
+    assert (answer.stdout, answer.stderr) == (shown, "")
+
+
+def test_the_yaml_of_the_page_on_pipelines_is_read():
+    found = blocks("docs/pipelines.md", "yaml")
+    assert len(found) >= 2
+    for block in found:
+        parse_pipeline(block, "docs/pipelines.md")
+
+
+def test_links_between_pages_lead_somewhere():
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} names {target}"

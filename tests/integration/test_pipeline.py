@@ -80,7 +80,11 @@ class TestSuccess:
     def test_data_flows_through_files(self, place):
         place.write(
             {
-                "make": {"command": "echo {{word}} > {{out}}", "parameters": {"word": "warp"}, "artifacts": {"output": ["out"]}},
+                "make": {
+                    "command": "echo {{word}} > {{out}}",
+                    "parameters": {"word": "warp"},
+                    "artifacts": {"output": ["out"]},
+                },
                 "use": {
                     "command": 'tr a-z A-Z < {{text}} > "$PF_OUTPUT_ARTIFACT_LOUD"; echo $PF_RUN_ID $PF_STEP_NAME',
                     "deps": "make",
@@ -129,7 +133,11 @@ class TestSuccess:
         assert not list((result.folder / "processes").iterdir())
 
     def test_a_disabled_step_is_skipped_and_counts_as_a_success(self, place):
-        steps = {"a": {"command": "true"}, "b": {"command": "exit 1", "deps": "a"}, "c": {"command": "true", "deps": "b"}}
+        steps = {
+            "a": {"command": "true"},
+            "b": {"command": "exit 1", "deps": "a"},
+            "c": {"command": "true", "deps": "b"},
+        }
         place.write(steps, disabled="b")
         assert place.run().state == "succeeded"
         assert place.states() == {"a": "succeeded", "b": "skipped", "c": "succeeded"}
@@ -149,6 +157,15 @@ class TestSuccess:
         for seen in place.folder.glob("seen-*"):
             text = seen.read_text()
             assert 1 <= text.count("+") - text.count("-") <= 2
+
+    def test_a_sub_path_is_made_and_is_where_steps_run(self, place):
+        place.write(
+            {"a": {"command": "pwd; touch {{out}}", "artifacts": {"output": ["out"]}}, "b": {"command": "pwd"}},
+            fs_options={"main_fs": {"name": "ppl", "sub_path": "deep/er"}},
+        )
+        result = place.run()
+        assert place.log("a") == place.log("b") == f"{place.folder}/deep/er\n"
+        assert result.outputs["a.out"].startswith(f"{place.folder}/deep/er/.pipeline/run-000001/trial/a-0-")
 
     def test_outputs_of_another_index_are_not_overwritten(self, place, tmp_path):
         place.write({"a": {"command": "echo $PF_RUN_ID > {{out}}", "artifacts": {"output": ["out"]}}})
@@ -219,7 +236,7 @@ class TestFailure:
 
     def test_what_a_shell_would_read_stays_text(self, place):
         text = "$(touch bad) `touch bad`; touch bad 'x' \\ é"
-        place.write({"a": {"command": "printf %s \"$TEXT\"", "env": {"TEXT": "{{text}}"}, "parameters": {"text": "-"}}})
+        place.write({"a": {"command": 'printf %s "$TEXT"', "env": {"TEXT": "{{text}}"}, "parameters": {"text": "-"}}})
         assert place.run(text=text).state == "succeeded"
         assert place.log("a") == text
         assert not (place.folder / "bad").exists()

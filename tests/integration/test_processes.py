@@ -458,7 +458,7 @@ def test_a_stopped_process_is_killed_at_the_timeout(tmp_path):
     with opened(tmp_path, grace_s=0.1) as session:
         g = Graph("stopped")
         once = [str(tmp_path / "once")]
-        n = g.map(stops_itself_once, once, name="stopped", timeout_s=0.3, retry=Retry(user=1))
+        n = g.map(stops_itself_once, once, name="stopped", timeout_s=0.3, retry=Retry(user=100))
         assert session.run(g)[n] == [5]
 
 

@@ -15,13 +15,24 @@ ROOT = Path(__file__).parents[2]
 
 def test_every_public_name_is_there():
     assert not [name for name in weft.__all__ if not hasattr(weft, name)]
-    assert {"Graph", "Session", "gather", "shuffle", "grid", "after", "one_to_one", "Resources", "Retry", "Program"} <= set(
-        weft.__all__
-    )
+    assert {
+        "Graph",
+        "Session",
+        "gather",
+        "shuffle",
+        "grid",
+        "after",
+        "one_to_one",
+        "Resources",
+        "Retry",
+        "Program",
+    } <= set(weft.__all__)
 
 
 def test_every_error_is_public():
-    kinds = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, errors.WeftError)}
+    kinds = {
+        name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, errors.WeftError)
+    }
     assert kinds <= set(weft.__all__)
 
 

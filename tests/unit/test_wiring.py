@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,11 +28,9 @@ from weft.wiring import Session, load_pipeline
 DEADLINE_S = 30.0
 
 
-def until(condition) -> None:
-    end = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.005)
+def until_cancelled(ctx: Any, inputs: object) -> None:
+    while not ctx.cancelled():
+        time.sleep(0.001)
 
 
 def rows(session: Session) -> list[Path]:
@@ -144,8 +143,7 @@ class TestSignals:
 
         def body(ctx, inputs):
             started.set()
-            while not ctx.cancelled():
-                time.sleep(0.001)
+            until_cancelled(ctx, inputs)
             ended.append("cancelled")
 
         def interrupt() -> None:
@@ -195,7 +193,7 @@ class TestSignals:
 
     def test_a_cancelled_run_says_so(self):
         graph = weft.Graph("long")
-        graph.task(lambda ctx, inputs: [time.sleep(0.001) for _ in iter(ctx.cancelled, True)])
+        graph.task(until_cancelled)
         with Session(workers=1) as session:
             run = session.submit(graph)
             run.cancel("enough")
@@ -270,10 +268,46 @@ class TestLoad:
 
     @pytest.mark.parametrize(
         ("toml", "told"),
-        [('fs = "data"', "fs must be a table"), ('fs = {ppl = "none"}', "fs.ppl"), ("fs = {ppl = 3}", "fs.ppl"), ("fs", "TOML")],
+        [
+            ('fs = "data"', "fs must be a table"),
+            ('fs = {ppl = "none"}', "fs.ppl"),
+            ("fs = {ppl = 3}", "fs.ppl"),
+            ("fs", "TOML"),
+        ],
     )
     def test_wrong_file_systems_are_named(self, tmp_path, toml, told):
         (tmp_path / "weft.toml").write_text(toml)
-        with pytest.raises(UsageError, match="weft.toml") as caught:
+        with pytest.raises(UsageError, match=r"weft\.toml") as caught:
             load_pipeline(self.file(tmp_path))
         assert told in str(caught.value)
+
+
+class TestProgress:
+    def test_a_run_that_takes_long_is_shown(self, monkeypatch):
+        shown: list[str] = []
+        seen = threading.Event()
+
+        class Bars:
+            def update(self, view):
+                shown.append(view.state)
+                seen.set()
+
+            def __enter__(self):
+                return self
+
+            def __exit__(self, *_):
+                shown.append("closed")
+
+        monkeypatch.setattr(wiring, "PATIENCE_S", 0.0)
+        monkeypatch.setattr(wiring, "bars", lambda name: Bars())
+        graph = weft.Graph("slow")
+        graph.add(seen.wait)
+        with Session(workers=1) as session:
+            session.run(graph)
+        assert shown[0] == "running"
+        assert shown[-1] == "closed"
+
+    def test_unless_it_is_not_wanted(self, monkeypatch):
+        monkeypatch.setattr(wiring, "_picture", None)
+        with Session(workers=1) as session:
+            assert session.run(squares(), progress=False).value("total") == 45

@@ -26,6 +26,7 @@ from weft.engine.readiness import (
     free,
     gate_opens,
     let_go,
+    one_success_group,
     recount_readers,
     unqueue,
 )
@@ -154,6 +155,8 @@ def starve(core: Core) -> None:
         dst, src = what.dst, what.src
         if what.opened or dst.status in ENDED or gate_opens(core, what):
             continue
+        if any(other.src.status not in ENDED for other in one_success_group(dst)):
+            continue  # another source may still succeed
         if src.status in SUCCESS:
             event = what.edge.scheduling.event
             _starve(core, dst, f"{src.id} has ended without the event {event!r} that {dst.id} waits for")

@@ -198,16 +198,16 @@ def gate_opens(core: Core, link: Link) -> bool:
     if scheduling.outcome is Outcome.ANY:
         return src.status in ENDED
     if scheduling.outcome is Outcome.ONE_SUCCESS:
-        return any(
-            other.src.status in SUCCESS and other.src.status is not VertexState.SKIPPED
-            for other in link.dst.inputs
-            if other.edge.scheduling.outcome is Outcome.ONE_SUCCESS
-        ) or all(
-            other.src.status in ENDED
-            for other in link.dst.inputs
-            if other.edge.scheduling.outcome is Outcome.ONE_SUCCESS
+        ends = [other.src.status for other in one_success_group(link.dst)]
+        return any(end in SUCCESS and end is not VertexState.SKIPPED for end in ends) or all(
+            end is VertexState.SKIPPED for end in ends
         )
     return src.status in SUCCESS
+
+
+def one_success_group(stage: Stage) -> list[Link]:
+    """Return the inputs of a stage of which one success is enough."""
+    return [link for link in stage.inputs if link.edge.scheduling.outcome is Outcome.ONE_SUCCESS]
 
 
 def open_gate(core: Core, link: Link) -> None:
@@ -452,7 +452,7 @@ def let_go(core: Core, stage: Stage, lo: int, hi: int) -> None:
                 if link.group:
                     free(core, src, lo * link.group, min(hi * link.group, src.n))
                     continue
-            src.refs = count_refs(src, except_for=(link, lo, hi))
+            src.refs = count_refs(src, except_for=(stage, lo, hi))
         refs = src.refs
         if link.wide:
             if link.left == 0:
@@ -503,10 +503,10 @@ def _only_reader(stage: Stage) -> bool:
     return data == 1
 
 
-def count_refs(stage: Stage, *, except_for: tuple[Link, int, int] | None = None) -> list[int]:
+def count_refs(stage: Stage, *, except_for: tuple[Stage, int, int] | None = None) -> list[int]:
     """Return how many reads of each output are still to come: one for each narrow reader, one for each wide link.
 
-    `except_for` is a link some of whose tasks are over but not let go of yet.
+    `except_for` names tasks of a reader that are over but not let go of yet.
     """
     refs = [0] * stage.n
     for link in stage.outputs:
@@ -521,7 +521,7 @@ def count_refs(stage: Stage, *, except_for: tuple[Link, int, int] | None = None)
                 refs = [r + 1 for r in refs]
             continue
         pending = None
-        if except_for is not None and except_for[0] is link:
+        if except_for is not None and except_for[0] is dst:
             pending = range(except_for[1], except_for[2])
         if link.wide:
             if link.left > 0 or pending is not None:

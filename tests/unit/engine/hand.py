@@ -115,12 +115,12 @@ class Hand:
     def expect(self, *lines: str) -> None:
         """The master has said exactly this since the last time, in this order."""
         said, self.pending = self.pending, []
-        assert said == list(lines)
+        assert said == list(lines), f"it said {said}"
 
     def expect_any_order(self, *lines: str) -> None:
         """The master has said exactly this since the last time, in some order."""
         said, self.pending = self.pending, []
-        assert sorted(said) == sorted(lines)
+        assert sorted(said) == sorted(lines), f"it said {said}"
 
     def skip(self, *starts: str) -> list[str]:
         """Take note of and drop the pending lines that begin with one of `starts` (all, if none is given)."""

@@ -6,7 +6,7 @@ from tests.unit.engine.hand import body
 from weft.graph.builder import Graph, after, custom, gather, grid, one_to_one, shuffle
 from weft.graph.grid import group, ranges, ungroup, whole
 from weft.graph.logical import OnFailure, Outcome, Trigger
-from weft.graph.routing import CUSTOM, Group
+from weft.graph.routing import CUSTOM, Router
 
 
 def pair(n: int, link, m: int, **fields) -> Graph:
@@ -32,7 +32,7 @@ def release_order(hand, graph, n: int) -> list[list[int]]:
     return released
 
 
-class Reverse(Group):
+class Reverse(Router):
     """Task d reads task n - 1 - d."""
 
     def inputs(self, dst):
@@ -44,12 +44,7 @@ class Reverse(Group):
 
 @pytest.fixture
 def reverse():
-    def make(n_src, n_dst, params):
-        router = Reverse(n_src, n_dst, 1)
-        router.group = 0
-        return router
-
-    CUSTOM["tests:reverse"] = make
+    CUSTOM["tests:reverse"] = lambda n_src, n_dst, params: Reverse(n_src, n_dst)
     yield
     del CUSTOM["tests:reverse"]
 

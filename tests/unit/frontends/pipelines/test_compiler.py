@@ -213,13 +213,21 @@ class TestOutputs:
 
 
 def test_a_step_inherits_all_but_what_is_ours_or_of_another_shell():
-    environ = {"HOME": "/h", "LANG": "C", "WEFT_WORKERS": "3", "PWD": "/x", "SHLVL": "2", "PYTHONHOME": "/p", "MY_KEY": "1"}
+    environ = {
+        "HOME": "/h",
+        "LANG": "C",
+        "WEFT_WORKERS": "3",
+        "PWD": "/x",
+        "SHLVL": "2",
+        "PYTHONHOME": "/p",
+        "MY_KEY": "1",
+    }
     assert body.inherited(environ) == {"HOME": "/h", "LANG": "C", "MY_KEY": "1"}
 
 
 def test_a_step_runs_with_its_own_log_and_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("FROM_OUTSIDE", "yes")
-    params = {
+    params: dict[str, Any] = {
         "command": 'echo "$FROM_OUTSIDE $MINE $HOME"',
         "cwd": str(tmp_path),
         "env": {"MINE": "too", "HOME": "/mine"},
@@ -229,7 +237,13 @@ def test_a_step_runs_with_its_own_log_and_environment(tmp_path, monkeypatch):
         "timeout_s": None,
     }
     ctx: Any = SimpleNamespace(
-        vertex="train", index=0, attempt=2, parallelism=1, params=params, cancelled=lambda: False, on_cancel=lambda _: None
+        vertex="train",
+        index=0,
+        attempt=2,
+        parallelism=1,
+        params=params,
+        cancelled=lambda: False,
+        on_cancel=lambda _: None,
     )
     assert body.run_step(ctx, {})["exit_code"] == 0
     assert (tmp_path / "logs" / "train.2.log").read_text() == "yes too /mine\n"
