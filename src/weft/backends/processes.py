@@ -23,14 +23,14 @@ import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import is_
-from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
-from weft.backends.local import GRACE_S, Lane, LocalJob, Timers, crashed, give_up, lease_bytes, run_here
+from weft.backends.local import GRACE_S, Lane, Timers, crashed, give_up, lease_bytes, run_here
+from weft.backends.process_jobs import NOT_SENT, Conn, LaterError, ProcessJob, RemoteLease, needed, pickled
 from weft.engine.core import Tuning
 from weft.engine.events import Accepted, GaveBack, Progress, Started, UserEvent
 from weft.engine.machines.vertex import ENDED
@@ -38,8 +38,7 @@ from weft.engine.ports import WorkerSpec
 from weft.model.chunks import ChunkRef
 from weft.model.errors import CapacityError, NotFoundError, ProgramError, RunCancelledError
 from weft.model.resources import Resources
-from weft.store import codec, disk
-from weft.store.api import ABSENT, FIXED, sizeof
+from weft.store.api import ABSENT
 from weft.store.segments import SegmentWriter
 from weft.worker.channel import (
     ANSWER,
@@ -61,7 +60,7 @@ from weft.worker.channel import (
     dumps,
 )
 from weft.worker.lease import Outcome, WorkerLease
-from weft.worker.main import PAGE_BYTES, Assignment, CodeRow, Config, InputRow, Page
+from weft.worker.main import PAGE_BYTES, Assignment, Config
 from weft.worker.remote_store import LARGE, Packed, unpack
 
 if TYPE_CHECKING:
@@ -70,11 +69,9 @@ if TYPE_CHECKING:
     from weft.engine.commands import Drop, Launch, Offer, Publish, Restart
     from weft.engine.ports import Job, Shell
     from weft.graph.lease import Cone
-    from weft.graph.routing import Router
-    from weft.model.program import Program
     from weft.store.api import Column
-    from weft.store.keeper import Keeper, Pin, Reservation
-    from weft.worker.code import InputCode, TaskCode
+    from weft.store.keeper import Keeper
+    from weft.worker.code import InputCode
 
 _FIRST_TICK_S: Final = 0.005
 _LAST_TICK_S: Final = 0.08
@@ -88,244 +85,6 @@ _BOOT: Final = (
     "sys.argv[:] = sys.argv[4 + n :]; from weft.worker.main import nursery; nursery(control, owner)"
 )
 """The program of the nursery: with the owner's `sys.path` and `sys.argv`, which tasks may look at."""
-_NOT_SENT: Final = object()
-
-
-class _LaterError(Exception):
-    """What is to be done takes too long for who asks: the lane has to do it."""
-
-
-class _Conn:
-    """One worker process as seen from here. `lock` guards the page, `current` and the outbox."""
-
-    def __init__(self, number: int, sock: socket.socket, page: mmap.mmap, frames: Frames) -> None:
-        self.number = number
-        self.sock = sock
-        self.pages = page
-        self.page = Page.from_buffer(page)
-        self.frames = frames
-        self.inbox = Inbox()
-        self.outbox: deque[bytes | memoryview] = deque()
-        self.lock = threading.Lock()
-        self.current: RemoteLease | None = None
-        self.dead = False
-        self.born = False
-        self.reason = ""
-        self.codes: set[int] = set()
-        self.cones: set[int] = set()
-        self.sent: dict[int, list[Any]] = {}
-        self.drops: list[tuple[int, int, int]] = []
-
-    def send(self, data: bytes) -> bool:
-        """Send a frame if the socket takes it now, else keep it (lock held); False if some is left to be sent."""
-        if self.outbox:
-            self.outbox.append(data)
-            return False
-        self.outbox.append(data)
-        return self.flush()
-
-    def flush(self) -> bool:
-        """Send what was kept (lock held); False if some is left."""
-        outbox = self.outbox
-        while outbox:
-            try:
-                sent = self.sock.send(outbox[0])
-            except BlockingIOError:
-                return False
-            except OSError:  # it is gone; its loss is on its way
-                outbox.clear()
-                return True
-            if sent < len(outbox[0]):
-                outbox[0] = memoryview(outbox[0])[sent:]
-            else:
-                outbox.popleft()
-        return True
-
-    def close(self) -> None:
-        """Let go of the socket and the page."""
-        self.sock.close()
-        self.page = Page()
-        with suppress(BufferError):
-            self.pages.close()
-
-
-class RemoteLease(WorkerLease):
-    """A lease at a worker process, with what is held here until its report."""
-
-    __slots__ = ("conn", "error", "files", "local", "pins", "reservation", "token")
-
-    conn: _Conn
-    local: ProcessJob
-
-    def prepare(self, local: ProcessJob, conn: _Conn, token: int) -> None:
-        """Say where it runs."""
-        self.local = local
-        self.conn = conn
-        self.token = token
-        self.pins: list[Pin] = []
-        self.files: list[str] = []
-        self.reservation: Reservation | None = None
-        self.error: Exception | None = None
-
-    def shrink(self) -> int | None:
-        """See `WorkerLease.shrink`; `hi` is from now on where this lease ends for certain."""
-        conn = self.conn
-        with conn.lock:
-            if conn.current is not self:
-                return super().shrink()
-            page = conn.page
-            middle = (page.pos + 1 + page.hi + 1) // 2
-            if middle >= page.hi:
-                return None
-            page.hi = middle
-            os.sched_yield()  # time for a position that the worker has just written to arrive
-            self.hi = max(middle, page.pos + 1)
-            return self.hi
-
-    def tell_to_stop(self) -> None:
-        """Raise the flag."""
-        self.stop = True
-        with self.conn.lock:
-            if self.conn.current is self:
-                self.conn.page.stop = 1
-
-    def unpin(self) -> None:
-        """Let go of inputs."""
-        for pin in self.pins:
-            pin.release()
-        self.pins.clear()
-        disk.remove(self.files)
-        self.files.clear()
-
-    def release(self) -> None:
-        """Let go of all that is held for it."""
-        self.unpin()
-        if self.reservation is not None:
-            self.reservation.release()
-            self.reservation = None
-
-
-class ProcessJob(LocalJob):
-    """A job as `LocalJob` has it, with what its workers were sent."""
-
-    def __init__(self, job: Job, store: Keeper, loop: Shell, numbers: Iterator[int], writer: SegmentWriter) -> None:
-        super().__init__(job, store, loop)
-        self._numbers = numbers
-        self._writer = writer
-        self._lock = threading.Lock()
-        self._shipped: dict[str, tuple[int, bytes | ChunkRef]] = {}
-        self._column_numbers: dict[str, int] = {}
-        self.cone_numbers: dict[Cone, int] = {}
-        self.files: list[str] = []
-
-    def column_number(self, vertex: str) -> int:
-        """Return the number by which workers know the column of a vertex."""
-        number = self._column_numbers.get(vertex)
-        if number is None:
-            number = self._column_numbers.setdefault(vertex, next(self._numbers))
-        return number
-
-    def cone_number(self, cone: Cone) -> int:
-        """Return the number by which workers know a cone."""
-        number = self.cone_numbers.get(cone)
-        if number is None:
-            number = self.cone_numbers.setdefault(cone, next(self._numbers))
-        return number
-
-    def numbers(self) -> tuple[list[int], list[int], list[int]]:
-        """Return the numbers of all codes, columns and cones."""
-        codes = [number for number, _ in self._shipped.values()]
-        return codes, list(self._column_numbers.values()), list(self.cone_numbers.values())
-
-    def shipped(self, code: TaskCode, *, slow: bool) -> tuple[int, bytes | ChunkRef]:
-        """Return number and bytes of a vertex's code, made once; ProgramError if it cannot be pickled."""
-        found = self._shipped.get(code.vertex)
-        if found is None:
-            if not slow and not _quick(code.program):
-                raise _LaterError
-            with self._lock:
-                found = self._shipped.get(code.vertex)
-                if found is None:
-                    found = self._shipped[code.vertex] = next(self._numbers), self._ship_code(code)
-        return found
-
-    def _ship_code(self, code: TaskCode) -> bytes | ChunkRef:
-        program = code.program
-        row = CodeRow(
-            code.vertex,
-            code.n,
-            program.target,
-            program.style.value,
-            dict(program.params),
-            program.items if type(program.items) is range else None,
-            tuple(
-                InputRow(
-                    inp.edge, inp.source, inp.router, self.column_number(inp.source), inp.lenient, inp.live, inp.last
-                )
-                for inp in code.inputs
-            ),
-            dict(code.outputs),
-            code.streams,
-            code.expands,
-            code.resources,
-            code.only,
-        )
-        try:
-            return self.ship(tuple(row), self.files)
-        except ProgramError as error:
-            cause = error.__cause__ or error
-            raise ProgramError(
-                f"the program of {code.vertex!r} cannot be sent to a worker process: {type(cause).__name__}: {cause}",
-                hint="Its function, what that closes over, and its params must be picklable; "
-                "or use the threads backend.",
-            ) from error
-
-    def ship(self, value: Any, files: list[str]) -> bytes | ChunkRef:
-        """Return a value as bytes, or as a ref into a file that is added to `files`."""
-        encoded = codec.encode(value)
-        if encoded.nbytes < LARGE:
-            return codec.to_bytes(encoded)
-        ref = self._writer.write([encoded])[0]
-        files.append(ref.path)
-        return ref
-
-    def ship_items(self, code: TaskCode, lo: int, hi: int, files: list[str], *, slow: bool) -> bytes | ChunkRef:
-        """Return the items of tasks `lo:hi`."""
-        items = code.program.items
-        assert items is not None
-        mine = list(items[lo:hi]) if isinstance(items, (list, tuple)) else [items[at] for at in range(lo, hi)]
-        kinds = set(map(type, mine))
-        if not slow and not kinds <= FIXED.keys() and sum(map(sizeof, mine)) > LARGE:
-            raise _LaterError
-        try:
-            return self.ship(mine, files)
-        except ProgramError as whole:
-            for at, item in enumerate(mine, lo):
-                try:
-                    codec.encode(item)
-                except ProgramError as error:
-                    cause = error.__cause__ or error
-                    raise ProgramError(
-                        f"item {at} of {code.vertex!r}, of type {type(item).__qualname__}, cannot be sent to a worker "
-                        f"process: {type(cause).__name__}: {cause}",
-                        hint="Give plain data as items, or use the threads backend.",
-                    ) from error
-            raise whole from None
-
-    def close(self) -> None:
-        """Drop all values."""
-        super().close()
-        disk.remove(self.files)
-
-
-def _quick(program: Program) -> bool:
-    """Whether a program is pickled by name, at once."""
-    target = program.target
-    if program.params:
-        return False
-    if isinstance(target, str):
-        return True
-    return isinstance(target, FunctionType) and target.__module__ != "__main__" and "<" not in target.__qualname__
 
 
 class Processes:
@@ -357,7 +116,7 @@ class Processes:
         self._first = workers
         self._numbers = itertools.count(workers)
         self._ids = itertools.count(1)
-        self._conns: dict[int, _Conn] = {}
+        self._conns: dict[int, Conn] = {}
         self._leases: dict[int, RemoteLease] = {}
         self._lane = Lane("weft-light")
         self._loop: Shell | None = None
@@ -431,9 +190,9 @@ class Processes:
             if remote.nbytes >= _RESERVE_FROM:
                 remote.reservation = self.store.try_reserve(_owner(remote), remote.nbytes)
                 if remote.reservation is None:
-                    raise _LaterError
+                    raise LaterError
             self._send_lease(remote, slow=False)
-        except _LaterError:
+        except LaterError:
             remote.unpin()
             self._lane.put(partial(self._launch_slowly, remote))
         except BaseException as error:  # noqa: BLE001 - what cannot be sent has to be reported all the same
@@ -508,7 +267,7 @@ class Processes:
         for conn in list(self._conns.values()):
             sent = conn.sent.get(number)
             if sent is not None:
-                sent[lo:hi] = [_NOT_SENT] * (min(hi, len(sent)) - lo)
+                sent[lo:hi] = [NOT_SENT] * (min(hi, len(sent)) - lo)
                 conn.drops.append((number, lo, hi))
         self.store.free_range(column, lo, hi)
 
@@ -567,7 +326,7 @@ class Processes:
 
     # ----------------------------------------------------------------------------------------------- sending
 
-    def _send(self, conn: _Conn, message: Any) -> None:
+    def _send(self, conn: Conn, message: Any) -> None:
         data = conn.frames.frame(message)
         with conn.lock:
             sent = conn.dead or conn.send(data)
@@ -575,7 +334,7 @@ class Processes:
             self._soon(partial(self._want_write, conn))
 
     def _send_lease(self, lease: RemoteLease, *, slow: bool) -> None:
-        """Put together all that a lease needs and send it; `_LaterError` where that takes long and may not."""
+        """Put together all that a lease needs and send it; `LaterError` where that takes long and may not."""
         local, conn = lease.local, lease.conn
         cone = lease.cone
         codes: dict[int, bytes | ChunkRef] = {}
@@ -596,7 +355,7 @@ class Processes:
             for inp in code.inputs:
                 if inp.source not in inner and not inp.live:
                     self._collect(lease, inp, lo, hi, cells, marks, slow=slow)
-        payload = _pickled(cells, lease) if cells else b""
+        payload = pickled(cells, lease) if cells else b""
         cones: dict[int, Cone] = {}
         cone_number = 0
         if cone is not None:
@@ -653,8 +412,8 @@ class Processes:
         sent = conn.sent.get(number)
         keep = inp.router.wide or sent is not None
         if keep and (sent is None or len(sent) != n):
-            sent = conn.sent[number] = [_NOT_SENT] * n
-        for a, b in _needed(inp.router, lo, hi):
+            sent = conn.sent[number] = [NOT_SENT] * n
+        for a, b in needed(inp.router, lo, hi):
             values = self._shared(lease, column, a, b, slow=slow)
             if sent is None:
                 cells.append((number, n, a, values, False))
@@ -663,7 +422,7 @@ class Processes:
             old = sent[a:b]
             if all(map(is_, now, old)):
                 continue
-            if all(known is _NOT_SENT for known in old):
+            if all(known is NOT_SENT for known in old):
                 cells.append((number, n, a, values, True))
             else:
                 cells.extend(
@@ -687,7 +446,7 @@ class Processes:
                     large.append(at)
         if large:
             if not slow:
-                raise _LaterError
+                raise LaterError
             with suppress(NotFoundError):  # freed meanwhile: the worker will say that it is missing
                 for at, cell in zip(large, self.store.share(column, large), strict=True):
                     values[at - lo] = cell
@@ -704,7 +463,7 @@ class Processes:
         with suppress(BlockingIOError):
             os.write(self._wake_write, b"x")
 
-    def _want_write(self, conn: _Conn) -> None:
+    def _want_write(self, conn: Conn) -> None:
         if not conn.dead:
             self._selector.modify(conn.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, conn)
 
@@ -734,7 +493,7 @@ class Processes:
                         if events & selectors.EVENT_READ:
                             self._read(conn)
                 except Exception as error:  # noqa: BLE001 - the outermost frame: one bad message must not end all jobs
-                    if isinstance(conn, _Conn):
+                    if isinstance(conn, Conn):
                         self._kill(conn, f"a message of worker {conn.number} cannot be read: {error}")
             loop.drain()
 
@@ -744,7 +503,7 @@ class Processes:
         while self._pending:
             self._pending.popleft()()
 
-    def _read(self, conn: _Conn) -> bool:
+    def _read(self, conn: Conn) -> bool:
         """Take what a worker has sent; False if there was nothing."""
         if conn.dead:
             return False
@@ -764,7 +523,7 @@ class Processes:
             self._take(conn, message)
         return True
 
-    def _take(self, conn: _Conn, message: tuple[Any, ...]) -> None:
+    def _take(self, conn: Conn, message: tuple[Any, ...]) -> None:
         """Act on one message of a worker."""
         kind, *rest = message
         if kind == HELLO:
@@ -793,7 +552,7 @@ class Processes:
             else:
                 self._lane.put(partial(self._answer_cell, lease, *question[1:]))
 
-    def _done(self, conn: _Conn, lease: RemoteLease, rest: list[Any]) -> None:
+    def _done(self, conn: Conn, lease: RemoteLease, rest: list[Any]) -> None:
         _, hi, reached, packed, seconds, kind, vertex, index, message, traceback, lost = rest
         del self._leases[lease.token]
         with conn.lock:
@@ -895,7 +654,7 @@ class Processes:
             page = mmap.mmap(file.fileno(), PAGE_BYTES)
             ours.setblocking(False)
             prefix = f"w{number}-"
-            conn = self._conns[number] = _Conn(number, ours, page, Frames(self._shm, prefix))
+            conn = self._conns[number] = Conn(number, ours, page, Frames(self._shm, prefix))
             config = Config(number, prefix, self._shm, self._spill, self.tuning.target_s)
             self._selector.register(ours, selectors.EVENT_READ, conn)
             self._tell_nursery((START, tuple(config)), (theirs.fileno(), file.fileno()))
@@ -905,7 +664,7 @@ class Processes:
             with suppress(OSError):  # it is gone, which is read on the other way
                 self._channel.send(message, fds)
 
-    def _kill(self, conn: _Conn, reason: str) -> None:
+    def _kill(self, conn: Conn, reason: str) -> None:
         """End a worker; the nursery, its parent, does it, so that no other process can be hit."""
         conn.reason = conn.reason or reason
         self._tell_nursery((KILL, conn.number))
@@ -947,7 +706,7 @@ class Processes:
         for _ in gone:
             self._replace()
 
-    def _lost(self, conn: _Conn, reason: str) -> None:
+    def _lost(self, conn: Conn, reason: str) -> None:
         """A worker is gone: let go of what it held, tell the loop."""
         if not conn.born:
             self._stillborn += 1
@@ -979,11 +738,11 @@ class Processes:
         """Start a worker in place of one that is gone; later and later if they end before they begin."""
         if not self._may_start():
             return
-        if not self._stillborn:
+        if self._stillborn < 2:
             self._join()
             return
         assert self._timers is not None
-        pause = _PAUSE_S * 2**self._stillborn
+        pause = _PAUSE_S * 2 ** (self._stillborn - 1)
         self._timers.call(self.loop.clock.now() + pause, lambda: self._soon(self._join))
 
     def _join(self) -> None:
@@ -999,39 +758,6 @@ def _owner(lease: RemoteLease) -> str:
 
 def _given_up(lease: RemoteLease) -> bool:
     return lease.stop or lease.conn.dead
-
-
-def _needed(router: Router, lo: int, hi: int) -> list[tuple[int, int]]:
-    """Return the source tasks that destinations `lo:hi` read, as ranges that do not overlap."""
-    if router.wide:
-        return [(0, router.n_src)]
-    if router.group:
-        return [(lo * router.group, min(hi * router.group, router.n_src))]
-    spans = sorted((a, b) for dst in range(lo, hi) for a, b, _, _ in router.inputs(dst) if a < b)
-    merged: list[tuple[int, int]] = []
-    for a, b in spans:
-        if merged and a <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(b, merged[-1][1]))
-        else:
-            merged.append((a, b))
-    return merged
-
-
-def _pickled(cells: list[tuple[int, int, int, list[Any], bool]], lease: RemoteLease) -> bytes:
-    try:
-        return dumps(cells)
-    except Exception as whole:
-        for _, _, _, values, _ in cells:
-            for value in values:
-                try:
-                    dumps(value)
-                except Exception as error:
-                    raise ProgramError(
-                        f"an input of {lease.root.vertex!r}, of type {type(value).__qualname__}, cannot be sent to a "
-                        f"worker process: {type(error).__name__}: {error}",
-                        hint="Return plain data from tasks that run beside the workers; or use the threads backend.",
-                    ) from error
-        raise ProgramError(f"an input of {lease.root.vertex!r} cannot be sent to a worker process: {whole}") from whole
 
 
 def _how(status: int) -> str:

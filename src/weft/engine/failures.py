@@ -155,7 +155,8 @@ def starve(core: Core) -> None:
         dst, src = what.dst, what.src
         if what.opened or dst.status in ENDED or gate_opens(core, what):
             continue
-        if any(other.src.status not in ENDED for other in one_success_group(dst)):
+        group = one_success_group(dst)
+        if what in group and any(other.src.status not in ENDED for other in group):
             continue  # another source may still succeed
         if src.status in SUCCESS:
             event = what.edge.scheduling.event
