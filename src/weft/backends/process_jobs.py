@@ -1,0 +1,307 @@
+"""What the processes backend keeps of a worker, a lease and a job, and how the latter are made ready to travel."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Final
+
+from weft.backends.local import LocalJob
+from weft.model.errors import ProgramError
+from weft.store import codec, disk
+from weft.store.api import FIXED, sizeof
+from weft.worker.channel import Frames, Inbox, dumps
+from weft.worker.lease import WorkerLease
+from weft.worker.main import CodeRow, InputRow, Page
+from weft.worker.remote_store import LARGE
+
+if TYPE_CHECKING:
+    import mmap
+    import socket
+
+    from weft.engine.ports import Job, Shell
+    from weft.graph.lease import Cone
+    from weft.graph.routing import Router
+    from weft.model.chunks import ChunkRef
+    from weft.model.program import Program
+    from weft.store.keeper import Keeper, Pin, Reservation
+    from weft.store.segments import SegmentWriter
+    from weft.worker.code import TaskCode
+
+NOT_SENT: Final = object()
+"""Stands for a cell that a worker does not have."""
+
+
+class LaterError(Exception):
+    """What is to be done takes too long for who asks: the lane has to do it."""
+
+
+class Conn:
+    """One worker process as seen from here. `lock` guards the page, `current` and the outbox."""
+
+    def __init__(self, number: int, sock: socket.socket, page: mmap.mmap, frames: Frames) -> None:
+        self.number = number
+        self.sock = sock
+        self.pages = page
+        self.page = Page.from_buffer(page)
+        self.frames = frames
+        self.inbox = Inbox()
+        self.outbox: deque[bytes | memoryview] = deque()
+        self.lock = threading.Lock()
+        self.current: RemoteLease | None = None
+        self.dead = False
+        self.born = False
+        self.reason = ""
+        self.codes: set[int] = set()
+        self.cones: set[int] = set()
+        self.sent: dict[int, list[Any]] = {}
+        self.drops: list[tuple[int, int, int]] = []
+
+    def send(self, data: bytes) -> bool:
+        """Send a frame if the socket takes it now, else keep it (lock held); False if some is left to be sent."""
+        if self.outbox:
+            self.outbox.append(data)
+            return False
+        self.outbox.append(data)
+        return self.flush()
+
+    def flush(self) -> bool:
+        """Send what was kept (lock held); False if some is left."""
+        outbox = self.outbox
+        while outbox:
+            try:
+                sent = self.sock.send(outbox[0])
+            except BlockingIOError:
+                return False
+            except OSError:  # it is gone; its loss is on its way
+                outbox.clear()
+                return True
+            if sent < len(outbox[0]):
+                outbox[0] = memoryview(outbox[0])[sent:]
+            else:
+                outbox.popleft()
+        return True
+
+    def close(self) -> None:
+        """Let go of the socket and the page."""
+        self.sock.close()
+        self.page = Page()
+        with suppress(BufferError):
+            self.pages.close()
+
+
+class RemoteLease(WorkerLease):
+    """A lease at a worker process, with what is held here until its report."""
+
+    __slots__ = ("conn", "error", "files", "local", "pins", "reservation", "token")
+
+    conn: Conn
+    local: ProcessJob
+
+    def prepare(self, local: ProcessJob, conn: Conn, token: int) -> None:
+        """Say where it runs."""
+        self.local = local
+        self.conn = conn
+        self.token = token
+        self.pins: list[Pin] = []
+        self.files: list[str] = []
+        self.reservation: Reservation | None = None
+        self.error: Exception | None = None
+
+    def shrink(self) -> int | None:
+        """See `WorkerLease.shrink`; `hi` is from now on where this lease ends for certain."""
+        conn = self.conn
+        with conn.lock:
+            if conn.current is not self:
+                return super().shrink()
+            page = conn.page
+            middle = (page.pos + 1 + page.hi + 1) // 2
+            if middle >= page.hi:
+                return None
+            page.hi = middle
+            os.sched_yield()  # time for a position that the worker has just written to arrive
+            self.hi = max(middle, page.pos + 1)
+            return self.hi
+
+    def tell_to_stop(self) -> None:
+        """Raise the flag."""
+        self.stop = True
+        with self.conn.lock:
+            if self.conn.current is self:
+                self.conn.page.stop = 1
+
+    def unpin(self) -> None:
+        """Let go of inputs."""
+        for pin in self.pins:
+            pin.release()
+        self.pins.clear()
+        disk.remove(self.files)
+        self.files.clear()
+
+    def release(self) -> None:
+        """Let go of all that is held for it."""
+        self.unpin()
+        if self.reservation is not None:
+            self.reservation.release()
+            self.reservation = None
+
+
+class ProcessJob(LocalJob):
+    """A job as `LocalJob` has it, with what its workers were sent."""
+
+    def __init__(self, job: Job, store: Keeper, loop: Shell, numbers: Iterator[int], writer: SegmentWriter) -> None:
+        super().__init__(job, store, loop)
+        self._numbers = numbers
+        self._writer = writer
+        self._lock = threading.Lock()
+        self._shipped: dict[str, tuple[int, bytes | ChunkRef]] = {}
+        self._column_numbers: dict[str, int] = {}
+        self.cone_numbers: dict[Cone, int] = {}
+        self.files: list[str] = []
+
+    def column_number(self, vertex: str) -> int:
+        """Return the number by which workers know the column of a vertex."""
+        number = self._column_numbers.get(vertex)
+        if number is None:
+            number = self._column_numbers.setdefault(vertex, next(self._numbers))
+        return number
+
+    def cone_number(self, cone: Cone) -> int:
+        """Return the number by which workers know a cone."""
+        number = self.cone_numbers.get(cone)
+        if number is None:
+            number = self.cone_numbers.setdefault(cone, next(self._numbers))
+        return number
+
+    def numbers(self) -> tuple[list[int], list[int], list[int]]:
+        """Return the numbers of all codes, columns and cones."""
+        codes = [number for number, _ in self._shipped.values()]
+        return codes, list(self._column_numbers.values()), list(self.cone_numbers.values())
+
+    def shipped(self, code: TaskCode, *, slow: bool) -> tuple[int, bytes | ChunkRef]:
+        """Return number and bytes of a vertex's code, made once; ProgramError if it cannot be pickled."""
+        found = self._shipped.get(code.vertex)
+        if found is None:
+            if not slow and not _quick(code.program):
+                raise LaterError
+            with self._lock:
+                found = self._shipped.get(code.vertex)
+                if found is None:
+                    found = self._shipped[code.vertex] = next(self._numbers), self._ship_code(code)
+        return found
+
+    def _ship_code(self, code: TaskCode) -> bytes | ChunkRef:
+        program = code.program
+        row = CodeRow(
+            code.vertex,
+            code.n,
+            program.target,
+            program.style.value,
+            dict(program.params),
+            program.items if type(program.items) is range else None,
+            tuple(
+                InputRow(
+                    inp.edge, inp.source, inp.router, self.column_number(inp.source), inp.lenient, inp.live, inp.last
+                )
+                for inp in code.inputs
+            ),
+            dict(code.outputs),
+            code.streams,
+            code.expands,
+            code.resources,
+            code.only,
+        )
+        try:
+            return self.ship(tuple(row), self.files)
+        except ProgramError as error:
+            cause = error.__cause__ or error
+            raise ProgramError(
+                f"the program of {code.vertex!r} cannot be sent to a worker process: {type(cause).__name__}: {cause}",
+                hint="Its function, what that closes over, and its params must be picklable; "
+                "or use the threads backend.",
+            ) from error
+
+    def ship(self, value: Any, files: list[str]) -> bytes | ChunkRef:
+        """Return a value as bytes, or as a ref into a file that is added to `files`."""
+        encoded = codec.encode(value)
+        if encoded.nbytes < LARGE:
+            return codec.to_bytes(encoded)
+        ref = self._writer.write([encoded])[0]
+        files.append(ref.path)
+        return ref
+
+    def ship_items(self, code: TaskCode, lo: int, hi: int, files: list[str], *, slow: bool) -> bytes | ChunkRef:
+        """Return the items of tasks `lo:hi`."""
+        items = code.program.items
+        assert items is not None
+        mine = list(items[lo:hi]) if isinstance(items, (list, tuple)) else [items[at] for at in range(lo, hi)]
+        kinds = set(map(type, mine))
+        if not slow and not kinds <= FIXED.keys() and sum(map(sizeof, mine)) > LARGE:
+            raise LaterError
+        try:
+            return self.ship(mine, files)
+        except ProgramError as whole:
+            for at, item in enumerate(mine, lo):
+                try:
+                    codec.encode(item)
+                except ProgramError as error:
+                    cause = error.__cause__ or error
+                    raise ProgramError(
+                        f"item {at} of {code.vertex!r}, of type {type(item).__qualname__}, cannot be sent to a worker "
+                        f"process: {type(cause).__name__}: {cause}",
+                        hint="Give plain data as items, or use the threads backend.",
+                    ) from error
+            raise whole from None
+
+    def close(self) -> None:
+        """Drop all values."""
+        super().close()
+        disk.remove(self.files)
+
+
+def _quick(program: Program) -> bool:
+    """Whether a program is pickled by name, at once."""
+    target = program.target
+    if program.params:
+        return False
+    if isinstance(target, str):
+        return True
+    return isinstance(target, FunctionType) and target.__module__ != "__main__" and "<" not in target.__qualname__
+
+
+def needed(router: Router, lo: int, hi: int) -> list[tuple[int, int]]:
+    """Return the source tasks that destinations `lo:hi` read, as ranges that do not overlap."""
+    if router.wide:
+        return [(0, router.n_src)]
+    if router.group:
+        return [(lo * router.group, min(hi * router.group, router.n_src))]
+    spans = sorted((a, b) for dst in range(lo, hi) for a, b, _, _ in router.inputs(dst) if a < b)
+    merged: list[tuple[int, int]] = []
+    for a, b in spans:
+        if merged and a <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(b, merged[-1][1]))
+        else:
+            merged.append((a, b))
+    return merged
+
+
+def pickled(cells: list[tuple[int, int, int, list[Any], bool]], lease: RemoteLease) -> bytes:
+    """Return the cells of a lease as bytes; ProgramError names the type of a value that cannot be pickled."""
+    try:
+        return dumps(cells)
+    except Exception as whole:
+        for _, _, _, values, _ in cells:
+            for value in values:
+                try:
+                    dumps(value)
+                except Exception as error:
+                    raise ProgramError(
+                        f"an input of {lease.root.vertex!r}, of type {type(value).__qualname__}, cannot be sent to a "
+                        f"worker process: {type(error).__name__}: {error}",
+                        hint="Return plain data from tasks that run beside the workers; or use the threads backend.",
+                    ) from error
+        raise ProgramError(f"an input of {lease.root.vertex!r} cannot be sent to a worker process: {whole}") from whole

@@ -1,0 +1,404 @@
+"""Bad ends: tried again by kind, given up, spread, timed out, cancelled."""
+
+import pytest
+
+from tests.unit.engine.hand import body
+from weft.engine.events import Failure
+from weft.graph.builder import Graph, after, gather
+from weft.graph.logical import OnFailure, Outcome, Retry
+from weft.model.resources import Resources
+
+CONTINUE = OnFailure.CONTINUE
+FAIL_FAST = OnFailure.FAIL_FAST
+
+
+def one(on_failure=FAIL_FAST, **fields) -> Graph:
+    g = Graph("g", on_failure=on_failure)
+    g.add(body, n=1, name="a", **fields)
+    return g
+
+
+# -------------------------------------------------------------------------------------------------- tried again
+
+
+@pytest.mark.parametrize("times", [0, 1, 3])
+def test_user_errors_are_tried_again_as_often_as_retry_says(hand, times):
+    h = hand(one(retry=Retry(user=times)))
+    h(h.idle(0))
+    h.expect("launch a[0] on 0")
+    for attempt in range(1, times + 1):
+        h(h.failed("a[0]", message=f"bad {attempt}"), h.idle(0))
+        h.expect(f"launch a[0] on 0, attempt {attempt}")
+    h(h.failed("a[0]", message="the last"))
+    h.expect("complete failed: a[0] the last")
+    assert (h.job, h.state("a"), h.rows("a")) == ("failed", "failed", ["fatal"])
+
+
+def test_the_answer_of_a_late_attempt_is_as_good_as_any(hand):
+    h = hand(one(retry=Retry(user=1)))
+    h(h.idle(0))
+    h.expect("launch a[0] on 0")
+    h(h.failed("a[0]"), h.idle(0))
+    h.expect("launch a[0] on 0, attempt 1")
+    h(h.done("a[0]"))
+    h.expect("complete succeeded")
+
+
+def test_kinds_are_counted_apart(hand):
+    h = hand(one(retry=Retry(user=1, memory=1, infrastructure=1)), workers=1)
+    h(h.idle(0))
+    h.expect("launch a[0] on 0")
+    h(h.failed("a[0]", Failure.USER), h.idle(0))
+    h.expect("launch a[0] on 0, attempt 1")
+    h(h.failed("a[0]", Failure.INFRASTRUCTURE), h.idle(0))
+    h.expect("launch a[0] on 0, attempt 2")
+    h(h.failed("a[0]", Failure.MEMORY))
+    h.expect("acquire a*1 (cpu 1, memory 134,217,728 bytes)")
+    h(h.granted(a=0))
+    h.expect("launch a[0] on 0, attempt 3, cpu 1, memory 134,217,728 bytes")
+    h(h.failed("a[0]", Failure.INFRASTRUCTURE))
+    h.expect_any_order("release 0", "complete failed: a[0] bad")
+
+
+def test_pauses_double(hand):
+    h = hand(one(retry=Retry(user=3, delay_s=0.5)))
+    h(h.idle(0))
+    h.expect("launch a[0] on 0")
+    for attempt, pause in enumerate((0.5, 1.0, 2.0), start=1):
+        h.now = 10.0 * attempt
+        h(h.failed("a[0]"), h.idle(0))
+        h.expect(f"timer at {h.now + pause:g}")
+        assert h.rows("a") == ["unscheduled"]
+        h(h.timer(h.now + pause), h.idle(0))
+        h.expect(f"launch a[0] on 0, attempt {attempt}")
+
+
+def test_a_pause_holds_up_nobody_else(hand):
+    g = Graph("g")
+    g.add(body, n=3, name="a", retry=Retry(user=1, delay_s=5.0))
+    h = hand(g, workers=1)
+    h(h.idle(0))
+    h.expect("launch a[0] on 0")
+    h(h.failed("a[0]"), h.idle(0))
+    h.expect("timer at 5", "launch a[1] on 0")
+    h(h.done("a[1]"), h.idle(0))
+    h.expect("launch a[2] on 0")
+    h(h.done("a[2]"), h.idle(0))
+    h.expect()
+    h(h.timer(5.0), h.idle(0))
+    h.expect("launch a[0] on 0, attempt 1")
+    h(h.done("a[0]"))
+    h.expect("complete succeeded")
+
+
+@pytest.mark.parametrize(
+    ("asks", "nbytes", "then"),
+    [(100, 0, 300), (0, 0, 3 * 64 * 2**20)],
+    ids=["what it asked for", "a guess"],
+)
+def test_out_of_memory_asks_for_more(hand, asks, nbytes, then):
+    g = one(retry=Retry(memory=2, memory_factor=3.0), resources=Resources(memory=asks))
+    h = hand(g)
+    if asks:
+        h.expect("acquire a*1 (cpu 1, memory 100 bytes)")
+        h(h.granted(a=0))
+        h.expect("launch a[0] on 0, cpu 1, memory 100 bytes")
+    else:
+        h(h.idle(0))
+        h.expect("launch a[0] on 0")
+    for attempt, memory in enumerate((then, then * 3), start=1):
+        h(h.failed("a[0]", Failure.MEMORY))
+        h.expect_any_order(*["release 0"] * (attempt > 1 or asks > 0), f"acquire a*1 (cpu 1, memory {memory:,} bytes)")
+        h(h.granted(a=0))
+        h.expect(f"launch a[0] on 0, attempt {attempt}, cpu 1, memory {memory:,} bytes")
+    h(h.failed("a[0]", Failure.MEMORY))
+    h.expect_any_order("release 0", "complete failed: a[0] bad")
+
+
+def test_only_the_task_that_ran_out_asks_for_more(hand):
+    g = Graph("g", on_failure=CONTINUE)
+    g.add(body, n=3, name="a")
+    h = hand(g)
+    h(h.idle(0))
+    h.expect("launch a[0] on 0")
+    h(h.failed("a[0]", Failure.MEMORY))
+    h.expect("acquire a*1 (cpu 1, memory 134,217,728 bytes)", "acquire a*1", "acquire a*1")
+    more = h.said[-3].request
+    h(h.refused("a")._replace(request=more, reason="no node has that much"))
+    h.expect()
+    assert h.rows("a") == ["fatal", "ready", "ready"]
+
+
+def test_infrastructure_is_tried_elsewhere(hand):
+    h = hand(one(resources=Resources(memory=1)), workers=3)
+    h.expect("acquire a*1 (cpu 1, memory 1 bytes)")
+    h(h.granted(a=0))
+    h.expect("launch a[0] on 0, cpu 1, memory 1 bytes")
+    h(h.failed("a[0]", Failure.INFRASTRUCTURE))
+    h.expect_any_order("release 0", "acquire a*1 (cpu 1, memory 1 bytes), avoid 0")
+    h(h.granted(a=1))
+    h.expect("launch a[0] on 1, attempt 1, cpu 1, memory 1 bytes")
+    h(h.worker_lost(1))
+    h.expect("acquire a*1 (cpu 1, memory 1 bytes), avoid 0")  # a dead worker needs no avoiding
+    h(h.granted(a=2))
+    h.expect("launch a[0] on 2, attempt 2, cpu 1, memory 1 bytes")
+
+
+def test_nobody_is_avoided_when_there_is_nobody_else(hand):
+    h = hand(one(resources=Resources(memory=1)), workers=1)
+    h.expect("acquire a*1 (cpu 1, memory 1 bytes)")
+    h(h.granted(a=0))
+    h.skip("launch")
+    h(h.failed("a[0]", Failure.INFRASTRUCTURE))
+    h.expect_any_order("release 0", "acquire a*1 (cpu 1, memory 1 bytes)")
+
+
+def test_lost_workers_do_not_count_against_the_user(hand):
+    h = hand(one(retry=Retry(user=0)), workers=20)
+    for worker in range(16):
+        h(h.idle(worker))
+        h.expect(f"launch a[0] on {worker}" + (f", attempt {worker}" if worker else ""))
+        h(h.worker_lost(worker))
+        h.expect()
+    h(h.idle(17))
+    h.expect("launch a[0] on 17, attempt 16")
+    h(h.worker_lost(17))
+    h.expect("complete failed: a[0] worker 17 was lost: died")
+
+
+def test_a_worker_that_is_not_known_is_lost_without_harm(hand):
+    h = hand(one())
+    h(h.worker_lost(99))
+    h.expect()
+
+
+def test_a_stop_that_nobody_ordered_is_infrastructure(hand):
+    h = hand(one())
+    h(h.idle(0))
+    h.expect("launch a[0] on 0")
+    h(h.stopped("a[0]"), h.idle(1))
+    h.expect("launch a[0] on 1, attempt 1")
+
+
+# ------------------------------------------------------------------------------------------------------ timeouts
+
+
+def test_a_task_that_takes_too_long_is_stopped_and_counts_as_the_users(hand):
+    h = hand(one(timeout_s=3.0, retry=Retry(user=1)))
+    h(h.idle(0))
+    h.expect("timer at 3", "launch a[0] on 0")
+    h(h.timer(3.0))
+    h.expect("stop a[0]: timeout")
+    h(h.stopped("a[0]"), h.idle(0))
+    h.expect("timer at 6", "launch a[0] on 0, attempt 1")
+    h(h.timer(6.0))
+    h.expect("stop a[0]: timeout")
+    h(h.stopped("a[0]"))
+    h.expect("complete failed: a[0] took longer than its timeout of 3 s")
+
+
+def test_a_task_that_ends_just_in_time_has_ended(hand):
+    h = hand(one(timeout_s=3.0))
+    h(h.idle(0))
+    h.expect("timer at 3", "launch a[0] on 0")
+    h(h.done("a[0]"))
+    h.expect("complete succeeded")
+    h(h.timer(3.0))
+    h.expect()
+
+
+def test_a_task_that_ends_while_it_is_being_stopped_for_its_time_has_ended_or_failed_once(hand):
+    h = hand(one(timeout_s=3.0))
+    h(h.idle(0))
+    h.expect("timer at 3", "launch a[0] on 0")
+    h(h.timer(3.0))
+    h.expect("stop a[0]: timeout")
+    h(h.done("a[0]"))
+    assert h.skip()[-1].startswith("complete")
+    assert h.rows("a")[0] in ("finished", "fatal")
+
+
+# ------------------------------------------------------------------------------------------------------ spreading
+
+
+def spread_graph(on_failure) -> Graph:
+    g = Graph("g", on_failure=on_failure)
+    a = g.add(body, n=2, name="a")
+    b = g.add(body, a, name="b")
+    g.add(body, gather(b), n=1, name="c")
+    g.add(body, after(a, outcome=Outcome.ANY), n=1, name="any")
+    g.add(body, n=2, name="free")
+    return g
+
+
+def test_failure_spreads_along_success_and_along_nothing_else(hand):
+    h = hand(spread_graph(CONTINUE), workers=4, cones=False)
+    h(h.idle(0, 1, 2))
+    h.expect("launch a[0] on 0", "launch free[0] on 1", "launch a[1] on 2")
+    h(h.failed("a[0]"))
+    h.expect()
+    assert (h.rows("b"), h.rows("c"), h.rows("any")) == (["fatal", "unscheduled"], ["fatal"], ["unscheduled"])
+    h(h.done("a[1]"), h.idle(0, 2))
+    h.expect("launch any[0] on 0", "launch b[1] on 2")
+    h(h.done("b[1]"), h.done("any[0]"), h.done("free[0]"), h.idle(0))
+    h.expect_any_order("free b[1]", "free a[1]", "launch free[1] on 0")
+    h(h.done("free[1]"))
+    h.expect("complete failed: a[0] bad")
+    states = {name: h.state(name) for name in ("a", "b", "c", "any", "free")}
+    assert states == {"a": "failed", "b": "failed", "c": "failed", "any": "done", "free": "done"}
+
+
+def test_fail_fast_stops_everything(hand):
+    h = hand(spread_graph(FAIL_FAST), workers=4, cones=False)
+    h(h.idle(0, 1, 2))
+    h.expect("launch a[0] on 0", "launch free[0] on 1", "launch a[1] on 2")
+    h(h.failed("a[0]"))
+    h.expect_any_order("stop a[1]: a[0] failed", "stop free[0]: a[0] failed")
+    assert h.job == "failing"
+    h(h.idle(3))
+    h.expect()
+    h(h.stopped("a[1]"))
+    h.expect()
+    h(h.done("free[0]"))  # it ended well before it heard
+    h.expect_any_order("free free[0]", "complete failed: a[0] bad")
+    assert h.rows("free") == ["cancelled", "cancelled"]
+
+
+def test_the_first_cause_is_told(hand):
+    g = Graph("g", on_failure=CONTINUE)
+    g.add(body, n=2, name="a")
+    h = hand(g)
+    h(h.idle(0, 1))
+    h.expect("launch a[0] on 0", "launch a[1] on 1")
+    h(h.failed("a[1]", message="first"), h.failed("a[0]", message="second"))
+    h.expect("complete failed: a[1] first")
+
+
+def test_a_vertex_that_fails_before_it_knows_its_width_ends(hand):
+    from weft.graph.logical import Source
+
+    g = Graph("g", on_failure=CONTINUE)
+    plan = g.add(body, n=1, name="plan", expands=True)
+    g.add(body, gather(plan), n=Source("plan"), name="load")
+    h = hand(g)
+    h(h.idle(0))
+    h.expect("launch plan[0] on 0")
+    h(h.failed("plan[0]"))
+    h.expect("complete failed: plan[0] bad")
+    assert h.state("load") == "failed"
+
+
+# ------------------------------------------------------------------------------------------------------- cancel
+
+
+def cancel_graph() -> Graph:
+    g = Graph("g")
+    a = g.add(body, n=2, name="a")
+    g.add(body, a, name="b")
+    return g
+
+
+def test_cancel_before_anything_runs(hand):
+    h = hand(cancel_graph())
+    h(h.cancel("changed my mind"))
+    h.expect("complete cancelled: changed my mind")
+    assert (h.job, h.rows("a"), h.rows("b")) == ("cancelled", ["cancelled"] * 2, ["cancelled"] * 2)
+
+
+def test_cancel_before_the_job_is_submitted(hand):
+    h = hand(cancel_graph(), submit=False)
+    h(h.cancel())
+    h.expect("complete cancelled: enough")
+    assert h.master.over
+
+
+def test_cancel_while_tasks_run_and_results_exist(hand):
+    h = hand(cancel_graph(), cones=False)
+    h(h.idle(0, 1))
+    h.expect("launch a[0] on 0", "launch a[1] on 1")
+    h(h.done("a[0]"))
+    h.expect()
+    h(h.cancel())
+    h.expect_any_order("free a[0]", "stop a[1]: enough")
+    assert h.job == "cancelling"
+    h(h.cancel("again"), h.cancel("and again"), h.idle(0))
+    h.expect()
+    h(h.stopped("a[1]"))
+    h.expect("complete cancelled: enough")
+
+
+def test_cancel_of_a_cone(hand):
+    h = hand(cancel_graph())
+    h(h.idle(0))
+    h.expect("launch b[0] on 0 with a")
+    h(h.cancel())
+    h.expect("stop b[0]: enough")
+    assert (h.rows("a"), h.rows("b")) == (["cancelling", "cancelled"], ["cancelling", "cancelled"])
+    h(h.stopped("b[0]"))
+    h.expect("complete cancelled: enough")
+
+
+def test_cancel_while_the_job_is_failing(hand):
+    g = Graph("g")
+    g.add(body, n=2, name="a")
+    h = hand(g)
+    h(h.idle(0, 1))
+    h.expect("launch a[0] on 0", "launch a[1] on 1")
+    h(h.failed("a[0]"))
+    h.expect("stop a[1]: a[0] failed")
+    h(h.cancel())
+    h.expect()
+    h(h.stopped("a[1]"))
+    h.expect("complete cancelled: enough")
+
+
+def test_cancel_after_the_end_is_too_late(hand):
+    h = hand(one())
+    h(h.idle(0))
+    h.expect("launch a[0] on 0")
+    h(h.done("a[0]"))
+    h.expect("complete succeeded")
+    h(h.cancel())
+    h.expect()
+    assert h.job == "succeeded"
+
+
+def test_cancel_while_the_worker_dies(hand):
+    h = hand(one())
+    h(h.idle(0))
+    h.expect("launch a[0] on 0")
+    h(h.cancel())
+    h.expect("stop a[0]: enough")
+    h(h.worker_lost(0))
+    h.expect("complete cancelled: enough")
+
+
+def test_cancel_while_a_retry_waits(hand):
+    h = hand(one(retry=Retry(user=1, delay_s=9.0)))
+    h(h.idle(0))
+    h.expect("launch a[0] on 0")
+    h(h.failed("a[0]"))
+    h.expect("timer at 9")
+    h(h.cancel())
+    h.expect("complete cancelled: enough")
+    h(h.timer(9.0), h.idle(0))
+    h.expect()
+
+
+def test_cancel_while_a_request_waits(hand):
+    h = hand(one(resources=Resources(cpu=2)))
+    h.expect("acquire a*1 (cpu 2)")
+    h(h.cancel())
+    h.expect("withdraw a", "complete cancelled: enough")
+    h(h.granted(a=0))  # on its way when the job ended
+    h.expect("release 0")
+
+
+def test_cancel_while_the_cache_is_asked(hand):
+    h = hand(one(cache_key="k"))
+    h.expect("probe a[0] k")
+    h(h.cancel())
+    h.expect("complete cancelled: enough")
+    h(h.hit("a[0]"))
+    assert [line for line in h.skip() if not line.startswith("free")] == []
+    assert h.rows("a") == ["cancelled"]
