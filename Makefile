@@ -16,6 +16,8 @@ help: ## list the targets
 
 demo: .venv ## run the example pipeline
 	$(BIN)/weft run examples/breast_cancer/run.yaml
+	@echo
+	$(BIN)/weft logs @last/evaluate -C examples/breast_cancer
 
 test: .venv ## the whole test suite
 	$(BIN)/python -m pytest -q

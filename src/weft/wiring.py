@@ -396,7 +396,7 @@ def _run(
     with ControlServer(folder.path, orders):
         _wait(run, signals)
     error = _error(run)
-    recorder.finish(run._job)
+    recorder.finish(run.job)
     recorder.flush()
     outputs = {name: path for name, path in _outputs(steps).items() if os.path.lexists(path)}
     return RunResult(run_id, WORDS[run.status].run, folder.path, outputs, error)

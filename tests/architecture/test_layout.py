@@ -22,7 +22,50 @@ HEAVY = ("cyclopts", "numpy", "pyarrow", "rich", "sqlalchemy", "yaml")
 LONG_LINES = 1_000
 
 # Each change here changes what users may rely on: it owes a line in CHANGELOG.md.
-PUBLIC = {"__version__"}
+PUBLIC = {
+    "CapacityError",
+    "ConflictError",
+    "DefinitionError",
+    "DiskFullError",
+    "ForbiddenError",
+    "Graph",
+    "GraphError",
+    "InputLimitError",
+    "InternalError",
+    "InvalidTransition",
+    "Kind",
+    "MissingExtraError",
+    "Node",
+    "NotFoundError",
+    "OnFailure",
+    "Outcome",
+    "PipelineError",
+    "Placement",
+    "Program",
+    "ProgramError",
+    "Range",
+    "Resources",
+    "Results",
+    "Retry",
+    "Run",
+    "RunCancelledError",
+    "RunFailedError",
+    "SameAs",
+    "Session",
+    "Source",
+    "Storage",
+    "TaskError",
+    "Trigger",
+    "UsageError",
+    "WeftError",
+    "__version__",
+    "after",
+    "custom",
+    "gather",
+    "grid",
+    "one_to_one",
+    "shuffle",
+}
 
 
 def tracked_files() -> list[Path]:

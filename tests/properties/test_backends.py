@@ -48,12 +48,13 @@ def digest(value: Any) -> Any:
 
 
 def with_bodies(rng: random.Random) -> Any:
-    graph = random_graph(rng, most_tasks=40, most_vertices=14)
+    graph: Any = random_graph(rng, most_tasks=40, most_vertices=14)
     graph.on_failure = OnFailure.FAIL_FAST
     large = rng.random() < 0.5
     for vertex in graph.vertices.values():
         shuffles = [e for e in graph.edges if e.src == vertex.id and e.movement.move is Move.SCATTER_GATHER]
         widths = [graph.vertices[edge.dst].parallelism for edge in shuffles]
+        assert isinstance(vertex.parallelism, int)
         vertex.program.target = Body(vertex.id, max(widths, default=0), large)
         vertex.program.items = list(range(vertex.parallelism)) if rng.random() < 0.3 else None
         vertex.timeout_s = None
@@ -70,7 +71,8 @@ def test_threads_give_the_sequential_answer(case: int, seed: int, tmp_path: Any)
         try:
             results = session.run(graph, timeout_s=60)
         except (CapacityError, RunFailedError) as error:
-            assert "cpu 2" in str(error), error  # the only thing in these graphs that two workers cannot give
+            if "cpu 2" not in str(error):  # the only thing in these graphs that two workers cannot give
+                raise
             return
         for name in results:
             assert digest(results[name]) == digest(expected[name]), f"{name} differs"

@@ -1,15 +1,15 @@
 """Random jobs that use every word of the graph: services, choices, expanders, patches, streams, events, caches.
 
-`random_scenario` draws everything from one generator, so that a seed repeats it. Vertices carry the scenario's prefix: several
-scenarios may run as jobs of one session, and what their tasks answer and emit is found by the vertex's name alone.
+`random_scenario` draws everything from one generator, so that a seed repeats it. Vertices carry the scenario's
+prefix: several scenarios may run as jobs of one session, and what their tasks answer and emit is found by the
+vertex's name alone.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.engine.decisions import Emit, Fail, Finish, SetEdge, SetParallelism, SetResources
 from weft.graph.builder import Graph, Link, Node, after, gather, grid, one_to_one, shuffle
@@ -37,6 +37,9 @@ from weft.graph.validate import validate
 from weft.model.errors import GraphError
 from weft.model.program import Program
 from weft.model.resources import Placement, Resources
+
+if TYPE_CHECKING:
+    import random
 
 WORDS = (
     "events", "fractions", "one_success", "concurrent", "services", "choices", "expanders", "patches", "decisions",
@@ -148,7 +151,11 @@ class _Draw:
         if way == "window":
             assert isinstance(width, int)
             assert isinstance(n, int)
-            return grid(source, group(0, 2, step=1), src=(width,), dst=(width,), **options) if n == width else gather(source)
+            return (
+                grid(source, group(0, 2, step=1), src=(width,), dst=(width,), **options)
+                if n == width
+                else gather(source)
+            )
         if way == "shuffle":
             return shuffle(source, rng.choice([0, 0, 3]), **options)
         return gather(source, **options) if way == "gather" else after(source, **options)
@@ -170,7 +177,9 @@ class _Draw:
         if "resources" in self.words and rng.random() < 0.1:
             extra["placement"] = Placement(node="node0")
         if "retries" in self.words and rng.random() < 0.5:
-            extra["retry"] = Retry(user=rng.randint(0, 3), memory=rng.randint(0, 3), delay_s=rng.choice([0.0, 0.0, 0.5]))
+            extra["retry"] = Retry(
+                user=rng.randint(0, 3), memory=rng.randint(0, 3), delay_s=rng.choice([0.0, 0.0, 0.5])
+            )
         if rng.random() < 0.15:
             extra["keep"] = True
         if "timeouts" in self.words and rng.random() < 0.3:
@@ -307,7 +316,11 @@ class _Draw:
             for consumer in rng.sample(self.nodes, k=min(len(self.nodes), rng.randint(1, 2))):
                 self.graph.edges.append(
                     Edge(
-                        service.id, consumer.id, NONE, Scheduling(True, Trigger.SOURCE_RUNNING), Storage.NONE,
+                        service.id,
+                        consumer.id,
+                        NONE,
+                        Scheduling(True, Trigger.SOURCE_RUNNING),
+                        Storage.NONE,
                         name=f"{service.id}-{consumer.id}",
                     )  # fmt: skip
                 )

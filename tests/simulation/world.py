@@ -1,18 +1,18 @@
 """The simulator with an auditor: what the master tells workers to do must be possible in the world it tells them in.
 
-The world keeps its own books (what is stored, what was ever committed, who works on what) from the commands and reports alone
-and raises `AssertionError` when a command does not fit them: a lease whose inputs are not there, an output freed under a
-reader, a worker with two leases, an output left behind by an ended job.
+The world keeps its own books (what is stored, what was ever committed, who works on what) from the commands and
+reports alone and raises `AssertionError` when a command does not fit them: a lease whose inputs are not there, an
+output freed under a reader, a worker with two leases, an output left behind by an ended job.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tests.simulation.scenarios import Scenario, random_scenario
 from weft.backends.simulator import Faults, Simulator
-from weft.engine.commands import Launch, Offer, Probe
 from weft.engine.core import Tuning
 from weft.engine.events import Done, Event, Failed, Failure, GaveBack, Hit, Miss, OutputLost, UserEvent, Waiting
 from weft.engine.invariants import check
@@ -24,7 +24,8 @@ from weft.graph.validate import mark_results
 from weft.model.resources import Resources
 from weft.runtime.loop import JobRun, Loop
 
-from tests.simulation.scenarios import Scenario, random_scenario
+if TYPE_CHECKING:
+    from weft.engine.commands import Launch, Offer, Probe
 
 HOME = (TaskState.FINISHED, TaskState.SKIPPED)
 
@@ -119,10 +120,18 @@ class World(Simulator):
         stage = core.by_id[vertex]
         for link in stage.inputs:
             scheduling, src = link.edge.scheduling, link.src
-            if scheduling.concurrent or scheduling.when is not Trigger.ALL_DONE or scheduling.outcome is not Outcome.SUCCESS:
+            if (
+                scheduling.concurrent
+                or scheduling.when is not Trigger.ALL_DONE
+                or scheduling.outcome is not Outcome.SUCCESS
+            ):
                 continue
             if not link.data:
-                late = [i for i in range(src.n) if (job.id, src.id, i) not in self.done and src.state[i] != TaskState.SKIPPED]
+                late = [
+                    i
+                    for i in range(src.n)
+                    if (job.id, src.id, i) not in self.done and src.state[i] != TaskState.SKIPPED
+                ]
                 assert not late, f"{vertex}[{index}] runs before {src.id}{late} has"
                 continue
             assert link.router is not None, f"{vertex}[{index}] runs and {link.edge.id} has no router"

@@ -42,7 +42,7 @@ def test_they_are_shown():
 
 def test_another_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'Sesion'"):
-        weft.Sesion  # noqa: B018
+        weft.Sesion  # noqa: B018 - the look-up is what is tested
 
 
 def test_importing_loads_next_to_nothing():

@@ -389,7 +389,7 @@ def run_here(local: LocalJob, lease: WorkerLease, target_s: float) -> None:
         with reserved(local.store, lease) as reservation:
             outcome = run(lease, local.store, target_s)
             local.commit(lease, outcome, reservation)
-    except BaseException as error:  # noqa: BLE001 - the outermost frame: a job must never wait for a report that does not come
+    except BaseException as error:  # noqa: BLE001
         outcome = crashed(lease, error)
     if lease.id in local.running:
         loop.post_later(local.job.id, local.report(lease, outcome, loop.clock.now()))

@@ -195,7 +195,7 @@ class Processes:
         except LaterError:
             remote.unpin()
             self._lane.put(partial(self._launch_slowly, remote))
-        except BaseException as error:  # noqa: BLE001 - what cannot be sent has to be reported all the same
+        except BaseException as error:  # noqa: BLE001
             self._not_launched(remote, error)
 
     def _launch_slowly(self, lease: RemoteLease) -> None:
@@ -205,7 +205,7 @@ class Processes:
                 gone = partial(_given_up, lease)
                 lease.reservation = self.store.reserve(_owner(lease), lease.nbytes, cancelled=gone)
             self._send_lease(lease, slow=True)
-        except BaseException as error:  # noqa: BLE001 - the outermost frame
+        except BaseException as error:  # noqa: BLE001
             self._not_launched(lease, error)
         self.loop.drain()
 
@@ -425,9 +425,7 @@ class Processes:
             if all(known is NOT_SENT for known in old):
                 cells.append((number, n, a, values, True))
             else:
-                cells.extend(
-                    (number, n, a + at, [values[at]], True) for at in range(b - a) if now[at] is not old[at]
-                )
+                cells.extend((number, n, a + at, [values[at]], True) for at in range(b - a) if now[at] is not old[at])
             marks.append((sent, a, now))
 
     def _shared(self, lease: RemoteLease, column: Column, lo: int, hi: int, *, slow: bool) -> list[Any]:
@@ -492,7 +490,7 @@ class Processes:
                                     self._selector.modify(conn.sock, selectors.EVENT_READ, conn)
                         if events & selectors.EVENT_READ:
                             self._read(conn)
-                except Exception as error:  # noqa: BLE001 - the outermost frame: one bad message must not end all jobs
+                except Exception as error:  # noqa: BLE001
                     if isinstance(conn, Conn):
                         self._kill(conn, f"a message of worker {conn.number} cannot be read: {error}")
             loop.drain()
@@ -571,7 +569,7 @@ class Processes:
                 if reached < 0:
                     self._fit(lease, outcome)
                 local.commit(lease, outcome, lease.reservation)
-            except Exception as error:  # noqa: BLE001 - unpickling runs the user's code
+            except Exception as error:  # noqa: BLE001
                 outcome = crashed(lease, error)
         lease.release()
         if lease.id in local.running:
@@ -596,7 +594,7 @@ class Processes:
                 outcome.values = unpack(packed)
                 self._fit(lease, outcome)
                 lease.local.commit(lease, outcome, lease.reservation)
-            except Exception as error:  # noqa: BLE001 - it ends with this error: nothing after it could be stored in order
+            except Exception as error:  # noqa: BLE001
                 lease.error = error
                 lease.tell_to_stop()
                 return

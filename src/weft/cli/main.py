@@ -49,7 +49,7 @@ def _run(words: list[str], context: Context | None) -> int:
         raise
     except BrokenPipeError:
         code = _broken_pipe()
-    except Exception as error:  # noqa: BLE001 - the last place where it can be caught
+    except Exception as error:  # noqa: BLE001
         code = report_crash(error, context, as_json=as_json)
     return code
 

@@ -190,7 +190,7 @@ class Loop:
                 events.append(Offered(self.clock.now(), idle))
         try:
             commands = job.master.handle(events)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             self._crashed(job, error)
             return
         if job.journal is not None:

@@ -77,41 +77,6 @@ class Projection(Protocol):
         ...
 
 
-class PaddleFlowWords:
-    """The words of PaddleFlow; what never started is `cancelled`, what was stopped is `terminated`."""
-
-    RUN: Final = {
-        JobState.NEW: "pending",
-        JobState.RUNNING: "running",
-        JobState.FAILING: "running",
-        JobState.CANCELLING: "terminating",
-        JobState.SUCCEEDED: "succeeded",
-        JobState.FAILED: "failed",
-        JobState.CANCELLED: "terminated",
-    }
-    STEP: Final = {
-        VertexState.CONFIGURING: "pending",
-        VertexState.CONFIGURED: "pending",
-        VertexState.RUNNING: "running",
-        VertexState.DRAINING: "terminating",
-        VertexState.DONE: "succeeded",
-        VertexState.DONE_EARLY: "succeeded",
-        VertexState.SKIPPED: "skipped",
-        VertexState.FAILED: "failed",
-        VertexState.CANCELLED: "terminated",
-    }
-
-    def run(self, state: JobState) -> str:
-        """Return the word for the state of a job."""
-        return self.RUN[state]
-
-    def step(self, state: VertexState, *, started: bool) -> str:
-        """Return the word for the state of a vertex."""
-        if not started and state in (VertexState.FAILED, VertexState.CANCELLED):
-            return "cancelled"
-        return self.STEP[state]
-
-
 # ------------------------------------------------------------------------------------------------------------- records
 
 
@@ -210,8 +175,8 @@ class RunRecorder:
         folder: RunFolder,
         clock: WallClock,
         *,
+        projection: Projection,
         catalog: Catalog | None = None,
-        projection: Projection | None = None,
         steps: Iterable[str] | None = None,
         on_record: Callable[[Record], None] | None = None,
     ) -> None:
@@ -219,7 +184,7 @@ class RunRecorder:
         self.problems: list[Exception] = []
         self._clock = clock
         self._catalog = catalog
-        self._words: Projection = projection or PaddleFlowWords()
+        self._words = projection
         self._only = None if steps is None else frozenset(steps)
         self._on_record = on_record
         self._queue: queue.SimpleQueue[_Tick | Record | threading.Event | None] = queue.SimpleQueue()
@@ -308,7 +273,7 @@ class RunRecorder:
                 else:
                     try:
                         records += self._tick(item) if isinstance(item, _Tick) else self._by_hand(item)
-                    except Exception as error:  # noqa: BLE001 - a fault here must not end the record of the run
+                    except Exception as error:  # noqa: BLE001
                         self.problems.append(error)
             self._keep(records)
             for event in waiting:
@@ -335,7 +300,7 @@ class RunRecorder:
             if self._on_record is not None:
                 try:
                     self._on_record(record)
-                except Exception as error:  # noqa: BLE001 - it is not ours
+                except Exception as error:  # noqa: BLE001
                     self.problems.append(error)
                     self._on_record = None
 

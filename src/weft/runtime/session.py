@@ -59,6 +59,11 @@ class Run:
         return self._job.id
 
     @property
+    def job(self) -> JobRun:
+        """The job as the loop knows it, for recorders."""
+        return self._job
+
+    @property
     def status(self) -> str:
         """new, running, failing, cancelling, succeeded, failed or cancelled."""
         return self._job.master.core.status.value if self._job.crash is None else "failed"

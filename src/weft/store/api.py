@@ -206,7 +206,7 @@ def sizeof(value: Any) -> int:
     measure = _MEASURES.get(kind) or _learn(kind)
     try:
         return measure(value)
-    except Exception:  # noqa: BLE001 - a user's `nbytes` may raise anything, and a size is only an estimate
+    except Exception:  # noqa: BLE001
         return OTHER
 
 

@@ -195,7 +195,7 @@ def _encode_pickle(value: Any) -> Encoded:
         meta, buffers = _dump(pickle.dumps, value)
         if b"__main__" not in meta:
             return _assemble(_PICKLE, meta, buffers)
-    except Exception:  # noqa: BLE001 - `__reduce__` is the user's code; what remains wrong, cloudpickle says below
+    except Exception:  # noqa: BLE001
         pass
     # By value: lambdas, local functions, and what is defined in a script, which is another module in a worker.
     import cloudpickle

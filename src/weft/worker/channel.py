@@ -39,7 +39,7 @@ def dumps(value: Any) -> bytes:
         data = pickle.dumps(value, 5)
         if b"__main__" not in data:
             return data
-    except Exception:  # noqa: BLE001 - `__reduce__` is the user's code; what remains wrong, cloudpickle says below
+    except Exception:  # noqa: BLE001
         pass
     import cloudpickle
 

@@ -21,8 +21,6 @@ Where there is no subreaper (not Linux) a process that leaves both its parent an
 its parent only is killed without a grace.
 """
 
-# ruff: noqa: SIM105
-
 from __future__ import annotations
 
 import errno
@@ -366,7 +364,7 @@ class Watch:
 
     def kill_group(self) -> None:
         """End what a missing subreaper has kept from us, as far as it is still in the command's group."""
-        try:
+        try:  # noqa: SIM105 - importing contextlib costs the start
             os.killpg(self.command, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             pass
@@ -475,7 +473,7 @@ def guard(control: int, owner: int) -> dict[str, Any]:
         return {"failed": (stage, error.errno or 0)}
     os.close(write_end)
     if record is not None:
-        try:
+        try:  # noqa: SIM105 - importing contextlib costs the start
             write_record(record, [os.getpid(), command])
         except OSError:
             pass  # the guardian alone is on record, and it takes the command along
@@ -518,7 +516,7 @@ def kill_all() -> None:
 def remove(path: bytes | None) -> None:
     """Remove a file that may not be there."""
     if path is not None:
-        try:
+        try:  # noqa: SIM105 - importing contextlib costs the start
             os.unlink(path)
         except OSError:
             pass
@@ -530,7 +528,7 @@ def main() -> None:
         frame = guard(0, int(sys.argv[-1]))
     except EOFError:
         frame = {}
-    except BaseException as error:  # noqa: BLE001 - whatever it is, the owner must hear of it
+    except BaseException as error:  # noqa: BLE001
         kill_all()
         frame = {"broken": f"{type(error).__name__}: {error}"}
     if frame:

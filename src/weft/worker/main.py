@@ -338,7 +338,7 @@ class Worker:
             root = lease.root.vertex
             self._begin(lease)
             outcome = run(cast("WorkerLease", lease), self._store, self.config.target_s, self._values)
-        except BaseException as error:  # noqa: BLE001 - a code or an input that cannot be made here
+        except BaseException as error:  # noqa: BLE001
             outcome = Outcome(assignment.lo, [], 0.0)
             outcome.kind = "user" if isinstance(error, WeftError) else "infrastructure"
             outcome.message = str(error) if isinstance(error, WeftError) else f"{type(error).__name__}: {error}"

@@ -55,7 +55,7 @@ def run(lease: WorkerLease, store: ChunkStore, target_s: float = 0.002, values: 
             _run_plain(lease, store, values, where)
         else:
             _run_tasks(lease, store, values, where)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001
         return _failed(lease, values, where, error, perf_counter() - started)
     outcome = Outcome(lease.lo + len(values) if reached < 0 else lease.lo + 1, values, perf_counter() - started)
     outcome.reached = reached
@@ -97,7 +97,7 @@ def _user_traceback(error: BaseException) -> str:
         tb = tb.tb_next
     try:
         return "".join(traceback.format_exception(type(error), error, tb, limit=-50))
-    except Exception:
+    except Exception:  # noqa: BLE001
         return f"{type(error).__name__} (it cannot be printed)\n"
 
 

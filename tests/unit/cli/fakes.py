@@ -10,9 +10,10 @@ from tests.unit.runtime.shell import STEPS, Shell, chain
 from weft.cli.context import Context
 from weft.cli.main import main
 from weft.engine.events import CancelRequested, Failed, Failure
+from weft.engine.ports import ManualClock
+from weft.frontends.pipelines.states import PipelineWords
 from weft.graph.logical import LogicalGraph
 from weft.model.errors import NotFoundError, RunCancelledError, TaskError, WeftError
-from weft.engine.ports import ManualClock
 from weft.runtime.records import RunRecorder
 from weft.runtime.state import RunFolder
 from weft.store.catalog import RunRow
@@ -71,7 +72,7 @@ class FakeWiring:
         with RunFolder.create(root, id) as folder:
             folder.describe(steps=list(STEPS), outputs={"report.page": "/out/page.html"}, **about)
             catalog.add_run(RunRow(id=id, folder=str(folder.path), **about))
-            recorder = RunRecorder(folder, self.clock, catalog=catalog, on_record=on_record)
+            recorder = RunRecorder(folder, self.clock, projection=PipelineWords(), catalog=catalog, on_record=on_record)
             try:
                 shell, error = self._play(recorder, folder)
                 recorder.finish(shell.job)

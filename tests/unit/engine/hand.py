@@ -14,7 +14,7 @@ Leases are named by what they run: `a[0]`, `a[2:4]`. After each call the invaria
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.engine.commands import (
     Acquire,
@@ -60,10 +60,12 @@ from weft.engine.events import (
 from weft.engine.invariants import check
 from weft.engine.machines.task import TaskState
 from weft.engine.master import Master
-from weft.graph.logical import LogicalGraph
 from weft.graph.validate import mark_results, validate
 from weft.model.ids import parse_task
 from weft.model.resources import ONE_SLOT
+
+if TYPE_CHECKING:
+    from weft.graph.logical import LogicalGraph
 
 
 def body(*inputs: object) -> object:
@@ -95,7 +97,12 @@ class Hand:
         self.requests: dict[str, int] = {}
         self.timers: dict[float, int] = {}
         self.said: list[Any] = []
-        self(*[WorkerJoined(0.0, w, w * nodes // max(1, workers), f"node{w * nodes // max(1, workers)}") for w in range(workers)])
+        self(
+            *[
+                WorkerJoined(0.0, w, w * nodes // max(1, workers), f"node{w * nodes // max(1, workers)}")
+                for w in range(workers)
+            ]
+        )
         if submit:
             self(JobSubmitted(0.0))
 

@@ -66,7 +66,20 @@ def reverse():
         (3, lambda a: custom(a, "tests:reverse"), 3, [[2], [1], [0]]),
         (3, after, 2, [[], [], [0, 1]]),
     ],
-    ids=["one", "gather", "shuffle", "group", "group-rest", "ungroup", "whole", "window", "ranges", "2d", "custom", "after"],
+    ids=[
+        "one",
+        "gather",
+        "shuffle",
+        "group",
+        "group-rest",
+        "ungroup",
+        "whole",
+        "window",
+        "ranges",
+        "2d",
+        "custom",
+        "after",
+    ],
 )
 def test_a_task_is_ready_when_all_it_reads_is_there(hand, n, link, m, released):
     assert release_order(hand, pair(n, link, m), n) == released

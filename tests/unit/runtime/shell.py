@@ -5,9 +5,9 @@ import itertools
 from weft.engine.commands import Complete, Launch
 from weft.engine.events import Done, Failed, Failure, JobSubmitted, Offered, WorkerJoined
 from weft.engine.master import Master
+from weft.engine.ports import ManualClock
 from weft.graph.logical import DEFAULT_RETRY, NONE, Edge, LogicalGraph, OnFailure, Retry, Storage, Vertex
 from weft.model.program import Program
-from weft.engine.ports import ManualClock
 from weft.runtime.loop import JobRun
 from weft.runtime.records import RunRecorder
 

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from tests.unit.runtime.shell import STEPS, Shell, chain
 from weft.engine.commands import Complete
 from weft.engine.events import CancelRequested, Failed, Failure
+from weft.engine.ports import ManualClock
+from weft.frontends.pipelines.states import PipelineWords
 from weft.graph.logical import AFTER_ANY, OnFailure, Retry
 from weft.model.errors import ConflictError, NotFoundError, UsageError
 from weft.runtime import records
-from weft.engine.ports import ManualClock
 from weft.runtime.records import (
     Record,
     RunRecorder,
@@ -52,7 +53,7 @@ def start(root, clock):
         catalog.add_run(RunRow(id=id, number=number, name="chain", folder=str(folder.path)))
         heard: list[Record] = []
         options.setdefault("on_record", heard.append)
-        recorder = RunRecorder(folder, clock, catalog=catalog, **options)
+        recorder = RunRecorder(folder, clock, catalog=catalog, **({"projection": PipelineWords()} | options))
         run = SimpleNamespace(folder=folder, catalog=catalog, recorder=recorder, heard=heard, id=id)
         opened.append(run)
         return run
@@ -186,7 +187,7 @@ def test_a_torn_last_line_is_left_out_and_cut_off(start, clock, root):
     with run.folder.events.open("ab") as file:
         file.write(b'{"time":5,"state":"succeeded","ended":tr')
     assert read_run(run.folder.path).state == "running"
-    again = RunRecorder(run.folder, clock)
+    again = RunRecorder(run.folder, clock, projection=PipelineWords())
     again.run_state("succeeded", ended=True)
     again.close()
     lines = run.folder.events.read_bytes().splitlines()
@@ -197,7 +198,7 @@ def test_a_file_of_one_torn_line_is_emptied(start, clock):
     run = start()
     run.recorder.close()
     run.folder.events.write_bytes(b"x" * 200_000)
-    again = RunRecorder(run.folder, clock)
+    again = RunRecorder(run.folder, clock, projection=PipelineWords())
     again.close()
     assert run.folder.events.read_bytes() == b""
 
@@ -281,7 +282,7 @@ def test_only_some_vertices_are_steps(start, clock):
 
 
 def test_words_of_another_kind(start, clock):
-    class Words(records.PaddleFlowWords):
+    class Words(PipelineWords):
         def step(self, state, *, started):
             return super().step(state, started=started).upper()
 

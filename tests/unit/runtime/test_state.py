@@ -175,7 +175,7 @@ def test_logs_are_told_apart(root):
         (folder.logs / "plain.log").touch()
         (folder.logs / "notes.txt").touch()
         found = [(log.step, log.index, log.attempt) for log in list_logs(folder.path)]
-        key = lambda log: (log[0], -1 if log[1] is None else log[1], log[2])  # noqa: E731
+        key = lambda log: (log[0], -1 if log[1] is None else log[1], log[2])  # noqa: E731 - one line, used twice
         assert found == sorted([*asked, ("plain", None, 0)], key=key)
         assert all(path.parent == folder.logs for path in (folder.log_path("../../x"), folder.log_path("/etc/passwd")))
     assert list_logs(root.folder("none")) == []

@@ -639,7 +639,7 @@ def test_the_books_are_right_after_work_of_several_threads(folders, seed):
                     with store.reserve(f"v{who}", rng.randrange(100) * KIB) as grant:
                         store.put_range(extra, 0, [5, array(1)], within=grant)
                         store.free_range(extra, 0, 2)
-        except BaseException as error:  # noqa: BLE001 - it belongs to the thread that waits below
+        except BaseException as error:  # noqa: BLE001
             failures.append(error)
 
     threads = [threading.Thread(target=work, args=(who,)) for who in range(4)]

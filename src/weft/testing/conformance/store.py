@@ -182,7 +182,7 @@ def threads_do_not_disturb_each_other(store: ChunkStore) -> None:
                     assert store.load(own, i)[0] == 100 * who + i
                     assert store.load(shared, 16 * who + i)[0] == turn
                 store.free_range(own, 0, 16)
-        except BaseException as error:  # noqa: BLE001 - it belongs to the thread that waits below
+        except BaseException as error:  # noqa: BLE001
             failures.append(error)
 
     threads = [threading.Thread(target=work, args=(who,)) for who in range(4)]
