@@ -360,6 +360,7 @@ def random_session(seed: int, *, most_jobs: int = 3, words: frozenset[str] | Non
         workers=rng.randint(max(2, nodes), 6),
         nodes=nodes,
         seconds=lambda vertex, _: (0.01, 1.0, 3.0)[int(pace * 1000 + len(vertex) * 7 + ord(vertex[-1])) % 3],
+        nbytes=rng.choice([0, 1000, 2**22]),
         faults=faults,
         tuning=tuning,
         capacity=rng.choice([None, Resources(memory=100, gpu=1)]),

@@ -208,10 +208,11 @@ def _take_members(core: Core, start: Stage, members: tuple[tuple[Stage, int], ..
 def give(core: Core, lease: LeaseRow, resources: Resources | None = None) -> None:
     """Record a lease and send it."""
     core.leases[lease.id] = lease
+    units = lease.hi - lease.lo
     for stage, mult in lease.members:
         if stage.status is VertexState.CONFIGURED:
             stage.status = _STARTED
-        stage.executing += (lease.hi - lease.lo) * mult
+        stage.executing += units * mult
         if stage.early:
             check_gates(core, stage)
     stage = lease.stage

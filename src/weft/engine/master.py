@@ -79,6 +79,7 @@ from weft.engine.story import story
 from weft.engine.view import JobView, view
 from weft.graph.logical import Kind, LogicalGraph
 from weft.model.ids import task_name
+from weft.model.resources import ONE_SLOT
 
 if TYPE_CHECKING:
     from weft.engine.physical import Stage
@@ -305,10 +306,9 @@ class Master:
             worker.leases -= 1
         if lease.timer:
             core.timers.pop(lease.timer, None)
-        stage = lease.stage
-        tokens = stage.resources[0].tokens
-        if tokens:
-            return_tokens(core, stage.resources[0])
+        resources = lease.stage.resources[0]
+        if resources is not ONE_SLOT and resources.tokens:
+            return_tokens(core, resources)
             for waiting in core.stages:
                 if waiting.ready.count and waiting.resources[0].tokens:
                     (core.lights if waiting.light and waiting.bubble < 0 else core.needy).append(waiting)
@@ -375,6 +375,10 @@ class Master:
         core = self.core
         root = lease.stage
         live = RUNNING if lease.started else LEASED
+        if lease.cone is None:
+            root.executing -= hi - lo
+            self._commit_root(lease, lo, hi, live, event)
+            return
         wanted_since: list[Stage] = []  # a patch gave something inside the cone another consumer meanwhile
         inside = {stage.index for stage, _ in lease.members} if core.patched else ()
         for stage, mult in lease.members:
@@ -396,6 +400,14 @@ class Master:
                 let_go(core, stage, a, b)
             if stage.over == stage.n:
                 end(core, stage)
+        self._commit_root(lease, lo, hi, live, event)
+        for consumer in wanted_since:
+            remake(core, consumer)
+
+    def _commit_root(self, lease: LeaseRow, lo: int, hi: int, live: int, event: Done | Progress) -> None:
+        """The outputs of the root are made."""
+        core = self.core
+        root = lease.stage
         if not core.tuning.shared_memory:
             self._locate(root, lo, hi, lease.worker, event)
         write(core, root, lo, hi, live, FINISHED)
@@ -405,8 +417,6 @@ class Master:
         elif root.n <= 64:
             core.note(task_name(root.id, lo) if hi - lo == 1 else root.id, f"tasks {lo}:{hi} finished")
         finish(core, root, lo, hi)
-        for consumer in wanted_since:
-            remake(core, consumer)
 
     def _commit_answers(self, lease: LeaseRow, lo: int, hi: int, event: Done | Progress) -> None:
         """Units `lo:hi` of an expander are done: carry out each answer before its task counts as finished."""

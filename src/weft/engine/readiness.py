@@ -438,8 +438,9 @@ def let_go(core: Core, stage: Stage, lo: int, hi: int) -> None:
             if not link.data and stage.vertex.expands and src.refs is not None and not src.vertex.keep:
                 _drop_one_reader(core, src)
             continue
-        link.left -= hi - lo
-        if src.vertex.keep or link.durable:
+        left = link.left - (hi - lo)
+        link.left = left
+        if (left and link.wide and not router.partitions) or src.vertex.keep or link.durable:
             continue
         if src.refs is None:
             if _only_reader(src):

@@ -80,7 +80,6 @@ class Loop:
         self._queue: deque[tuple[str, Event]] = deque()
         self._lock = threading.Lock()
         self._do: dict[type[Any], Callable[[JobRun, Any], None]] = {
-            Launch: self._launch,
             Free: lambda job, c: executor.free(job, c.vertex, c.lo, c.hi),
             FreeParts: lambda job, c: executor.free_parts(job, c.vertex, c.part_lo, c.part_hi),
             Complete: self._complete,
@@ -196,8 +195,15 @@ class Loop:
         if job.journal is not None:
             job.journal.append(events, commands)
         do = self._do
+        take, launch, name = pool.take, self.executor.launch, job.id
         for command in commands:
-            do[type(command)](job, command)
+            if type(command) is Launch:  # by far the most of them
+                leases[command.lease] = command
+                if command.worker >= 0:
+                    take(command.worker, name)
+                launch(job, command)
+            else:
+                do[type(command)](job, command)
         for listener in job.listeners:
             listener(job, events, commands)
         if job.outcome is not None:
@@ -219,12 +225,6 @@ class Loop:
                     break
 
     # ---------------------------------------------------------------------------------------------- commands
-
-    def _launch(self, job: JobRun, lease: Launch) -> None:
-        job.leases[lease.lease] = lease
-        if lease.worker >= 0:
-            self.pool.take(lease.worker, job.id)
-        self.executor.launch(job, lease)
 
     def _acquire(self, job: JobRun, acquire: Acquire) -> None:
         reason = self.pool.request(job.id, acquire.request, acquire.wants, acquire.avoid)
