@@ -723,7 +723,7 @@ class Processes:
         self.store.reclaim(f"w{conn.number}-")
         conn.close()
         self.loop.drain()
-        self.loop.worker_lost(conn.number, reason)
+        self.loop.worker_lost(conn.number, reason, unit=conn.page.pos)
 
     def _may_start(self) -> bool:
         if self._stillborn >= _STILLBORN_MAX and not self._broken:

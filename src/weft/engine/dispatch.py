@@ -131,13 +131,14 @@ def _queued(stage: Stage, node: int, key: float) -> None:
 
 def width(core: Core, stage: Stage, waiting: int) -> int:
     """Return how many tasks one lease may take: by time, by growth, by fairness between workers, by bytes."""
-    if stage.seconds < 0:
-        return 1  # nothing is known: a probe
+    if stage.seconds < 0 or stage.vertex.timeout_s is not None:
+        return 1  # nothing is known: a probe; or every task has a clock of its own
     tuning = core.tuning
     guided = -(-waiting // (2 * max(1, len(core.workers))))
-    wide = min(guided, tuning.growth * stage.last_width)
     if stage.seconds > 0:
-        wide = min(wide, int(tuning.target_s / stage.seconds))
+        most = int(tuning.target_s / stage.seconds)
+        guided = min(max(guided, most // 10), most)  # leases far shorter than wanted cost more than they balance
+    wide = min(guided, tuning.growth * stage.last_width)
     if stage.nbytes > 0:
         wide = min(wide, int(tuning.lease_bytes / stage.nbytes))
     return max(1, wide)

@@ -39,12 +39,13 @@ class WorkerJoined(NamedTuple):
 
 
 class WorkerLost(NamedTuple):
-    """A worker is gone; `node_lost` says that what its node held is gone too."""
+    """A worker is gone; `node_lost` says that what its node held is gone too, `unit` what it was at (-1: not known)."""
 
     now: float
     worker: int
     reason: str
     node_lost: bool = False
+    unit: int = -1
 
 
 class Offered(NamedTuple):

@@ -88,10 +88,15 @@ def _ask_from_now_on(core: Core, stage: Stage) -> None:
     core.needy.append(stage)
 
 
-def delay_of(stage: Stage, index: int) -> float:
-    """Return the pause in seconds before the next attempt: doubled at each retry."""
+def delay_of(stage: Stage, index: int, kind: Failure) -> float:
+    """Return the pause in seconds before the next attempt: doubled at each retry of that kind, up to 64 times.
+
+    What a lost worker was at goes elsewhere at once.
+    """
     pause = stage.vertex.retry.delay_s
-    return pause * 2 ** (stage.attempt(index) - 1) if pause else 0.0
+    if not pause or kind is Failure.INFRASTRUCTURE or stage.attempts is None:
+        return 0.0
+    return float(pause * 2 ** min(stage.attempts[index][_COLUMN[kind]] - 1, 6))
 
 
 def fatal(core: Core, stage: Stage, index: int, kind: Failure, message: str, traceback: str = "") -> None:

@@ -152,6 +152,7 @@ def _serve_bubble(core: Core, row: BubbleRow, stage: Stage) -> None:
         _move(core, row, "output_lost")  # something of it is made again: only that is asked for
     if row.state is BubbleState.HELD:
         _start_members(core, row)
+        _lend_back(core, row)
         if stage.ready.count and not stage.light:
             _serve_stage(core, stage)  # its slot was lost with a worker
     elif row.state is BubbleState.FORMING and _complete(row):
@@ -183,6 +184,14 @@ def _complete(row: BubbleRow) -> bool:
         if inside and any(not _there(link) for link in stage.inputs if link.src.bubble != stage.bubble):
             return False
     return True
+
+
+def _lend_back(core: Core, row: BubbleRow) -> None:
+    """Members whose inputs from outside were lost give their slots back: what makes these again may need them."""
+    for stage in row.stages:
+        if row.slots.get(stage.index) and any(not _there(k) for k in stage.inputs if k.src.bubble != stage.bubble):
+            for worker, _ in row.slots.pop(stage.index):
+                core.out.append(Release(row.request, worker))
 
 
 def _there(link: Link) -> bool:
@@ -237,6 +246,7 @@ def granted(core: Core, event: Granted) -> None:
     for name, worker, alternative in event.slots:
         bubble.slots.setdefault(core.by_id[name].index, []).append((worker, alternative))
     _start_members(core, bubble)
+    _lend_back(core, bubble)
 
 
 def _start_members(core: Core, row: BubbleRow) -> None:

@@ -225,13 +225,14 @@ class Master:
                 self._unoffer(lease, event.worker)
                 continue
             stage, mult = lease.members[0]
+            unit = event.unit if lease.lo <= event.unit < lease.hi else lease.lo
             self._on_failed(
                 Failed(
                     event.now,
                     lease.id,
                     lease.lo,
                     stage.id,
-                    lease.lo * mult,
+                    unit * mult,
                     Failure.INFRASTRUCTURE,
                     f"worker {event.worker} was lost: {event.reason}",
                 )
@@ -317,6 +318,10 @@ class Master:
         core = self.core
         lease = core.leases.get(event.lease)
         if lease is None or lease.offered:
+            return
+        if lease.stopping == "timeout":  # it came after its time: what it made is not taken
+            self.core.out.append(Free(lease.stage.id, lease.lo, event.hi))
+            self._on_failed(Failed(event.now, lease.id, lease.lo, lease.stage.id, lease.lo, Failure.STOPPED, ""))
             return
         if lease.stopping:
             self._stopped(lease, event.hi)
@@ -450,20 +455,21 @@ class Master:
         core = self.core
         unit = lease.lo
         reached = event.reached
+        live = RUNNING if lease.started else LEASED
         for at, (stage, _) in enumerate(lease.members):
             stage.executing -= 1
             if at < reached:
-                write(core, stage, unit, unit + 1, LEASED, FREED)
+                write(core, stage, unit, unit + 1, live, FREED)
                 stage.finished += 1
                 stage.over += 1
                 let_go(core, stage, unit, unit + 1)
                 if stage.over == stage.n:
                     end(core, stage)
             elif at > reached:
-                write(core, stage, unit, unit + 1, LEASED, UNSCHEDULED)
+                write(core, stage, unit, unit + 1, live, UNSCHEDULED)
         stage = lease.members[reached][0]
         stage.nbytes = event.nbytes
-        write(core, stage, unit, unit + 1, LEASED, FINISHED)
+        write(core, stage, unit, unit + 1, live, FINISHED)
         if not core.tuning.shared_memory:
             self._locate(stage, unit, unit + 1, lease.worker, event)
         finish(core, stage, unit, unit + 1)
@@ -583,7 +589,7 @@ class Master:
                 self._put_back_quietly(lease)
                 gangs.restart_region(core, stage, f"{name} failed")
                 return
-            pause = delay_of(stage, index)
+            pause = delay_of(stage, index, counted)
             if pause and lease.cone is None:
                 if stage.retry_at is None:
                     stage.retry_at = {}
@@ -597,7 +603,8 @@ class Master:
                 source, lost = event.lost
                 lose(core, core.by_id[source], [lost], f"{name} could not read it: {event.message}")
             return
-        unit = event.hi
+        unit = index // next(mult for member, mult in lease.members if member is stage)
+        self._give_back(lease, event.hi, unit)
         self._give_back(lease, unit + 1, lease.hi)
         live = RUNNING if lease.started else LEASED
         executed: set[tuple[int, int]] = set()

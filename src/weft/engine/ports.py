@@ -99,7 +99,7 @@ class Shell(Protocol):
         """A worker came."""
         ...
 
-    def worker_lost(self, worker: int, reason: str, *, node_lost: bool = False) -> None:
+    def worker_lost(self, worker: int, reason: str, *, node_lost: bool = False, unit: int = -1) -> None:
         """A worker is gone."""
         ...
 

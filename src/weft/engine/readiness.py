@@ -589,6 +589,8 @@ def recount(core: Core, stage: Stage) -> None:
     else:
         missing = stage.missing = bytearray(stage.n)
         stage.missing = None
+    if stage.bubble >= 0:
+        core.needy.append(stage)
     stage.ready.clear()
     if stage.local:
         for held in stage.local.values():

@@ -67,8 +67,8 @@ class Retry:
     """How often a task is tried again, by kind of failure, and the pause in seconds before the first retry.
 
     `user` counts errors raised by the user's code, `memory` out-of-memory (asked again with `memory_factor` times as
-    much), `infrastructure` lost workers and broken transports: these never count against the other two. The pause
-    doubles at each retry.
+    much), `infrastructure` lost workers and broken transports: these never count against the other two and are retried
+    at once. The pause doubles at each retry, up to 64 times.
     """
 
     user: int = 0

@@ -270,7 +270,7 @@ class Loop:
             self.pool.add(spec)
         self.post("", WorkerJoined(self.clock.now(), spec.worker, spec.node, spec.node_name, spec.party))
 
-    def worker_lost(self, worker: int, reason: str, *, node_lost: bool = False) -> None:
+    def worker_lost(self, worker: int, reason: str, *, node_lost: bool = False, unit: int = -1) -> None:
         """A worker is gone."""
         with self._lock:
             self.specs.pop(worker, None)
@@ -278,7 +278,7 @@ class Loop:
             for job in self.jobs.values():
                 for lease in [lease for lease in job.leases.values() if lease.worker == worker]:
                     del job.leases[lease.lease]
-        self.post("", WorkerLost(self.clock.now(), worker, reason, node_lost))
+        self.post("", WorkerLost(self.clock.now(), worker, reason, node_lost, unit))
 
     def idle_tick(self) -> None:
         """Called by drivers when nothing came for a while: if workers are idle, long leases are halved."""

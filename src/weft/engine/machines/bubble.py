@@ -27,7 +27,6 @@ BUBBLE: Table[BubbleState] = {
         "granted": BubbleState.HELD,
         "timeout": BubbleState.SHRUNK,
         "never_fits": BubbleState.SHRUNK,
-        "inputs_lost": BubbleState.FORMING,
         "ended": BubbleState.DONE,
     },
     BubbleState.HELD: {"region_restart": BubbleState.FORMING, "ended": BubbleState.DONE},
