@@ -95,7 +95,7 @@ def _peek(core: Core, node: int) -> tuple[Stage, Intervals] | None:
     heap = core.heaps[node]
     stages = core.stages
     while heap:
-        key, _, index = heap[0]
+        key, nbytes, index = heap[0]
         stage = stages[index]
         if node == ANYWHERE:
             ready = stage.ready
@@ -113,7 +113,7 @@ def _peek(core: Core, node: int) -> tuple[Stage, Intervals] | None:
             _queued(stage, node, INFINITE)
             continue
         actual = ready.spans[-1][0] / stage.n - stage.depth
-        if actual != key:
+        if actual != key or nbytes != stage.nbytes:
             heapreplace(heap, (actual, stage.nbytes, index))
             _queued(stage, node, actual)
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.engine.commands import Drop, Stop, Withdraw
+from weft.engine.commands import Complete, Drop, Stop, Withdraw
 from weft.engine.core import NO_BRANCH, Cause, ChoiceRow
 from weft.engine.dispatch import return_tokens
 from weft.engine.events import Failure
@@ -293,6 +293,8 @@ def cancel(core: Core, reason: str) -> None:
     move_job(core, "cancel")
     if was is JobState.RUNNING:
         stop_everything(core, reason)
+    elif was is JobState.NEW:
+        core.out.append(Complete("cancelled", message=reason))
 
 
 def free_everything(core: Core) -> None:

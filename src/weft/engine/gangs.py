@@ -33,7 +33,7 @@ from weft.engine.readiness import (
     write,
 )
 from weft.engine.story import story
-from weft.graph.logical import SEQUENTIAL, Bubble, Kind, Storage
+from weft.graph.logical import SEQUENTIAL, Bubble, Kind, Storage, Trigger
 from weft.model.resources import Resources
 
 if TYPE_CHECKING:
@@ -53,20 +53,24 @@ def form(core: Core, bubbles: tuple[Bubble, ...] | list[Bubble]) -> None:
                 keep_on_node(link)
     for bubble in bubbles:
         _row(core, bubble, [core.by_id[name] for name in bubble.vertices])
+    branches = {name for row in core.choices.values() for branch in row.choice.branches.values() for name in branch}
     for stage in core.order:
-        if stage.vertex.kind is not Kind.SERVICE or stage.bubble >= 0:
+        if stage.vertex.kind is not Kind.SERVICE or stage.bubble >= 0 or stage.executing or stage.over:
             continue
         members = [stage]
         for link in sorted(stage.outputs, key=lambda link: (link.dst.depth, link.dst.index)):
             dst = link.dst
             if (
                 link.edge.scheduling.concurrent
+                and dst.n >= 0
+                and dst.id not in branches
                 and dst.bubble < 0
                 and dst not in members
                 and _orderly(core, [*members, dst])
             ):
                 members.append(dst)
-        _row(core, Bubble(f"{stage.id}.bubble", tuple(member.id for member in members)), members)
+        if len(members) > 1:
+            _row(core, Bubble(f"{stage.id}.bubble", tuple(member.id for member in members)), members)
     derive_regions(core)
 
 
@@ -176,14 +180,18 @@ def _complete(row: BubbleRow) -> bool:
             continue
         if stage.n < 0:
             return False
-        inside = [
-            link for link in stage.inputs if link.src.bubble == stage.bubble and not link.edge.scheduling.concurrent
-        ]
+        inside = [link for link in stage.inputs if link.src.bubble == stage.bubble and _waits(link)]
         if not inside and stage.ready.count != stage.n - stage.over:
             return False
         if inside and any(not _there(link) for link in stage.inputs if link.src.bubble != stage.bubble):
             return False
     return True
+
+
+def _waits(link: Link) -> bool:
+    """Whether the destination waits for something that the source must do first, even if both have their slots."""
+    scheduling = link.edge.scheduling
+    return not scheduling.concurrent or (scheduling.when is Trigger.EVENT and not link.opened)
 
 
 def _lend_back(core: Core, row: BubbleRow) -> None:

@@ -65,7 +65,7 @@ def remake(core: Core, again: Stage | None = None) -> None:
             continue
         state = stage.state
         lost = state.count(_LOST)
-        if not lost and not state.count(FREED):
+        if not lost and not state.count(FREED) and not any(link.freed_parts for link in stage.outputs):
             continue
         if not lost and not any(link.dst.index in touched for link in stage.outputs):
             continue

@@ -173,6 +173,8 @@ class Master:
 
     def _on_job_submitted(self, event: JobSubmitted) -> None:
         core = self.core
+        if core.status is not JobState.NEW:
+            return  # it was cancelled before it began
         core.started_at = event.now
         move_job(core, "started")
         graph = core.graph
@@ -661,6 +663,8 @@ class Master:
         core.note(task_name(stage.id, event.index), "taken from the cache")
         if stage.status is VertexState.CONFIGURED:
             advance(core, stage, "task_started")
+        if stage.bubble >= 0:
+            core.needy.append(stage)
         write(core, stage, event.index, event.index + 1, PROBING, FINISHED)
         finish(core, stage, event.index, event.index + 1)
 

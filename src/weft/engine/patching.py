@@ -218,6 +218,12 @@ def _decisions(core: Core, stage: Stage, value: Any) -> list[Any]:
         s for s in core.stages if isinstance(s.vertex.parallelism, Source) and s.vertex.parallelism.expander == stage.id
     ]
     deciding = [row for row in core.choices.values() if row.choice.decider == stage.id and not row.taken]
+    if deciding and not isinstance(value, str) and not _settles(value, deciding):
+        raise GraphError(
+            f"{stage.id} answered a {type(value).__name__}; {_wanted([], deciding)}",
+            subject=stage.id,
+            rule="expander-answer",
+        )
     if isinstance(value, Patch):
         return [ApplyPatch(stage.id, value)]
     if isinstance(value, dict) and "weft" in value:
@@ -249,6 +255,14 @@ def _decisions(core: Core, stage: Stage, value: Any) -> list[Any]:
         subject=stage.id,
         rule="expander-answer",
     )
+
+
+def _settles(value: Any, deciding: list[ChoiceRow]) -> bool:
+    """Whether an answer is a list of decisions that settles every choice which waits for it."""
+    if not isinstance(value, (list, tuple)):
+        return False
+    settled = {decision.choice for decision in value if isinstance(decision, Choose)}
+    return all(row.choice.id in settled for row in deciding)
 
 
 def _wanted(waiting: list[Stage], deciding: list[ChoiceRow]) -> str:

@@ -644,7 +644,32 @@ def _check_bubbles(graph: LogicalGraph) -> None:
                 )
             bubble_of[id] = bubble.id
     if bubble_of:
+        _check_bubble_answers(graph, bubble_of)
         _check_bubble_order(graph, bubble_of)
+
+
+def _check_bubble_answers(graph: LogicalGraph, bubble_of: Mapping[str, str]) -> None:
+    """A bubble asks for all its slots before anything of it runs: no member may wait for a member's answer."""
+    answers: dict[str, set[str]] = {}
+    for choice in graph.choices:
+        for branch in choice.branches.values():
+            for id in branch:
+                answers.setdefault(id, set()).add(choice.decider)
+    for id, bubble in bubble_of.items():
+        n = graph.vertices[id].parallelism
+        seen: set[str] = set()
+        while isinstance(n, SameAs) and n.vertex in graph.vertices and n.vertex not in seen:
+            seen.add(n.vertex)
+            n = graph.vertices[n.vertex].parallelism
+        expanders = answers.get(id, set()) | ({n.expander} if isinstance(n, Source) else set())
+        for expander in sorted(expanders):
+            if bubble_of.get(expander) == bubble:
+                raise GraphError(
+                    f"bubble {bubble!r} holds {id!r} and {expander!r}, whose answer {id!r} waits for",
+                    subject=bubble,
+                    rule="bubble-answer",
+                    hint=f"Leave {expander!r} out of the bubble.",
+                )
 
 
 def _check_bubble_order(graph: LogicalGraph, bubble_of: Mapping[str, str]) -> None:

@@ -1,0 +1,445 @@
+"""All or nothing: bubbles, services, regions, tokens, light tasks, requests for more than a slot."""
+
+import pytest
+
+from tests.unit.engine.hand import Hand, body, run_out
+from weft.engine.events import Failure
+from weft.graph.builder import Graph, after, gather, one_to_one
+from weft.graph.logical import OnFailure, Retry, Storage
+from weft.model.resources import Placement, Resources
+
+CONTINUE = OnFailure.CONTINUE
+
+
+def stream(n: int = 2, *, on_failure=OnFailure.FAIL_FAST, prewarmed: bool = False, **fields) -> Graph:
+    """before -> [a ~> b] -> report: a streams to b in one bubble."""
+    g = Graph("g", on_failure=on_failure)
+    before = g.add(body, n=1, name="before")
+    a = g.add(body, gather(before), n=n, name="a", **fields)
+    b = g.add(body, one_to_one(a, concurrent=True, storage=Storage.EPHEMERAL), n=n, name="b", **fields)
+    g.add(body, gather(b), n=1, name="report")
+    g.bubble(a, b, name="gang", prewarmed=prewarmed, timeout_s=5.0)
+    return g
+
+
+def asked(hand, graph: Graph, *, workers: int = 4, **tuning) -> Hand:
+    """Up to the moment at which the gang has asked."""
+    h = hand(graph, workers=workers, cones=False, **tuning)
+    h(h.idle(0))
+    h.expect("launch before[0] on 0")
+    h(h.done("before[0]"))
+    assert [line for line in h.skip() if not line.startswith("timer")] == [
+        "acquire a*2, b*2" + (", prewarmed" if graph.bubbles[0].prewarmed else "")
+    ]
+    assert h.master.view().bubbles == {"gang": "waiting"}
+    return h
+
+
+def test_a_bubble_asks_once_for_all_when_all_could_start(hand):
+    h = asked(hand, stream())
+    h(h.idle(0, 1, 2, 3))
+    h.expect()  # its members take no offered worker
+    h(h.granted(a=(0, 1), b=(2, 3)))
+    h.expect_any_order("launch a[0] on 1", "launch a[1] on 0", "launch b[0] on 3", "launch b[1] on 2")
+    assert h.master.view().bubbles == {"gang": "held"}
+
+
+def test_a_bubble_says_if_it_wants_warm_workers(hand):
+    asked(hand, stream(prewarmed=True))
+
+
+def test_a_slot_comes_back_when_its_vertex_needs_it_no_more(hand):
+    h = asked(hand, stream())
+    h(h.granted(a=(0, 1), b=(2, 3)))
+    h.skip("launch")
+    h(h.done("a[0]"))
+    h.expect()
+    h(h.done("a[1]"))
+    assert sorted(h.skip()) == ["free before[0]", "release 0", "release 1"]
+    h(h.done("b[0]"), h.done("b[1]"))
+    assert sorted(h.skip("release")) == ["release 2", "release 3"]
+    h.skip("free")
+    assert h.master.view().bubbles == {"gang": "done"}
+    assert run_out(h, [0]) == ["report[0]", "complete succeeded"]
+
+
+def test_held_slots_are_used_again(hand):
+    g = stream(retry=Retry(user=1))
+    g.edges[1].storage = Storage.LOCAL  # no stream, so that a retry restarts nobody else
+    h = asked(hand, g)
+    h(h.granted(a=(0, 1), b=(2, 3)))
+    h.expect_any_order("launch a[0] on 1", "launch a[1] on 0", "launch b[0] on 3", "launch b[1] on 2")
+    h(h.failed("a[1]"))
+    h.expect("launch a[1] on 0, attempt 1")
+
+
+def test_members_that_wait_for_each_other_start_in_turn_on_slots_held_from_the_start(hand):
+    g = Graph("g")
+    a = g.add(body, n=1, name="a")
+    g.add(body, gather(a), n=1, name="b")
+    g.bubble(a, g.vertices["b"] and type(a)(g, "b", 1), name="gang")
+    h = hand(g)
+    h.expect("timer at 30", "acquire a*1, b*1")
+    h(h.granted(a=0, b=1))
+    h.expect("launch a[0] on 0")
+    h(h.done("a[0]"))
+    h.expect_any_order("release 0", "launch b[0] on 1")
+    h(h.done("b[0]"))
+    h.expect_any_order("free a[0]", "release 1", "complete succeeded")
+
+
+def test_a_slot_that_is_lost_while_it_is_held_is_asked_for_again(hand):
+    g = Graph("g")
+    a = g.add(body, n=1, name="a")
+    b = g.add(body, gather(a), n=1, name="b")
+    g.bubble(a, b, name="gang")
+    h = hand(g, workers=3)
+    h.skip()
+    h(h.granted(a=0, b=1))
+    h.expect("launch a[0] on 0")
+    h(h.worker_lost(1))
+    h.expect()
+    h(h.done("a[0]"))
+    h.expect_any_order("release 0", "acquire b*1")
+    h(h.granted(b=2))
+    h.expect("launch b[0] on 2")
+
+
+def test_a_bubble_that_waits_too_long_shrinks(hand):
+    h = asked(hand, stream())
+    h(h.timer(5.0), h.idle(0, 1))
+    h.expect_any_order("withdraw a b", "launch a[0] on 0", "launch a[1] on 1")
+    assert h.master.view().bubbles == {"gang": "done"}
+    assert h.core.links["a->b"].edge.storage is Storage.LOCAL
+    h(h.done("a[0]"), h.done("a[1]"))
+    h.expect("free before[0]")
+    assert run_out(h, [0, 1])[-1] == "complete succeeded"
+
+
+def test_a_bubble_that_can_never_be_had_shrinks_at_once(hand):
+    h = asked(hand, stream())
+    h(h.refused("a", "it needs 4 slots at once; the session has 3"), h.idle(0))
+    h.expect("launch a[0] on 0")
+    assert "refused: it needs 4 slots" in "".join(h.master.story("gang"))
+
+
+def test_a_bubble_of_three_shrinks_to_two(hand):
+    g = Graph("g")
+    a = g.add(body, n=1, name="a")
+    b = g.add(body, one_to_one(a, concurrent=True, storage=Storage.EPHEMERAL), n=1, name="b")
+    c = g.add(body, one_to_one(b, concurrent=True, storage=Storage.EPHEMERAL), n=1, name="c")
+    g.bubble(a, b, c, name="gang", timeout_s=2.0)
+    h = hand(g)
+    h.expect("timer at 2", "acquire a*1, b*1, c*1")
+    h(h.timer(2.0))
+    h.expect("withdraw a b c", "timer at 4", "acquire a*1, b*1")
+    assert (h.core.links["a->b"].edge.storage, h.core.links["b->c"].edge.storage) == (Storage.EPHEMERAL, Storage.LOCAL)
+    h(h.granted(a=0, b=1))
+    h.expect_any_order("launch a[0] on 0", "launch b[0] on 1")
+    h(h.done("a[0]"), h.done("b[0]"))
+    h.skip()
+    assert run_out(h, [0]) == ["c[0]", "complete succeeded"]
+
+
+def test_a_grant_that_comes_too_late_goes_back(hand):
+    h = asked(hand, stream())
+    late = h.granted(a=(0, 1), b=(2, 3))
+    h(h.timer(5.0))
+    h.expect("withdraw a b")
+    h(late)
+    h.expect("release 0", "release 1", "release 2", "release 3")
+
+
+def test_cancel_while_a_bubble_waits(hand):
+    h = asked(hand, stream())
+    h(h.cancel())
+    h.expect_any_order("withdraw a b", "free before[0]", "complete cancelled: enough")
+
+
+def test_a_bubble_whose_last_task_is_given_up_asks_for_the_rest(hand):
+    g = Graph("g", on_failure=CONTINUE)
+    a = g.add(body, n=2, name="a")
+    b = g.add(body, a, n=2, name="b")
+    c = g.add(body, n=1, name="c")
+    g.bubble(b, c, name="gang")
+    h = hand(g)
+    h(h.idle(0, 1))
+    h.expect("launch a[0] on 0", "launch a[1] on 1")
+    h(h.done("a[0]"))
+    h.expect()
+    h(h.failed("a[1]"))
+    h.expect("timer at 30", "acquire c*1, b*1")
+
+
+def test_a_bubble_all_of_whose_members_are_skipped_is_done(hand):
+    g = Graph("g")
+    d = g.add(body, n=1, name="d")
+    a = g.add(body, after(d), n=1, name="a")
+    b = g.add(body, a, n=1, name="b")
+    g.choice(d, yes=[a, b], no=[])
+    g.bubble(a, b, name="gang")
+    h = hand(g)
+    h(h.idle(0))
+    h.expect("launch d[0] on 0")
+    h(h.done("d[0]", values=["no"]))
+    assert h.skip()[-1] == "complete succeeded"
+    assert h.master.view().bubbles == {"gang": "done"}
+
+
+def test_a_bubble_does_not_hold_slots_for_what_waits_for_somebody_outside(hand):
+    g = Graph("g")
+    x = g.add(body, n=1, name="x")
+    a = g.add(body, n=1, name="a")
+    b = g.add(body, gather(a), gather(x), n=1, name="b")
+    g.bubble(a, b, name="gang")
+    h = hand(g)
+    h.expect()
+    h(h.idle(0))
+    h.expect("launch x[0] on 0")
+    h(h.done("x[0]"))
+    h.expect("timer at 30", "acquire a*1, b*1")
+
+
+# ------------------------------------------------------------------------------------------------------- regions
+
+
+def started_stream(hand, **fields) -> Hand:
+    h = asked(hand, stream(**fields))
+    h(h.granted(a=(0, 1), b=(2, 3)))
+    h.expect_any_order("launch a[0] on 1", "launch a[1] on 0", "launch b[0] on 3", "launch b[1] on 2")
+    return h
+
+
+def test_what_streams_join_restarts_together(hand):
+    h = started_stream(hand, retry=Retry(user=1))
+    h(h.failed("b[0]"))
+    assert sorted(h.skip("stop")) == ["stop a[0]: region restart", "stop a[1]: region restart", "stop b[1]: region restart"]
+    h.skip("release")
+    h.expect()
+    h(h.stopped("a[0]"), h.stopped("a[1]"))
+    h.skip("release")
+    h.expect()
+    h(h.done("b[1]"))  # too late: its input is read again from the start
+    assert "restart a b" in h.skip("restart")
+    assert "acquire a*2, b*2" in h.skip("acquire")
+    assert (h.rows("a"), h.rows("b")) == (["ready"] * 2, ["ready"] * 2)
+    h.skip("release", "timer", "free")
+    h.expect()
+    h(h.granted(a=(0, 1), b=(2, 3)))
+    assert len(h.skip("launch")) == 4
+    h(*[h.done(name) for name in ("a[0]", "a[1]", "b[0]", "b[1]")])
+    h.skip()
+    assert run_out(h, [0]) == ["report[0]", "complete succeeded"]
+
+
+def test_a_region_that_restarts_reads_its_inputs_again(hand):
+    h = started_stream(hand)
+    h(h.done("a[0]"), h.done("a[1]"))
+    assert "free before[0]" in h.skip()
+    h(h.failed("b[0]", Failure.INFRASTRUCTURE))
+    h.skip("stop", "release", "restart", "free")
+    h.expect()
+    h(h.stopped("b[1]"))
+    h.skip("release", "restart", "free")
+    h.expect()
+    assert (h.rows("before"), h.rows("a"), h.rows("b")) == (["ready"], ["unscheduled"] * 2, ["unscheduled"] * 2)
+    h(h.idle(0))
+    h.expect("launch before[0] on 0")
+    h(h.done("before[0]"))
+    assert "acquire a*2, b*2" in h.skip()
+
+
+def test_a_region_that_is_restarted_too_often_fails(hand):
+    h = started_stream(hand, retry=Retry(user=0))
+    h(h.failed("b[0]"))
+    assert len(h.skip("stop")) == 3
+    h.skip()
+    for name in ("a[0]", "a[1]", "b[1]"):
+        h(h.stopped(name))
+        last = h.skip()
+    assert last[-1] == "complete failed: b[0] bad"
+
+
+# ------------------------------------------------------------------------------------------------------ services
+
+
+def served() -> Graph:
+    g = Graph("g")
+    s = g.service(body, n=2, name="s")
+    g.add(body, s, n=2, name="a")
+    g.add(body, after(type(s)(g, "a", 2)), n=1, name="b")
+    return g
+
+
+def test_a_service_runs_with_its_consumers_and_ends_after_them(hand):
+    h = hand(served(), workers=4)
+    h.expect("timer at 30", "acquire s*2, a*2")
+    h(h.granted(s=(0, 1), a=(2, 3)))
+    assert len(h.skip("launch")) == 4
+    h(h.done("a[0]"))
+    h.expect()
+    h(h.done("a[1]"))
+    assert sorted(h.skip()) == ["release 2", "release 3", "stop s[0]: drained", "stop s[1]: drained"]
+    assert h.state("s") == "draining"
+    h(h.stopped("s[0]"))
+    h.skip("release")
+    h.expect()
+    h(h.stopped("s[1]"), h.idle(2))
+    h.skip("release")
+    h.expect("launch b[0] on 2")
+    assert h.state("s") == "done"
+    h(h.done("b[0]"))
+    h.expect("complete succeeded")  # a service has no value to free
+
+
+def test_a_service_that_fails_is_tried_again_while_it_is_needed(hand):
+    h = hand(served(), workers=5)
+    h.skip()
+    h(h.granted(s=(0, 1), a=(2, 3)))
+    h.skip("launch")
+    h(h.worker_lost(0))
+    assert h.skip("acquire") == ["acquire s*1"]
+    h(h.granted(s=4))
+    h.skip("launch")
+    assert h.rows("s") == ["leased", "leased"]
+
+
+def test_a_service_whose_consumers_never_run_never_starts(hand):
+    g = Graph("g", on_failure=CONTINUE)
+    z = g.add(body, n=1, name="z")
+    s = g.service(body, name="s")
+    g.add(body, gather(z), s, n=1, name="a")
+    h = hand(g)
+    h(h.idle(0))
+    h.expect("launch z[0] on 0")
+    h(h.failed("z[0]"))
+    h.expect("complete failed: z[0] bad")
+
+
+def test_a_service_that_drains_when_the_job_is_cancelled(hand):
+    h = hand(served(), workers=4)
+    h.skip()
+    h(h.granted(s=(0, 1), a=(2, 3)))
+    h.skip("launch")
+    h(h.done("a[0]"), h.done("a[1]"))
+    h.skip()
+    h(h.cancel())
+    h.skip("stop", "free")
+    h.expect()
+    h(h.stopped("s[0]"), h.stopped("s[1]"))
+    h.skip("release")
+    h.expect("complete cancelled: enough")
+
+
+def test_services_that_share_consumers_do_not_wait_for_each_other(hand):
+    g = Graph("g")
+    s, t = g.service(body, name="s"), g.service(body, name="t")
+    a = g.add(body, s, t, n=1, name="a")
+    g.add(body, gather(a), t, n=1, name="b")
+    h = hand(g, workers=6)
+    bubbles = {row.bubble.id: set(row.bubble.vertices) for row in h.core.bubbles}
+    together = next(names for names in bubbles.values() if "b" in names)
+    assert "t" not in together or "a" in together
+    h.skip()
+
+
+# ------------------------------------------------------------------------------------- tokens, light work, requests
+
+
+def tokens(n: int, limit: int, **resources) -> Graph:
+    g = Graph("g", limits={"slots": limit})
+    g.add(body, n=n, name="a", resources=Resources(tokens=(("slots", 1),), **resources))
+    return g
+
+
+def test_light_tasks_take_a_token_and_no_worker(hand):
+    h = hand(tokens(3, 2, cpu=0), workers=0)
+    h.expect("start a[0]", "start a[1]")
+    h(h.done("a[1]"))
+    h.expect("start a[2]")
+    h(h.done("a[0]"), h.done("a[2]"))
+    h.expect("complete succeeded")
+    assert h.core.tokens == {"slots": 2}
+
+
+def test_light_tasks_without_tokens_all_start(hand):
+    g = Graph("g")
+    g.add(body, n=3, name="a", resources=Resources(cpu=0))
+    h = hand(g)
+    h.expect("start a[0]", "start a[1]", "start a[2]")
+
+
+@pytest.mark.parametrize("how", ["failed", "lost"])
+def test_tokens_come_back_from_bad_ends_too(hand, how):
+    h = hand(tokens(2, 1), workers=2)
+    (line,) = h.skip()
+    assert line.startswith("acquire a*1")  # as many as there are tokens
+    h(h.granted(a=0))
+    h.skip("launch")
+    assert h.core.tokens == {"slots": 0}
+    h(h.worker_lost(0) if how == "lost" else h.failed("a[0]", Failure.INFRASTRUCTURE))
+    h.skip("release")
+    (line,) = h.skip()
+    assert line.startswith("acquire a*1")
+    assert h.core.tokens["slots"] in (0, 1)
+    h(h.granted(a=1))
+    assert len(h.skip("launch")) == 1
+    assert h.core.tokens == {"slots": 0}
+
+
+def test_tokens_of_several_kinds_are_taken_all_or_none(hand):
+    g = Graph("g", limits={"x": 2, "y": 1})
+    g.add(body, n=2, name="a", resources=Resources(cpu=0, tokens=(("x", 1), ("y", 1))))
+    g.add(body, n=1, name="b", resources=Resources(cpu=0, tokens=(("x", 1),)))
+    h = hand(g)
+    h.expect("start a[0]", "start b[0]")
+    assert h.core.tokens == {"x": 0, "y": 0}
+
+
+def test_more_than_a_slot_is_asked_for(hand):
+    g = Graph("g")
+    g.add(
+        body,
+        n=2,
+        name="a",
+        resources=(Resources(gpu=1, gpu_type="h200"), Resources(cpu=4)),
+        placement=Placement(node="node0"),
+    )
+    h = hand(g)
+    wants = "a*1 (cpu 1, gpu 1 of type h200 or cpu 4 on node0)"
+    h.expect(f"acquire {wants}", f"acquire {wants}")
+    h(h.idle(0, 1))
+    h.expect()
+    first = h.granted(a=0)
+    h(first._replace(slots=(("a", 0, 1),)))  # the second alternative
+    h.expect("launch a[0] on 0, cpu 4")
+    h(h.done("a[0]"))
+    h.expect("release 0")
+
+
+def test_what_can_never_be_had_fails_with_the_pools_words(hand):
+    g = Graph("g")
+    g.add(body, n=1, name="a", resources=Resources(gpu=8))
+    h = hand(g)
+    h.expect("acquire a*1 (cpu 1, gpu 8)")
+    h(h.refused("a", "a asks for gpu 8; no node has that much"))
+    h.expect("complete failed: a[0] a asks for gpu 8; no node has that much")
+
+
+def test_a_grant_on_a_worker_that_died_meanwhile_goes_back_and_is_asked_for_again(hand):
+    g = Graph("g")
+    g.add(body, n=1, name="a", resources=Resources(cpu=2))
+    h = hand(g, workers=2)
+    h.expect("acquire a*1 (cpu 2)")
+    h(h.worker_lost(0))
+    h.expect()
+    h(h.granted(a=0))
+    h.expect("release 0", "acquire a*1 (cpu 2)")
+
+
+def test_a_placement_is_asked_for_too(hand):
+    g = Graph("g")
+    g.add(body, n=1, name="a", placement=Placement(party="guest"))
+    h = hand(g)
+    h(h.idle(0))
+    assert h.skip() == ["acquire a*1 (on guest)"]

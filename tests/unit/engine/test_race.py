@@ -1,0 +1,104 @@
+"""The tensor seed's placement: a ready task is offered to two workers, the first to accept gets it."""
+
+import itertools
+
+import pytest
+
+from tests.unit.engine.hand import Hand, body
+from weft.graph.builder import Graph
+
+
+def offered(hand, n: int = 1, workers: int = 2) -> Hand:
+    g = Graph("g")
+    g.add(body, n=n, name="a")
+    h = hand(g, workers=workers, race=True)
+    return h
+
+
+def test_a_task_is_offered_to_at_most_two(hand):
+    h = offered(hand, workers=3)
+    h.expect("offer a[0] to 0 1")
+    h(h.idle(0, 1, 2))
+    h.expect()  # nobody is given anything
+
+
+def test_the_first_to_accept_gets_it_and_the_other_forgets(hand):
+    h = offered(hand)
+    h.expect("offer a[0] to 0 1")
+    h(h.accepted("a[0]", 1))
+    h.expect("drop a[0] at 0", "launch a[0] on 1")
+    h(h.done("a[0]"))
+    h.expect("complete succeeded")
+
+
+@pytest.mark.parametrize("order", sorted(set(itertools.permutations([0, 1, 1, 0]))))
+@pytest.mark.parametrize("together", [False, True])
+def test_accepts_in_every_order_twice_and_late_run_it_once(hand, order, together):
+    h = offered(hand)
+    h.expect("offer a[0] to 0 1")
+    said: list[str] = []
+    for batch in [order] if together else [(worker,) for worker in order]:
+        h(*[h.accepted("a[0]", worker) for worker in batch])
+        said += h.skip()
+    first, other = order[0], 1 - order[0]
+    assert said[:2] == [f"drop a[0] at {other}", f"launch a[0] on {first}"]
+    assert set(said[2:]) <= {f"drop a[0] at {other}"}
+    assert h.rows("a") == ["leased"]
+    h(h.done("a[0]"), h.accepted("a[0]", other))
+    assert h.skip("complete") == ["complete succeeded"]
+    h.skip("drop")
+
+
+@pytest.mark.parametrize("dead", [0, 1])
+def test_a_candidate_that_dies_leaves_it_to_the_other(hand, dead):
+    h = offered(hand)
+    h.expect("offer a[0] to 0 1")
+    h(h.worker_lost(dead))
+    h.expect()
+    h(h.accepted("a[0]", 1 - dead))
+    h.expect(f"launch a[0] on {1 - dead}")
+
+
+def test_both_candidates_die(hand):
+    h = offered(hand)
+    h.expect("offer a[0] to 0 1")
+    h(h.worker_lost(0), h.worker_lost(1))
+    h.expect()
+    assert h.rows("a") == ["ready"]
+    h(h.worker_joined(2))
+    h.expect("offer a[0] to 2")
+    h(h.accepted("a[0]", 2))
+    h.expect("launch a[0] on 2")
+
+
+def test_the_winner_dies_before_it_starts(hand):
+    h = offered(hand, workers=3)
+    h.expect("offer a[0] to 0 1")
+    h(h.accepted("a[0]", 0))
+    h.expect("drop a[0] at 1", "launch a[0] on 0")
+    h(h.worker_lost(0))
+    h.expect("offer a[0] to 1 2")
+    h(h.accepted("a[0]", 2))
+    h.expect("drop a[0] at 1", "launch a[0] on 2, attempt 1")
+
+
+def test_an_accept_of_a_dead_worker_is_harmless(hand):
+    h = offered(hand)
+    h.expect("offer a[0] to 0 1")
+    h(h.worker_lost(0), h.accepted("a[0]", 0))
+    assert "launch a[0] on 0" not in h.skip()
+
+
+def test_cancel_while_offered(hand):
+    h = offered(hand)
+    h.expect("offer a[0] to 0 1")
+    h(h.cancel())
+    h.expect("drop a[0] at 0 1", "complete cancelled: enough")
+    h(h.accepted("a[0]", 1))
+    h.skip("drop")
+    h.expect()
+
+
+def test_the_least_busy_workers_are_asked(hand):
+    h = offered(hand, n=3, workers=4)
+    h.expect("offer a[0] to 0 1", "offer a[1] to 2 3", "offer a[2] to 0 1")
