@@ -40,15 +40,18 @@ def dispatch(core: Core, workers: Sequence[int]) -> None:
     """Give each offered worker a lease while there is something ready."""
     if core.status is not JobState.RUNNING:
         return
+    heaps = core.heaps
+    shared = heaps[ANYWHERE]
+    found: tuple[Stage, Intervals] | None = None
     for worker in reversed(workers):
         row = core.workers.get(worker)
         if row is None:
             continue  # lost between the offer and now
-        found = _best(core, row.node)
-        if found is None:
-            return
-        stage, ready = found
-        launch(core, stage, ready, worker)
+        if found is None or len(heaps) > 1 or len(shared) > 1 or not found[1].count:
+            found = _best(core, row.node)
+            if found is None:
+                return
+        launch(core, found[0], found[1], worker)
 
 
 def has_ready(core: Core) -> bool:
@@ -134,6 +137,8 @@ def width(core: Core, stage: Stage, waiting: int) -> int:
     if stage.seconds < 0 or stage.vertex.timeout_s is not None:
         return 1  # nothing is known: a probe; or every task has a clock of its own
     tuning = core.tuning
+    if stage.seconds >= tuning.target_s:
+        return 1
     guided = -(-waiting // (2 * max(1, len(core.workers))))
     if stage.seconds > 0:
         most = int(tuning.target_s / stage.seconds)
@@ -146,11 +151,11 @@ def width(core: Core, stage: Stage, waiting: int) -> int:
 
 def launch(core: Core, stage: Stage, ready: Intervals, worker: int) -> None:
     """Take a lease from the front of `ready` and give it to `worker`."""
-    lo, top = ready.spans[-1]
-    room = top - lo
     wide = width(core, stage, ready.count)
     root, leaves = stage, 1
     if stage.cone_into is not None or (stage.narrow and stage.chain_next is not None):
+        lo, top = ready.spans[-1]
+        room = top - lo
         root, leaves = climb(core, stage, lo, room, wide)
     if root is stage:
         most = min(wide, core.tuning.realign) if stage.cone_into is not None and not stage.narrow else wide

@@ -199,6 +199,7 @@ def test_a_piece_that_is_wanted_again_is_made_again_with_the_whole_shuffle(hand)
     h.skip("free")  # what is left of the old outputs
     h.expect()
     h(h.done("b[1]"), h.idle(1))
+    h.skip("free")
     h.expect("launch a[1] on 1")
     h(h.done("a[0]", nbytes=2**30), h.done("a[1]", nbytes=2**30), h.idle(0))
     h.expect("launch b[0] on 0")
