@@ -254,7 +254,7 @@ def shuffle_1e5x1e5() -> dict[str, float]:
                     written += sizes[task % 16]
                 following += master.handle([Done(now, launch.lease, launch.hi, 1.0, 10**8, stats=((edge, written),))])
         launches = following
-    per_partition = numpy.sum(master.core.stats[edge], axis=0)
+    per_partition = master.core.stats[edge]
     bounds = pack(per_partition, SHUFFLE_TARGET_BYTES)
     readers = len(bounds) - 1
     router = Rectangles.from_groups(SHUFFLE_SOURCES, bounds)

@@ -56,7 +56,7 @@ def work(*inputs: object) -> int:
 @dataclass(slots=True)
 class Scenario:
     """A graph, what its expanders answer (called once for each attempt), which events its vertices emit, and which
-    services end by themselves.
+    services end by themselves. `most_served` is how many workers all services together may hold.
     """
 
     graph: Graph
@@ -64,6 +64,7 @@ class Scenario:
     answers: dict[str, Callable[[], Any]] = field(default_factory=dict)
     emits: dict[str, tuple[str, ...]] = field(default_factory=dict)
     brief: set[str] = field(default_factory=set)
+    most_served: int = 0
 
 
 def random_scenario(
@@ -269,6 +270,7 @@ class _Draw:
             self.made.answers[c] = lambda: answer
         if rng.random() < 0.2:
             s = f"{expander.id}/s"
+            self.made.most_served += 1
             vertices.append(Vertex(s, Program(work), 1, Kind.SERVICE))
             edges.append(Edge(s, b, NONE, Scheduling(True, Trigger.SOURCE_RUNNING), Storage.NONE))
 
@@ -311,6 +313,7 @@ class _Draw:
         rng = self.rng
         for _ in range(rng.randint(1, 2)):
             service = self.graph.service(work, name=self.name("s"), n=rng.randint(1, 2))
+            self.made.most_served += 2
             if rng.random() < 0.3:
                 self.made.brief.add(service.id)
             for consumer in rng.sample(self.nodes, k=min(len(self.nodes), rng.randint(1, 2))):

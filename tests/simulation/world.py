@@ -19,7 +19,7 @@ from weft.engine.invariants import check
 from weft.engine.machines.job import JobState
 from weft.engine.machines.task import TaskState
 from weft.engine.master import Master
-from weft.graph.logical import Kind, Outcome, Storage, Trigger
+from weft.graph.logical import Kind, Outcome, Trigger
 from weft.graph.validate import mark_results
 from weft.model.resources import Resources
 from weft.runtime.loop import JobRun, Loop
@@ -27,7 +27,8 @@ from weft.runtime.loop import JobRun, Loop
 if TYPE_CHECKING:
     from weft.engine.commands import Launch, Offer, Probe
 
-HOME = (TaskState.FINISHED, TaskState.SKIPPED)
+FOREVER_S = 1e6
+"""How long a service runs that nobody stops."""
 
 
 class World(Simulator):
@@ -86,6 +87,8 @@ class World(Simulator):
             return
         key = (job.id, event.lease)
         lease = self.live[key][1]
+        stuck = isinstance(event, Done) and self.clock.time >= FOREVER_S
+        assert not stuck, f"{lease.vertex} ended by itself: nothing else went on\n" + "\n".join(job.master.story())
         if isinstance(event, GaveBack):
             self.live[key] = (job, lease._replace(hi=event.hi))
             return
@@ -105,7 +108,7 @@ class World(Simulator):
     def _duration(self, lease: Launch, lo: int, hi: int) -> float:
         """A service runs until it is stopped, or ends by itself after a while if the scenario says so."""
         if lease.vertex in self.services and not any(lease.vertex in each.brief for each in self.scenarios.values()):
-            return 1e6
+            return FOREVER_S
         return super()._duration(lease, lo, hi)
 
     def offer(self, job: JobRun, offer: Offer) -> None:
@@ -357,7 +360,7 @@ def random_session(seed: int, *, most_jobs: int = 3, words: frozenset[str] | Non
         scenarios,
         submit_at=[rng.choice([0.0, rng.random() * 5]) for _ in scenarios],
         cancel_at=[rng.choice([None, None, None, None, rng.random() * 10]) for _ in scenarios],
-        workers=rng.randint(max(2, nodes), 6),
+        workers=rng.randint(max(2, nodes), 6) + sum(scenario.most_served for scenario in scenarios),
         nodes=nodes,
         seconds=lambda vertex, _: (0.01, 1.0, 3.0)[int(pace * 1000 + len(vertex) * 7 + ord(vertex[-1])) % 3],
         nbytes=rng.choice([0, 1000, 2**22]),
@@ -366,6 +369,3 @@ def random_session(seed: int, *, most_jobs: int = 3, words: frozenset[str] | Non
         capacity=rng.choice([None, Resources(memory=100, gpu=1)]),
         cache=rng.choice([0.0, 0.5, 1.0]),
     )
-
-
-STORAGES = tuple(Storage)

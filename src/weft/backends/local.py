@@ -78,7 +78,8 @@ class LocalJob:
         """Return the column of a stage's outputs."""
         column = self.columns.get(stage.id)
         if column is None:
-            parts = max((link.router.partitions for link in stage.outputs if link.router is not None), default=0)
+            kinds = [(link.router, link.edge.movement) for link in stage.outputs]
+            parts = max((_parts(router, kind.partitions, kind.move) for router, kind in kinds), default=0)
             column = self.columns[stage.id] = self.store.column((self.job.id, stage.id), stage.n, parts)
         return column
 
@@ -98,6 +99,14 @@ class LocalJob:
             link = stage.inputs[0]
             if link.group and not link.gate and link.router is not None:
                 only = -1 if link.router.single else link.group
+        watched = stage.manager is not None and stage.manager.counts
+        measured = []
+        for link in stage.outputs:
+            reader = link.dst.manager
+            if reader is not None and reader.counts:
+                watched = True
+                if link.edge.movement.move is Move.SCATTER_GATHER:
+                    measured.append(link.edge.id)
         return TaskCode(
             vertex,
             stage.n,
@@ -106,6 +115,8 @@ class LocalJob:
             expands=row.expands,
             resources=stage.resources[0],
             only=only,
+            measured=tuple(measured),
+            counted=watched,
         )
 
     def _edges(self, stage: Stage) -> Edges:
@@ -182,7 +193,15 @@ class LocalJob:
         if not outcome.kind:
             values = list(outcome.values) if lease.root.expands else None
             return Done(
-                now, lease.id, outcome.hi, outcome.seconds, outcome.nbytes, reached=outcome.reached, values=values
+                now,
+                lease.id,
+                outcome.hi,
+                outcome.seconds,
+                outcome.nbytes,
+                reached=outcome.reached,
+                values=values,
+                stats=outcome.stats,
+                rows=outcome.rows,
             )
         return Failed(
             now,

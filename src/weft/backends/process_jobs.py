@@ -214,6 +214,8 @@ class ProcessJob(LocalJob):
             code.expands,
             code.resources,
             code.only,
+            code.measured,
+            code.counted,
         )
         try:
             return self.ship(tuple(row), self.files)

@@ -551,7 +551,7 @@ class Processes:
                 self._lane.put(partial(self._answer_cell, lease, *question[1:]))
 
     def _done(self, conn: Conn, lease: RemoteLease, rest: list[Any]) -> None:
-        _, hi, reached, packed, seconds, kind, vertex, index, message, traceback, lost = rest
+        _, hi, reached, packed, seconds, kind, vertex, index, message, traceback, lost, stats, rows = rest
         del self._leases[lease.token]
         with conn.lock:
             conn.current = None
@@ -561,6 +561,7 @@ class Processes:
         outcome.reached = reached
         outcome.kind, outcome.message, outcome.traceback, outcome.lost = kind, message, traceback, lost
         outcome.vertex, outcome.index = vertex or lease.root.vertex, index if vertex else lease.lo
+        outcome.stats, outcome.rows = stats, rows
         with self.store.holding(ref for _, ref in packed.large):
             try:
                 if lease.error is not None:

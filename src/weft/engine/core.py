@@ -9,6 +9,7 @@ in.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from weft.graph.logical import LogicalGraph
 if TYPE_CHECKING:
     from weft.engine.commands import Command
     from weft.engine.physical import Link, Stage
+    from weft.engine.policy import ManagerFactory
     from weft.graph.lease import Cone
     from weft.graph.logical import Bubble, Choice
     from weft.model.resources import Resources
@@ -197,7 +199,10 @@ class Core:
         self.replan = False
         self.stuck: list[Link | ChoiceRow] = []
         self.patched = False
-        self.stats: dict[str, list[Any]] = {}
+        self.stats: dict[str, Any] = {}
+        self.managers: Mapping[str, ManagerFactory] = {}
+        self.dirty: set[int] = set()
+        self.payloads: dict[tuple[str, str], list[Any]] = {}
         self.ring: deque[tuple[float, str, str]] = deque(maxlen=ring)
 
     @property

@@ -34,6 +34,13 @@ class SetResources(NamedTuple):
     resources: tuple[Resources, ...]
 
 
+class Schedule(NamedTuple):
+    """Let the first `n` tasks of a vertex start; its manager holds the rest back."""
+
+    vertex: str
+    n: int
+
+
 class Finish(NamedTuple):
     """End a vertex early: what runs is stopped, what has not started never will."""
 
@@ -70,5 +77,5 @@ class Fail(NamedTuple):
     reason: str
 
 
-Decision = SetParallelism | SetEdge | SetResources | Finish | Choose | ApplyPatch | Emit | Fail
+Decision = SetParallelism | SetEdge | SetResources | Schedule | Finish | Choose | ApplyPatch | Emit | Fail
 Decisions = Sequence[Decision]

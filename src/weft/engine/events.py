@@ -107,6 +107,7 @@ class Done(NamedTuple):
     reached: int = -1
     values: Sequence[Any] | None = None
     stats: tuple[tuple[str, Any], ...] = ()
+    rows: int = 0
 
 
 class Failure(Enum):

@@ -7,7 +7,7 @@ deepest work first, and at last sees whether the job is over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.engine import cones, gangs, patching
@@ -54,6 +54,7 @@ from weft.engine.lineage import lose, missing_inputs, remake
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
 from weft.engine.placement import assign_sources
+from weft.engine.policy import ManagerFactory, Moment, consult, tell
 from weft.engine.readiness import (
     FINISHED,
     FREED,
@@ -92,8 +93,15 @@ _CAN_END = (JobState.RUNNING, JobState.FAILING, JobState.CANCELLING)
 class Master:
     """Decides for one job. Not a scheduler of machines: the pool says which workers are this job's."""
 
-    def __init__(self, graph: LogicalGraph, job: str = "job", tuning: Tuning = _DEFAULT) -> None:
+    def __init__(
+        self,
+        graph: LogicalGraph,
+        job: str = "job",
+        tuning: Tuning = _DEFAULT,
+        managers: Mapping[str, ManagerFactory] | None = None,
+    ) -> None:
         self.core = Core(graph, job, tuning)
+        self.core.managers = managers or {}
         self._on: dict[type[Any], Callable[[Any], None]] = {
             Done: self._on_done,
             JobSubmitted: self._on_job_submitted,
@@ -128,6 +136,8 @@ class Master:
                 offered = event.workers
             else:
                 on[type(event)](event)
+        if core.dirty and core.status is JobState.RUNNING:
+            consult(core)
         if core.stuck:
             starve(core)
         if core.replan:
@@ -289,6 +299,9 @@ class Master:
             if lease is None or lease.worker != event.worker:
                 core.out.append(Drop((event.worker,), event.lease))
             return
+        if event.worker not in lease.offered:
+            core.out.append(Drop((event.worker,), event.lease))
+            return
         others = tuple(worker for worker in lease.offered if worker != event.worker)
         if others:
             core.out.append(Drop(others, lease.id))
@@ -335,8 +348,8 @@ class Master:
             self._chain_stopped(lease, event)
         else:
             self._learn(lease, hi - lease.lo, event.seconds, event.nbytes)
-            if event.stats:
-                self._count_stats(event.stats)
+            if event.stats or event.rows:
+                self._count_stats(lease, hi, event)
             self._commit(lease, lease.lo, hi, event)
             if hi < lease.hi:
                 self._give_back(lease, hi, lease.hi)
@@ -364,9 +377,24 @@ class Master:
         size = nbytes / units
         root.nbytes = size if root.nbytes < 0 else 0.5 * (root.nbytes + size)
 
-    def _count_stats(self, stats: tuple[tuple[str, Any], ...]) -> None:
-        for edge, sums in stats:
-            self.core.stats.setdefault(edge, []).append(sums)
+    def _count_stats(self, lease: LeaseRow, hi: int, event: Done) -> None:
+        """Add what a lease wrote, once for each task, however often it is run again."""
+        stage = lease.stage
+        if stage.counted is None:
+            stage.counted = bytearray(stage.n)
+        if stage.counted.count(1, lease.lo, hi):
+            return
+        stage.counted[lease.lo : hi] = b"\1" * (hi - lease.lo)
+        stage.rows += event.rows
+        known = self.core.stats
+        for edge, sums in event.stats:
+            before = known.get(edge)
+            if before is None:
+                known[edge] = sums.copy() if hasattr(sums, "dtype") else list(sums)
+            elif hasattr(before, "dtype"):
+                before += sums
+            else:
+                known[edge] = [a + b for a, b in zip(before, sums, strict=True)]
 
     def _commit(self, lease: LeaseRow, lo: int, hi: int, event: Done | Progress) -> None:
         """Units `lo:hi` of a lease are done."""
@@ -517,7 +545,7 @@ class Master:
     def _stopped(self, lease: LeaseRow, hi: int) -> None:
         """A lease that was told to stop is over, one way or the other; what it still brought is not wanted."""
         core = self.core
-        if hi > lease.lo:
+        if hi > lease.lo and lease.stage.vertex.kind is not Kind.SERVICE:
             core.out.append(Free(lease.stage.id, lease.lo, hi))
         why = lease.stopping
         stage = lease.stage
@@ -653,6 +681,10 @@ class Master:
         core = self.core
         core.note(task_name(event.vertex, event.index), f"emitted {event.name}")
         core.out.append(Publish(event.vertex, event.index, event.name, event.payload))
+        source = core.by_id.get(event.vertex)
+        if source is not None and source.listeners:
+            core.payloads.setdefault((event.vertex, event.name), []).append(event.payload)
+            tell(core, source, Moment.EVENT)
         patching.emitted(core, event.vertex, event.name)
 
     def _on_hit(self, event: Hit) -> None:

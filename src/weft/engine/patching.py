@@ -18,6 +18,7 @@ from weft.engine.decisions import (
     Emit,
     Fail,
     Finish,
+    Schedule,
     SetEdge,
     SetParallelism,
     SetResources,
@@ -28,6 +29,7 @@ from weft.engine.gangs import derive_regions, form
 from weft.engine.lineage import remake
 from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
 from weft.engine.physical import INFINITE, NOTHING, Link, Stage
+from weft.engine.policy import install
 from weft.engine.readiness import (
     FATAL,
     FREED,
@@ -94,6 +96,7 @@ def add(core: Core, vertices: Sequence[Vertex], edges: Sequence[Edge], choices: 
         stage.depth = depth
     new = stages[first:]
     core.unended += len(new)
+    install(core, new)
     return new
 
 
@@ -120,7 +123,7 @@ def configure_known(core: Core, stages: Sequence[Stage], *, fresh: bool) -> None
             parallelism = stage.vertex.parallelism
             if isinstance(parallelism, SameAs):
                 parallelism = core.by_id[parallelism.vertex].n
-            elif isinstance(parallelism, Range):
+            elif isinstance(parallelism, Range) and stage.manager is None:
                 parallelism = parallelism.hi
             if stage.n < 0 and isinstance(parallelism, int) and parallelism >= 0:
                 configure(core, stage, parallelism, fresh=fresh)
@@ -289,6 +292,12 @@ def apply(core: Core, decision: Any) -> None:
         core.replan = True
         if stage.n > 0:
             recount(core, stage)
+    elif isinstance(decision, Schedule):
+        stage = _stage(core, decision.vertex)
+        if 0 <= stage.released < decision.n:
+            stage.released = decision.n
+            if stage.n > 0:
+                recount(core, stage)
     elif isinstance(decision, Finish):
         finish_early(core, _stage(core, decision.vertex), decision.reason)
     elif isinstance(decision, Emit):

@@ -8,7 +8,7 @@ several narrow inputs, or a grouping one, have a counter for each task. No objec
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weft.engine.machines.task import TaskState
 from weft.engine.machines.vertex import VertexState
@@ -18,6 +18,7 @@ from weft.model.resources import ONE_SLOT_ONLY, Resources
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from weft.engine.policy import VertexManager
     from weft.graph.lease import Cone
     from weft.graph.routing import Router
 
@@ -179,6 +180,7 @@ class Stage:
         "cone_ok",
         "cone_steps",
         "cones",
+        "counted",
         "depth",
         "early",
         "executing",
@@ -190,7 +192,10 @@ class Stage:
         "key",
         "last_width",
         "light",
+        "listeners",
         "local",
+        "manager",
+        "memo",
         "memory",
         "missing",
         "n",
@@ -205,9 +210,11 @@ class Stage:
         "ready",
         "refs",
         "region",
+        "released",
         "request",
         "resources",
         "retry_at",
+        "rows",
         "seconds",
         "simple",
         "size_of",
@@ -260,6 +267,12 @@ class Stage:
         self.cone_into: Link | None = None
         self.chain_next: Link | None = None
         self.plain = True
+        self.manager: VertexManager | None = None
+        self.memo: Any = None
+        self.released = -1
+        self.listeners: tuple[int, ...] = ()
+        self.rows = 0
+        self.counted: bytearray | None = None
         self.light = False
         if vertex.resources is not ONE_SLOT_ONLY or vertex.placement is not None:
             self.ask(vertex.resources)

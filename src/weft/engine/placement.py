@@ -88,13 +88,14 @@ def _home(task: tuple[Stage, int]) -> int:
 
 
 def _neighbours(stage: Stage, index: int) -> list[tuple[Stage, int]]:
+    """Return what a task reads, then what reads it: siblings are met before the walk goes on down."""
     found: list[tuple[Stage, int]] = []
-    for link in stage.outputs:
-        if link.router is not None and not link.wide:
-            found.extend((link.dst, d) for a, b in link.router.consumers(index) for d in range(a, b))
     for link in stage.inputs:
         if link.router is not None and not link.wide:
             found.extend((link.src, s) for a, b, _, _ in link.router.inputs(index) for s in range(a, b))
+    for link in stage.outputs:
+        if link.router is not None and not link.wide:
+            found.extend((link.dst, d) for a, b in link.router.consumers(index) for d in range(a, b))
     return found
 
 

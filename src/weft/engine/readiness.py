@@ -17,6 +17,7 @@ from weft.engine.machines.task import TaskState
 from weft.engine.machines.vertex import ENDED, SUCCESS, VERTEX, VertexState
 from weft.engine.physical import INFINITE, NOTHING, Intervals
 from weft.engine.placement import assign_by_bytes
+from weft.engine.policy import Moment, tell
 from weft.engine.story import story
 from weft.graph.logical import Kind, Outcome, Trigger
 from weft.model.errors import InvalidTransition
@@ -76,7 +77,11 @@ def advance(core: Core, stage: Stage, cause: str) -> None:
 
 
 def make_ready(core: Core, stage: Stage, lo: int, hi: int) -> None:
-    """Let tasks `lo:hi`, all UNSCHEDULED, be leased."""
+    """Let tasks `lo:hi`, all UNSCHEDULED, be leased, as far as the vertex's manager has let them."""
+    if 0 <= stage.released < hi:
+        hi = stage.released
+        if hi <= lo:
+            return
     write(core, stage, lo, hi, UNSCHEDULED, READY)
     enqueue(core, stage, lo, hi)
 
@@ -338,6 +343,8 @@ def finish(core: Core, stage: Stage, lo: int, hi: int) -> None:
     count = hi - lo
     stage.finished += count
     stage.over += count
+    if stage.listeners:
+        tell(core, stage, Moment.FINISHED)
     if stage.outputs:
         arrived(core, stage, lo, hi)
         if stage.early:
@@ -376,6 +383,8 @@ def end(core: Core, stage: Stage) -> None:
 def ended(core: Core, stage: Stage) -> None:
     """A vertex has come to its end: gates, services, bubbles, the job."""
     core.unended -= 1
+    if stage.listeners:
+        tell(core, stage, Moment.SOURCE_ENDED)
     if stage.bubble >= 0:
         core.needy.append(stage)  # its bubble may be complete without it, or over
     for link in stage.outputs:
@@ -622,7 +631,7 @@ def recount_readers(core: Core, stage: Stage) -> None:
 
 
 def _delayed(stage: Stage, index: int) -> bool:
-    return stage.retry_at is not None and index in stage.retry_at
+    return (stage.retry_at is not None and index in stage.retry_at) or 0 <= stage.released <= index
 
 
 def settle_links(core: Core, stage: Stage) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import NoneType
 from typing import Any, TypedDict
 
-from weft.graph.logical import Kind, Outcome, Retry, Storage, Trigger
+from weft.graph.logical import Kind, Manager, Outcome, Retry, Storage, Trigger
 from weft.model.errors import GraphError
 from weft.model.resources import Placement, Resources
 
@@ -21,7 +21,7 @@ class VertexFields(TypedDict, total=False):
     timeout_s: float | None
     idempotent: bool
     cache_key: str | None
-    manager: str | None
+    manager: Manager | str | None
     keep: bool
     output_bytes: int | None
     expands: bool
@@ -60,7 +60,7 @@ FIELDS: Wanted = {
     "timeout_s": ((int, float, NoneType), "a number of seconds"),
     "idempotent": _FLAG,
     "cache_key": ((str, NoneType), "text"),
-    "manager": ((str, NoneType), "the name of a manager"),
+    "manager": ((Manager, str, NoneType), "a Manager, or the name of one"),
     "keep": _FLAG,
     "output_bytes": ((int, NoneType), "a whole number"),
     "expands": _FLAG,

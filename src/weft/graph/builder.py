@@ -33,6 +33,7 @@ from weft.graph.logical import (
     Edge,
     Kind,
     LogicalGraph,
+    Manager,
     Move,
     Movement,
     OnFailure,
@@ -544,6 +545,9 @@ def _vertex(id: str, program: Program, n: Parallelism, fields: VertexFields) -> 
     resources = fields.get("resources")
     if isinstance(resources, Resources):
         fields["resources"] = (resources,)
+    manager = fields.get("manager")
+    if isinstance(manager, str):
+        fields["manager"] = Manager(manager)
     return Vertex(id, program, n, **fields)  # type: ignore[arg-type]
 
 

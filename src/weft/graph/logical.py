@@ -203,13 +203,24 @@ class Edge:
 # --------------------------------------------------------------------------------------------------- vertices
 
 
+@dataclass(frozen=True, slots=True)
+class Manager:
+    """The vertex manager that decides for a vertex while the job runs: its registered name, and JSON parameters."""
+
+    name: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
 @dataclass(slots=True)
 class Vertex:
     """One logical step: a program, how wide, with what, and what to do when it fails.
 
     `resources` are ordered alternatives; `timeout_s` is per attempt; `keep` says that the session wants the values;
     `output_bytes` estimates the output of one task; `expands` marks a vertex whose small return value the master reads:
-    a parallelism, the answer of a choice, or a `Patch`; `manager` names a registered vertex manager.
+    a parallelism, the answer of a choice, or a `Patch`; `manager` decides for it while the job runs.
     """
 
     id: str
@@ -222,7 +233,7 @@ class Vertex:
     timeout_s: float | None = None
     idempotent: bool = True
     cache_key: str | None = None
-    manager: str | None = None
+    manager: Manager | None = None
     keep: bool = False
     output_bytes: int | None = None
     expands: bool = False

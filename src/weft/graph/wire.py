@@ -27,6 +27,7 @@ from weft.graph.logical import (
     Edge,
     Kind,
     LogicalGraph,
+    Manager,
     Move,
     Movement,
     OnFailure,
@@ -134,9 +135,17 @@ def _vertex_out(vertex: Vertex) -> Json:
         ]
     if vertex.placement is not None:
         out["placement"] = _sparse(vertex.placement, Placement())
+    if vertex.manager is not None:
+        out["manager"] = {"name": vertex.manager.name} | (
+            {"params": _plain(vertex.manager.params, f"manager of vertex {vertex.id!r}")}
+            if vertex.manager.params
+            else {}
+        )
     if vertex.retry != DEFAULT_RETRY:
         out["retry"] = _sparse(vertex.retry, DEFAULT_RETRY)
-    return out | _sparse(vertex, _A_VERTEX, ("id", "program", "parallelism", "resources", "placement", "retry"))
+    return out | _sparse(
+        vertex, _A_VERTEX, ("id", "program", "parallelism", "resources", "placement", "retry", "manager")
+    )
 
 
 def _program_out(id: str, program: Program) -> Json:
@@ -498,11 +507,15 @@ def _vertex_in(given: _Fields) -> Vertex:
         timeout_s=None if timeout is None else _Fields({"timeout_s": timeout}, given.path).number("timeout_s", 0),
         idempotent=given.flag("idempotent", True),
         cache_key=given.optional_text("cache_key"),
-        manager=given.optional_text("manager"),
+        manager=given.nested("manager", _manager_in) if given.left.get("manager") is not None else None,
         keep=given.flag("keep", False),
         output_bytes=None if output is None else _whole(output, f"{given.path}.output_bytes"),
         expands=given.flag("expands", False),
     )
+
+
+def _manager_in(given: _Fields) -> Manager:
+    return Manager(given.text("name"), given.mapping("params") or {})
 
 
 def _program_in(given: _Fields) -> Program:

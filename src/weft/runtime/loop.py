@@ -44,12 +44,16 @@ from weft.engine.events import (
     WorkerJoined,
     WorkerLost,
 )
-from weft.runtime.pool import Pool
+from weft.runtime.pool import KEEP_BACK_S, Pool
 
 if TYPE_CHECKING:
     from weft.engine.master import Master
     from weft.engine.ports import Clock, Executor, Journal, WorkerSpec
     from weft.graph.logical import LogicalGraph
+
+
+NO_TIMER = -1
+"""A timer that the master knows nothing of: it only makes a tick."""
 
 
 class JobRun:
@@ -184,9 +188,10 @@ class Loop:
                 if lease is not None:
                     pool.free(lease.worker)
         if offers:
-            idle = pool.offer()
+            now = self.clock.now()
+            idle = pool.offer(now)
             if idle:
-                events.append(Offered(self.clock.now(), idle))
+                events.append(Offered(now, idle))
         try:
             commands = job.master.handle(events)
         except Exception as error:  # noqa: BLE001
@@ -214,12 +219,12 @@ class Loop:
     def _share(self) -> None:
         """Offer idle workers one by one to the hungry job that holds the fewest."""
         starving = True
-        while starving and self.pool.offer():
+        while starving and self.pool.offer(self.clock.now()):
             starving = False
             hungry = [job for job in self.jobs.values() if job.outcome is None and job.master.hungry]
             for job in sorted(hungry, key=lambda job: self.pool.held.get(job.id, 0)):
                 before = self.pool.idle
-                self._step(job, [Offered(self.clock.now(), self.pool.offer()[-1:])], offers=False)
+                self._step(job, [Offered(self.clock.now(), self.pool.offer(self.clock.now())[-1:])], offers=False)
                 if self.pool.idle < before:
                     starving = True
                     break
@@ -227,7 +232,9 @@ class Loop:
     # ---------------------------------------------------------------------------------------------- commands
 
     def _acquire(self, job: JobRun, acquire: Acquire) -> None:
-        reason = self.pool.request(job.id, acquire.request, acquire.wants, acquire.avoid)
+        now = self.clock.now()
+        reason = self.pool.request(job.id, acquire.request, acquire.wants, acquire.avoid, now)
+        self.executor.set_timer(job, now + KEEP_BACK_S, NO_TIMER)  # the end of keeping back must be noticed
         if reason:
             self._again.append((job, Refused(self.clock.now(), acquire.request, reason)))
 

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from weft.engine.ports import WorkerSpec
 
 
+KEEP_BACK_S = 5.0
+"""How long idle workers are kept from plain tasks for a request that waits for more of them, in seconds."""
+
+
 @dataclass(slots=True)
 class _Node:
     name: str
@@ -40,6 +44,7 @@ class _Request:
     id: int
     wants: Wants
     avoid: frozenset[int]
+    since: float = 0.0
 
 
 @dataclass(slots=True)
@@ -121,11 +126,12 @@ class Pool:
 
     # ------------------------------------------------------------------------------------------------- offers
 
-    def offer(self) -> list[int]:
+    def offer(self, now: float) -> list[int]:
         """Return the idle workers that plain tasks may take now, the one to be used first last. Not a copy."""
-        if self.waiting and self._kept_back():
-            return []
-        return self._idle
+        kept = self._kept_back(now) if self.waiting else None
+        if not kept:
+            return self._idle
+        return [worker for worker in self._idle if self._node_of[worker] not in kept]
 
     def take(self, worker: int, job: str) -> None:
         """An offered worker was given a lease of `job`; nothing to do for one that was granted to it."""
@@ -150,11 +156,11 @@ class Pool:
 
     # ----------------------------------------------------------------------------------------------- requests
 
-    def request(self, job: str, request: int, wants: Wants, avoid: Iterable[int]) -> str:
+    def request(self, job: str, request: int, wants: Wants, avoid: Iterable[int], now: float = 0.0) -> str:
         """Queue a request; return "" or the reason why it can never be met."""
         reason = self._never(wants)
         if not reason:
-            self.waiting.append(_Request(job, request, wants, frozenset(avoid)))
+            self.waiting.append(_Request(job, request, wants, frozenset(avoid), now))
         return reason
 
     def withdraw(self, job: str, request: int) -> None:
@@ -222,17 +228,20 @@ class Pool:
             and (not wants.gpu or wants.gpu_type in ("", node.gpu_type))
         )
 
-    def _kept_back(self) -> bool:
-        """Whether some request waits for slots alone."""
-        return any(
-            any(
-                self._fits(node, resources, empty=False)
-                for _, _, alternatives, _ in request.wants
-                for resources in alternatives
-                for node in self._nodes.values()
-            )
+    def _kept_back(self, now: float) -> set[int]:
+        """Return the nodes whose idle workers some request waits to fill up; for `KEEP_BACK_S` and not longer.
+
+        Who holds the other slots may never give them back: a service ends only when the plain tasks are done.
+        """
+        return {
+            number
             for request in self.waiting
-        )
+            if now - request.since < KEEP_BACK_S
+            for _, _, alternatives, placement in request.wants
+            for number, node in self._nodes.items()
+            if placement is None or placement.allows(node.name, node.party)
+            if any(self._fits(node, wants, empty=False) for wants in alternatives)
+        }
 
     def _possible_without(self, request: _Request) -> bool:
         """Whether the request could be met one day without the workers it would rather avoid."""

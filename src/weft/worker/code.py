@@ -69,10 +69,25 @@ class TaskCode:
 
     `edges` is (inputs, outputs, streams), or a function that returns it: what runs inside a cone often needs none of
     it. `only` is how a plain function with a single, narrow input reads it: -1 one value, k > 0 a list of k values; 0
-    otherwise.
+    otherwise. `measured` are output edges of which a manager wants to know the bytes of each partition, `counted` says
+    that one wants to know how many rows come out.
     """
 
-    __slots__ = ("_edges", "_fn", "expands", "items", "n", "only", "params", "program", "resources", "style", "vertex")
+    __slots__ = (
+        "_edges",
+        "_fn",
+        "counted",
+        "expands",
+        "items",
+        "measured",
+        "n",
+        "only",
+        "params",
+        "program",
+        "resources",
+        "style",
+        "vertex",
+    )
 
     def __init__(
         self,
@@ -84,6 +99,8 @@ class TaskCode:
         expands: bool = False,
         resources: Any = None,
         only: int = 0,
+        measured: tuple[str, ...] = (),
+        counted: bool = False,
     ) -> None:
         self.vertex = vertex
         self.n = n
@@ -94,6 +111,8 @@ class TaskCode:
         self.expands = expands
         self.resources = resources
         self.only = only
+        self.measured = measured
+        self.counted = counted
         self._edges = edges
         self._fn: Callable[..., Any] | None = None
 

@@ -91,7 +91,9 @@ class Outcome:
         "message",
         "nbytes",
         "reached",
+        "rows",
         "seconds",
+        "stats",
         "traceback",
         "values",
         "vertex",
@@ -109,3 +111,5 @@ class Outcome:
         self.message = ""
         self.traceback = ""
         self.lost: tuple[str, int] | None = None
+        self.stats: tuple[tuple[str, list[int]], ...] = ()
+        self.rows = 0

@@ -154,6 +154,8 @@ class CodeRow(NamedTuple):
     expands: bool
     resources: Any
     only: int
+    measured: tuple[str, ...]
+    counted: bool
 
 
 # --------------------------------------------------------------------------------------------------------- nursery
@@ -380,6 +382,8 @@ class Worker:
                 outcome.message,
                 outcome.traceback,
                 outcome.lost,
+                outcome.stats,
+                outcome.rows,
             )
         )
 
@@ -444,6 +448,8 @@ class Worker:
                 expands=row.expands,
                 resources=row.resources,
                 only=row.only,
+                measured=row.measured,
+                counted=row.counted,
             )
         return known
 

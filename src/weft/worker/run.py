@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from weft.model.chunks import ChunkRef
 from weft.model.errors import CapacityError, NotFoundError, RunCancelledError, TaskError, WeftError
 from weft.model.program import Style
-from weft.store.api import ABSENT
+from weft.store.api import ABSENT, sizeof
 from weft.worker.code import SINGLE, SLICE, InputCode, TaskCode
 from weft.worker.context import Context, EdgeValues
 from weft.worker.lease import Outcome, WorkerLease
@@ -59,10 +59,27 @@ def run(lease: WorkerLease, store: ChunkStore, target_s: float = 0.002, values: 
         return _failed(lease, values, where, error, perf_counter() - started)
     outcome = Outcome(lease.lo + len(values) if reached < 0 else lease.lo + 1, values, perf_counter() - started)
     outcome.reached = reached
+    code = lease.root
+    if reached < 0 and (code.measured or code.counted):
+        measure(code, outcome)
     if reached < 0 and outcome.hi < lease.hi:
         outcome.kind = "stopped"
         outcome.vertex, outcome.index, outcome.message = str(where[0]), outcome.hi, "told to stop"
     return outcome
+
+
+def measure(code: TaskCode, outcome: Outcome) -> None:
+    """Count what managers want to know: bytes for each partition of an edge, rows of a value (its length)."""
+    for edge in code.measured:
+        sums = [0] * code.outputs[edge]
+        for value in outcome.values:
+            pieces = [value.part(edge, p) for p in range(len(sums))] if type(value) is EdgeValues else value
+            for partition, piece in enumerate(pieces):
+                sums[partition] += sizeof(piece)
+        outcome.stats += ((edge, sums),)
+    if code.counted:
+        for value in outcome.values:
+            outcome.rows += getattr(value, "num_rows", None) or (len(value) if hasattr(value, "__len__") else 1)
 
 
 def _failed(lease: WorkerLease, values: list[Any], where: list[Any], error: BaseException, seconds: float) -> Outcome:
