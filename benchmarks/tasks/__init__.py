@@ -80,8 +80,8 @@ SPECS = (
         _SIMULATOR,
         150_000,
         "The whole engine but for the tasks: 10 stages of 100,000 tasks, each stage a shuffle of the one before, on "
-        "10,000 simulated workers; task times are exponential with a mean of 10 s, each task is a lease of its own, "
-        "and reports of the same 0.1 s are seen to together.",
+        "10,000 simulated workers; task times are exponential with a mean of 10 s, so that a lease is one task, and "
+        "reports of the same 0.1 s are seen to together.",
         figure="tasks_per_s",
         at_least=True,
     ),

@@ -40,7 +40,11 @@ def _session(backend: str) -> weft.Session:
 
 
 def _run(
-    backend: str, build: Callable[[], tuple[weft.Graph, weft.Node]], check: Callable[[list[Any]], None]
+    backend: str,
+    build: Callable[[], tuple[weft.Graph, weft.Node]],
+    check: Callable[[list[Any]], None],
+    *,
+    rehearse: bool = False,
 ) -> dict[str, float]:
     """Time building a graph, running it and reading the values of the node that `build` returns."""
     session = _session(backend)
@@ -49,7 +53,7 @@ def _run(
         graph, node = build()
         return session.run(graph)[node]
 
-    return timed(run, check)
+    return timed(run, check, rehearse=rehearse)
 
 
 # -------------------------------------------------------------------------------------------------------------- threads
@@ -151,7 +155,7 @@ def processes_chunks() -> dict[str, float]:
         expect(sum(chunks for _, chunks, _ in found), CHUNKS)
         expect(sum(total for _, _, total in found), float(sum(range(CHUNKS)) * (CHUNK_VALUES - 1)))
 
-    return _run("processes", build, check)
+    return _run("processes", build, check, rehearse=True)
 
 
 # --------------------------------------------------------------------------------------------------- the master alone
@@ -188,7 +192,6 @@ def simulator_1m() -> dict[str, float]:
     expect(job.outcome is not None and job.outcome.state, "succeeded")
     core = job.master.core
     expect([stage.finished for stage in core.stages], [SIMULATED_TASKS] * SIMULATED_STAGES)
-    expect(simulator.leases, SIMULATED_STAGES * SIMULATED_TASKS)
     return {"tasks_per_s": SIMULATED_STAGES * SIMULATED_TASKS / took, "gb": peak_gb()}
 
 

@@ -38,6 +38,9 @@ from weft.model.errors import (
     WeftError,
 )
 from weft.model.ids import is_name
+from weft.policies.pruning import Pruning
+from weft.policies.shuffle import Shuffle
+from weft.policies.waves import Waves
 from weft.runtime import session as runtime
 from weft.runtime.clock import RealClock
 from weft.runtime.progress import PATIENCE_S, bars
@@ -47,6 +50,7 @@ from weft.store.folders import SPILL_NAME, RunFolders, shm_root, sweep, sweep_ru
 from weft.store.keeper import Keeper
 
 if TYPE_CHECKING:
+    from weft.engine.policy import ManagerFactory
     from weft.engine.ports import Executor
     from weft.frontends.pipelines.language import Pipeline
     from weft.frontends.pipelines.resolve import ResolvedStep
@@ -56,6 +60,9 @@ if TYPE_CHECKING:
     from weft.runtime.session import Results, Run
     from weft.runtime.state import StateRoot
     from weft.store.catalog import Catalog
+
+MANAGERS: Final[Mapping[str, ManagerFactory]] = {"shuffle": Shuffle, "waves": Waves, "pruning": Pruning}
+"""The vertex managers that a graph may name."""
 
 GRACE_S: Final = 3.0
 """How long a task that was told to stop may take before it is given up, in seconds."""
@@ -100,7 +107,7 @@ class Session(runtime.Session):
             undo.callback(store.close)
             if isinstance(backend, str):
                 backend = _backend(backend, count, store, folders.shm, folders.spill, grace_s)
-            super().__init__(backend, store)
+            super().__init__(backend, store, managers=MANAGERS)
             undo.pop_all()
         self.on_close(folders.close)
         self.on_close(lambda: atexit.unregister(self.close))
@@ -386,7 +393,7 @@ def _run(
     store = Keeper(settings.memory or None, shm=folders.shm, spill=spill)
     undo.callback(store.close)
     executor = _backend(settings.backend, settings.worker_count, store, folders.shm, spill, PIPELINE_GRACE_S)
-    session = undo.enter_context(runtime.Session(executor, store))
+    session = undo.enter_context(runtime.Session(executor, store, managers=MANAGERS))
     recorder.run_state("pending")
     run = session.submit(graph, listeners=[recorder])
     orders = {

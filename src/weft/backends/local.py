@@ -136,7 +136,9 @@ class LocalJob:
                     src.id,
                     router,
                     partial(self.column, src),
-                    lenient=scheduling.outcome is not Outcome.SUCCESS or src.status is VertexState.SKIPPED,
+                    lenient=scheduling.outcome is not Outcome.SUCCESS
+                    or scheduling.when in _WHILE_RUNNING
+                    or src.status in (VertexState.SKIPPED, VertexState.DONE_EARLY),
                     live=live,
                     last=len(src.outputs) == 1 and link.group > 0 and not src.keep,
                 )

@@ -57,12 +57,12 @@ class Faults:
 class _Running:
     __slots__ = ("gone", "hi", "job", "launch", "seconds")
 
-    def __init__(self, job: Job, launch: Launch) -> None:
+    def __init__(self, job: Job, launch: Launch, seconds: float) -> None:
         self.job = job
         self.launch = launch
         self.hi = launch.hi
         self.gone = False
-        self.seconds = 0.0
+        self.seconds = seconds
 
 
 class Simulator:
@@ -101,6 +101,7 @@ class Simulator:
         self._size = None if callable(nbytes) else nbytes
         self._value = value
         self._speeds = speeds
+        self._alike = speeds is None  # a task takes as long on every worker
         self._capacity = capacity
         self._specs = [WorkerSpec(w, w * nodes // workers, f"node{w * nodes // workers}") for w in range(workers)]
         self._next_worker = workers
@@ -140,11 +141,13 @@ class Simulator:
     def launch(self, job: Job, lease: Launch) -> None:
         """Plan the end of a lease, or its failure."""
         self.leases += 1
-        run = _Running(job, lease)
-        job.backend[lease.lease] = run
+        if self._alike and lease.cone is None and lease.hi - lease.lo == 1:
+            seconds = self._seconds(lease.vertex, lease.lo)
+        else:
+            seconds = self._duration(lease, lease.lo, lease.hi)
+        run = job.backend[lease.lease] = _Running(job, lease, seconds)
         if self.tuning.race:
             self._busy.add(lease.worker)
-        run.seconds = seconds = self._duration(lease, lease.lo, lease.hi)
         if self._faulty and self.faults_made < self.faults.most and self._plan_faults(run, seconds):
             return
         self._order += 1
@@ -178,8 +181,6 @@ class Simulator:
             return self._each * (hi - lo) * (len(cone.steps) if cone is not None else 1) / speed
         of, vertex = self._seconds, lease.vertex
         if cone is None:
-            if hi - lo == 1:
-                return of(vertex, lo) / speed
             return sum([of(vertex, i) for i in range(lo, hi)]) / speed
         names = cone.members
         return sum([of(names[s.member], u * s.mult + s.offset) for u in range(lo, hi) for s in cone.steps]) / speed
@@ -312,10 +313,13 @@ class Simulator:
             return
         launch = run.launch
         lo, hi = launch.lo, run.hi
-        self._over(run)
+        if self.tuning.race:
+            self._over(run)
+        else:
+            run.gone = True
+            run.job.backend.pop(launch.lease, None)
         if self._track:
             self._hold(run, lo, hi)
-        nbytes = 0
         if self._size is not None:
             nbytes = self._size * (hi - lo)
         else:
@@ -323,7 +327,7 @@ class Simulator:
         values = None
         if self._value is not None:
             values = [self._value(launch.vertex, i) for i in range(lo, hi)]
-        event = Done(self.clock.time, launch.lease, hi, run.seconds, nbytes, values=values)
+        event = Done(self.clock.time, launch.lease, hi, run.seconds, nbytes, None, -1, values)
         loop = self._loop
         assert loop is not None
         loop.post_later(run.job.id, event)

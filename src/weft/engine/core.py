@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.engine.machines.bubble import BubbleState
 from weft.engine.machines.job import JobState
+from weft.engine.policy import Moment
 from weft.graph.logical import LogicalGraph
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from weft.graph.lease import Cone
     from weft.graph.logical import Bubble, Choice
     from weft.model.resources import Resources
+
+_OWN = (Moment.STARTED, Moment.FINISHED)
 
 LIGHT_LANE = -1
 """The worker that light tasks are launched on: no core is held, so there is no slot to wait for."""
@@ -215,6 +218,14 @@ class Core:
     def forget_links(self) -> None:
         """Links were added or dropped."""
         self._links = {}
+
+    def tell(self, stage: Stage, moment: Moment) -> None:
+        """Something happened to a stage: remember which managers want to be asked."""
+        own = moment in _OWN
+        for index in stage.listeners:
+            manager = self.stages[index].manager
+            if manager is not None and moment in manager.moments and own == (index == stage.index):
+                self.dirty.add(index)
 
     def fresh(self) -> int:
         """Return a number that was not used before in this job: ids of leases, requests and timers."""

@@ -12,11 +12,14 @@ if TYPE_CHECKING:
 
 
 class SetParallelism(NamedTuple):
-    """Give a vertex that has not started `n` tasks, and the routers of some of its inputs (edge id to router)."""
+    """Give a vertex that has not started `n` tasks; `routers` are those of some inputs (edge id to router), `items` one
+    for each task instead of what the graph says.
+    """
 
     vertex: str
     n: int
     routers: tuple[tuple[str, Router], ...] = ()
+    items: Sequence[Any] | None = None
 
 
 class SetEdge(NamedTuple):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.engine import cones, gangs, patching
 from weft.engine.commands import Command, Complete, Drop, Free, Launch, Publish, Shrink, Stop
+from weft.engine.consulting import consult, make
 from weft.engine.core import ANYWHERE, Core, LeaseRow, Tuning, WorkerRow
 from weft.engine.dispatch import dispatch, has_ready, lights, race, return_tokens
 from weft.engine.events import (
@@ -54,7 +55,7 @@ from weft.engine.lineage import lose, missing_inputs, remake
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
 from weft.engine.placement import assign_sources
-from weft.engine.policy import ManagerFactory, Moment, consult, tell
+from weft.engine.policy import ManagerFactory, Moment
 from weft.engine.readiness import (
     FINISHED,
     FREED,
@@ -102,6 +103,9 @@ class Master:
     ) -> None:
         self.core = Core(graph, job, tuning)
         self.core.managers = managers or {}
+        for vertex in graph.vertices.values():
+            if vertex.manager is not None:
+                make(self.core.managers, vertex)  # a wrong one is told when the job is submitted
         self._on: dict[type[Any], Callable[[Any], None]] = {
             Done: self._on_done,
             JobSubmitted: self._on_job_submitted,
@@ -137,7 +141,7 @@ class Master:
             else:
                 on[type(event)](event)
         if core.dirty and core.status is JobState.RUNNING:
-            consult(core)
+            consult(core, patching.apply)
         if core.stuck:
             starve(core)
         if core.replan:
@@ -684,7 +688,7 @@ class Master:
         source = core.by_id.get(event.vertex)
         if source is not None and source.listeners:
             core.payloads.setdefault((event.vertex, event.name), []).append(event.payload)
-            tell(core, source, Moment.EVENT)
+            core.tell(source, Moment.EVENT)
         patching.emitted(core, event.vertex, event.name)
 
     def _on_hit(self, event: Hit) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from weft.engine.consulting import install
 from weft.engine.core import ChoiceRow
 from weft.engine.decisions import (
     ApplyPatch,
@@ -29,7 +30,6 @@ from weft.engine.gangs import derive_regions, form
 from weft.engine.lineage import remake
 from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
 from weft.engine.physical import INFINITE, NOTHING, Link, Stage
-from weft.engine.policy import install
 from weft.engine.readiness import (
     FATAL,
     FREED,
@@ -332,6 +332,14 @@ def _set_parallelism(core: Core, decision: SetParallelism) -> None:
         raise GraphError(
             f"vertex {stage.id!r}: parallelism {decision.n} is negative", subject=stage.id, rule="parallelism"
         )
+    if decision.items is not None:
+        if len(decision.items) != decision.n:
+            raise GraphError(
+                f"vertex {stage.id!r}: {len(decision.items)} items for {decision.n} tasks",
+                subject=stage.id,
+                rule="items",
+            )
+        stage.vertex = replace(stage.vertex, program=replace(stage.vertex.program, items=decision.items))
     ready, key, missing, refs = stage.ready, stage.key, stage.missing, stage.refs
     stage.ready, stage.key, stage.missing, stage.refs = NOTHING, INFINITE, None, None
     try:

@@ -17,7 +17,7 @@ from weft.engine.machines.task import TaskState
 from weft.engine.machines.vertex import ENDED, SUCCESS, VERTEX, VertexState
 from weft.engine.physical import INFINITE, NOTHING, Intervals
 from weft.engine.placement import assign_by_bytes
-from weft.engine.policy import Moment, tell
+from weft.engine.policy import Moment
 from weft.engine.story import story
 from weft.graph.logical import Kind, Outcome, Trigger
 from weft.model.errors import InvalidTransition
@@ -344,7 +344,7 @@ def finish(core: Core, stage: Stage, lo: int, hi: int) -> None:
     stage.finished += count
     stage.over += count
     if stage.listeners:
-        tell(core, stage, Moment.FINISHED)
+        core.tell(stage, Moment.FINISHED)
     if stage.outputs:
         arrived(core, stage, lo, hi)
         if stage.early:
@@ -384,7 +384,7 @@ def ended(core: Core, stage: Stage) -> None:
     """A vertex has come to its end: gates, services, bubbles, the job."""
     core.unended -= 1
     if stage.listeners:
-        tell(core, stage, Moment.SOURCE_ENDED)
+        core.tell(stage, Moment.SOURCE_ENDED)
     if stage.bubble >= 0:
         core.needy.append(stage)  # its bubble may be complete without it, or over
     for link in stage.outputs:

@@ -8,7 +8,7 @@ wrong.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.engine.commands import Command
@@ -35,6 +35,7 @@ from weft.worker.context import EdgeValues
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from weft.engine.policy import ManagerFactory
     from weft.engine.ports import Clock, Executor, Journal
     from weft.engine.view import JobView
     from weft.graph.logical import LogicalGraph
@@ -196,8 +197,15 @@ class Results:
 class Session:
     """A backend, its workers and its jobs. Use it as a context manager, or `close` it."""
 
-    def __init__(self, executor: Executor, store: Keeper, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        executor: Executor,
+        store: Keeper,
+        clock: Clock | None = None,
+        managers: Mapping[str, ManagerFactory] | None = None,
+    ) -> None:
         self.executor = executor
+        self.managers = managers or {}
         self.store = store
         self.loop = Loop(executor, clock or RealClock())
         self._numbers = itertools.count(1)
@@ -212,7 +220,7 @@ class Session:
         mark_results(graph)
         validate(graph, self.loop.pool.capacity())
         name = f"{graph.name}-{next(self._numbers)}"
-        job = JobRun(name, graph, Master(graph, name, self.executor.tuning), journal)
+        job = JobRun(name, graph, Master(graph, name, self.executor.tuning, self.managers), journal)
         job.listeners.extend(listeners)
         self._jobs[name] = job
         self.loop.submit(job)

@@ -16,6 +16,9 @@ from weft.runtime.loop import JobRun, Loop
 from weft.testing.graphs import random_graph
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from weft.engine.policy import ManagerFactory
     from weft.graph.logical import LogicalGraph
 
 
@@ -27,13 +30,20 @@ class Trial:
     job: JobRun
 
 
-def run_graph(graph: LogicalGraph, *, checked: bool = True, cancel_at: float | None = None, **simulator: Any) -> Trial:
+def run_graph(
+    graph: LogicalGraph,
+    *,
+    checked: bool = True,
+    cancel_at: float | None = None,
+    managers: Mapping[str, ManagerFactory] | None = None,
+    **simulator: Any,
+) -> Trial:
     """Run `graph` on a `Simulator(**simulator)` to its end; AssertionError if the job does not end."""
     sim = Simulator(check=check if checked else None, **simulator)
     loop = Loop(sim, sim.clock)
     mark_results(graph)
     validate(graph)
-    job = JobRun("trial", graph, Master(graph, "trial", sim.tuning))
+    job = JobRun("trial", graph, Master(graph, "trial", sim.tuning, managers))
     loop.submit(job)
     if cancel_at is not None:
         sim.at(cancel_at, lambda: loop.cancel(job, "cancelled by the trial"))

@@ -251,10 +251,16 @@ def test_peers_are_not_weft_s_environment(monkeypatch, tmp_path):
 
 
 def test_timed_checks_what_was_returned_and_not_before():
-    seen = []
-    figures = timed(lambda: seen.append("run") or 7, lambda found: seen.append(found))
+    seen: list[object] = []
+
+    def run():
+        seen.append("run")
+        return 7
+
+    assert list(timed(run, seen.append)) == ["seconds"]
     assert seen == ["run", 7]
-    assert list(figures) == ["seconds"]
+    timed(run, seen.append, rehearse=True)
+    assert seen == ["run", 7] * 3
     with pytest.raises(AssertionError, match="a wrong result"):
         timed(lambda: 1, lambda found: expect(found, 2))
 
@@ -271,6 +277,7 @@ def test_peak_memory_grows_with_what_is_held():
 )
 def test_a_busy_machine_is_waited_for_and_then_reported(busy, quiet, said):
     clock = iter(range(100))
-    loads, lines = iter(busy), []
+    loads = iter(busy)
+    lines: list[str] = []
     found = wait_until_quiet(5, busy=lambda: next(loads), now=lambda: next(clock), say=lines.append)
     assert (found, len(lines)) == (quiet, said)

@@ -324,10 +324,10 @@ def test_a_service_that_drains_when_the_job_is_cancelled(hand):
     h(h.done("a[0]"), h.done("a[1]"))
     h.skip()
     h(h.cancel())
-    h.skip("stop", "free")
+    h.skip("stop", "free a")
     h.expect()
     h(h.stopped("s[0]"), h.stopped("s[1]"))
-    h.skip("release")
+    h.skip("release", "free a")
     h.expect("complete cancelled: enough")
 
 

@@ -184,7 +184,6 @@ def test_a_sibling_that_is_running_breaks_the_cone(hand):
         {"keep": True},
         {"cache_key": "k"},
         {"timeout_s": 5.0},
-        {"manager": "m"},
         {"expands": True},
         {"retry": Retry(user=1, delay_s=1.0)},
     ],

@@ -1,0 +1,113 @@
+"""Asking vertex managers: who listens to whom, what they see, and what becomes of their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from weft.engine.decisions import Fail
+from weft.engine.machines.vertex import ENDED
+from weft.engine.policy import InputView, Moment, View
+from weft.model.errors import GraphError, WeftError
+
+if TYPE_CHECKING:
+    from weft.engine.core import Core
+    from weft.engine.decisions import Decision
+    from weft.engine.physical import Stage
+    from weft.engine.policy import ManagerFactory, VertexManager
+    from weft.graph.logical import Vertex
+
+
+def make(managers: Mapping[str, ManagerFactory], vertex: Vertex) -> VertexManager:
+    """Make the manager of a vertex; GraphError if there is none of that name, or its parameters are wrong."""
+    wanted = vertex.manager
+    assert wanted is not None
+    factory = managers.get(wanted.name)
+    if factory is None:
+        raise GraphError(
+            f"vertex {vertex.id!r} has the manager {wanted.name!r}, and there is none of that name",
+            subject=vertex.id,
+            rule="manager",
+            hint=f"There are: {', '.join(sorted(managers)) or 'none'}.",
+        )
+    try:
+        return factory(**wanted.params)
+    except TypeError as error:
+        raise GraphError(
+            f"the manager {wanted.name!r} of vertex {vertex.id!r} does not take these parameters: {error}",
+            subject=vertex.id,
+            rule="manager",
+        ) from None
+
+
+def install(core: Core, stages: Sequence[Stage]) -> None:
+    """Make the managers of new stages and tell their sources who listens."""
+    for stage in stages:
+        if stage.vertex.manager is None:
+            continue
+        stage.manager = make(core.managers, stage.vertex)
+        if stage.manager.holds:
+            stage.released = 0
+        stage.listeners += (stage.index,)
+        for link in stage.inputs:
+            link.src.listeners += (stage.index,)
+        core.tell(stage, Moment.STARTED)
+
+
+def consult(core: Core, apply: Callable[[Core, Decision], None]) -> None:
+    """Ask each manager that something happened to, in the order of the graph, and `apply` what it answers."""
+    while core.dirty:
+        index = min(core.dirty)
+        core.dirty.discard(index)
+        stage = core.stages[index]
+        manager = stage.manager
+        if manager is None:
+            continue
+        try:
+            decisions, stage.memo = manager.decide(view_of(core, stage), stage.memo)
+        except WeftError as error:
+            core.note(stage.id, f"its manager cannot decide: {error.message}")
+            decisions = (Fail(stage.id, error.message),)
+        for decision in decisions:
+            core.note(stage.id, f"its manager decides: {_shown(decision)}")
+            try:
+                apply(core, decision)
+            except WeftError as error:
+                core.note(stage.id, f"rejected: {error.message}")
+
+
+def _shown(decision: Decision) -> str:
+    """Write a decision without what may be very long."""
+    fields = {name: value for name, value in decision._asdict().items() if name not in ("routers", "items") and value}
+    return f"{type(decision).__name__}({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
+
+
+def view_of(core: Core, stage: Stage) -> View:
+    """Take the picture that a manager sees."""
+    inputs = tuple(
+        InputView(
+            link.edge.id,
+            link.src.id,
+            link.src.n,
+            link.src.finished,
+            link.src.status in ENDED,
+            link.edge.movement.partitions or (link.router.partitions if link.router is not None else 0),
+            core.stats.get(link.edge.id),
+            link.src.rows,
+        )
+        for link in stage.inputs
+    )
+    return View(
+        core.now,
+        stage.id,
+        stage.status.value,
+        stage.n,
+        stage.finished,
+        stage.executing,
+        stage.released if stage.released >= 0 else stage.n,
+        stage.rows,
+        len(core.workers),
+        inputs,
+        core.payloads,
+        stage.vertex.program.items,
+    )

@@ -1,0 +1,287 @@
+"""The loop: events in, commands out, for several jobs; and what happens when a job, a worker or the master fails."""
+
+import threading
+
+import pytest
+
+from weft.backends.simulator import Simulator
+from weft.engine.commands import Complete, Launch
+from weft.engine.core import Tuning
+from weft.engine.events import Done, Failed, Failure, IdleTick
+from weft.engine.master import Master
+from weft.engine.ports import ManualClock, WorkerSpec
+from weft.graph.builder import Graph, gather
+from weft.model.resources import Resources
+from weft.runtime.loop import JobRun, Loop
+
+
+def body(*inputs: object) -> object:
+    return inputs
+
+
+class Recorder:
+    """An executor that writes down what it is told; the test plays the workers."""
+
+    def __init__(self, workers: int = 2) -> None:
+        self.tuning = Tuning()
+        self.specs = [WorkerSpec(w) for w in range(workers)]
+        self.told: list[tuple[str, str]] = []
+        self.launched: list[tuple[JobRun, Launch]] = []
+        self.loop: Loop | None = None
+
+    def workers(self):
+        return self.specs
+
+    def nodes(self):
+        return {}
+
+    def attach(self, loop):
+        self.loop = loop
+
+    def launch(self, job, lease):
+        self.launched.append((job, lease))
+        self.told.append((job.id, f"launch {lease.vertex}[{lease.lo}:{lease.hi}] on {lease.worker}"))
+
+    def set_timer(self, job, at, timer):
+        self.told.append((job.id, f"timer {at:g}"))
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda job, *rest: self.told.append((job.id, " ".join([name, *map(str, rest)])))
+
+
+class Memory:
+    """A journal that remembers."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[list, list]] = []
+        self.closed = False
+
+    def append(self, events, commands):
+        self.records.append((list(events), list(commands)))
+
+    def close(self):
+        self.closed = True
+
+
+def flat(n: int = 2, **fields) -> Graph:
+    g = Graph("g")
+    g.add(body, n=n, name="a", **fields)
+    return g.finish()
+
+
+def session(workers: int = 2) -> tuple[Recorder, Loop]:
+    executor = Recorder(workers)
+    return executor, Loop(executor, ManualClock())  # type: ignore[arg-type]
+
+
+def submit(loop: Loop, name: str, graph: Graph, journal: Memory | None = None) -> JobRun:
+    job = JobRun(name, graph, Master(graph, name), journal)
+    loop.submit(job)
+    return job
+
+
+def finish_all(executor: Recorder, loop: Loop) -> None:
+    while executor.launched:
+        job, lease = executor.launched.pop(0)
+        loop.post(job.id, Done(loop.clock.now(), lease.lease, lease.hi, 1.0))
+
+
+def test_a_job_runs_from_submit_to_its_outcome():
+    executor, loop = session()
+    job = submit(loop, "j", flat())
+    assert executor.told == [("j", "open_job"), ("j", "launch a[0:1] on 1"), ("j", "launch a[1:2] on 0")]
+    assert not job.finished.is_set()
+    finish_all(executor, loop)
+    assert job.outcome == Complete("succeeded")
+    assert job.finished.is_set()
+    assert (loop.jobs, loop.pool.idle, job.leases) == ({}, 2, {})
+
+
+def test_jobs_share_workers_one_by_one():
+    executor, loop = session(4)
+    jobs = [submit(loop, name, flat(8)) for name in "xyz"]
+    assert [owner for owner, _ in executor.told if _.startswith("launch")] == ["x"] * 4
+    first = executor.launched.pop(0)
+    loop.post("x", Done(0.0, first[1].lease, first[1].hi, 1.0))
+    assert executor.launched[-1][0].id in ("y", "z")
+    finish_all(executor, loop)
+    assert [job.outcome and job.outcome.state for job in jobs] == ["succeeded"] * 3
+    order = [owner for owner, what in executor.told if what.startswith("launch")]
+    assert all(order.count(name) == 8 for name in "xyz")
+    # x had all four when the others came; from then on who holds least is served first.
+    assert order[4:6] == ["y", "z"]
+    assert min(order[4:14].count(name) for name in "xyz") >= 3
+
+
+def test_events_for_jobs_that_are_over_or_never_were_are_dropped():
+    executor, loop = session()
+    submit(loop, "j", flat(1))
+    ((job, lease),) = executor.launched
+    finish_all(executor, loop)
+    told = list(executor.told)
+    loop.post("j", Done(0.0, lease.lease, lease.hi))
+    loop.post("nobody", Done(0.0, 1, 1))
+    assert executor.told == told
+    other = submit(loop, "k", flat(1))
+    loop.post("j", Done(0.0, 1, 1))
+    loop.post("nobody", Done(0.0, 1, 1))
+    assert other.outcome is None
+
+
+def test_a_report_that_comes_twice_frees_its_worker_once():
+    executor, loop = session(1)
+    submit(loop, "j", flat(3))
+    (_, lease), *_ = executor.launched
+    report = Done(0.0, lease.lease, lease.hi, 5.0)
+    loop.post("j", report)
+    loop.post("j", report)
+    assert loop.pool.idle == 0
+    assert len([what for _, what in executor.told if what.startswith("launch")]) == 2
+
+
+def test_cancel():
+    executor, loop = session()
+    job = submit(loop, "j", flat(2))
+    loop.cancel(job, "enough")
+    assert [what for _, what in executor.told if what.startswith("stop")] == ["stop 1 enough", "stop 2 enough"]
+    for number in (1, 2):
+        loop.post("j", Failed(0.0, number, 0, "a", number - 1, Failure.STOPPED, ""))
+    assert job.outcome is not None
+    assert (job.outcome.state, job.outcome.message, loop.pool.idle) == ("cancelled", "enough", 2)
+
+
+def test_a_lost_worker_takes_its_lease_with_it_and_another_has_it():
+    executor, loop = session(2)
+    job = submit(loop, "j", flat(1))
+    ((_, lease),) = executor.launched
+    loop.worker_lost(lease.worker, "died")
+    assert [launch.worker for _, launch in executor.launched] == [lease.worker, 1 - lease.worker]
+    loop.post("j", Done(0.0, lease.lease, 1))  # of the dead
+    assert job.outcome is None
+    loop.worker_joined(WorkerSpec(9))
+    assert (loop.pool.idle, sorted(loop.specs)) == (1, [1 - lease.worker, 9])
+    finish_all(executor, loop)
+    assert job.outcome == Complete("succeeded")
+
+
+def test_a_worker_that_joins_is_given_work():
+    executor, loop = session(1)
+    submit(loop, "j", flat(2))
+    loop.worker_joined(WorkerSpec(5))
+    assert [launch.worker for _, launch in executor.launched] == [0, 5]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_requests_are_granted_and_refused(jobs):
+    executor, loop = session(2)
+    job = submit(loop, "x", flat(1, resources=Resources(cpu=2)))
+    if jobs == 2:
+        submit(loop, "y", flat(1))
+    assert executor.launched[0][1].resources == Resources(cpu=2)
+    finish_all(executor, loop)
+    assert job.outcome == Complete("succeeded")
+    big = submit(loop, "big", flat(1, resources=Resources(cpu=3)))
+    assert big.outcome is not None
+    assert big.outcome.message == "a asks for cpu 3 for one task; no node has that much"
+    assert loop.pool.idle == 2
+
+
+def test_a_fault_of_the_master_ends_its_job_and_no_other():
+    executor, loop = session(2)
+    good, bad = submit(loop, "good", flat(1)), submit(loop, "bad", flat(1))
+
+    def broken(events):
+        raise RuntimeError("a bug")
+
+    bad.master.handle = broken  # type: ignore[method-assign]
+    (lease,) = [launch for job, launch in executor.launched if job is bad]
+    loop.post("bad", Done(0.0, lease.lease, 1))
+    assert bad.outcome == Complete("failed", "", "internal error: a bug", kind="internal")
+    assert isinstance(bad.crash, RuntimeError)
+    assert bad.finished.is_set()
+    executor.launched = [pair for pair in executor.launched if pair[0] is good]
+    finish_all(executor, loop)
+    assert good.outcome == Complete("succeeded")
+
+
+def test_the_journal_has_each_tick_and_is_closed_at_the_end():
+    executor, loop = session(1)
+    journal = Memory()
+    submit(loop, "j", flat(2), journal)
+    finish_all(executor, loop)
+    assert journal.closed
+    events = [type(event).__name__ for record in journal.records for event in record[0]]
+    assert events[:2] == ["WorkerJoined", "JobSubmitted"]
+    assert events.count("Done") == 2
+    assert journal.records[-1][1][-1] == Complete("succeeded")
+
+
+def test_listeners_see_what_happened_and_what_came_of_it():
+    executor, loop = session(1)
+    job = JobRun("j", flat(1), Master(flat(1), "j"))
+    seen: list[tuple[str, ...]] = []
+    job.listeners.append(lambda _, events, commands: seen.append(tuple(type(c).__name__ for c in commands)))
+    loop.submit(job)
+    finish_all(executor, loop)
+    assert [names for names in seen if names] == [("Launch",), ("Complete",)]
+
+
+def test_idle_ticks_go_to_jobs_that_have_leases():
+    executor, loop = session(2)
+    g = Graph("g")
+    g.add(body, n=40, name="a")
+    seen: list[object] = []
+    graph = g.finish()
+    job = JobRun("j", graph, Master(graph, "j"))
+    job.listeners.append(lambda _, events, commands: seen.extend(e for e in events if isinstance(e, IdleTick)))
+    loop.submit(job)
+    loop.idle_tick()
+    assert not seen  # nobody is idle
+    finish_all(executor, loop)
+    loop.idle_tick()
+    assert not loop.jobs
+
+
+def test_reports_from_many_threads_are_all_seen_to():
+    executor, loop = session(8)
+    g = Graph("g")
+    a = g.add(body, n=400, name="a")
+    g.add(body, gather(a), n=1, name="b")
+    graph = g.finish()
+    job = JobRun("j", graph, Master(graph, "j"))
+    lock = threading.Lock()
+
+    def work() -> None:
+        while not job.finished.is_set():
+            with lock:
+                pair = executor.launched.pop() if executor.launched else None
+            if pair is None:
+                job.finished.wait(0.0005)
+                continue
+            loop.post("j", Done(0.0, pair[1].lease, pair[1].hi, 1.0))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    loop.submit(job)
+    for thread in threads:
+        thread.start()
+    assert job.finished.wait(60.0), "\n".join(job.master.story())
+    for thread in threads:
+        thread.join(60.0)
+    assert job.outcome == Complete("succeeded")
+    assert loop.pool.idle == 8
+
+
+def test_a_simulated_session_of_jobs_that_come_and_go():
+    sim = Simulator(workers=3, seconds=1.0)
+    loop = Loop(sim, sim.clock)
+    jobs = []
+    for at, name in enumerate("abcdef"):
+        graph = flat(5)
+        job = JobRun(name, graph, Master(graph, name, sim.tuning))
+        jobs.append(job)
+        sim.at(at * 1.5, lambda job=job: loop.submit(job))
+    sim.run()
+    assert [job.outcome and job.outcome.state for job in jobs] == ["succeeded"] * 6
+    assert loop.pool.idle == 3

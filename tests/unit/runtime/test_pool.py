@@ -1,0 +1,347 @@
+"""The pool: all or nothing, fair between jobs, FIFO inside, and nothing given twice or lost."""
+
+import random
+
+import pytest
+
+from weft.engine.ports import WorkerSpec
+from weft.model.resources import Placement, Resources
+from weft.runtime.pool import KEEP_BACK_S, Pool
+
+ONE = (Resources(),)
+
+
+def pool(workers: int = 4, *, nodes: int = 1, capacity: Resources | None = None) -> Pool:
+    specs = [WorkerSpec(w, w * nodes // workers, f"node{w * nodes // workers}") for w in range(workers)]
+    made = Pool(specs, {n: capacity for n in range(nodes)} if capacity else None)
+    for job in ("x", "y", "z"):
+        made.join(job)
+    return made
+
+
+def want(count: int, *alternatives: Resources, placement: Placement | None = None, vertex: str = "v"):
+    return ((vertex, count, alternatives or ONE, placement),)
+
+
+def workers(met) -> list[list[int]]:
+    return [sorted(worker for _, worker, _ in slots) for _, _, slots in met]
+
+
+# -------------------------------------------------------------------------------------------------------- offers
+
+
+def test_the_worker_that_was_used_last_is_offered_last_in_the_list_and_so_taken_first():
+    p = pool(3)
+    assert p.offer(0.0) == [0, 1, 2]
+    p.take(1, "x")
+    assert p.offer(0.0) == [0, 2]
+    p.free(1)
+    assert p.offer(0.0) == [0, 2, 1]
+    assert p.idle == 3
+
+
+def test_what_a_job_holds_is_counted():
+    p = pool(3)
+    p.take(0, "x")
+    p.take(1, "x")
+    p.take(2, "y")
+    assert p.held == {"x": 2, "y": 1, "z": 0}
+    p.free(0)
+    p.free(0)  # said twice
+    assert p.held == {"x": 1, "y": 1, "z": 0}
+
+
+def test_a_job_that_leaves_gives_back_all():
+    p = pool(4)
+    p.take(3, "x")
+    assert p.request("x", 1, want(2), ()) == ""
+    assert len(p.grant()) == 1
+    assert p.request("x", 2, want(4), ()) == ""
+    p.leave("x")
+    assert (p.idle, p.waiting, p.grant()) == (4, [], [])
+    assert "x" not in p.held
+
+
+# ------------------------------------------------------------------------------------------------------ requests
+
+
+def test_a_gang_gets_all_or_nothing():
+    p = pool(4)
+    p.take(3, "y")
+    assert p.request("x", 1, (*want(2, vertex="a"), *want(2, vertex="b")), ()) == ""
+    assert p.grant() == []
+    assert p.idle == 3  # nothing was taken on the way
+    p.free(3)
+    ((job, request, slots),) = p.grant()
+    assert (job, request, [slot[0] for slot in slots]) == ("x", 1, ["a", "a", "b", "b"])
+    assert sorted(worker for _, worker, _ in slots) == [0, 1, 2, 3]
+    assert (p.idle, p.held["x"]) == (0, 4)
+
+
+def test_a_gang_is_not_starved_by_small_tasks():
+    p = pool(2)
+    p.take(0, "y")
+    p.request("x", 1, want(2), ())
+    assert p.grant() == []
+    assert p.offer(0.0) == []  # worker 1 is kept for the gang
+    p.free(0)
+    assert workers(p.grant()) == [[0, 1]]
+
+
+def test_workers_are_kept_back_for_a_while_only():
+    # Who holds the other slots may wait for the plain tasks: a service ends when its consumers have.
+    p = pool(2)
+    p.take(0, "y")
+    p.request("x", 1, want(2), (), 10.0)
+    assert (p.offer(10.0), p.offer(10.0 + KEEP_BACK_S / 2)) == ([], [])
+    assert p.offer(10.0 + KEEP_BACK_S) == [1]
+
+
+def test_workers_are_kept_back_where_the_request_could_use_them():
+    p = pool(2, nodes=2)
+    p.take(1, "y")
+    p.request("x", 1, want(1, placement=Placement(node="node1")), ())
+    assert p.grant() == []
+    assert p.offer(0.0) == [0]
+
+
+def test_workers_are_not_kept_back_for_what_waits_for_memory():
+    p = pool(2, capacity=Resources(memory=100))
+    p.request("x", 1, want(1, Resources(memory=80)), ())
+    assert len(p.grant()) == 1
+    p.request("x", 2, want(1, Resources(memory=80)), ())
+    assert p.grant() == []
+    assert len(p.offer(0.0)) == 1
+
+
+def test_requests_of_a_job_are_met_in_order():
+    p = pool(2)
+    p.take(0, "y")
+    p.request("x", 1, want(2), ())
+    p.request("x", 2, want(1), ())
+    assert p.grant() == []  # the second could be met, but waits its turn
+    p.free(0)
+    assert [met[1] for met in p.grant()] == [1]
+    p.release("x", 1, 0)
+    assert [met[1] for met in p.grant()] == [2]
+
+
+def test_the_job_that_holds_least_is_served_first():
+    p = pool(4)
+    p.take(0, "x")
+    p.take(1, "x")
+    p.take(2, "y")
+    for job in ("x", "y", "z"):
+        p.request(job, 1, want(1), ())
+    assert [met[0] for met in p.grant()] == ["z"]
+    p.free(0)
+    assert [met[0] for met in p.grant()] == ["x"] or p.held["y"] == 2
+    p.free(1)
+    assert len(p.grant()) == 1
+    assert not p.waiting
+
+
+def test_the_first_alternative_that_can_be_had_is_taken():
+    p = pool(4, nodes=2, capacity=Resources(gpu=1))
+    gpu_or_cores = (Resources(gpu=1), Resources(cpu=2))
+    for request in (1, 2, 3):
+        assert p.request("x", request, want(1, *gpu_or_cores), ()) == ""
+    taken = {request: slots[0][2] for _, request, slots in p.grant()}
+    assert taken == {1: 0, 2: 0}  # both GPUs; two workers are left, but on two nodes
+    p.release("x", 1, next(worker for (job, request, worker) in p._granted if request == 1))
+    assert {request: slots[0][2] for _, request, slots in p.grant()} == {3: 0}
+
+
+def test_cores_come_from_one_node():
+    p = pool(4, nodes=2)
+    p.take(0, "y")
+    assert p.request("x", 1, want(1, Resources(cpu=2)), ()) == ""
+    ((_, _, ((_, worker, _),)),) = p.grant()
+    assert worker in (2, 3)
+    assert (p.idle, p.held["x"]) == (1, 2)
+    p.release("x", 1, worker)
+    assert (p.idle, p.held["x"]) == (3, 0)
+
+
+def test_memory_and_gpus_of_a_node_are_counted():
+    p = pool(4, capacity=Resources(memory=100, gpu=2, gpu_type="h200"))
+    for request in (1, 2, 3):
+        assert p.request("x", request, want(1, Resources(memory=40, gpu=1, gpu_type="h200")), ()) == ""
+    assert [request for _, request, _ in p.grant()] == [1, 2]
+    p.release("x", 1, next(worker for _, request, worker in p._granted if request == 1))
+    assert [request for _, request, _ in p.grant()] == [3]
+
+
+def test_placement():
+    p = pool(4, nodes=2)
+    for request in (1, 2, 3):
+        assert p.request("x", request, want(1, placement=Placement(node="node1")), ()) == ""
+    assert [met[1] for met in p.grant()] == [1, 2]
+    assert {worker for _, _, worker in p._granted} == {2, 3}
+
+
+def test_parties():
+    p = Pool([WorkerSpec(0, 0, "h", "host"), WorkerSpec(1, 1, "g", "guest")])
+    p.join("x")
+    p.request("x", 1, want(1, placement=Placement(party="guest")), ())
+    assert workers(p.grant()) == [[1]]
+
+
+def test_workers_to_avoid_are_avoided_while_there_is_another():
+    p = pool(2)
+    p.request("x", 1, want(1), (1,))
+    assert workers(p.grant()) == [[0]]
+    p.request("x", 2, want(1), (1,))
+    assert p.grant() == []  # it waits for worker 0
+    p.release("x", 1, 0)
+    assert workers(p.grant()) == [[0]]
+    p.request("x", 3, want(1), (0, 1))
+    assert workers(p.grant()) == [[1]]  # there is nobody else
+
+
+@pytest.mark.parametrize(
+    ("wants", "says"),
+    [
+        (want(5), "it needs 5 slots at once; the session has 4"),
+        ((*want(2, vertex="a"), *want(3, vertex="b")), "it needs 5 slots at once; the session has 4"),
+        (want(1, Resources(cpu=3)), "v asks for cpu 3 for one task; no node has that much"),
+        (want(1, Resources(memory=101)), "v asks for cpu 1, memory 101 bytes for one task; no node has that much"),
+        (want(1, Resources(gpu=1), Resources(cpu=9)), "cpu 1, gpu 1 or cpu 9"),
+        (want(1, placement=Placement(node="elsewhere")), "there is no such node"),
+        (want(3, Resources(cpu=2)), "it needs 6 slots at once; the session has 4"),
+    ],
+)
+def test_what_can_never_be_had_is_refused_at_once(wants, says):
+    p = pool(4, nodes=2, capacity=Resources(memory=100))
+    assert says in p.request("x", 1, wants, ())
+    assert not p.waiting
+
+
+def test_where_memory_is_not_counted_it_is_never_refused():
+    assert pool(1).request("x", 1, want(1, Resources(memory=10**15)), ()) == ""
+
+
+def test_a_request_that_is_withdrawn_is_not_met():
+    p = pool(2)
+    p.take(0, "y")
+    p.request("x", 1, want(2), ())
+    p.withdraw("x", 1)
+    p.withdraw("x", 1)
+    p.free(0)
+    assert p.grant() == []
+    assert p.offer(0.0) == [1, 0]
+
+
+# -------------------------------------------------------------------------------------------------- lost workers
+
+
+def test_a_lost_worker_is_gone_with_what_it_held():
+    p = pool(3, capacity=Resources(memory=100))
+    p.take(0, "y")
+    p.request("x", 1, want(1, Resources(memory=60)), ())
+    ((_, _, ((_, worker, _),)),) = p.grant()
+    p.lose(worker)
+    p.lose(worker)
+    p.lose(0)
+    p.lose(99)
+    assert (p.idle, p.held) == (1, {"x": 0, "y": 0, "z": 0})
+    p.release("x", 1, worker)  # late
+    p.free(0)
+    assert p.idle == 1
+    p.request("x", 2, want(1, Resources(memory=100)), ())
+    assert len(p.grant()) == 1  # its memory is back
+
+
+def test_cores_beside_a_lost_worker_come_back():
+    p = pool(4)
+    p.request("x", 1, want(1, Resources(cpu=3)), ())
+    ((_, _, ((_, worker, _),)),) = p.grant()
+    assert p.idle == 1
+    p.lose(worker)
+    assert (p.idle, p.held["x"]) == (3, 0)
+
+
+def test_a_worker_that_comes_is_idle_and_counts():
+    p = pool(1)
+    assert "slots at once" in p.request("x", 1, want(2), ())
+    p.add(WorkerSpec(7, 0, "node0"))
+    assert p.request("x", 2, want(2), ()) == ""
+    assert workers(p.grant()) == [[0, 7]]
+    assert [r.cpu for r in p.capacity()] == [2]
+
+
+# ------------------------------------------------------------------------------------------------------ property
+
+
+def test_nothing_is_given_twice_or_lost(seed):
+    rng = random.Random(seed)
+    for _ in range(150):
+        nodes = rng.randint(1, 3)
+        p = pool(rng.randint(nodes, 7), nodes=nodes, capacity=rng.choice([None, Resources(memory=100, gpu=1)]))
+        alive = set(p._node_of)
+        taken: dict[int, str] = {}
+        granted: dict[tuple[str, int, int], int] = {}
+        asked = 0
+        for _ in range(60):
+            what = rng.random()
+            job = rng.choice("xyz")
+            if what < 0.25:
+                asked += 1
+                p.request(
+                    job, asked,
+                    tuple(
+                        (v, rng.randint(1, 2), rng.choice([ONE, (Resources(cpu=2),), (Resources(memory=50), Resources(gpu=1))]), None)
+                        for v in "ab"[: rng.randint(1, 2)]
+                    ),
+                    rng.sample(sorted(alive), k=min(len(alive), rng.randint(0, 2))),
+                )  # fmt: skip
+            elif what < 0.45 and p.offer(0.0):
+                worker = p.offer(0.0)[-1]
+                p.take(worker, job)
+                assert worker in alive
+                assert worker not in taken
+                taken[worker] = job
+            elif what < 0.6 and taken:
+                worker = rng.choice(sorted(taken))
+                p.free(worker)
+                del taken[worker]
+            elif what < 0.8 and granted:
+                key = rng.choice(sorted(granted))
+                p.release(*key)
+                del granted[key]
+            elif what < 0.86 and len(alive) > 1:
+                worker = rng.choice(sorted(alive))
+                p.lose(worker)
+                alive.discard(worker)
+                taken.pop(worker, None)
+                granted = {key: cores for key, cores in granted.items() if key[2] != worker}
+            elif what < 0.92:
+                new = max([*alive, 0]) + 1 + rng.randint(0, 5)
+                p.add(WorkerSpec(new, rng.randrange(nodes), "node"))
+                alive.add(new)
+            elif what < 0.94:
+                p.leave(job)
+                p.join(job)
+                taken = {w: j for w, j in taken.items() if j != job}
+                granted = {key: cores for key, cores in granted.items() if key[0] != job}
+            for owner, request, slots in p.grant():
+                for _, worker, _ in slots:
+                    assert worker in alive
+                    assert worker not in taken
+                    granted[(owner, request, worker)] = 1
+            held = {job: 0 for job in "xyz"}
+            beside = [w for what in p._granted.values() for w in what.beside if w in alive]
+            for owner in taken.values():
+                held[owner] += 1
+            for (owner, _, _), slot in p._granted.items():
+                held[owner] += 1 + len(slot.beside)
+            assert p.held == held
+            assert set(p._granted) == set(granted)
+            everyone = [*p._idle, *taken, *(key[2] for key in granted), *beside]
+            assert sorted(everyone) == sorted(alive), "each worker is in one place"
+            assert p.reserved == {key[2] for key in granted}
+            for number, node in p._nodes.items():
+                used = [slot for slot in p._granted.values() if slot.node == number]
+                assert node.memory_free == node.memory - sum(slot.memory for slot in used)
+                assert 0 <= node.gpu_free == node.gpu - sum(slot.gpu for slot in used)
+                assert not node.memory or node.memory_free >= 0
