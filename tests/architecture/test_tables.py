@@ -1,61 +1,159 @@
-"""Every arc of the four lifecycles is taken by some job, and nothing moves along any other way; docs/states is current."""
+"""Every arc of the four lifecycles is taken by some job, nothing moves along any other way, and docs/states is current."""
 
 from __future__ import annotations
 
-import random
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.simulation.scenarios import WORDS
 from tests.simulation.world import random_session
-from weft.engine import failures, gangs, readiness
-from weft.engine.core import Core
-from weft.engine.machines.job import JOB, JobState
-from weft.engine.machines.table import arcs, step
+from tests.unit.engine.hand import Hand, body
+from weft.engine import failures, gangs, patching, readiness
+from weft.engine.core import BubbleRow, Core
+from weft.engine.machines.bubble import BUBBLE
+from weft.engine.machines.job import JOB
+from weft.engine.machines.table import Table, arcs, step
 from weft.engine.machines.task import COMPOSITES, TASK, TaskState
-from weft.engine.machines.vertex import VERTEX, VertexState
-from weft.engine.master import Master
-from weft.model.errors import InternalError
+from weft.engine.machines.vertex import VERTEX
+from weft.engine.physical import Stage
+from weft.graph.builder import Graph
+from weft.model.errors import WeftError
 from weft.testing import states
-from weft.testing.trial import random_trial
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 150
+SEEDS = 120
+
+Pair = tuple[str, str]
 
 
 class Watch:
-    """Notes each step of job, vertex and bubble, and how the rows of tasks differ from one `handle` to the next."""
+    """Sees each step along a table, each change of a status, and each write to the rows of tasks."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.steps: Counter[tuple[str, str, str]] = Counter()
-        self.moves: Counter[tuple[TaskState, TaskState]] = Counter()
+        self.changes: dict[str, Counter[Pair]] = {"job": Counter(), "vertex": Counter(), "bubble": Counter()}
+        self.moves: Counter[Pair] = Counter()
         for module in (failures, gangs, readiness):
-            monkeypatch.setattr(module, "step", self._step)
-        watch, handle = self, Master.handle
+            monkeypatch.setattr(module, "step", self.step)
+        for kind, name, what in ((Core, "status", "job"), (Stage, "status", "vertex"), (BubbleRow, "state", "bubble")):
+            monkeypatch.setattr(kind, "__setattr__", self.setter(kind, name, what))
+        monkeypatch.setattr(patching, "bytearray", rows_seen_by(self.moves), raising=False)
 
-        def watched(self: Master, events: Iterable[Any]) -> list[Any]:
-            before = rows(self.core)
+    def step(self, table: Table[Any], state: Any, cause: str, subject: str, story: Any) -> Any:
+        """See `weft.engine.machines.table.step`."""
+        there = step(table, state, cause, subject, story)
+        self.steps[(state.name, cause, there.name)] += 1
+        return there
+
+    def setter(self, kind: type[Any], name: str, what: str) -> Any:
+        """Return a `__setattr__` that notes how the attribute `name` changes."""
+        plain = kind.__setattr__
+        changes = self.changes[what]
+
+        def set_attribute(self: Any, attribute: str, value: Any) -> None:
+            if attribute == name:
+                before = getattr(self, name, None)
+                if before is not None:
+                    changes[(before.name, value.name)] += 1
+            plain(self, attribute, value)
+
+        return set_attribute
+
+
+def rows_seen_by(moves: Counter[Pair]) -> type[bytearray]:
+    """Return a bytearray that notes each (old state, new state) written into it."""
+
+    class Rows(bytearray):
+        def __setitem__(self, at: Any, value: Any) -> None:
+            old = self[at] if isinstance(at, slice) else bytes((self[at],))
+            new = value if isinstance(at, slice) else bytes((value,))
+            moves.update(
+                (TaskState(a).name, TaskState(b).name) for a, b in zip(old, new, strict=True) if a != b
+            )
+            super().__setitem__(at, value)
+
+    return Rows
+
+
+def pairs(table: Table[Any]) -> set[Pair]:
+    return {(here, there) for here, _, there in arcs(table)}
+
+
+@pytest.fixture(scope="module")
+def seen() -> Watch:
+    """What a fixed set of random jobs and a few by hand have gone through."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        watch = Watch(monkeypatch)
+        for seed in range(SEEDS):
             try:
-                return handle(self, events)
-            finally:
-                watch.compare(before, rows(self.core))
+                random_session(seed)
+            except (WeftError, AssertionError) as error:
+                raise AssertionError(f"seed {seed}: {error}") from error
+        by_hand()
+    return watch
 
-        monkeypatch.setattr(Master, "handle", watched)
 
-    def _step(self, table: Any, state: Any, cause: str, subject: str, story: Any) -> Any:
-        self.steps[(type(state).__name__, state.name, cause)] += 1
-        return step(table, state, cause, subject, story)
+def by_hand() -> None:
+    """Ways that random jobs take too seldom."""
+    g = Graph("g")
+    g.add(body, n=1, name="a")
+    h = Hand(g, submit=False)
+    h(h.cancel())
 
-    def compare(self, before: dict[str, bytes], after: dict[str, bytes]) -> None:
-        for vertex, new in after.items():
-            old = before.get(vertex)
-            if old == new or old is None or len(old) != len(new):
-                old = bytes(len(new))  # rows that are new begin UNSCHEDULED
-            if old != new:
-                self.moves.update(
-                    (TaskState(a), TaskState(b)) for a, b in zip(old, new, strict=True) if a != b
-                )
+
+def test_no_status_changes_but_along_its_table(seen):
+    for what, table in (("job", JOB), ("vertex", VERTEX), ("bubble", BUBBLE)):
+        assert set(seen.changes[what]) - pairs(table) == set(), what
+
+
+def test_every_arc_of_job_vertex_and_bubble_is_taken(seen):
+    expected = {arc for table in (JOB, VERTEX, BUBBLE) for arc in arcs(table)}
+    taken = {arc for arc in seen.steps if arc in expected}
+    taken |= {(a, cause, b) for a, cause, b in arcs(VERTEX) if (a, b) in seen.changes["vertex"]}
+    assert sorted(expected - taken) == []
+
+
+def test_no_task_moves_but_along_its_table_or_a_declared_path(seen):
+    declared = pairs(TASK) | {(path[0].name, path[-1].name) for path in COMPOSITES.values()}
+    assert set(seen.moves) - declared == set()
+
+
+def test_every_arc_of_a_task_is_taken(seen):
+    taken = set(seen.moves)
+    for path in COMPOSITES.values():
+        if (path[0].name, path[-1].name) in seen.moves:
+            taken |= {(here.name, there.name) for here, there in zip(path, path[1:], strict=False)}
+    assert sorted(pairs(TASK) - taken) == []
+
+
+def test_the_pages_of_the_lifecycles_are_current(capsys):
+    assert states.stale(ROOT / "docs" / "states") == []
+    assert states.main(["--check", str(ROOT / "docs" / "states")]) == 0
+
+
+def test_a_stale_page_is_told_in_one_sentence_and_written_anew(tmp_path, capsys):
+    assert states.main([str(tmp_path)]) == 0
+    assert states.main(["--check", str(tmp_path)]) == 0
+    (tmp_path / "job.md").write_text("old")
+    (tmp_path / "task.md").unlink()
+    assert states.main(["--check", str(tmp_path)]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.count("\n") == 1
+    assert "job.md, task.md" in told.err
+    assert states.main([str(tmp_path)]) == 0
+    assert states.stale(tmp_path) == []
+
+
+def test_a_page_has_every_state_with_its_meaning_and_every_arc():
+    for machine in states.MACHINES:
+        page = states.page(machine)
+        told = states.meanings(machine.states)
+        for state in machine.states:
+            assert told[state.name], f"{machine.name}: {state.name} has no comment that says what is true in it"
+            assert f"| {state.name} | {told[state.name]}" in page
+        for here, cause, there in arcs(machine.table):
+            assert f"| {here} | {cause} | {there} |" in page
+            assert f"{here} --> {there}: " in page

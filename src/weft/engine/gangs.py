@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from weft.engine.commands import Acquire, Free, Release, Restart, Stop, Withdraw
 from weft.engine.core import LIGHT_LANE, BubbleRow, LeaseRow, RequestRow
 from weft.engine.dispatch import give, return_tokens, take_tokens
+from weft.engine.events import Failure
+from weft.engine.failures import fatal
 from weft.engine.lineage import remake
 from weft.engine.machines.bubble import BUBBLE, BubbleState
 from weft.engine.machines.job import JobState
@@ -353,6 +355,18 @@ def refused(core: Core, request: int, reason: str) -> str:
     bubble = core.bubbles[row.bubble]
     core.timers.pop(bubble.timer, None)
     core.note(bubble.bubble.id, f"refused: {reason}")
+    for stage in bubble.stages:
+        needed = 1 + sum(
+            link.src.n
+            for link in stage.inputs
+            if link.src.vertex.kind is Kind.SERVICE and link.edge.scheduling.concurrent and not link.src.light
+        )
+        if needed > max(1, len(core.workers)) and stage.vertex.kind is Kind.FINITE and not stage.light:
+            why = f"{stage.id} and its services need {needed} slots at once; the session has {len(core.workers)}"
+            for index in [i for i in range(stage.n) if stage.state[i] in (UNSCHEDULED, READY)][:1]:
+                fatal(core, stage, index, Failure.CAPACITY, why)
+            if core.status is not JobState.RUNNING:
+                return ""
     shrink(core, bubble, "never_fits")
     return ""
 

@@ -115,7 +115,10 @@ def _check_inputs(core: Core, stage: Stage) -> None:
                     stage.missing[i] == missing[i],
                     f"task {i} misses {missing[i]}, counted {stage.missing[i]}",
                 )
-    if stage.closed == 0:
+    restarting = stage.region >= 0 and any(
+        lease.stopping == "region" and lease.stage.region == stage.region for lease in core.leases.values()
+    )
+    if stage.closed == 0 and not restarting:
         delayed = stage.retry_at or {}
         for i in range(stage.n):
             if stage.state[i] == TaskState.UNSCHEDULED and i not in delayed:

@@ -88,7 +88,7 @@ class Loop:
             FreeParts: lambda job, c: executor.free_parts(job, c.vertex, c.part_lo, c.part_hi),
             Complete: self._complete,
             Acquire: self._acquire,
-            Withdraw: lambda job, c: self.pool.withdraw(job.id, c.request),
+            Withdraw: self._withdraw,
             Release: self._release,
             SetTimer: lambda job, c: executor.set_timer(job, c.at, c.timer),
             Shrink: lambda job, c: executor.shrink(job, c.lease),
@@ -237,6 +237,10 @@ class Loop:
         self.executor.set_timer(job, now + KEEP_BACK_S, NO_TIMER)  # the end of keeping back must be noticed
         if reason:
             self._again.append((job, Refused(self.clock.now(), acquire.request, reason)))
+
+    def _withdraw(self, job: JobRun, command: Withdraw) -> None:
+        self.pool.withdraw(job.id, command.request)
+        self._released = True  # idle workers were kept back for it
 
     def _release(self, job: JobRun, release: Release) -> None:
         self.pool.release(job.id, release.request, release.worker)
