@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
@@ -12,11 +13,12 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.engine.core import Tuning
-from weft.engine.events import Done, Failed, Failure, TimerFired, UserEvent
+from weft.engine.events import Accepted, Done, Failed, Failure, GaveBack, TimerFired, UserEvent
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.graph.logical import Move, Outcome, Storage, Trigger
 from weft.model.errors import CapacityError, NotFoundError, RunCancelledError, WeftError
 from weft.model.program import Style
+from weft.model.resources import Resources
 from weft.store.api import ABSENT, Column
 from weft.worker.code import Edges, InputCode, TaskCode
 from weft.worker.lease import Outcome as LeaseOutcome
@@ -24,7 +26,7 @@ from weft.worker.lease import WorkerLease
 from weft.worker.run import read_one, run
 
 if TYPE_CHECKING:
-    from weft.engine.commands import Launch, Publish
+    from weft.engine.commands import Drop, Launch, Offer, Publish, Restart
     from weft.engine.physical import Stage
     from weft.engine.ports import Job, Shell
     from weft.graph.routing import Router
@@ -485,3 +487,100 @@ class Lane:
             idle, self._idle = self._idle, []
         for inbox in idle:
             inbox.put(None)
+
+
+class LocalBackend(ABC):
+    """What every executor of one machine does alike: one store that all workers read, a light lane, timers."""
+
+    tuning: Tuning
+
+    def __init__(self, workers: int, store: Keeper, resources: Resources | None, grace_s: float) -> None:
+        self.store = store
+        self.grace_s = grace_s
+        self._resources = resources or Resources(cpu=workers, memory=store.budget)
+        self._lane = Lane("weft-light")
+        self._loop: Shell | None = None
+        self._timers: Timers | None = None
+
+    @property
+    def loop(self) -> Shell:
+        """The loop it works for."""
+        assert self._loop is not None
+        return self._loop
+
+    @property
+    def timers(self) -> Timers:
+        """Its timers."""
+        assert self._timers is not None
+        return self._timers
+
+    def nodes(self) -> dict[int, Resources]:
+        """See `Executor.nodes`."""
+        return {0: self._resources}
+
+    def attach(self, loop: Shell) -> None:
+        """See `Executor.attach`."""
+        self._loop = loop
+        self._timers = Timers(loop)
+
+    def offer(self, job: Job, offer: Offer) -> None:
+        """See `Executor.offer`: workers read one memory, so the first candidate accepts at once."""
+        self.loop.post_later(job.id, Accepted(self.loop.clock.now(), offer.lease, offer.workers[0]))
+
+    def drop(self, job: Job, drop: Drop) -> None:  # noqa: B027 - nothing to do is the answer
+        """See `Executor.drop`: nothing waits at a worker."""
+
+    def shrink(self, job: Job, lease: int) -> None:
+        """See `Executor.shrink`."""
+        running = job.backend.running.get(lease)
+        hi = running.shrink() if running is not None else None
+        if hi is not None:
+            self.loop.post_later(job.id, GaveBack(self.loop.clock.now(), lease, hi))
+
+    def stop(self, job: Job, lease: int, reason: str) -> None:
+        """See `Executor.stop`: ask first, and see to it after the grace."""
+        local: LocalJob = job.backend
+        running = local.running.get(lease)
+        if running is None:
+            return
+        now = self.loop.clock.now()
+        self.ask_to_stop(running)
+        local.settle()
+        self.store.wake()
+        launch = job.leases.get(lease)
+        worker = launch.worker if launch is not None else -1
+        self.timers.call(now + self.grace_s, partial(self.out_of_time, local, running, worker))
+
+    def ask_to_stop(self, lease: WorkerLease) -> None:
+        """Tell a task to stop; its callbacks run on the timer thread, for they may block."""
+        lease.stop = True
+        if lease.callbacks:
+            self.timers.call(self.loop.clock.now(), lease.cancel)
+
+    @abstractmethod
+    def out_of_time(self, local: LocalJob, lease: WorkerLease, worker: int) -> None:
+        """A task was told to stop and may still be there."""
+
+    def free(self, job: Job, vertex: str, lo: int, hi: int) -> None:
+        """See `Executor.free`."""
+        column = job.backend.columns.get(vertex)
+        if column is not None:
+            self.store.free_range(column, lo, hi)
+
+    def free_parts(self, job: Job, vertex: str, lo: int, hi: int) -> None:
+        """See `Executor.free_parts`."""
+        column = job.backend.columns.get(vertex)
+        if column is not None:
+            self.store.free_parts(column, lo, hi, 0, len(column))
+
+    def publish(self, job: Job, event: Publish) -> None:
+        """See `Executor.publish`."""
+        job.backend.publish(event)
+
+    def restart(self, job: Job, command: Restart) -> None:
+        """See `Executor.restart`."""
+        job.backend.reset_streams(command.vertices)
+
+    def set_timer(self, job: Job, at: float, timer: int) -> None:
+        """See `Executor.set_timer`."""
+        self.timers.set(job.id, at, timer)

@@ -29,15 +29,14 @@ from functools import partial
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
-from weft.backends.local import GRACE_S, Lane, Timers, crashed, give_up, lease_bytes, run_here
+from weft.backends.local import GRACE_S, LocalBackend, LocalJob, crashed, give_up, lease_bytes, run_here
 from weft.backends.process_jobs import NOT_SENT, Conn, LaterError, ProcessJob, RemoteLease, needed, pickled
 from weft.engine.core import Tuning
-from weft.engine.events import Accepted, GaveBack, Progress, Started, UserEvent
+from weft.engine.events import Progress, Started, UserEvent
 from weft.engine.machines.vertex import ENDED
 from weft.engine.ports import WorkerSpec
 from weft.model.chunks import ChunkRef
 from weft.model.errors import CapacityError, NotFoundError, ProgramError, RunCancelledError
-from weft.model.resources import Resources
 from weft.store.api import ABSENT
 from weft.store.segments import SegmentWriter
 from weft.worker.channel import (
@@ -66,9 +65,10 @@ from weft.worker.remote_store import LARGE, Packed, unpack
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from weft.engine.commands import Drop, Launch, Offer, Publish, Restart
+    from weft.engine.commands import Launch
     from weft.engine.ports import Job, Shell
     from weft.graph.lease import Cone
+    from weft.model.resources import Resources
     from weft.store.api import Column
     from weft.store.keeper import Keeper
     from weft.worker.code import InputCode
@@ -87,7 +87,7 @@ _BOOT: Final = (
 """The program of the nursery: with the owner's `sys.path` and `sys.argv`, which tasks may look at."""
 
 
-class Processes:
+class Processes(LocalBackend):
     """Runs leases in `workers` processes over one store.
 
     `shm` is the store's folder for shared memory, `spill` its folder on disk for what finds the former full. `grace_s`
@@ -107,20 +107,15 @@ class Processes:
         self.tuning = Tuning(
             target_s=0.010, shared_memory=True, streams=False, lease_bytes=lease_bytes(store.budget, workers)
         )
-        self.store = store
-        self.grace_s = grace_s
+        super().__init__(workers, store, resources, grace_s)
         self._shm = str(shm)
         self._spill = "" if spill is None else str(spill)
         self._writer = SegmentWriter(self._shm, prefix="sent-", fallback=spill)
-        self._resources = resources or Resources(cpu=workers, memory=store.budget)
         self._first = workers
         self._numbers = itertools.count(workers)
         self._ids = itertools.count(1)
         self._conns: dict[int, Conn] = {}
         self._leases: dict[int, RemoteLease] = {}
-        self._lane = Lane("weft-light")
-        self._loop: Shell | None = None
-        self._timers: Timers | None = None
         self._nursery: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._channel: Channel | None = None
@@ -135,12 +130,6 @@ class Processes:
         self._broken = ""
 
     @property
-    def loop(self) -> Shell:
-        """The loop it works for."""
-        assert self._loop is not None
-        return self._loop
-
-    @property
     def pids(self) -> dict[int, int]:
         """The process id of each worker that has been born, by its number."""
         return dict(self._pids)
@@ -151,14 +140,9 @@ class Processes:
         """See `Executor.workers`."""
         return [WorkerSpec(number) for number in (self._conns or range(self._first))]
 
-    def nodes(self) -> dict[int, Resources]:
-        """See `Executor.nodes`."""
-        return {0: self._resources}
-
     def attach(self, loop: Shell) -> None:
         """See `Executor.attach`."""
-        self._loop = loop
-        self._timers = Timers(loop)
+        super().attach(loop)
         self._selector.register(self._wake_read, selectors.EVENT_READ)
         self._start_nursery()
         for number in range(self._first):
@@ -170,9 +154,6 @@ class Processes:
         if self._broken:
             raise CapacityError(self._broken, hint="What they wrote to standard error tells more.")
         job.backend = ProcessJob(job, self.store, self.loop, self._ids, self._writer)
-
-    def configured(self, job: Job, vertex: str, n: int) -> None:
-        """See `Executor.configured`."""
 
     def launch(self, job: Job, lease: Launch) -> None:
         """See `Executor.launch`."""
@@ -215,39 +196,14 @@ class Processes:
             local = lease.local
             self.loop.post_later(local.job.id, local.report(lease, crashed(lease, error), self.loop.clock.now()))
 
-    def offer(self, job: Job, offer: Offer) -> None:
-        """See `Executor.offer`: workers read one memory, so the first candidate accepts at once."""
-        self.loop.post_later(job.id, Accepted(self.loop.clock.now(), offer.lease, offer.workers[0]))
-
-    def drop(self, job: Job, drop: Drop) -> None:
-        """See `Executor.drop`."""
-
-    def shrink(self, job: Job, lease: int) -> None:
-        """See `Executor.shrink`."""
-        running = job.backend.running.get(lease)
-        hi = running.shrink() if running is not None else None
-        if hi is not None:
-            self.loop.post_later(job.id, GaveBack(self.loop.clock.now(), lease, hi))
-
-    def stop(self, job: Job, lease: int, reason: str) -> None:
-        """See `Executor.stop`."""
-        local: ProcessJob = job.backend
-        running = local.running.get(lease)
-        if running is None:
-            return
-        assert self._timers is not None
-        now = self.loop.clock.now()
-        if isinstance(running, RemoteLease):
-            running.tell_to_stop()
+    def ask_to_stop(self, lease: WorkerLease) -> None:
+        """Tell a task to stop, wherever it runs."""
+        if isinstance(lease, RemoteLease):
+            lease.tell_to_stop()
         else:
-            running.stop = True
-            if running.callbacks:
-                self._timers.call(now, running.cancel)
-        local.settle()
-        self.store.wake()
-        self._timers.call(now + self.grace_s, partial(self._out_of_time, local, running))
+            super().ask_to_stop(lease)
 
-    def _out_of_time(self, local: ProcessJob, lease: WorkerLease) -> None:
+    def out_of_time(self, local: LocalJob, lease: WorkerLease, worker: int) -> None:
         """A task was told to stop and is still there."""
         if lease.id not in local.running:
             return
@@ -270,24 +226,6 @@ class Processes:
                 sent[lo:hi] = [NOT_SENT] * (min(hi, len(sent)) - lo)
                 conn.drops.append((number, lo, hi))
         self.store.free_range(column, lo, hi)
-
-    def free_parts(self, job: Job, vertex: str, lo: int, hi: int) -> None:
-        """See `Executor.free_parts`."""
-        column = job.backend.columns.get(vertex)
-        if column is not None:
-            self.store.free_parts(column, lo, hi, 0, len(column))
-
-    def publish(self, job: Job, event: Publish) -> None:
-        """See `Executor.publish`."""
-        job.backend.publish(event)
-
-    def restart(self, job: Job, command: Restart) -> None:
-        """See `Executor.restart`: nothing is streamed between processes."""
-
-    def set_timer(self, job: Job, at: float, timer: int) -> None:
-        """See `Executor.set_timer`."""
-        assert self._timers is not None
-        self._timers.set(job.id, at, timer)
 
     def close_job(self, job: Job) -> None:
         """See `Executor.close_job`."""

@@ -13,15 +13,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from weft.backends.local import GRACE_S, Lane, LocalJob, Timers, give_up, lease_bytes, run_here
+from weft.backends.local import GRACE_S, LocalBackend, LocalJob, give_up, lease_bytes, run_here
 from weft.engine.core import Tuning
-from weft.engine.events import Accepted
 from weft.engine.ports import WorkerSpec
-from weft.model.resources import Resources
 
 if TYPE_CHECKING:
-    from weft.engine.commands import Drop, Launch, Offer, Publish, Restart
+    from weft.engine.commands import Launch
     from weft.engine.ports import Job, Shell
+    from weft.model.resources import Resources
     from weft.store.keeper import Keeper
     from weft.worker.lease import WorkerLease
 
@@ -56,7 +55,7 @@ class _Worker:
             backend.run(*work)
 
 
-class Threads:
+class Threads(LocalBackend):
     """Runs leases on `workers` threads over one store."""
 
     def __init__(
@@ -71,20 +70,9 @@ class Threads:
         self.tuning = Tuning(
             target_s=0.002, shared_memory=True, race=race, lease_bytes=lease_bytes(store.budget, workers)
         )
-        self.store = store
-        self.grace_s = grace_s
-        self._resources = resources or Resources(cpu=workers, memory=store.budget)
+        super().__init__(workers, store, resources, grace_s)
         self._workers = {number: _Worker(self, number) for number in range(workers)}
-        self._lane = Lane("weft-light")
         self._jobs: dict[str, LocalJob] = {}
-        self._loop: Shell | None = None
-        self._timers: Timers | None = None
-
-    @property
-    def loop(self) -> Shell:
-        """The loop it works for."""
-        assert self._loop is not None
-        return self._loop
 
     @property
     def busy(self) -> bool:
@@ -97,14 +85,9 @@ class Threads:
         """See `Executor.workers`."""
         return [WorkerSpec(number) for number in self._workers]
 
-    def nodes(self) -> dict[int, Resources]:
-        """See `Executor.nodes`."""
-        return {0: self._resources}
-
     def attach(self, loop: Shell) -> None:
         """See `Executor.attach`."""
-        self._loop = loop
-        self._timers = Timers(loop)
+        super().attach(loop)
         for worker in self._workers.values():
             worker.thread.start()
 
@@ -121,42 +104,7 @@ class Threads:
         else:
             self._lane.put(partial(self.run, *work))
 
-    def offer(self, job: Job, offer: Offer) -> None:
-        """See `Executor.offer`: threads take from one memory, so the first candidate that is idle accepts at once."""
-        chosen = offer.workers[0]
-        self.loop.post_later(job.id, Accepted(self.loop.clock.now(), offer.lease, chosen))
-
-    def drop(self, job: Job, drop: Drop) -> None:
-        """See `Executor.drop`."""
-
-    def shrink(self, job: Job, lease: int) -> None:
-        """See `Executor.shrink`."""
-        from weft.engine.events import GaveBack
-
-        running = job.backend.running.get(lease)
-        if running is not None:
-            hi = running.shrink()
-            if hi is not None:
-                self.loop.post_later(job.id, GaveBack(self.loop.clock.now(), lease, hi))
-
-    def stop(self, job: Job, lease: int, reason: str) -> None:
-        """See `Executor.stop`."""
-        local: LocalJob = job.backend
-        running = local.running.get(lease)
-        if running is None:
-            return
-        running.stop = True
-        launch = job.leases.get(lease)
-        worker = launch.worker if launch is not None else -1
-        assert self._timers is not None
-        now = self.loop.clock.now()
-        if running.callbacks:
-            self._timers.call(now, running.cancel)
-        local.settle()
-        self.store.wake()
-        self._timers.call(now + self.grace_s, lambda: self._give_up(local, running, worker))
-
-    def _give_up(self, local: LocalJob, lease: WorkerLease, worker: int) -> None:
+    def out_of_time(self, local: LocalJob, lease: WorkerLease, worker: int) -> None:
         """A task did not stop in time: replace its thread and report for it."""
         if local.running.pop(lease.id, None) is None:
             return
@@ -166,31 +114,6 @@ class Threads:
             fresh = self._workers[worker] = _Worker(self, worker)
             fresh.thread.start()
         give_up(local, lease, self.grace_s)
-
-    def free(self, job: Job, vertex: str, lo: int, hi: int) -> None:
-        """See `Executor.free`."""
-        column = job.backend.columns.get(vertex)
-        if column is not None:
-            self.store.free_range(column, lo, hi)
-
-    def free_parts(self, job: Job, vertex: str, lo: int, hi: int) -> None:
-        """See `Executor.free_parts`."""
-        column = job.backend.columns.get(vertex)
-        if column is not None:
-            self.store.free_parts(column, lo, hi, 0, len(column))
-
-    def publish(self, job: Job, event: Publish) -> None:
-        """See `Executor.publish`."""
-        job.backend.publish(event)
-
-    def restart(self, job: Job, command: Restart) -> None:
-        """See `Executor.restart`."""
-        job.backend.reset_streams(command.vertices)
-
-    def set_timer(self, job: Job, at: float, timer: int) -> None:
-        """See `Executor.set_timer`."""
-        assert self._timers is not None
-        self._timers.set(job.id, at, timer)
 
     def close_job(self, job: Job) -> None:
         """See `Executor.close_job`."""
