@@ -545,9 +545,6 @@ class Chaos:
             assert self.stored <= finished, f"left behind: {sorted(self.stored - finished)[:5]}"
         assert core.tokens == core.graph.limits
         assert not core.leases
-        left = [worker for held in self.granted.values() for worker in held]
-        assert not left, f"slots were not given back: {left}"
-        assert not self.requests, f"requests were not withdrawn: {list(self.requests.values())}"
 
 
 __all__ = ["Chaos"]

@@ -565,7 +565,7 @@ class LocalBackend(ABC):
         """See `Executor.free`."""
         column = job.backend.columns.get(vertex)
         if column is not None:
-            self.store.free_range(column, lo, hi)
+            self.store.free_range(column, lo, hi, defer=self._lane.put)
 
     def free_parts(self, job: Job, vertex: str, lo: int, hi: int) -> None:
         """See `Executor.free_parts`."""

@@ -225,7 +225,7 @@ class Processes(LocalBackend):
             if sent is not None:
                 sent[lo:hi] = [NOT_SENT] * (min(hi, len(sent)) - lo)
                 conn.drops.append((number, lo, hi))
-        self.store.free_range(column, lo, hi)
+        self.store.free_range(column, lo, hi, defer=self._lane.put)
 
     def close_job(self, job: Job) -> None:
         """See `Executor.close_job`."""

@@ -16,6 +16,7 @@ from weft.engine.readiness import (
     CANCELLED,
     CANCELLING,
     FATAL,
+    FINISHED,
     PROBING,
     READY,
     SKIPPED,
@@ -307,7 +308,7 @@ def free_everything(core: Core) -> None:
 def free_leftovers(core: Core) -> None:
     """At the end of a job drop the outputs that are no results."""
     for stage in core.stages:
-        if stage.n > 0 and not stage.vertex.keep and not any(link.durable for link in stage.outputs):
+        if stage.state.count(FINISHED) and not stage.vertex.keep and not any(link.durable for link in stage.outputs):
             free(core, stage, 0, stage.n)
 
 

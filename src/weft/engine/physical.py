@@ -128,7 +128,7 @@ class Link:
     opened = False
     left = 0
     freed_parts: set[int] | None = None
-    read_parts: tuple[tuple[int, int], ...] = ()
+    read_parts: list[tuple[int, int]] | None = None
     read_bytes = 0.0
 
     def __init__(self, edge: Edge, src: Stage, dst: Stage) -> None:
@@ -171,6 +171,7 @@ class Stage:
     """
 
     __slots__ = (
+        "alone",
         "attempts",
         "avoid",
         "bubble",
@@ -267,6 +268,7 @@ class Stage:
         self.cone_into: Link | None = None
         self.chain_next: Link | None = None
         self.plain = True
+        self.alone: tuple[tuple[Stage, int], ...] = ()
         self.manager: VertexManager | None = None
         self.memo: Any = None
         self.released = -1

@@ -346,14 +346,17 @@ def finish(core: Core, stage: Stage, lo: int, hi: int) -> None:
     if stage.listeners:
         core.tell(stage, Moment.FINISHED)
     if stage.outputs:
-        arrived(core, stage, lo, hi)
+        for link in stage.outputs:
+            if not link.gate:
+                arrived(core, stage, lo, hi)
+                break
         if stage.early:
             check_gates(core, stage)
     if stage.inputs:
         let_go(core, stage, lo, hi)
     if stage.over == stage.n:
         end(core, stage)
-    if stage.outputs and not stage.keep and stage.refs is None and stage.status is VertexState.DONE:
+    if stage.outputs and stage.status is VertexState.DONE and not stage.keep and stage.refs is None:
         drop_unread(core, stage)
 
 
@@ -449,7 +452,7 @@ def let_go(core: Core, stage: Stage, lo: int, hi: int) -> None:
             continue
         left = link.left - (hi - lo)
         link.left = left
-        if (left and link.wide and not router.partitions) or src.vertex.keep or link.durable:
+        if (left and link.wide and (src.nbytes <= 0 or not router.partitions)) or src.vertex.keep or link.durable:
             continue
         if src.refs is None:
             if _only_reader(src):
@@ -480,7 +483,9 @@ def _free_parts(core: Core, link: Link, lo: int, hi: int) -> None:
     """Partitions `lo:hi` have been read: drop them, many at once, for it costs a visit to every source task."""
     from weft.engine.commands import FreeParts
 
-    link.read_parts += ((lo, hi),)
+    if link.read_parts is None:
+        link.read_parts = []
+    link.read_parts.append((lo, hi))
     link.read_bytes += link.src.nbytes * link.src.n * (hi - lo) / link.dst.n
     if link.read_bytes < FREE_BYTES:
         return
@@ -489,7 +494,7 @@ def _free_parts(core: Core, link: Link, lo: int, hi: int) -> None:
     for a, b in link.read_parts:
         link.freed_parts.update(range(a, b))
         core.out.append(FreeParts(link.src.id, a, b))
-    link.read_parts = ()
+    link.read_parts = None
     link.read_bytes = 0.0
 
 

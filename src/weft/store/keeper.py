@@ -456,13 +456,22 @@ class Keeper:
 
     # ---------------------------------------------------------------------------------------------------------- free
 
-    def free_range(self, column: Column, lo: int, hi: int) -> None:
-        """Make the cells `lo:hi` absent and give back what they held; absent cells are passed over."""
+    def free_range(
+        self, column: Column, lo: int, hi: int, defer: Callable[[Callable[[], None]], None] | None = None
+    ) -> None:
+        """Make the cells `lo:hi` absent and give back what they held; absent cells are passed over.
+
+        Removing large values and files takes a while: with `defer` that part is handed over, to be called soon.
+        """
         trash = _trash()
+        large = bool(column.tracked)
         with self._lock:
             self._clear(column, lo, hi, trash)
             self._changed.notify_all()
-        _empty(trash)
+        if defer is not None and large:
+            defer(lambda: _empty(trash))
+        else:
+            _empty(trash)
 
     def _clear(self, column: Column, lo: int, hi: int, trash: _Trash) -> None:
         """Empty cells and uncount what they held (lock held)."""

@@ -17,7 +17,7 @@ from weft.model.chunks import ChunkRef
 from weft.model.errors import CapacityError, NotFoundError, RunCancelledError, TaskError, WeftError
 from weft.model.program import Style
 from weft.store.api import ABSENT, sizeof
-from weft.worker.code import SINGLE, SLICE, InputCode, TaskCode
+from weft.worker.code import PIECES, SINGLE, SLICE, InputCode, TaskCode
 from weft.worker.context import Context, EdgeValues
 from weft.worker.lease import Outcome, WorkerLease
 
@@ -161,6 +161,20 @@ def read(inp: InputCode, store: ChunkStore, index: int) -> Any:
     return found
 
 
+def _reader(inp: InputCode, store: ChunkStore) -> Callable[[int], Any]:
+    """Return what reads an input for one task after another of a lease.
+
+    A shuffle is looked at once: its rows are the same for every task of the lease, and what is held here stays as it
+    is.
+    """
+    router = inp.router
+    if inp.mode == PIECES and router.wide and router.partitions == router.n_dst:
+        rows = inp.column.values[: router.n_src]
+        if _LISTS.issuperset(map(type, rows)) and all(len(row) >= router.partitions for row in rows):
+            return lambda index: [row[index] for row in rows]
+    return lambda index: read(inp, store, index)
+
+
 def _read_pieces(inp: InputCode, store: ChunkStore, found: list[Any], piece: tuple[int, int, int, int]) -> None:
     lo, hi, part_lo, part_hi = piece
     column = inp.column
@@ -253,11 +267,12 @@ def _run_plain(lease: WorkerLease, store: ChunkStore, values: list[Any], where: 
                         return
                     append(fn(items[index]))
             return
+        readers = [_reader(inp, store) for inp in inputs]
         for index in range(lease.lo, lease.hi):
             lease.pos = index
             if index >= lease.hi or lease.stop:
                 return
-            args = [read(inp, store, index) for inp in inputs]
+            args = [reader(index) for reader in readers]
             if items is not None:
                 args.insert(0, items[index])
             append(fn(*args, **params))

@@ -1,0 +1,229 @@
+"""Recovery: the recorded ticks of a job bring a new master to the state that the old one was in.
+
+A `Tape` stands between the master and its vertex managers. While a job runs it notes what they answer; at a replay it
+answers in their place, so that a decision that was taken once stays taken. The commands of a replay are not carried
+out; those that somebody still waits for (timers, requests, probes) are returned, to be given again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from weft.engine.commands import Acquire, Complete, Probe, SetTimer
+from weft.engine.events import Done, Event, Failed, Failure, GaveBack, WorkerLost
+from weft.engine.machines.job import JobState
+from weft.engine.machines.vertex import VertexState
+from weft.engine.readiness import PROBING
+from weft.model.errors import InternalError, WeftError
+
+if TYPE_CHECKING:
+    from weft.engine.commands import Command
+    from weft.engine.core import Core
+    from weft.engine.master import Master
+    from weft.engine.policy import ManagerFactory, Moment, VertexManager, View
+
+_IDS = 40
+"""Bits of the numbers that one incarnation may hand out: leases of two incarnations never share one."""
+
+
+class Answer(NamedTuple):
+    """What a vertex manager answered: decisions and its memo, or why it could not decide."""
+
+    vertex: str
+    decisions: tuple[Any, ...]
+    memo: Any = None
+    error: str = ""
+
+
+class Tick(NamedTuple):
+    """One record: the events that one call of `Master.handle` took, and what managers answered meanwhile."""
+
+    events: tuple[Event, ...]
+    answers: tuple[Answer, ...] = ()
+
+
+class Epoch(NamedTuple):
+    """From here on another process goes on with the job; the first one is incarnation 0."""
+
+    incarnation: int
+
+
+class Tape:
+    """Notes what managers answer, or answers in their place."""
+
+    def __init__(self) -> None:
+        self._noted: list[Answer] = []
+        self._given: deque[Answer] | None = None
+
+    def managers(self, factories: Mapping[str, ManagerFactory]) -> dict[str, ManagerFactory]:
+        """Return factories whose managers speak through this tape."""
+        return {name: self._factory(factory) for name, factory in factories.items()}
+
+    def _factory(self, factory: ManagerFactory) -> ManagerFactory:
+        return lambda **params: _Taped(factory(**params), self)
+
+    def take(self) -> tuple[Answer, ...]:
+        """Return what was answered since the last call."""
+        if not self._noted:
+            return ()
+        noted, self._noted = tuple(self._noted), []
+        return noted
+
+    def play(self, handle: Callable[[Iterable[Event]], list[Command]], tick: Tick) -> list[Command]:
+        """Return what `handle` answers to a recorded tick. InternalError: it does not go as it went."""
+        self._given = deque(tick.answers)
+        try:
+            commands = handle(tick.events)
+            if self._given:
+                raise InternalError(
+                    f"the journal has an answer of the manager of {self._given[0].vertex} that nobody asked for"
+                )
+        finally:
+            self._given = None
+        return commands
+
+    def decide(self, manager: VertexManager, view: View, memo: Any) -> tuple[Sequence[Any], Any]:
+        """Ask a manager and note the answer, or give the recorded one."""
+        if self._given is not None:
+            if not self._given or self._given[0].vertex != view.vertex:
+                raise InternalError(f"the journal has no answer of the manager of {view.vertex} where one is due")
+            answer = self._given.popleft()
+            if answer.error:
+                raise WeftError(answer.error)
+            return answer.decisions, answer.memo
+        try:
+            decisions, memo = manager.decide(view, memo)
+        except WeftError as error:
+            self._noted.append(Answer(view.vertex, (), None, error.message))
+            raise
+        self._noted.append(Answer(view.vertex, tuple(decisions), memo))
+        return decisions, memo
+
+
+class _Taped:
+    """A manager that speaks through a tape."""
+
+    def __init__(self, manager: VertexManager, tape: Tape) -> None:
+        self.moments: frozenset[Moment] = manager.moments
+        self.holds = manager.holds
+        self.counts = manager.counts
+        self._manager = manager
+        self._tape = tape
+
+    def decide(self, view: View, memo: Any) -> tuple[Sequence[Any], Any]:
+        """See `VertexManager.decide`."""
+        return self._tape.decide(self._manager, view, memo)
+
+
+class Pending(NamedTuple):
+    """What a replay leaves to do: `commands` that somebody waits for, and the time of the last event in seconds."""
+
+    commands: tuple[Command, ...]
+    now: float
+    completed: bool
+
+
+def replay(master: Master, tape: Tape, records: Iterable[Tick | Epoch]) -> Pending:
+    """Feed a new master what was recorded. Raises what `handle` raises, and InternalError where the two differ."""
+    core = master.core
+    timers: dict[int, SetTimer] = {}
+    requests: dict[int, Acquire] = {}
+    probes: dict[tuple[str, int], Probe] = {}
+    completed = False
+    for record in records:
+        if isinstance(record, Epoch):
+            begin(core, record.incarnation)
+            continue
+        for command in tape.play(master.handle, record):
+            if type(command) is SetTimer:
+                timers[command.timer] = command
+            elif type(command) is Acquire:
+                requests[command.request] = command
+            elif type(command) is Probe:
+                probes[command.vertex, command.index] = command
+            elif type(command) is Complete:
+                completed = True
+    wanted: list[Command] = [
+        command for number, command in requests.items() if (row := core.requests.get(number)) and not row.granted
+    ]
+    wanted += [command for timer, command in timers.items() if timer in core.timers]
+    wanted += [
+        command
+        for (vertex, index), command in probes.items()
+        if vertex in core.by_id and core.by_id[vertex].state[index] == PROBING
+    ]
+    return Pending(tuple(wanted), core.now, completed)
+
+
+def begin(core: Core, incarnation: int) -> None:
+    """A new incarnation begins: its leases, requests and timers have other numbers than any before."""
+    core.counter = max(core.counter, incarnation << _IDS)
+
+
+def losses(core: Core, now: float, reason: str = "the process that ran it is gone") -> list[Event]:
+    """Return the events that tell a master, at `now`, that all workers and all that they were at are gone.
+
+    What was at work goes back as if it had never begun, and no failure is counted; what streams begins again with its
+    whole region.
+    """
+    events: list[Event] = []
+    for lease in core.leases.values():
+        if lease.offered:
+            continue  # taken back with its workers
+        stage, mult = lease.members[0]
+        if lease.stopping:
+            events.append(Failed(now, lease.id, lease.lo, stage.id, lease.lo * mult, Failure.STOPPED, reason))
+        elif any(member.region >= 0 for member, _ in lease.members):
+            events.append(Failed(now, lease.id, lease.lo, stage.id, lease.lo * mult, Failure.INFRASTRUCTURE, reason))
+        else:
+            events += (GaveBack(now, lease.id, lease.lo), Done(now, lease.id, lease.lo))
+    events.extend(WorkerLost(now, worker, reason) for worker in core.workers)
+    return events
+
+
+def may_go_on(core: Core) -> bool:
+    """Whether a job runs and nothing of it has failed, so that it may simply go on."""
+    bad = (VertexState.FAILED, VertexState.CANCELLED)
+    return core.status is JobState.RUNNING and all(stage.status not in bad for stage in core.stages)
+
+
+def digest(core: Core) -> str:
+    """Return a digest of the state of a job: equal for two masters that would decide alike."""
+    known: list[Any] = [
+        core.status.value,
+        core.now,
+        core.counter,
+        core.unended,
+        core.cause,
+        core.cancel_reason,
+        sorted(core.tokens.items()),
+        sorted(core.emitted),
+        sorted(core.answered),
+        sorted((name, row.taken) for name, row in core.choices.items()),
+        sorted((edge, [int(size) for size in sums]) for edge, sums in core.stats.items()),
+        sorted((number, row.node, row.leases) for number, row in core.workers.items()),
+        sorted((node, heap) for node, heap in core.heaps.items()),
+        sorted((number, row.bubble, row.index, row.granted) for number, row in core.requests.items()),
+        sorted(core.timers.items()),
+        [(row.index, row.state.value, row.request, sorted(row.slots.items())) for row in core.bubbles],
+        [(lease.id, lease.lo, lease.hi, lease.worker, lease.started, lease.stopping) for lease in core.leases.values()],
+    ]
+    known.extend(
+        (
+            stage.id,
+            stage.n,
+            stage.status.value,
+            bytes(stage.state),
+            (stage.finished, stage.over, stage.executing, stage.closed, stage.released, stage.rows),
+            stage.ready.spans,
+            None if stage.missing is None else list(stage.missing),
+            None if stage.refs is None else list(stage.refs),
+            sorted((stage.attempts or {}).items()),
+            (stage.seconds, stage.nbytes, stage.last_width, stage.memo),
+        )
+        for stage in core.stages
+    )
+    return sha256(repr(known).encode()).hexdigest()

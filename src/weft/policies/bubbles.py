@@ -1,0 +1,469 @@
+"""Which vertices are allocated together: cuts of a graph into bubbles, and what a cut is expected to cost.
+
+Vertices of one bubble start at once, hold their slots together and stream to one another; between bubbles data is
+stored, and each starts when what it reads is complete. Cutting into single vertices (`batch`) keeps no slot idle and
+writes everything down; one bubble of all (`gang`) writes nothing and holds every slot to the end. Between them are
+`greedy`, which grows a bubble while it fits; `efficient`, which also never crosses an input that its reader consumes
+whole before it yields, since nothing streams across it and the slots behind it would idle; and `cost`, which takes the
+fastest of all of these that does not cost too much more than batch.
+
+Every cut is legal by construction: bubbles have levels, and an edge leads to a higher level or stays inside, so that no
+path leaves a bubble and comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from math import ceil
+from typing import TYPE_CHECKING, NamedTuple
+
+from weft.graph.logical import (
+    CONCURRENT,
+    SEQUENTIAL,
+    Bubble,
+    Kind,
+    LogicalGraph,
+    Move,
+    Outcome,
+    Range,
+    SameAs,
+    Storage,
+    Trigger,
+)
+from weft.graph.validate import topological
+from weft.model.errors import GraphError
+
+if TYPE_CHECKING:
+    from weft.graph.logical import Edge, Parallelism
+
+Cut = tuple[tuple[str, ...], ...]
+"""The bubbles of a cut, each in topological order; every vertex is in exactly one, most cuts have many of one."""
+
+UNBOUNDED = 1 << 60
+
+
+class Estimate(NamedTuple):
+    """What is known or believed of a vertex: `seconds` of one task, `nbytes` that all its tasks write together."""
+
+    tasks: int
+    seconds: float = 1.0
+    nbytes: float = 0.0
+
+
+class Costs(NamedTuple):
+    """What running costs beside the work itself: seconds to start a task on a cold and on a warm worker, seconds until
+    the master has noticed an end and started what follows, bytes per second and task through disk and network.
+    """
+
+    cold_s: float = 1.0
+    warm_s: float = 0.1
+    notice_s: float = 0.1
+    disk: float = 100e6
+    network: float = 500e6
+
+
+class Prediction(NamedTuple):
+    """What a cut is expected to take: seconds from the first start to the last end, and slots times seconds held."""
+
+    seconds: float
+    slot_seconds: float
+
+
+# --------------------------------------------------------------------------------------------------------- the graph
+
+
+def estimates_of(graph: LogicalGraph, seconds: float = 1.0) -> dict[str, Estimate]:
+    """Return what the graph itself says: parallelism (the most, where it is open) and estimated bytes."""
+    found = {}
+    for id, vertex in graph.vertices.items():
+        tasks = _tasks(graph, vertex.parallelism)
+        found[id] = Estimate(tasks, seconds, float((vertex.output_bytes or 0) * tasks))
+    return found
+
+
+def _tasks(graph: LogicalGraph, n: Parallelism) -> int:
+    for _ in range(len(graph.vertices)):
+        if isinstance(n, int):
+            return n
+        if isinstance(n, Range):
+            return n.hi
+        if not isinstance(n, SameAs):
+            return 1
+        n = graph.vertices[n.vertex].parallelism
+    return 1
+
+
+def alone(graph: LogicalGraph) -> frozenset[str]:
+    """Return the vertices that no cut joins to others.
+
+    A bubble asks for all its slots before anything of it runs: whoever waits for an answer, or for its manager, or
+    gives answers, cannot be in one with what it waits for. Services form bubbles with their consumers by themselves.
+    """
+    found = {
+        id
+        for id, vertex in graph.vertices.items()
+        if vertex.kind is Kind.SERVICE
+        or vertex.manager is not None
+        or vertex.expands
+        or not _is_settled(graph, vertex.parallelism)
+    }
+    found.update(edge.dst for edge in graph.edges if graph.vertices[edge.src].kind is Kind.SERVICE)
+    for choice in graph.choices:
+        found.add(choice.decider)
+        for branch in choice.branches.values():
+            found.update(branch)
+    return frozenset(found)
+
+
+def _is_settled(graph: LogicalGraph, n: Parallelism) -> bool:
+    for _ in range(len(graph.vertices)):
+        if isinstance(n, int):
+            return True
+        if not isinstance(n, SameAs):
+            return isinstance(n, Range) and n.lo == n.hi
+        owner = graph.vertices.get(n.vertex)
+        if owner is None or owner.manager is not None:
+            return False
+        n = owner.parallelism
+    return False
+
+
+def may_stream(graph: LogicalGraph, edge: Edge) -> bool:
+    """Whether an edge could stream inside a bubble: each piece has one reader, and nobody else asks for it.
+
+    What is kept, durable, or waited for in a way of its own stays as it is written.
+    """
+    scheduling = edge.scheduling
+    src = graph.vertices[edge.src]
+    plain = scheduling.outcome is Outcome.SUCCESS and (
+        scheduling.when is Trigger.SOURCE_RUNNING if scheduling.concurrent else scheduling.when is Trigger.ALL_DONE
+    )
+    move = edge.movement.move
+    return (
+        plain
+        and src.kind is Kind.FINITE
+        and not src.keep
+        and edge.storage in (Storage.LOCAL, Storage.EPHEMERAL)
+        and (
+            move in (Move.ONE_TO_ONE, Move.SCATTER_GATHER)
+            or (move is Move.BROADCAST and _tasks(graph, graph.vertices[edge.dst].parallelism) == 1)
+        )
+    )
+
+
+# -------------------------------------------------------------------------------------------------------------- cuts
+
+
+def batch(graph: LogicalGraph) -> Cut:
+    """Return every vertex as a bubble of its own."""
+    return tuple((id,) for id in topological(graph))
+
+
+def gang(graph: LogicalGraph) -> Cut:
+    """Return one bubble of everything that may be together, whatever it takes; what may not stays alone."""
+    cut = _Cutting(graph, estimates_of(graph), UNBOUNDED, across=True)
+    cut.grow()
+    cut.join_levels()
+    return cut.groups()
+
+
+def greedy(graph: LogicalGraph, size: int, estimates: Mapping[str, Estimate] | None = None) -> Cut:
+    """Grow bubbles along streams in topological order while they have at most `size` tasks."""
+    cut = _Cutting(graph, estimates or estimates_of(graph), _checked(size), across=True)
+    cut.grow()
+    return cut.groups()
+
+
+def efficient(graph: LogicalGraph, size: int, estimates: Mapping[str, Estimate] | None = None) -> Cut:
+    """Grow bubbles as `greedy` does, and never across a blocking input."""
+    cut = _Cutting(graph, estimates or estimates_of(graph), _checked(size), across=False)
+    cut.grow()
+    return cut.groups()
+
+
+def cost(
+    graph: LogicalGraph,
+    slots: int,
+    estimates: Mapping[str, Estimate] | None = None,
+    costs: Costs | None = None,
+    *,
+    more: float = 0.2,
+) -> Cut:
+    """Return the cut that is expected to end first among those that hold at most `1 + more` times batch's slot-seconds.
+
+    Tried are batch, gang where it fits, and greedy and efficient with the number of slots halved five times.
+    """
+    known = estimates or estimates_of(graph)
+    price = costs or Costs()
+    plain = batch(graph)
+    found = {plain: predict(graph, plain, slots, known, price)}
+    limit = found[plain].slot_seconds * (1 + more)
+    tried = [gang(graph)]
+    for halved in range(6):
+        size = max(1, slots >> halved)
+        tried += [greedy(graph, size, known), efficient(graph, size, known)]
+    for cut in tried:
+        if cut not in found and all(_held(group, known) <= slots for group in cut if len(group) > 1):
+            found[cut] = predict(graph, cut, slots, known, price)
+    return min(
+        (cut for cut, seen in found.items() if seen.slot_seconds <= limit), key=lambda cut: (found[cut], len(cut))
+    )
+
+
+def _checked(size: int) -> int:
+    if size < 1:
+        raise GraphError(f"a bubble of {size} tasks holds nothing", rule="bubble-size", hint="Give 1 or more.")
+    return size
+
+
+def _held(group: Iterable[str], estimates: Mapping[str, Estimate]) -> int:
+    return sum(estimates[id].tasks for id in group)
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    members: list[str]
+    level: int
+    size: int
+    closed: bool = False
+
+
+class _Cutting:
+    """Groups while they grow. Invariant: an edge stays in its group or leads to a group of a higher level."""
+
+    def __init__(self, graph: LogicalGraph, estimates: Mapping[str, Estimate], most: int, *, across: bool) -> None:
+        self.graph = graph
+        self.estimates = estimates
+        self.most = most
+        self.across = across
+        self.alone = alone(graph)
+        self.of: dict[str, _Group] = {}
+        self.inputs: dict[str, list[Edge]] = {id: [] for id in graph.vertices}
+        self.outputs: dict[str, list[Edge]] = {id: [] for id in graph.vertices}
+        for edge in graph.edges:
+            self.inputs[edge.dst].append(edge)
+            self.outputs[edge.src].append(edge)
+
+    def grow(self) -> None:
+        """Place every vertex: with all groups that stream to it, else with one of them, else alone."""
+        for id in topological(self.graph):
+            for wanted in self._candidates(id):
+                if self._join(id, wanted):
+                    break
+            else:
+                level = 1 + max((self.of[edge.src].level for edge in self.inputs[id]), default=-1)
+                self.of[id] = _Group([id], level, self.estimates[id].tasks, id in self.alone)
+
+    def _candidates(self, id: str) -> list[list[_Group]]:
+        if id in self.alone:
+            return []
+        found = dict.fromkeys(
+            self.of[edge.src]
+            for edge in self.inputs[id]
+            if may_stream(self.graph, edge) and (self.across or not edge.blocking) and not self.of[edge.src].closed
+        )
+        each = sorted(found, key=lambda group: (-group.size, -group.level))
+        return [each, *([group] for group in each if len(each) > 1)] if each else []
+
+    def _join(self, id: str, wanted: list[_Group]) -> bool:
+        """Put a vertex and `wanted` together, if it is legal and fits."""
+        if self.estimates[id].tasks + sum(group.size for group in wanted) > self.most:
+            return False
+        level = max(group.level for group in wanted)
+        for edge in self.inputs[id]:
+            group = self.of[edge.src]
+            if group not in wanted:
+                level = max(level, group.level + 1)
+            elif edge.blocking and not self.across:
+                return False
+        if not self._may_lift(wanted, level):
+            return False
+        into = wanted[0]
+        into.level = level
+        for group in wanted[1:]:
+            self._merge(into, group)
+        into.members.append(id)
+        into.size += self.estimates[id].tasks
+        self.of[id] = into
+        return True
+
+    def _may_lift(self, groups: list[_Group], level: int) -> bool:
+        """Whether `groups` may become one at `level`: whatever else reads them is above it."""
+        for group in groups:
+            for member in group.members:
+                for edge in self.outputs[member]:
+                    reader = self.of.get(edge.dst)
+                    if reader is None or reader is group:
+                        continue
+                    if reader in groups:
+                        if edge.blocking and not self.across:
+                            return False
+                    elif reader.level <= level:
+                        return False
+        return True
+
+    def _merge(self, into: _Group, group: _Group) -> None:
+        into.members += group.members
+        into.size += group.size
+        for member in group.members:
+            self.of[member] = into
+
+    def join_levels(self) -> None:
+        """Merge open groups of the same level: no edge joins them, so that nothing can come back."""
+        levels: dict[int, _Group] = {}
+        for group in self._groups():
+            if group.closed:
+                continue
+            into = levels.setdefault(group.level, group)
+            if into is not group:
+                self._merge(into, group)
+
+    def _groups(self) -> list[_Group]:
+        return list(dict.fromkeys(self.of.values()))
+
+    def groups(self) -> Cut:
+        """Return the cut, members and bubbles in topological order."""
+        at = {id: number for number, id in enumerate(topological(self.graph))}
+        cut = [tuple(sorted(group.members, key=at.__getitem__)) for group in self._groups()]
+        return tuple(sorted(cut, key=lambda group: at[group[0]]))
+
+
+# --------------------------------------------------------------------------------------------------- what a cut costs
+
+
+def predict(
+    graph: LogicalGraph, cut: Cut, slots: int, estimates: Mapping[str, Estimate], costs: Costs | None = None
+) -> Prediction:
+    """Estimate a cut on `slots` slots.
+
+    A vertex alone runs in waves of at most `slots` tasks, on cold workers, and reads and writes disks; one in a bubble
+    starts warm and passes on through the network what its bubble reads. A bubble waits until it can have all its slots,
+    and holds those of a vertex until that ends. Raises GraphError for a bubble wider than `slots`.
+    """
+    price = costs or Costs()
+    of = {id: number for number, group in enumerate(cut) for id in group}
+    sources: list[set[int]] = [set() for _ in cut]
+    readers: list[set[int]] = [set() for _ in cut]
+    for edge in graph.edges:
+        src, dst = of[edge.src], of[edge.dst]
+        if src != dst:
+            sources[dst].add(src)
+            readers[src].add(dst)
+    lasts = [_ends(graph, group, of, estimates, price, slots) for group in cut]
+    waiting = [len(found) for found in sources]
+    ready = [number for number, count in enumerate(waiting) if not count]
+    running: list[tuple[float, int, int]] = []  # when a vertex or group ends, its group (-1 unless the last), slots
+    now, free, held = 0.0, slots, 0.0
+    while ready or running:
+        kept = []
+        for number in sorted(ready):
+            group = cut[number]
+            if len(group) > 1 and _held(group, estimates) > slots:
+                raise GraphError(
+                    f"the bubble of {group[0]!r} has {_held(group, estimates)} tasks, and there are {slots} slots",
+                    subject=group[0],
+                    rule="bubble-size",
+                )
+            wanted = min(_held(group, estimates), slots)
+            if wanted > free:
+                kept.append(number)
+                continue
+            free -= wanted
+            total = max((end for _, end in lasts[number]), default=0.0)
+            for id, end in lasts[number]:
+                width = min(estimates[id].tasks, slots)
+                held += width * end
+                heappush(running, (now + end, -1, width))
+            heappush(running, (now + total + price.notice_s, number, 0))
+        ready = kept
+        if not running:
+            break
+        now, number, width = heappop(running)
+        free += width
+        if number >= 0:
+            for reader in readers[number]:
+                waiting[reader] -= 1
+                if not waiting[reader]:
+                    ready.append(reader)
+    return Prediction(now, held)
+
+
+def _ends(
+    graph: LogicalGraph,
+    group: Sequence[str],
+    of: Mapping[str, int],
+    estimates: Mapping[str, Estimate],
+    costs: Costs,
+    slots: int,
+) -> list[tuple[str, float]]:
+    """Return when each member of a group ends, in seconds after the group has got its slots."""
+    here = of[group[0]]
+    inputs: dict[str, list[Edge]] = {id: [] for id in group}
+    stored: dict[str, float] = {}
+    streamed: dict[str, float] = {}
+    leaves: set[str] = set()
+    members = set(group)
+    for edge in graph.edges:
+        if edge.dst in members and edge.carries_data:
+            if of[edge.src] == here:
+                inputs[edge.dst].append(edge)
+                streamed[edge.dst] = streamed.get(edge.dst, 0.0) + estimates[edge.src].nbytes
+            else:
+                stored[edge.dst] = stored.get(edge.dst, 0.0) + estimates[edge.src].nbytes
+        if edge.src in members and edge.carries_data and of[edge.dst] != here:
+            leaves.add(edge.src)
+    start = costs.warm_s if len(group) > 1 else costs.cold_s
+    begins: dict[str, float] = {}
+    ends: dict[str, float] = {}
+    for id in group:
+        known = estimates[id]
+        tasks = max(known.tasks, 1)
+        waves = ceil(tasks / min(tasks, slots))
+        through_disk = stored.get(id, 0.0) + (known.nbytes if id in leaves else 0.0)
+        each = known.seconds + (through_disk / costs.disk + streamed.get(id, 0.0) / costs.network) / tasks
+        took = waves * (each + start)
+        begin, least = 0.0, 0.0
+        for edge in inputs[id]:
+            if edge.blocking or not may_stream(graph, edge):
+                begin = max(begin, ends[edge.src])
+            else:
+                begin = max(begin, begins[edge.src])
+                least = max(least, ends[edge.src])
+        begins[id] = begin
+        ends[id] = max(begin + took, least)
+    return list(ends.items())
+
+
+# --------------------------------------------------------------------------------------------------- applying a cut
+
+
+def apply_cut(graph: LogicalGraph, cut: Cut, *, prewarmed: bool = False, timeout_s: float = 30.0) -> LogicalGraph:
+    """Return the graph with the bubbles of a cut; the given one is not changed.
+
+    Edges that may stream do inside a bubble (CONCURRENT, EPHEMERAL) and are stored between two (SEQUENTIAL, LOCAL);
+    all other edges stay as they are. Bubbles that the graph declares of vertices which `alone` names are kept.
+    """
+    apart = alone(graph)
+    of = {id: number for number, group in enumerate(cut) for id in group}
+    bubbles = [bubble for bubble in graph.bubbles if apart.issuperset(bubble.vertices)]
+    taken = {bubble.id for bubble in bubbles}
+    number = 0
+    for group in cut:
+        if len(group) < 2:
+            continue
+        number += 1
+        while f"bubble-{number}" in taken:
+            number += 1
+        bubbles.append(Bubble(f"bubble-{number}", group, prewarmed, timeout_s))
+    edges = []
+    for edge in graph.edges:
+        if not may_stream(graph, edge):
+            edges.append(replace(edge))
+        elif of[edge.src] == of[edge.dst]:
+            edges.append(replace(edge, scheduling=CONCURRENT, storage=Storage.EPHEMERAL))
+        else:
+            edges.append(replace(edge, scheduling=SEQUENTIAL, storage=Storage.LOCAL))
+    vertices = {id: replace(vertex) for id, vertex in graph.vertices.items()}
+    return LogicalGraph(graph.name, vertices, edges, bubbles, list(graph.choices), graph.on_failure, dict(graph.limits))
