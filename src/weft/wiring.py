@@ -38,6 +38,7 @@ from weft.model.errors import (
     WeftError,
 )
 from weft.model.ids import is_name
+from weft.policies.choices import Conditional
 from weft.policies.pruning import Pruning
 from weft.policies.shuffle import Shuffle
 from weft.policies.waves import Waves
@@ -61,7 +62,12 @@ if TYPE_CHECKING:
     from weft.runtime.state import StateRoot
     from weft.store.catalog import Catalog
 
-MANAGERS: Final[Mapping[str, ManagerFactory]] = {"shuffle": Shuffle, "waves": Waves, "pruning": Pruning}
+MANAGERS: Final[Mapping[str, ManagerFactory]] = {
+    "shuffle": Shuffle,
+    "waves": Waves,
+    "pruning": Pruning,
+    "conditional": Conditional,
+}
 """The vertex managers that a graph may name."""
 
 GRACE_S: Final = 3.0

@@ -13,6 +13,7 @@ from weft.graph.logical import (
     Choice,
     Edge,
     LogicalGraph,
+    Manager,
     Move,
     Movement,
     Patch,
@@ -61,7 +62,8 @@ vertices = st.builds(
     resources=st.lists(resources, max_size=2).map(tuple),
     timeout_s=st.none() | numbers,
     cache_key=st.none() | names,
-    manager=st.none() | names,
+    manager=st.none()
+    | st.builds(Manager, names, st.dictionaries(names, st.integers() | st.text(max_size=5), max_size=2)),
     output_bytes=st.none() | wholes,
 )
 shapes = st.lists(wholes, max_size=2).map(tuple)

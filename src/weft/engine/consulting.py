@@ -82,6 +82,12 @@ def _shown(decision: Decision) -> str:
     return f"{type(decision).__name__}({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
 
 
+def _bytes_of(stage: Stage) -> int:
+    """Return all bytes that a stage wrote, -1 unless each of its tasks was counted."""
+    counted = stage.counted.count(1) if stage.counted is not None else 0
+    return stage.written if counted == stage.n else -1
+
+
 def view_of(core: Core, stage: Stage) -> View:
     """Take the picture that a manager sees."""
     inputs = tuple(
@@ -94,6 +100,7 @@ def view_of(core: Core, stage: Stage) -> View:
             link.edge.movement.partitions or (link.router.partitions if link.router is not None else 0),
             core.stats.get(link.edge.id),
             link.src.rows,
+            _bytes_of(link.src),
         )
         for link in stage.inputs
     )

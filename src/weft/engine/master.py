@@ -370,8 +370,8 @@ class Master:
             self._chain_stopped(lease, event)
         else:
             self._learn(lease, hi - lease.lo, event.seconds, event.nbytes)
-            if event.stats or event.rows:
-                self._count_stats(lease, hi, event)
+            if lease.stage.listeners and self._not_counted(lease, hi):
+                self._count_stats(lease, event)
             self._commit(lease, lease.lo, hi, event)
             if hi < lease.hi:
                 self._give_back(lease, hi, lease.hi)
@@ -399,15 +399,21 @@ class Master:
         size = nbytes / units
         root.nbytes = size if root.nbytes < 0 else 0.5 * (root.nbytes + size)
 
-    def _count_stats(self, lease: LeaseRow, hi: int, event: Done) -> None:
-        """Add what a lease wrote, once for each task, however often it is run again."""
+    def _not_counted(self, lease: LeaseRow, hi: int) -> bool:
+        """Mark the tasks of a lease up to `hi` as counted; False if one was before, and is run again."""
         stage = lease.stage
         if stage.counted is None:
             stage.counted = bytearray(stage.n)
         if stage.counted.count(1, lease.lo, hi):
-            return
+            return False
         stage.counted[lease.lo : hi] = b"\1" * (hi - lease.lo)
+        return True
+
+    def _count_stats(self, lease: LeaseRow, event: Done) -> None:
+        """Add what a lease wrote, once for each task, however often it is run again."""
+        stage = lease.stage
         stage.rows += event.rows
+        stage.written += event.nbytes
         known = self.core.stats
         for edge, sums in event.stats:
             before = known.get(edge)
@@ -530,6 +536,8 @@ class Master:
         lease = self.core.leases.get(event.lease)
         if lease is None or lease.stopping or event.hi <= lease.lo:
             return
+        if lease.stage.listeners and self._not_counted(lease, event.hi):
+            lease.stage.written += event.nbytes
         self._commit(lease, lease.lo, event.hi, event)
         lease.lo = event.hi
 

@@ -222,6 +222,7 @@ class Stage:
         "state",
         "status",
         "vertex",
+        "written",
     )
 
     def __init__(self, vertex: Vertex, index: int) -> None:
@@ -274,6 +275,7 @@ class Stage:
         self.released = -1
         self.listeners: tuple[int, ...] = ()
         self.rows = 0
+        self.written = 0
         self.counted: bytearray | None = None
         self.light = False
         if vertex.resources is not ONE_SLOT_ONLY or vertex.placement is not None:

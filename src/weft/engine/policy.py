@@ -26,7 +26,9 @@ class Moment(Enum):
 
 
 class InputView(NamedTuple):
-    """One input edge: its source, how far that is, what it wrote for each partition (bytes; None if not counted)."""
+    """One input edge: its source, how far that is, what it wrote for each partition (bytes; None if not counted), the
+    rows it wrote, and `nbytes`, all bytes of its outputs (-1 unless every one of its tasks was counted).
+    """
 
     edge: str
     source: str
@@ -36,6 +38,7 @@ class InputView(NamedTuple):
     partitions: int
     sizes: Sequence[int] | None
     rows: int
+    nbytes: int = -1
 
 
 class View(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -41,15 +41,19 @@ class ManualClock:
         self.time += seconds
 
 
-class Journal(Protocol):
-    """Where ticks are written before their consequences are seen. One record is one tick."""
+WhenDurable = Callable[[Callable[[], None]], None]
+"""Takes what to call, on any thread, as soon as a record is durable."""
 
-    def append(self, events: Sequence[Event], commands: Sequence[Command]) -> None:
-        """Write one record; returns when it is safe to carry out the commands that must be durable first."""
+
+class Journal(Protocol):
+    """Where ticks are written before their consequences are seen. One record is one tick. No method waits."""
+
+    def append(self, events: Sequence[Event], commands: Sequence[Command]) -> WhenDurable | None:
+        """Take one record; None if it is durable already. `DURABLE_FIRST` commands wait for that."""
         ...
 
     def close(self) -> None:
-        """Flush and close."""
+        """Take no more; what was taken is still written."""
         ...
 
 

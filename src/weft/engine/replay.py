@@ -217,12 +217,12 @@ def digest(core: Core) -> str:
             stage.n,
             stage.status.value,
             bytes(stage.state),
-            (stage.finished, stage.over, stage.executing, stage.closed, stage.released, stage.rows),
+            (stage.finished, stage.over, stage.executing, stage.closed, stage.released, int(stage.rows)),
             stage.ready.spans,
             None if stage.missing is None else list(stage.missing),
             None if stage.refs is None else list(stage.refs),
             sorted((stage.attempts or {}).items()),
-            (stage.seconds, stage.nbytes, stage.last_width, stage.memo),
+            (float(stage.seconds), float(stage.nbytes), stage.last_width, stage.memo),
         )
         for stage in core.stages
     )

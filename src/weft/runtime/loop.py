@@ -11,9 +11,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.engine.commands import (
+    DURABLE_FIRST,
     Acquire,
     Command,
     Complete,
@@ -44,12 +45,20 @@ from weft.engine.events import (
     WorkerJoined,
     WorkerLost,
 )
+from weft.engine.replay import losses
 from weft.runtime.pool import KEEP_BACK_S, Pool
 
 if TYPE_CHECKING:
     from weft.engine.master import Master
-    from weft.engine.ports import Clock, Executor, Journal, WorkerSpec
+    from weft.engine.ports import Clock, Executor, Journal, WhenDurable, WorkerSpec
+    from weft.engine.replay import Pending
     from weft.graph.logical import LogicalGraph
+
+
+class _Durable(NamedTuple):
+    """The record of a tick is durable: what had to wait for that may be carried out now."""
+
+    commands: list[Command]
 
 
 NO_TIMER = -1
@@ -66,6 +75,7 @@ class JobRun:
         self.journal = journal
         self.leases: dict[int, Launch] = {}
         self.outcome: Complete | None = None
+        self.restored: frozenset[tuple[str, int]] = frozenset()
         self.finished = threading.Event()
         self.listeners: list[Callable[[JobRun, Sequence[Event], Sequence[Command]], None]] = []
         self.backend: Any = None
@@ -105,16 +115,24 @@ class Loop:
 
     # ------------------------------------------------------------------------------------------------ jobs
 
-    def submit(self, job: JobRun) -> None:
-        """Take a job on; it begins at once."""
+    def submit(self, job: JobRun, pending: Pending | None = None) -> None:
+        """Take a job on; it begins at once, or, with what a replay left to do, goes on."""
         now = self.clock.now()
         self.executor.open_job(job)
         with self._lock:
             self.jobs[job.id] = job
             self.pool.join(job.id)
             joined = [WorkerJoined(now, s.worker, s.node, s.node_name, s.party) for s in self.specs.values()]
+            if pending is not None:
+                self._queue.extend((job.id, event) for event in losses(job.master.core, now))
             self._queue.extend((job.id, event) for event in joined)
-            self._queue.append((job.id, JobSubmitted(now)))
+            if pending is None:
+                self._queue.append((job.id, JobSubmitted(now)))
+            else:
+                for command in pending.commands:
+                    if type(command) is SetTimer:
+                        command = command._replace(at=now + max(0.0, command.at - pending.now))
+                    self._do[type(command)](job, command)
         self.drain()
 
     def cancel(self, job: JobRun, reason: str) -> None:
@@ -179,6 +197,9 @@ class Loop:
         """One tick of one job."""
         if job.outcome is not None:
             return
+        journal = job.journal
+        if journal is not None and self._carry_out_durable(job, events):
+            return
         pool = self.pool
         leases = job.leases
         for event in events:
@@ -193,15 +214,17 @@ class Loop:
             if idle:
                 events.append(Offered(now, idle))
         try:
-            commands = job.master.handle(events)
+            ahead = commands = job.master.handle(events)
+            if journal is not None:
+                when_durable = journal.append(events, commands)
+                if when_durable is not None:
+                    ahead = self._hold_back(job, commands, when_durable)
         except Exception as error:  # noqa: BLE001
             self._crashed(job, error)
             return
-        if job.journal is not None:
-            job.journal.append(events, commands)
         do = self._do
         take, launch, name = pool.take, self.executor.launch, job.id
-        for command in commands:
+        for command in ahead:
             if type(command) is Launch:  # by far the most of them
                 leases[command.lease] = command
                 if command.worker >= 0:
@@ -215,6 +238,34 @@ class Loop:
             job.finished.set()
         if self.pool.waiting:
             self._grant()
+
+    # ---------------------------------------------------------------------------------------------- journal
+
+    def _hold_back(self, job: JobRun, commands: list[Command], when_durable: WhenDurable) -> list[Command]:
+        """Return the commands that may go ahead of their record; the others come back as an event of the loop."""
+        late = [command for command in commands if type(command) in DURABLE_FIRST]
+        if not late:
+            return commands
+
+        def carry_out() -> None:
+            self._queue.append((job.id, _Durable(late)))  # type: ignore[arg-type]
+            self.drain()
+
+        when_durable(carry_out)
+        return [command for command in commands if type(command) not in DURABLE_FIRST]
+
+    def _carry_out_durable(self, job: JobRun, events: list[Event]) -> bool:
+        """Carry out commands whose record is durable now; tell whether that was all there was to do."""
+        due = [event for event in events if type(event) is _Durable]
+        if not due:
+            return False
+        events[:] = [event for event in events if type(event) is not _Durable]
+        for commands in due:
+            for command in commands.commands:
+                self._do[type(command)](job, command)
+        if job.outcome is not None:
+            job.finished.set()
+        return job.outcome is not None or not events
 
     def _share(self) -> None:
         """Offer idle workers one by one to the hungry job that holds the fewest."""
@@ -253,8 +304,11 @@ class Loop:
                 self._again.append((job, Granted(self.clock.now(), request, slots)))
 
     def _probe(self, job: JobRun, probe: Probe) -> None:
-        from weft.engine.events import Miss
+        from weft.engine.events import Hit, Miss
 
+        if (probe.vertex, probe.index) in job.restored:
+            self._again.append((job, Hit(self.clock.now(), probe.vertex, probe.index)))
+            return
         self._again.append((job, Miss(self.clock.now(), probe.vertex, probe.index, "this session has no cache")))
 
     def _complete(self, job: JobRun, outcome: Complete) -> None:

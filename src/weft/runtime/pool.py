@@ -101,6 +101,10 @@ class Pool:
         for key in [key for key in self._granted if key[2] == worker]:
             held = self._let_go(key)
             self._idle.extend(other for other in held.beside if other in self._node_of)
+        for held in self._granted.values():
+            if worker in held.beside:
+                held.beside = tuple(other for other in held.beside if other != worker)
+                self.held[held.job] -= 1
 
     def capacity(self) -> list[Resources]:
         """Return what each node can give at most, for checking graphs."""

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.unit.engine.hand import Hand, body, run_out
+from weft.engine.decisions import Finish
 from weft.engine.events import Failure
 from weft.graph.builder import Graph, after, gather, one_to_one
 from weft.graph.logical import OnFailure, Retry, Storage
@@ -444,3 +445,19 @@ def test_a_placement_is_asked_for_too(hand):
     h.expect("acquire a*1 (on guest)")
     h(h.idle(0))
     h.expect()
+
+
+def test_a_bubble_that_is_not_wanted_any_more_withdraws_its_request(hand):
+    g = Graph("g")
+    g.add(body, n=1, name="x", expands=True)
+    a = g.add(body, n=1, name="a")
+    b = g.add(body, n=1, name="b")
+    g.bubble(a, b, name="gang")
+    h = hand(g)
+    h.expect("timer at 30", "acquire a*1, b*1")
+    h(h.idle(0))
+    h.expect("launch x[0] on 0")
+    h(h.done("x[0]", values=[[Finish("a", "enough"), Finish("b", "enough")]]))
+    assert "withdraw a b" in h.skip()
+    assert h.master.view().bubbles == {"gang": "done"}
+    assert h.job == "succeeded"

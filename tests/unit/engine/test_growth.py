@@ -577,3 +577,34 @@ def test_fail_fails_all_that_has_not_started(hand):
 @pytest.mark.parametrize("decision", [Finish("nobody", ""), Fail("nobody", ""), SetParallelism("nobody", 1)])
 def test_decisions_about_nobody(hand, decision):
     assert "there is no such vertex" in rejected(decided(hand, decision))
+
+
+def test_finish_of_what_has_results_and_the_loss_of_one(hand):
+    g = Graph("g")
+    x = g.add(body, n=1, name="x", expands=True)
+    a = g.add(body, n=3, name="a")
+    g.add(body, gather(a), after(x), n=1, name="b")
+    h = hand(g, workers=3, cones=False)
+    h(h.idle(0, 1))
+    h.expect("launch x[0] on 0", "launch a[0] on 1")
+    h(h.done("a[0]"))
+    h.expect()
+    h(h.done("x[0]", values=[[Finish("a", "enough")]]))
+    h.skip("free x")
+    h.expect()
+    assert (h.state("a"), h.rows("a")) == ("done_early", ["finished", "skipped", "skipped"])
+    h(h.output_lost("a[0]"), h.idle(0))
+    h.expect("launch a[0] on 0")
+    h(h.done("a[0]"), h.idle(0))
+    h.expect("launch b[0] on 0")
+
+
+def test_a_vertex_of_unknown_width_on_a_branch_that_is_not_taken(hand):
+    g = Graph("g")
+    d = g.add(body, n=1, name="d")
+    x = g.add(body, after(d), n=1, name="x", expands=True)
+    load = g.add(body, after(x), n=Source("x"), name="load")
+    g.choice(d, yes=[x, load], no=[])
+    h = answered(hand, g, "no", expander="d")
+    assert h.skip()[-1] == "complete succeeded"
+    assert (h.state("x"), h.state("load")) == ("skipped", "skipped")

@@ -5,7 +5,7 @@ import pytest
 from tests.unit.engine.hand import body, run_out
 from weft.engine.events import Failure
 from weft.graph.builder import Graph, after, gather, shuffle
-from weft.graph.logical import Storage
+from weft.graph.logical import OnFailure, Storage
 
 
 def stages(n: int = 2, *, names: str = "abc", **fields) -> Graph:
@@ -243,3 +243,20 @@ def test_a_vertex_that_is_not_there_loses_nothing(hand):
     h = hand(stages(1))
     h(h.output_lost("nobody[0]"))
     h.expect()
+
+
+def test_results_of_a_vertex_that_failed_in_part_are_made_again(hand):
+    g = Graph("g", on_failure=OnFailure.CONTINUE)
+    g.add(body, n=2, name="a", keep=True)
+    g.add(body, n=1, name="slow")
+    h = hand(g, workers=3)
+    h(h.idle(0, 1, 2))
+    h.expect("launch a[0] on 0", "launch slow[0] on 1", "launch a[1] on 2")
+    h(h.done("a[0]"), h.failed("a[1]"))
+    h.expect()
+    assert h.state("a") == "failed"
+    h(h.output_lost("a[0]"), h.idle(0))
+    h.expect("launch a[0] on 0")
+    assert (h.state("a"), h.rows("a")) == ("running", ["leased", "fatal"])
+    h(h.done("a[0]"), h.done("slow[0]"))
+    h.expect("complete failed: a[1] bad")

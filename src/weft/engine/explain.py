@@ -1,0 +1,155 @@
+"""`explain`: the graph as it was submitted beside the graph as it was executed, and every change with its reason.
+
+Derived like a story: what was planned is in the submitted graph, what was executed in the stages and links, and why in
+the ring of what was out of the ordinary, in which a manager's decision stands with the figures that it was made from.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.engine.machines.bubble import BubbleState
+from weft.engine.machines.vertex import ENDED, VertexState
+from weft.graph.builder import width_text
+from weft.graph.logical import Kind, Move, Storage, Trigger
+from weft.graph.rectangles import Rectangles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from weft.engine.core import Core
+    from weft.engine.physical import Link, Stage
+    from weft.graph.logical import Edge, Vertex
+
+CHANGES = (
+    "its manager",
+    "rejected:",
+    "configured with",
+    "ended early:",
+    "choice ",
+    "skipped: choice",
+    "patch:",
+    "asks for",
+    "granted",
+    "refused:",
+    "not granted",
+    "shrunk:",
+    "region restarts:",
+    "failed by decision",
+    "outputs of",
+    "its last consumer",
+)
+"""How the notes begin that tell of a change of the graph; the rest of a story is about tasks and workers."""
+
+_MOVES = {
+    Move.NONE: "order only",
+    Move.ONE_TO_ONE: "one to one",
+    Move.BROADCAST: "all to all",
+    Move.GRID: "grid",
+    Move.CUSTOM: "custom",
+}
+_PLANNED, _EXECUTED = "planned", "executed"
+
+
+def explain(core: Core) -> list[str]:
+    """Return lines for people: vertices, edges, bubbles and choices as planned and as executed, then the changes."""
+    rows: list[tuple[str, str, str]] = []
+    planned = core.planned
+    known = {vertex.id for vertex in planned.vertices}
+    for stage in core.order:
+        before = _width(stage.id, core) if stage.id in known else f"(added by {_adder(core, stage.id, known)})"
+        rows.append((stage.id, before, _executed(stage)))
+    edges = {edge.id: edge for edge in planned.edges}
+    links = core.links
+    for id, edge in edges.items():
+        text = _edge(edge)
+        link = links.get(id)
+        rows.append((id, text, _same(text, _link(link)) if link is not None else "dropped by a patch"))
+    rows += [(id, "(added)", _link(link)) for id, link in links.items() if id not in edges]
+    declared = {bubble.id: bubble.vertices for bubble in planned.bubbles}
+    for row in core.bubbles:
+        given = declared.get(row.bubble.id)
+        now = "dissolved" if row.state is BubbleState.DISSOLVED else ", ".join(stage.id for stage in row.stages)
+        text = ", ".join(given) if given is not None else "(formed)"
+        rows.append((f"bubble {row.bubble.id}", text, _same(", ".join(sorted(text.split(", "))), now, text)))
+    for name, choice in core.choices.items():
+        rows.append((f"choice {name}", " or ".join(choice.choice.branches), choice.taken or "not decided"))
+    changes = [
+        f"{at - core.started_at:10.3f}s  {who}: {what}" for at, who, what in core.ring if what.startswith(CHANGES)
+    ]
+    lines = [f"{core.graph.name}: {core.status.value}", *_table([("", _PLANNED, _EXECUTED), *rows])]
+    if changes:
+        lines += ["changes, and what they were made from:", *changes]
+    if len(core.ring) == core.ring.maxlen:
+        lines.append(f"  (only the last {len(core.ring):,} notes are kept: earlier changes may be missing)")
+    return lines
+
+
+def _table(rows: list[tuple[str, str, str]]) -> Iterable[str]:
+    first, second = (max(len(row[at]) for row in rows) for at in (0, 1))
+    return [f"  {a:{first}}  {b:{second}}  {c}".rstrip() for a, b, c in rows]
+
+
+def _width(id: str, core: Core) -> str:
+    vertex = next(vertex for vertex in core.planned.vertices if vertex.id == id)
+    return _planned(vertex)
+
+
+def _planned(vertex: Vertex) -> str:
+    text = width_text(vertex.parallelism)
+    text = _tasks(int(text)) if text.isdigit() else f"{text} tasks" if text[0].isdigit() else text
+    if vertex.kind is Kind.SERVICE:
+        text += ", service"
+    return f"{text}, by {vertex.manager.name}" if vertex.manager is not None else text
+
+
+def _tasks(n: int) -> str:
+    return "1 task" if n == 1 else f"{n:,} tasks"
+
+
+def _executed(stage: Stage) -> str:
+    if stage.n < 0:
+        return "skipped" if stage.status is VertexState.SKIPPED else "not known yet"
+    if stage.status is VertexState.SKIPPED:
+        return "skipped"
+    text = _tasks(stage.n)
+    if stage.finished < stage.n and stage.vertex.kind is not Kind.SERVICE:
+        text = f"{stage.finished:,} of {text}"
+    if stage.status is VertexState.DONE_EARLY:
+        return f"{text}, ended early"
+    if stage.status in ENDED and stage.status is not VertexState.DONE:
+        return f"{text}, {stage.status.value}"
+    return text if stage.status in ENDED else f"{text} so far"
+
+
+def _adder(core: Core, id: str, known: set[str]) -> str:
+    return max((name for name in known if id.startswith(f"{name}/")), key=len, default="a patch")
+
+
+def _edge(edge: Edge) -> str:
+    scheduling = edge.scheduling
+    movement = edge.movement
+    if movement.move is Move.SCATTER_GATHER:
+        text = f"shuffle of {movement.partitions:,}" if movement.partitions else "shuffle"
+    else:
+        text = _MOVES[movement.move]
+    if scheduling.concurrent:
+        text += ", concurrent"
+    if scheduling.when is Trigger.EVENT:
+        text += f", at {scheduling.event!r}"
+    elif scheduling.when is Trigger.FRACTION:
+        text += f", at {scheduling.fraction:.0%}"
+    return text if edge.storage is Storage.NONE else f"{text}, {edge.storage.value}"
+
+
+def _link(link: Link) -> str:
+    text = _edge(link.edge)
+    if isinstance(link.router, Rectangles) and link.dst.n >= 0:
+        text += f", regrouped for {_tasks(link.dst.n)}"
+    return text
+
+
+def _same(planned: str, executed: str, shown: str = "") -> str:
+    """Say nothing twice: what was executed as planned is a dot. `shown` is what stands in the column before."""
+    order = ", ".join(sorted(executed.split(", ")))
+    return "." if executed == planned or (shown and order == planned) else executed

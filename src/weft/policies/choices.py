@@ -1,0 +1,72 @@
+"""Conditional joins: take the plan that the measured size of a side asks for.
+
+Which join is right depends on bytes that nobody knows before the scans have run: a side that fits into every task's
+memory is given to all of them whole, two large ones are shuffled. Both plans are in the graph as branches of a choice,
+and the manager of its decider answers when a side has ended: that it is small enough, whatever was planned, or that
+none is. The decider's own task runs only where a size is not known (a side that came from a cache).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from weft.engine.decisions import Choose, Finish, Schedule
+from weft.engine.policy import Moment, View
+from weft.model.errors import GraphError
+
+if TYPE_CHECKING:
+    from weft.engine.decisions import Decision
+
+UNDER_BYTES = 64 * 2**20
+
+
+class Conditional:
+    """The manager of the decider of `choice`, which comes after the sides.
+
+    `small` maps a side (the vertex that scans it) to the branch to take when it wrote at most `under` bytes; of several
+    the smallest of those that have ended first. `otherwise` is taken when all have ended and none is small.
+    """
+
+    moments = frozenset({Moment.SOURCE_ENDED})
+    holds = True
+    counts = True
+
+    def __init__(self, choice: str, small: Mapping[str, str], otherwise: str, under: int = UNDER_BYTES) -> None:
+        if not isinstance(small, Mapping) or not small or under < 0:
+            raise GraphError(
+                f"a conditional choice wants small={{vertex: branch}} and under >= 0, not {small!r} and {under}",
+                rule="manager",
+            )
+        self.choice = choice
+        self.small = small
+        self.otherwise = otherwise
+        self.under = under
+
+    def decide(self, view: View, memo: Any) -> tuple[Sequence[Decision], Any]:
+        """Choose once: as soon as a side has ended and is small, or when all have and none is."""
+        if memo:
+            return (), memo
+        sides = [source for source in view.inputs if source.source in self.small]
+        missing = self.small.keys() - {side.source for side in sides}
+        if missing:
+            raise GraphError(
+                f"{view.vertex!r} decides on the size of {', '.join(sorted(missing))}, and does not come after it",
+                subject=view.vertex,
+                rule="manager",
+                hint=f"Add after({min(missing)}) to the inputs of {view.vertex!r}.",
+            )
+        fitting = [side for side in sides if side.ended and 0 <= side.nbytes <= self.under]
+        if fitting:
+            side = min(fitting, key=lambda side: side.nbytes)
+            why = f"{side.source} has {side.nbytes:,} bytes, at most {self.under:,} are small"
+            return self._take(view, self.small[side.source], why), True
+        if not all(side.ended for side in sides):
+            return (), memo
+        if any(side.nbytes < 0 for side in sides):
+            return (Schedule(view.vertex, view.n),), True
+        sizes = ", ".join(f"{side.source} has {side.nbytes:,} bytes" for side in sides)
+        return self._take(view, self.otherwise, f"{sizes}; more than {self.under:,} are not small"), True
+
+    def _take(self, view: View, branch: str, why: str) -> tuple[Decision, ...]:
+        return Choose(self.choice, branch), Finish(view.vertex, f"{why}: {branch}")

@@ -1,0 +1,425 @@
+"""The journal of a durable job: what its master was told, tick by tick, in one file that only grows.
+
+A file is a magic word and frames of `length, CRC-32, payload`. The first frame is the header, each other one a `Tick`
+or an `Epoch`. A file that ends inside a frame was cut off by a crash: the frame counts as never written, and is removed
+before anything is appended. Values are MessagePack; what is no plain value (events, decisions, tuples, arrays) is
+tagged with its name, and reading makes nothing but the types that are listed here.
+
+Ticks are handed to a thread that writes and syncs many at once. Nobody waits for it: what must not happen before a
+tick is durable is called by that thread.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from enum import Enum
+from hashlib import sha256
+from pathlib import Path
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+
+from weft._version import __version__
+from weft.engine import decisions, events
+from weft.engine.core import Tuning
+from weft.engine.replay import Answer, Epoch, Tape, Tick
+from weft.graph import logical
+from weft.graph.axes import Axis, GridMap, Op
+from weft.graph.grid import OneToAll
+from weft.graph.logical import Patch
+from weft.graph.rectangles import Rectangles
+from weft.graph.routers import Broadcast, Group, OneToOne, ScatterGather
+from weft.graph.wire import dumps, patch_from_json, patch_to_json
+from weft.model.errors import ConflictError, NotFoundError, ProgramError, WeftError
+from weft.model.program import Program, Style
+from weft.model.resources import ONE_SLOT, ONE_SLOT_ONLY, Placement, Resources
+from weft.runtime.clock import RealClock
+from weft.runtime.state import os_error
+
+if TYPE_CHECKING:
+    from weft.engine.commands import Command
+    from weft.engine.events import Event
+    from weft.engine.policy import ManagerFactory
+    from weft.engine.ports import WhenDurable
+    from weft.graph.logical import LogicalGraph
+
+FORMAT: Final = 1
+JOURNAL: Final = "journal"
+"""The name of the file in a run's folder."""
+GROUP_EVENTS: Final = 1_000
+GROUP_S: Final = 0.010
+"""A sync comes after this many events or seconds, and at once when somebody waits for it."""
+
+_MAGIC: Final = b"weftjnl\n"
+_FRAME: Final = Struct("<II")
+
+
+# ------------------------------------------------------------------------------------------------------------ encoding
+
+_PLAIN: Final = frozenset({type(None), bool, float, str, bytes})
+_TUPLE, _NAMED, _ENUM, _ARRAY, _PAIRS, _RANGE, _SET, _INT, _PATCH, _RECTANGLES, _ROUTER = range(1, 12)
+_ROUTERS: Final = {kind.__name__: kind for kind in (OneToOne, Group, Broadcast, ScatterGather, OneToAll)}
+_CONSTANTS: Final = (logical.SEQUENTIAL, logical.ONE_TO_ONE, logical.BROADCAST, logical.NONE, ONE_SLOT, ONE_SLOT_ONLY)
+"""The engine tells some of these by identity."""
+
+
+def _listed() -> dict[str, type[Any]]:
+    found: dict[str, type[Any]] = {}
+    kinds: list[Any] = [Answer, Program, Style, Resources, Placement, Axis, GridMap, Op]
+    for module in (events, decisions, logical):
+        kinds += [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__]
+    for kind in kinds:
+        if hasattr(kind, "_fields") or is_dataclass(kind) or issubclass(kind, Enum):
+            found[kind.__name__] = kind
+    return found
+
+
+_KINDS: Final = _listed()
+
+
+def _ext(code: int, value: Any) -> msgspec.msgpack.Ext:
+    return msgspec.msgpack.Ext(code, msgspec.msgpack.encode(value))
+
+
+def _pack(value: Any) -> Any:
+    """Return a value as MessagePack takes it; ProgramError for what cannot be written down."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is int:
+        return value if -(1 << 63) <= value < 1 << 63 else _ext(_INT, str(value))
+    if kind is list:
+        return [_pack(item) for item in value]
+    if kind is tuple:
+        return _ext(_TUPLE, [_pack(item) for item in value])
+    if kind is dict:
+        if all(type(key) is str for key in value):
+            return {key: _pack(item) for key, item in value.items()}
+        return _ext(_PAIRS, [[_pack(key), _pack(item)] for key, item in value.items()])
+    name = kind.__name__
+    if _KINDS.get(name) is kind:
+        if kind is Patch:
+            return _ext(_PATCH, _pack(patch_to_json(value)))
+        if isinstance(value, Enum):
+            return _ext(_ENUM, [name, value.value])
+        parts = value if isinstance(value, tuple) else [getattr(value, field.name) for field in fields(value)]
+        return _ext(_NAMED, [name, *map(_pack, parts)])
+    if kind is Rectangles:
+        return _ext(_RECTANGLES, [value.n_src, value.n_dst, value.partitions, value.rows()])
+    if _ROUTERS.get(name) is kind:
+        return _ext(_ROUTER, [name, value.n_src, value.n_dst, *([value.group] if kind is Group else [])])
+    if isinstance(value, np.generic):
+        return _pack(value.item())
+    if kind is np.ndarray and not value.dtype.hasobject:
+        return _ext(_ARRAY, [value.dtype.str, list(value.shape), value.tobytes()])
+    if kind is range:
+        return _ext(_RANGE, [value.start, value.stop, value.step])
+    if kind in (set, frozenset):
+        return _ext(_SET, [kind is frozenset, *map(_pack, sorted(value, key=repr))])
+    raise ProgramError(
+        f"a {name} cannot be written to the journal of the run",
+        hint="Have expanders and managers answer with numbers, text, lists, dictionaries and arrays.",
+    )
+
+
+def _unpack_ext(code: int, data: memoryview) -> Any:
+    value = _decode(data)
+    if code == _TUPLE:
+        return _constant(tuple(value))
+    if code == _NAMED:
+        return _constant(_KINDS[value[0]](*value[1:]))
+    if code == _ENUM:
+        return _KINDS[value[0]](value[1])
+    if code == _ARRAY:
+        return np.frombuffer(value[2], dtype=np.dtype(value[0])).reshape(value[1]).copy()
+    if code == _PAIRS:
+        return {key: item for key, item in value}
+    if code == _RANGE:
+        return range(*value)
+    if code == _SET:
+        return frozenset(value[1:]) if value[0] else set(value[1:])
+    if code == _INT:
+        return int(value)
+    if code == _PATCH:
+        return patch_from_json(value)
+    if code == _RECTANGLES:
+        return Rectangles.from_rows(*value)
+    if code == _ROUTER:
+        return _ROUTERS[value[0]](*value[1:])
+    raise ValueError(f"unknown tag {code}")
+
+
+def _constant(value: Any) -> Any:
+    return next((known for known in _CONSTANTS if type(known) is type(value) and known == value), value)
+
+
+_decode = msgspec.msgpack.Decoder(ext_hook=_unpack_ext).decode
+
+
+def encode(record: Tick | Epoch) -> bytes:
+    """Return the payload of a record; ProgramError if it holds something that cannot be written down."""
+    if isinstance(record, Epoch):
+        return msgspec.msgpack.encode([1, record.incarnation])
+    return msgspec.msgpack.encode([0, [_pack(e) for e in record.events], [_pack(a) for a in record.answers]])
+
+
+def decode(payload: bytes) -> Tick | Epoch:
+    """Return the record of a payload; ConflictError if it is none."""
+    try:
+        kind, *rest = _decode(payload)
+        return Epoch(rest[0]) if kind else Tick(tuple(rest[0]), tuple(rest[1]))
+    except (msgspec.DecodeError, ValueError, TypeError, KeyError, IndexError, WeftError) as error:
+        raise ConflictError(
+            f"a record of the journal cannot be read: {error}",
+            hint="It was written by another version, or the file was changed.",
+        ) from None
+
+
+def graph_digest(graph: LogicalGraph) -> str:
+    """Return what tells a graph from others; ProgramError if it has a program that cannot be named."""
+    return sha256(dumps(graph).encode()).hexdigest()
+
+
+# ------------------------------------------------------------------------------------------------------------- reading
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What a journal begins with: who wrote it, and for which graph.
+
+    `restored` are the tasks (vertex, index) that had finished before this journal began, `incarnation` counts the
+    processes that owned the run before.
+    """
+
+    graph: str
+    tuning: Tuning
+    incarnation: int = 0
+    restored: tuple[tuple[str, int], ...] = ()
+    weft: str = __version__
+    format: int = FORMAT
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A journal as it was found: its header, its whole records, and the bytes that hold them."""
+
+    header: Header
+    records: tuple[Tick | Epoch, ...]
+    size: int
+
+    @property
+    def incarnation(self) -> int:
+        """The last process that owned the run: 0 for the first."""
+        return max([self.header.incarnation, *(r.incarnation for r in self.records if isinstance(r, Epoch))])
+
+
+def read_journal(path: Path) -> Recorded:
+    """Read a journal; a last record that is cut off or damaged, and all behind it, is left out.
+
+    NotFoundError: there is none. ConflictError: it is no journal, of another format, or of another version of Weft.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no journal {path}") from None
+    except OSError as error:
+        raise os_error(f"{path} cannot be read", error) from None
+    payloads, size = _frames(data)
+    if not payloads:
+        raise ConflictError(f"{path} is not a journal", hint="The run cannot go on from it.")
+    try:
+        said = msgspec.msgpack.decode(payloads[0])
+        version, form = said["weft"], said["format"]
+    except (msgspec.DecodeError, KeyError, TypeError):
+        raise ConflictError(f"{path} has no header", hint="The run cannot go on from it.") from None
+    if (version, form) != (__version__, FORMAT):
+        raise ConflictError(f"{path} was written by Weft {version}, this is {__version__}")
+    header = Header(
+        **{
+            **said,
+            "tuning": Tuning(**said["tuning"]),
+            "restored": tuple((vertex, index) for vertex, index in said["restored"]),
+        }
+    )
+    return Recorded(header, tuple(map(decode, payloads[1:])), size)
+
+
+def _frames(data: bytes) -> tuple[list[bytes], int]:
+    """Return the payloads of the whole frames at the beginning of a file, and where the last one ends."""
+    if not data.startswith(_MAGIC):
+        return [], 0
+    found, at = [], len(_MAGIC)
+    while at + _FRAME.size <= len(data):
+        length, check = _FRAME.unpack_from(data, at)
+        payload = data[at + _FRAME.size : at + _FRAME.size + length]
+        if not length or len(payload) < length or zlib.crc32(payload) != check:
+            break
+        found.append(payload)
+        at += _FRAME.size + length
+    return found, at
+
+
+def _frame(payload: bytes) -> bytes:
+    return _FRAME.pack(len(payload), zlib.crc32(payload)) + payload
+
+
+# ------------------------------------------------------------------------------------------------------------- writing
+
+
+class FileJournal:
+    """Writes a journal; see `weft.engine.ports.Journal`. Make one with `create` or `reopen`.
+
+    What goes wrong with the disk does not end the run: `error` keeps it, what comes later is not written, and nobody
+    waits for it.
+    """
+
+    def __init__(self, path: Path, fd: int, tape: Tape, *, sync: Callable[[int], None] = os.fdatasync) -> None:
+        self.path = path
+        self.tape = tape
+        self.error: WeftError | None = None
+        self.syncs = 0
+        self._fd = fd
+        self._sync = sync
+        self._lock = threading.Condition()
+        self._frames: list[bytes] = []
+        self._events = 0
+        self._appended = 0
+        self._written = 0
+        self._waiting: list[tuple[int, Callable[[], None]]] = []
+        self._closing = False
+        self._thread = threading.Thread(target=self._write, name=f"journal of {path.parent.name}", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def create(cls, path: Path, header: Header) -> FileJournal:
+        """Begin a journal, in the place of one that may be there; it is on disk with its header before this returns.
+
+        ForbiddenError, DiskFullError: it cannot be made.
+        """
+        draft = path.with_name(f".{path.name}.{os.getpid()}")
+        fd = -1
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+            fd = os.open(draft, flags, 0o600)
+            _write_all(fd, _MAGIC + _frame(msgspec.msgpack.encode(asdict(header))))
+            os.fdatasync(fd)
+            draft.replace(path)
+            _sync_folder(path.parent)
+        except OSError as error:
+            if fd >= 0:
+                os.close(fd)
+            with suppress(OSError):
+                draft.unlink()
+            raise os_error(f"the journal {path} cannot be made", error) from None
+        return cls(path, fd, Tape())
+
+    @classmethod
+    def reopen(cls, path: Path, recorded: Recorded, tape: Tape) -> FileJournal:
+        """Go on with a journal that was read: what was cut off is removed, and a new incarnation begins.
+
+        ForbiddenError, DiskFullError: it cannot be written.
+        """
+        fd = -1
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+            os.ftruncate(fd, recorded.size)
+            _write_all(fd, _frame(encode(Epoch(recorded.incarnation + 1))))
+            os.fdatasync(fd)
+        except OSError as error:
+            if fd >= 0:
+                os.close(fd)
+            raise os_error(f"the journal {path} cannot be written", error) from None
+        return cls(path, fd, tape)
+
+    # -------------------------------------------------------------------------------------------- under the loop's lock
+
+    def managers(self, factories: Mapping[str, ManagerFactory]) -> dict[str, ManagerFactory]:
+        """Return factories of managers whose answers are written down."""
+        return self.tape.managers(factories)
+
+    def append(self, events: Sequence[Event], commands: Sequence[Command]) -> WhenDurable | None:
+        """Take one tick; ProgramError if it cannot be written down. Never waits."""
+        frame = _frame(encode(Tick(tuple(events), self.tape.take())))
+        with self._lock:
+            self._frames.append(frame)
+            self._events += len(events)
+            self._appended += 1
+            number = self._appended
+            if len(self._frames) == 1 or self._events >= GROUP_EVENTS:
+                self._lock.notify()
+
+        def when(then: Callable[[], None]) -> None:
+            with self._lock:
+                if self._written < number:
+                    self._waiting.append((number, then))
+                    self._lock.notify()
+                    return
+            then()
+
+        return when
+
+    def close(self) -> None:
+        """End the journal once what was appended is written; does not wait for that."""
+        with self._lock:
+            self._closing = True
+            self._lock.notify()
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Wait until a closed journal is written; False if `timeout_s` seconds were not enough."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    # --------------------------------------------------------------------------------------------------------- the thread
+
+    def _write(self) -> None:
+        now = RealClock().now
+        while True:
+            with self._lock:
+                while not (self._frames or self._waiting or self._closing):
+                    self._lock.wait()
+                end = now() + GROUP_S
+                while not (self._waiting or self._closing or self._events >= GROUP_EVENTS):
+                    if (left := end - now()) <= 0:
+                        break
+                    self._lock.wait(left)
+                frames, self._frames, self._events = self._frames, [], 0
+                upto = self._appended
+                closing = self._closing
+            if frames and self.error is None:
+                try:
+                    _write_all(self._fd, b"".join(frames))
+                    self._sync(self._fd)
+                    self.syncs += 1
+                except OSError as error:
+                    self.error = os_error(f"the journal {self.path} cannot be written", error)
+            with self._lock:
+                self._written = upto
+                due = [then for number, then in self._waiting if number <= upto]
+                self._waiting = [pair for pair in self._waiting if pair[0] > upto]
+            for then in due:
+                then()
+            with self._lock:
+                if closing and not (self._frames or self._waiting):
+                    break
+        os.close(self._fd)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(fd, left) :]
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,111 @@
+"""The conditional choice as a function, and in whole jobs whose sizes the simulator gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from weft.engine.decisions import Choose, Finish, Schedule
+from weft.engine.policy import InputView, View
+from weft.graph.builder import Graph, after, gather, shuffle
+from weft.graph.logical import Manager
+from weft.model.errors import GraphError
+from weft.policies.choices import Conditional
+from weft.testing.graphs import work
+from weft.testing.trial import Trial, run_graph
+
+SIDES = {"left": "copy_left", "right": "copy_right"}
+BRANCHES = ("copy_left", "copy_right", "shuffled")
+
+
+def side(name: str, nbytes: int, *, ended: bool = True) -> InputView:
+    return InputView(f"{name}->which", name, 4, 4 if ended else 2, ended, 0, None, 0, nbytes)
+
+
+def view(*inputs: InputView) -> View:
+    return View(0.0, "which", "configured", 1, 0, 0, 0, 0, 2, inputs, {}, None)
+
+
+def taken(*inputs: InputView) -> list[str]:
+    decisions, _ = Conditional("join", SIDES, "shuffled", under=100).decide(view(*inputs), None)
+    assert not decisions or isinstance(decisions[1], Finish)
+    return [decision.branch for decision in decisions if isinstance(decision, Choose)]
+
+
+def test_a_small_side_is_taken_before_the_other_has_ended() -> None:
+    assert taken(side("left", 100), side("right", 50, ended=False)) == ["copy_left"]
+    assert taken(side("left", 1, ended=False), side("right", 50)) == ["copy_right"]
+
+
+def test_the_smaller_of_two_small_sides_is_taken() -> None:
+    assert taken(side("left", 90), side("right", 50)) == ["copy_right"]
+
+
+def test_a_large_side_waits_for_the_other() -> None:
+    assert taken(side("left", 101), side("right", 1, ended=False)) == []
+
+
+def test_two_large_sides_are_shuffled() -> None:
+    assert taken(side("left", 101), side("right", 102)) == ["shuffled"]
+
+
+def test_it_is_chosen_once() -> None:
+    manager = Conditional("join", SIDES, "shuffled", under=100)
+    _, memo = manager.decide(view(side("left", 1), side("right", 1, ended=False)), None)
+    assert manager.decide(view(side("left", 1), side("right", 0)), memo)[0] == ()
+
+
+def test_the_decider_answers_itself_where_a_size_is_not_known() -> None:
+    decisions, _ = Conditional("join", SIDES, "shuffled", under=100).decide(
+        view(side("left", -1), side("right", 500)), None
+    )
+    assert decisions == (Schedule("which", 1),)
+
+
+def test_a_side_that_the_decider_does_not_come_after_is_told() -> None:
+    with pytest.raises(GraphError, match="does not come after"):
+        taken(side("left", 1))
+
+
+@pytest.mark.parametrize("wrong", [{"small": {}}, {"small": ["left"]}, {"small": SIDES, "under": -1}])
+def test_wrong_parameters_are_told(wrong: Any) -> None:
+    with pytest.raises(GraphError, match="conditional"):
+        Conditional("join", otherwise="shuffled", **wrong)
+
+
+# --------------------------------------------------------------------------------------------------------- whole jobs
+
+
+def joined() -> Graph:
+    graph = Graph("join")
+    left = graph.add(work, n=4, name="left")
+    right = graph.add(work, n=4, name="right")
+    params = {"choice": "join", "small": SIDES, "otherwise": "shuffled", "under": 100}
+    which = graph.add(work, after(left), after(right), name="which", manager=Manager("conditional", params))
+    graph.choice(
+        which,
+        name="join",
+        copy_left=graph.add(work, gather(left), right, name="copy_left"),
+        copy_right=graph.add(work, left, gather(right), name="copy_right"),
+        shuffled=graph.add(work, shuffle(left), shuffle(right), n=4, name="shuffled"),
+    )
+    return graph
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "branch"),
+    [(10, 1000, "copy_left"), (1000, 10, "copy_right"), (1000, 1000, "shuffled"), (0, 1000, "copy_left")],
+)
+def test_measured_bytes_choose_and_the_decider_never_runs(left: int, right: int, branch: str) -> None:
+    sizes = {"left": left, "right": right}
+    trial: Trial = run_graph(
+        joined(), managers={"conditional": Conditional}, nbytes=lambda vertex, _: sizes.get(vertex, 0)
+    )
+    core = trial.job.master.core
+    assert core.status.value == "succeeded"
+    assert core.choices["join"].taken == branch
+    assert core.by_id["which"].status.value == "done_early"
+    assert core.by_id["which"].finished == 0
+    ran = {id for id in BRANCHES if core.by_id[id].finished}
+    assert ran == {branch}
