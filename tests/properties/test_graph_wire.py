@@ -63,7 +63,9 @@ vertices = st.builds(
     timeout_s=st.none() | numbers,
     cache_key=st.none() | names,
     manager=st.none()
-    | st.builds(Manager, names, st.dictionaries(names, st.integers() | st.text(max_size=5), max_size=2)),
+    | st.builds(
+        Manager, names, st.dictionaries(names, st.integers(-(2**63), 2**63 - 1) | st.text(max_size=5), max_size=2)
+    ),
     output_bytes=st.none() | wholes,
 )
 shapes = st.lists(wholes, max_size=2).map(tuple)

@@ -8,7 +8,8 @@ output freed under a reader, a worker with two leases, an output left behind by 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.scenarios import Scenario, random_scenario
@@ -19,6 +20,7 @@ from weft.engine.invariants import check
 from weft.engine.machines.job import JobState
 from weft.engine.machines.task import TaskState
 from weft.engine.master import Master
+from weft.graph.draw import to_text
 from weft.graph.logical import Kind, Outcome, Trigger
 from weft.graph.validate import mark_results
 from weft.model.resources import Resources
@@ -184,6 +186,17 @@ class World(Simulator):
         self.stopping.add((job.id, lease))
         super().stop(job, lease, reason)
 
+    # ------------------------------------------------------------------------------------------------------- idle
+
+    def tick(self, every: float) -> None:
+        """Idle workers look up now and then, less and less often."""
+        loop = loop_of(self)
+        loop.idle_tick()
+        if loop.jobs or self._heap:
+            every *= 1.05
+            if self.clock.time + every < FOREVER_S:
+                self.at(self.clock.time + every, lambda: self.tick(every))
+
     # ------------------------------------------------------------------------------------------------------ cache
 
     def probe(self, job: JobRun, probe: Probe) -> None:
@@ -256,6 +269,8 @@ def run_scenarios(
     submit_at: Sequence[float] = (),
     cancel_at: Sequence[float | None] = (),
     checked: bool = True,
+    ticks: bool = False,
+    opened: Callable[[JobRun], None] = lambda _: None,
     **simulator: Any,
 ) -> tuple[World, list[JobRun]]:
     """Run jobs together on one world to their ends; AssertionError for whatever is wrong then or on the way."""
@@ -268,10 +283,13 @@ def run_scenarios(
         mark_results(scenario.graph)
         job = JobRun(name, scenario.graph, Master(scenario.graph, name, world.tuning))
         jobs.append(job)
+        opened(job)
         begin = submit_at[at] if submit_at else 0.0
         world.at(begin, lambda job=job: loop.submit(job))
         if cancel_at and (when := cancel_at[at]) is not None:
             world.at(begin + when, lambda job=job: job.outcome is None and loop.cancel(job, "cancelled by the trial"))
+    if ticks:
+        world.at(0.5, lambda: world.tick(0.5))
     world.run(most_events=500_000)
     for job in jobs:
         if job.crash is not None:
@@ -325,8 +343,17 @@ def expect_idle(world: World) -> None:
         assert (node.memory_free, node.gpu_free) == (node.memory, node.gpu), f"memory is lost on {node}"
 
 
-def random_session(seed: int, *, most_jobs: int = 3, words: frozenset[str] | None = None) -> tuple[World, list[JobRun]]:
-    """Run random scenarios under random faults, all drawn from `seed`."""
+def random_session(
+    seed: int,
+    *,
+    most_jobs: int = 3,
+    words: frozenset[str] | None = None,
+    opened: Callable[[JobRun], None] = lambda _: None,
+) -> tuple[World, list[JobRun]]:
+    """Run random scenarios of `words` (random ones, if not given) under random faults, all drawn from `seed`.
+
+    `opened` is told of each job before it is submitted.
+    """
     rng = random.Random(seed)
     count = rng.choice([1, 1, 1, rng.randint(1, most_jobs)])
     scenarios = [random_scenario(rng, f"j{at}" if count > 1 else "", words=words) for at in range(count)]
@@ -362,6 +389,8 @@ def random_session(seed: int, *, most_jobs: int = 3, words: frozenset[str] | Non
         cancel_at=[rng.choice([None, None, None, None, rng.random() * 10]) for _ in scenarios],
         workers=rng.randint(max(2, nodes), 6) + sum(scenario.most_served for scenario in scenarios),
         nodes=nodes,
+        ticks=rng.random() < 0.5,
+        opened=opened,
         seconds=lambda vertex, _: (0.01, 1.0, 3.0)[int(pace * 1000 + len(vertex) * 7 + ord(vertex[-1])) % 3],
         nbytes=rng.choice([0, 1000, 2**22]),
         faults=faults,
@@ -369,3 +398,24 @@ def random_session(seed: int, *, most_jobs: int = 3, words: frozenset[str] | Non
         capacity=rng.choice([None, Resources(memory=100, gpu=1)]),
         cache=rng.choice([0.0, 0.5, 1.0]),
     )
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Replay one session: `python -m tests.simulation.world SEED [WORD,WORD...]`; tell the graphs, then the end or the story."""
+    seed = int(arguments[0])
+    words = frozenset(filter(None, arguments[1].split(","))) if len(arguments) > 1 else None
+    told: list[JobRun] = []
+
+    def tell(job: JobRun) -> None:
+        told.append(job)
+        sys.stdout.write(f"{job.id}, {job.graph.on_failure.value}\n{to_text(job.graph)}\n")
+
+    try:
+        random_session(seed, words=words, opened=tell)
+    finally:
+        for job in told:
+            sys.stdout.write("\n".join((f"{job.id}: {job.outcome}", *job.master.story(), "")))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

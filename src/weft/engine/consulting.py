@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weft.engine.decisions import Fail
 from weft.engine.machines.vertex import ENDED
@@ -63,13 +63,15 @@ def consult(core: Core, apply: Callable[[Core, Decision], None]) -> None:
         manager = stage.manager
         if manager is None:
             continue
+        view = view_of(core, stage)
         try:
-            decisions, stage.memo = manager.decide(view_of(core, stage), stage.memo)
+            decisions, stage.memo = manager.decide(view, stage.memo)
         except WeftError as error:
             core.note(stage.id, f"its manager cannot decide: {error.message}")
             decisions = (Fail(stage.id, error.message),)
+        seen = f" (seen: {_seen(view)})" if decisions else ""
         for decision in decisions:
-            core.note(stage.id, f"its manager decides: {_shown(decision)}")
+            core.note(stage.id, f"its manager decides: {_shown(decision)}{seen}")
             try:
                 apply(core, decision)
             except WeftError as error:
@@ -80,6 +82,30 @@ def _shown(decision: Decision) -> str:
     """Write a decision without what may be very long."""
     fields = {name: value for name, value in decision._asdict().items() if name not in ("routers", "items") and value}
     return f"{type(decision).__name__}({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
+
+
+def _seen(view: View) -> str:
+    """Write the figures that a manager has seen, for whoever asks why it decided as it did."""
+    parts = []
+    if view.n >= 0:
+        parts.append(f"{view.finished:,} of {view.n:,} tasks finished")
+    if view.rows:
+        parts.append(f"{view.rows:,} rows")
+    for source in view.inputs:
+        text = f"{source.source} {'ended' if source.ended else f'{source.finished:,} of {source.n:,}'}"
+        if source.sizes is not None:
+            text += f" with {int(sum(source.sizes)):,} bytes in {source.partitions:,} partitions"
+        elif source.nbytes >= 0:
+            text += f" with {source.nbytes:,} bytes"
+        parts.append(text)
+        for (vertex, name), payloads in view.events.items():
+            if vertex == source.source:
+                parts.append(f"{name!r} of {vertex}: {sum(map(_length, payloads)):,}")
+    return ", ".join(parts) or "nothing yet"
+
+
+def _length(payload: Any) -> int:
+    return len(payload) if isinstance(payload, (list, tuple, dict)) else 1
 
 
 def _bytes_of(stage: Stage) -> int:

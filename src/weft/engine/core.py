@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.engine.machines.bubble import BubbleState
 from weft.engine.machines.job import JobState
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from weft.engine.physical import Link, Stage
     from weft.engine.policy import ManagerFactory
     from weft.graph.lease import Cone
-    from weft.graph.logical import Bubble, Choice
+    from weft.graph.logical import Bubble, Choice, Edge, Vertex
     from weft.model.resources import Resources
 
 _OWN = (Moment.STARTED, Moment.FINISHED)
@@ -159,6 +159,14 @@ class Cause:
     kind: str = ""
 
 
+class Planned(NamedTuple):
+    """What was submitted, which patches do not change."""
+
+    vertices: tuple[Vertex, ...]
+    edges: tuple[Edge, ...]
+    bubbles: tuple[Bubble, ...]
+
+
 class Core:
     """The state of one job."""
 
@@ -172,6 +180,7 @@ class Core:
             graph.on_failure,
             graph.limits,
         )
+        self.planned = Planned(tuple(graph.vertices.values()), tuple(graph.edges), tuple(graph.bubbles))
         self.job = job
         self.tuning = tuning
         self.status = JobState.NEW

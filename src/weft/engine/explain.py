@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.engine.machines.bubble import BubbleState
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.graph.builder import width_text
 from weft.graph.logical import Kind, Move, Storage, Trigger
 from weft.graph.rectangles import Rectangles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from weft.engine.core import Core
     from weft.engine.physical import Link, Stage
@@ -48,36 +47,32 @@ _MOVES = {
     Move.GRID: "grid",
     Move.CUSTOM: "custom",
 }
-_PLANNED, _EXECUTED = "planned", "executed"
 
 
 def explain(core: Core) -> list[str]:
     """Return lines for people: vertices, edges, bubbles and choices as planned and as executed, then the changes."""
-    rows: list[tuple[str, str, str]] = []
     planned = core.planned
-    known = {vertex.id for vertex in planned.vertices}
-    for stage in core.order:
-        before = _width(stage.id, core) if stage.id in known else f"(added by {_adder(core, stage.id, known)})"
-        rows.append((stage.id, before, _executed(stage)))
-    edges = {edge.id: edge for edge in planned.edges}
-    links = core.links
-    for id, edge in edges.items():
-        text = _edge(edge)
-        link = links.get(id)
-        rows.append((id, text, _same(text, _link(link)) if link is not None else "dropped by a patch"))
-    rows += [(id, "(added)", _link(link)) for id, link in links.items() if id not in edges]
+    widths = {vertex.id: _planned(vertex) for vertex in planned.vertices}
+    rows = [
+        (stage.id, widths.get(stage.id) or f"(added by {_adder(stage.id, widths)})", _executed(stage))
+        for stage in core.order
+    ]
+    links = dict(core.links)
+    for edge in planned.edges:
+        link = links.pop(edge.id, None)
+        rows.append((edge.id, _edge(edge), _link(link) if link is not None else "dropped"))
+    rows += [(id, "(added)", _link(link)) for id, link in links.items()]
     declared = {bubble.id: bubble.vertices for bubble in planned.bubbles}
     for row in core.bubbles:
         given = declared.get(row.bubble.id)
-        now = "dissolved" if row.state is BubbleState.DISSOLVED else ", ".join(stage.id for stage in row.stages)
-        text = ", ".join(given) if given is not None else "(formed)"
-        rows.append((f"bubble {row.bubble.id}", text, _same(", ".join(sorted(text.split(", "))), now, text)))
+        left = ", ".join(stage.id for stage in row.stages)
+        rows.append((f"bubble {row.bubble.id}", ", ".join(given) if given else "(added)", left or "dissolved"))
     for name, choice in core.choices.items():
         rows.append((f"choice {name}", " or ".join(choice.choice.branches), choice.taken or "not decided"))
     changes = [
         f"{at - core.started_at:10.3f}s  {who}: {what}" for at, who, what in core.ring if what.startswith(CHANGES)
     ]
-    lines = [f"{core.graph.name}: {core.status.value}", *_table([("", _PLANNED, _EXECUTED), *rows])]
+    lines = [f"{core.graph.name}: {core.status.value}", *_table([("", "planned", "executed"), *rows])]
     if changes:
         lines += ["changes, and what they were made from:", *changes]
     if len(core.ring) == core.ring.maxlen:
@@ -85,14 +80,9 @@ def explain(core: Core) -> list[str]:
     return lines
 
 
-def _table(rows: list[tuple[str, str, str]]) -> Iterable[str]:
-    first, second = (max(len(row[at]) for row in rows) for at in (0, 1))
+def _table(rows: list[tuple[str, str, str]]) -> list[str]:
+    first, second = max(len(row[0]) for row in rows), max(len(row[1]) for row in rows)
     return [f"  {a:{first}}  {b:{second}}  {c}".rstrip() for a, b, c in rows]
-
-
-def _width(id: str, core: Core) -> str:
-    vertex = next(vertex for vertex in core.planned.vertices if vertex.id == id)
-    return _planned(vertex)
 
 
 def _planned(vertex: Vertex) -> str:
@@ -122,7 +112,7 @@ def _executed(stage: Stage) -> str:
     return text if stage.status in ENDED else f"{text} so far"
 
 
-def _adder(core: Core, id: str, known: set[str]) -> str:
+def _adder(id: str, known: Collection[str]) -> str:
     return max((name for name in known if id.startswith(f"{name}/")), key=len, default="a patch")
 
 
@@ -147,9 +137,3 @@ def _link(link: Link) -> str:
     if isinstance(link.router, Rectangles) and link.dst.n >= 0:
         text += f", regrouped for {_tasks(link.dst.n)}"
     return text
-
-
-def _same(planned: str, executed: str, shown: str = "") -> str:
-    """Say nothing twice: what was executed as planned is a dot. `shown` is what stands in the column before."""
-    order = ", ".join(sorted(executed.split(", ")))
-    return "." if executed == planned or (shown and order == planned) else executed

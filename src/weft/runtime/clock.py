@@ -15,3 +15,14 @@ class RealClock:
     def wall(self) -> float:
         """Return seconds since 1970-01-01 UTC, for what people read."""
         return time.time()
+
+
+class ResumedClock(RealClock):
+    """Goes on from `at` (seconds on the clock of an earlier process), so that a job never sees time go back."""
+
+    def __init__(self, at: float) -> None:
+        self._ahead = max(0.0, at - time.monotonic())
+
+    def now(self) -> float:
+        """Return seconds since an arbitrary moment; never before `at`."""
+        return time.monotonic() + self._ahead

@@ -21,7 +21,7 @@ from enum import Enum
 from hashlib import sha256
 from pathlib import Path
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -29,13 +29,16 @@ import numpy as np
 from weft._version import __version__
 from weft.engine import decisions, events
 from weft.engine.core import Tuning
-from weft.engine.replay import Answer, Epoch, Tape, Tick
+from weft.engine.master import Master
+from weft.engine.readiness import FINISHED, FREED
+from weft.engine.replay import Answer, Epoch, Pending, Tape, Tick, begin, replay
 from weft.graph import logical
 from weft.graph.axes import Axis, GridMap, Op
 from weft.graph.grid import OneToAll
 from weft.graph.logical import Patch
 from weft.graph.rectangles import Rectangles
 from weft.graph.routers import Broadcast, Group, OneToOne, ScatterGather
+from weft.graph.validate import mark_results
 from weft.graph.wire import dumps, patch_from_json, patch_to_json
 from weft.model.errors import ConflictError, NotFoundError, ProgramError, WeftError
 from weft.model.program import Program, Style
@@ -45,6 +48,7 @@ from weft.runtime.state import os_error
 
 if TYPE_CHECKING:
     from weft.engine.commands import Command
+    from weft.engine.core import Core
     from weft.engine.events import Event
     from weft.engine.policy import ManagerFactory
     from weft.engine.ports import WhenDurable
@@ -251,6 +255,38 @@ def read_journal(path: Path) -> Recorded:
     return Recorded(header, tuple(map(decode, payloads[1:])), size)
 
 
+class Recovered(NamedTuple):
+    """What a journal brought back: a master as the earlier one was, its tape, and what it left to do."""
+
+    master: Master
+    tape: Tape
+    pending: Pending
+
+
+def recover(graph: LogicalGraph, recorded: Recorded, managers: Mapping[str, ManagerFactory]) -> Recovered:
+    """Bring a new master for the same graph to where the journal ends, and begin its next incarnation.
+
+    ConflictError: the journal is of another graph, or what it tells does not happen again.
+    """
+    if recorded.header.graph != graph_digest(graph):
+        raise ConflictError("the journal was written for another graph")
+    mark_results(graph)
+    tape = Tape()
+    master = Master(graph, graph.name, recorded.header.tuning, tape.managers(managers))
+    try:
+        pending = replay(master, tape, recorded.records)
+    except Exception as error:
+        raise ConflictError(f"the journal cannot be replayed: {error}") from error
+    begin(master.core, recorded.incarnation + 1)
+    return Recovered(master, tape, pending)
+
+
+def finished_tasks(core: Core) -> set[tuple[str, int]]:
+    """Return the tasks (vertex, index) that have finished."""
+    done = (FINISHED, FREED)
+    return {(stage.id, i) for stage in core.stages for i in range(max(stage.n, 0)) if stage.state[i] in done}
+
+
 def _frames(data: bytes) -> tuple[list[bytes], int]:
     """Return the payloads of the whole frames at the beginning of a file, and where the last one ends."""
     if not data.startswith(_MAGIC):
@@ -291,7 +327,6 @@ class FileJournal:
         self._frames: list[bytes] = []
         self._events = 0
         self._appended = 0
-        self._written = 0
         self._waiting: list[tuple[int, Callable[[], None]]] = []
         self._closing = False
         self._thread = threading.Thread(target=self._write, name=f"journal of {path.parent.name}", daemon=True)
@@ -357,11 +392,8 @@ class FileJournal:
 
         def when(then: Callable[[], None]) -> None:
             with self._lock:
-                if self._written < number:
-                    self._waiting.append((number, then))
-                    self._lock.notify()
-                    return
-            then()
+                self._waiting.append((number, then))  # always by way of the thread: in order
+                self._lock.notify()
 
         return when
 
@@ -400,7 +432,6 @@ class FileJournal:
                 except OSError as error:
                     self.error = os_error(f"the journal {self.path} cannot be written", error)
             with self._lock:
-                self._written = upto
                 due = [then for number, then in self._waiting if number <= upto]
                 self._waiting = [pair for pair in self._waiting if pair[0] > upto]
             for then in due:

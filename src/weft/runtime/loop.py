@@ -61,6 +61,15 @@ class _Durable(NamedTuple):
     commands: list[Command]
 
 
+class _Held:
+    """What waits for the journal of a job: how many ticks, the vertices whose outputs they free, and whether all waits."""
+
+    def __init__(self) -> None:
+        self.ticks = 0
+        self.freeing: set[str] = set()
+        self.dam = False
+
+
 NO_TIMER = -1
 """A timer that the master knows nothing of: it only makes a tick."""
 
@@ -76,6 +85,7 @@ class JobRun:
         self.leases: dict[int, Launch] = {}
         self.outcome: Complete | None = None
         self.restored: frozenset[tuple[str, int]] = frozenset()
+        self.held = _Held()
         self.finished = threading.Event()
         self.listeners: list[Callable[[JobRun, Sequence[Event], Sequence[Command]], None]] = []
         self.backend: Any = None
@@ -242,17 +252,39 @@ class Loop:
     # ---------------------------------------------------------------------------------------------- journal
 
     def _hold_back(self, job: JobRun, commands: list[Command], when_durable: WhenDurable) -> list[Command]:
-        """Return the commands that may go ahead of their record; the others come back as an event of the loop."""
-        late = [command for command in commands if type(command) in DURABLE_FIRST]
+        """Return the commands that may go ahead of their record; the others come back as an event of the loop.
+
+        Nothing overtakes an output that is yet to be freed: a lease that would make it again waits, and so does all
+        that is said after it.
+        """
+        held = job.held
+        late: list[Command] = []
+        ahead: list[Command] = []
+        for command in commands:
+            kind = type(command)
+            if kind is Launch and held.freeing and not held.dam:
+                members = (command.vertex, *(command.cone.members if command.cone is not None else ()))
+                held.dam = not held.freeing.isdisjoint(members)
+            if not held.dam and kind not in DURABLE_FIRST:
+                ahead.append(command)
+                continue
+            late.append(command)
+            if kind is Free or kind is FreeParts:
+                held.freeing.add(command.vertex)
+            elif kind is Launch:
+                job.leases[command.lease] = command
+                if command.worker >= 0:
+                    self.pool.take(command.worker, job.id)
         if not late:
             return commands
+        held.ticks += 1
 
         def carry_out() -> None:
             self._queue.append((job.id, _Durable(late)))  # type: ignore[arg-type]
             self.drain()
 
         when_durable(carry_out)
-        return [command for command in commands if type(command) not in DURABLE_FIRST]
+        return ahead
 
     def _carry_out_durable(self, job: JobRun, events: list[Event]) -> bool:
         """Carry out commands whose record is durable now; tell whether that was all there was to do."""
@@ -260,9 +292,15 @@ class Loop:
         if not due:
             return False
         events[:] = [event for event in events if type(event) is not _Durable]
-        for commands in due:
-            for command in commands.commands:
-                self._do[type(command)](job, command)
+        for late in due:
+            job.held.ticks -= 1
+            for command in late.commands:
+                if type(command) is not Launch:
+                    self._do[type(command)](job, command)
+                elif command.lease in job.leases:
+                    self.executor.launch(job, command)
+        if not job.held.ticks:
+            job.held = _Held()
         if job.outcome is not None:
             job.finished.set()
         return job.outcome is not None or not events

@@ -8,11 +8,12 @@ wrong.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.engine.commands import Command
 from weft.engine.events import Event
+from weft.engine.explain import explain
 from weft.engine.machines.vertex import VertexState
 from weft.engine.master import Master
 from weft.graph.validate import mark_results, validate
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from weft.engine.policy import ManagerFactory
     from weft.engine.ports import Clock, Executor, Journal
+    from weft.engine.replay import Pending
     from weft.engine.view import JobView
     from weft.graph.logical import LogicalGraph
     from weft.store.keeper import Keeper
@@ -89,6 +91,10 @@ class Run:
     def story(self, subject: str = "") -> tuple[str, ...]:
         """Tell everything that happened to a vertex, a task (`vertex[3]`) or, with "", the whole run, and why."""
         return self._job.master.story(subject)
+
+    def explain(self) -> tuple[str, ...]:
+        """Set what was planned and what was executed side by side, with every change and what it was made from."""
+        return tuple(explain(self._job.master.core))
 
     def error(self) -> WeftError | None:
         """Return what went wrong, None while it runs or if nothing did."""
@@ -213,17 +219,31 @@ class Session:
         self._closed = False
         self._closers: list[Callable[[], None]] = []
 
-    def submit(self, graph: LogicalGraph, *, listeners: Sequence[Listener] = (), journal: Journal | None = None) -> Run:
-        """Check a graph and start it; GraphError or CapacityError if it cannot run here."""
+    def submit(
+        self,
+        graph: LogicalGraph,
+        *,
+        listeners: Sequence[Listener] = (),
+        journal: Journal | None = None,
+        restored: Iterable[tuple[str, int]] = (),
+        recovered: tuple[Master, Pending] | None = None,
+    ) -> Run:
+        """Check a graph and start it; GraphError or CapacityError if it cannot run here.
+
+        `restored` are tasks (vertex, index) with a cache key that had finished before: they are not run. `recovered` is
+        a master that was brought to where an earlier one was, with what that left to do: the job goes on from there.
+        """
         if self._closed:
             raise ConflictError("the session is closed", hint="Open another one.")
         mark_results(graph)
         validate(graph, self.loop.pool.capacity())
         name = f"{graph.name}-{next(self._numbers)}"
-        job = JobRun(name, graph, Master(graph, name, self.executor.tuning, self.managers), journal)
+        master, pending = recovered or (Master(graph, name, self.executor.tuning, self.managers), None)
+        job = JobRun(name, graph, master, journal)
+        job.restored = frozenset(restored)
         job.listeners.extend(listeners)
         self._jobs[name] = job
-        self.loop.submit(job)
+        self.loop.submit(job, pending)
         return Run(self, job)
 
     def run(self, graph: LogicalGraph, *, timeout_s: float | None = None) -> Results:
