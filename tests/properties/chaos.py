@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from tests.simulation.scenarios import Scenario
+from tests.simulation.scenarios import MANAGERS, Scenario
 from weft.engine.commands import (
     Acquire,
     Complete,
@@ -85,7 +85,7 @@ class Chaos:
         self.rng = rng
         self.scenario = scenario
         mark_results(scenario.graph)
-        self.master = Master(scenario.graph, "chaos", tuning)
+        self.master = Master(scenario.graph, "chaos", tuning, MANAGERS)
         self.core = self.master.core
         self.now = 0.0
         self.nodes = nodes

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.properties.chaos import Chaos
-from tests.simulation.scenarios import WORDS, Scenario, random_scenario, work
+from tests.simulation.scenarios import MANAGERS, WORDS, Scenario, random_scenario, work
 from tests.simulation.world import random_session
 from weft.backends.simulator import Simulator
 from weft.engine.commands import Launch
@@ -105,7 +105,7 @@ def test_the_same_events_give_the_same_commands(seed):
         with suppress(AssertionError, WeftError):  # other tests look at how it ends
             random_session(seed, opened=opened)
         for name, job in jobs.items():
-            again = Master(job.graph, name, job.master.core.tuning)
+            again = Master(job.graph, name, job.master.core.tuning, MANAGERS)
             for events, commands in ticks.get(name, ()):
                 assert [plain(c) for c in again.handle(events)] == commands
             if job.crash is not None:
@@ -224,6 +224,7 @@ def test_scenarios_use_their_words():
                 "cache": any(v.cache_key for v in graph.vertices.values()),
                 "retries": any(v.retry.delay_s for v in graph.vertices.values()),
                 "timeouts": any(v.timeout_s for v in graph.vertices.values()),
+                "managers": any(v.manager for v in graph.vertices.values()),
             }.items()
             if there
         }

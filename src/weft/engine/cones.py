@@ -166,6 +166,7 @@ def _linear(start: Stage, root: Stage) -> Cone:
         (1,) * len(chain),
         tuple(Step(i, 1, 0) for i in range(len(chain))),
         1,
+        linear=True,
     )
 
 
@@ -196,5 +197,9 @@ def _tree(root: Stage) -> Cone:
         for link in reversed(inner):
             todo.extend((link.src, offset * link.group + j, False) for j in reversed(range(link.group)))
     return Cone(
-        tuple(stage.id for stage in members), tuple(mults[stage.index] for stage in members), tuple(steps), height
+        tuple(stage.id for stage in members),
+        tuple(mults[stage.index] for stage in members),
+        tuple(steps),
+        height,
+        linear=len(steps) == len(members) and all(stage.narrow <= 1 for stage in members),
     )

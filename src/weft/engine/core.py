@@ -122,7 +122,8 @@ class BubbleRow:
     state: BubbleState = BubbleState.FORMING
     request: int = 0
     timer: int = 0
-    slots: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    slots: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
+    """Idle slots by stage: worker, alternative, and the request that they were granted to."""
 
 
 NO_BRANCH = "(none)"
@@ -209,7 +210,7 @@ class Core:
         self.out: list[Command] = []
         self.counter = 0
         self.replan = False
-        self.stuck: list[Link | ChoiceRow] = []
+        self.stuck: list[Link | ChoiceRow | Stage] = []
         self.patched = False
         self.stats: dict[str, Any] = {}
         self.managers: Mapping[str, ManagerFactory] = {}

@@ -312,7 +312,7 @@ def race(core: Core) -> None:
         lo, hi = ready.take(1)
         write(core, stage, lo, hi, READY, LEASED)
         home = stage.home[lo] if stage.home is not None else ANYWHERE
-        gangs = {worker for row in core.bubbles for slots in row.slots.values() for worker, _ in slots}
+        gangs = {worker for row in core.bubbles for slots in row.slots.values() for worker, _, _ in slots}
         gangs.update(other.worker for other in core.leases.values() if other.request)
         free = [worker for worker in core.workers if worker not in gangs] or list(core.workers)
         candidates = sorted(free, key=lambda w: (core.workers[w].node != home, core.workers[w].leases, w))[:2]
@@ -324,6 +324,8 @@ def race(core: Core) -> None:
         stage.executing += 1
         if stage.status is VertexState.CONFIGURED:
             advance(core, stage, "task_started")
+        if stage.early:
+            check_gates(core, stage)
         core.out.append(Offer(lease.offered, lease.id, stage.id, lo, hi, stage.resources[0]))
 
 

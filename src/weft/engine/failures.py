@@ -11,7 +11,7 @@ from weft.engine.events import Failure
 from weft.engine.machines.job import JOB, JobState
 from weft.engine.machines.table import step
 from weft.engine.machines.vertex import ENDED, SUCCESS, VertexState
-from weft.engine.physical import NOTHING, Intervals
+from weft.engine.physical import NOTHING, Intervals, Stage
 from weft.engine.readiness import (
     CANCELLED,
     CANCELLING,
@@ -37,7 +37,6 @@ from weft.model.ids import task_name
 
 if TYPE_CHECKING:
     from weft.engine.core import Core, LeaseRow
-    from weft.engine.physical import Stage
 
 _COLUMN = {Failure.USER: 0, Failure.MEMORY: 1, Failure.INFRASTRUCTURE: 2}
 _NOT_STARTED = (UNSCHEDULED, READY, PROBING)
@@ -158,6 +157,9 @@ def starve(core: Core) -> None:
         if isinstance(what, ChoiceRow):
             _starve_choice(core, what)
             continue
+        if isinstance(what, Stage):
+            _starve_unanswered(core, what)
+            continue
         dst, src = what.dst, what.src
         if what.opened or dst.status in ENDED or gate_opens(core, what):
             continue
@@ -169,6 +171,23 @@ def starve(core: Core) -> None:
             _starve(core, dst, f"{src.id} has ended without the event {event!r} that {dst.id} waits for")
         else:
             _give_up_all(core, dst, f"cannot run: {src.id} failed")
+
+
+def _starve_unanswered(core: Core, expander: Stage) -> None:
+    """An expander has ended: whoever still waits for the width that it would have answered gets none."""
+    waiting = {expander.id}
+    for stage in core.order:
+        parallelism = stage.vertex.parallelism
+        source = getattr(parallelism, "expander", None) or getattr(parallelism, "vertex", None)
+        if stage.n >= 0 or source not in waiting or stage.status in ENDED:
+            continue
+        waiting.add(stage.id)
+        if expander.status in SUCCESS:
+            core.note(stage.id, f"skipped: {expander.id} ended without an answer")
+            give_up_rest(core, stage, SKIPPED)
+            recount_readers(core, stage)
+        else:
+            _give_up_all(core, stage, f"cannot run: {expander.id} failed and says no width")
 
 
 def _starve_choice(core: Core, row: ChoiceRow) -> None:

@@ -196,12 +196,15 @@ def _waits(link: Link) -> bool:
     return not scheduling.concurrent or (scheduling.when is Trigger.EVENT and not link.opened)
 
 
+def _give_back(core: Core, slots: list[tuple[int, int, int]]) -> None:
+    core.out.extend(Release(request, worker) for worker, _, request in slots)
+
+
 def _lend_back(core: Core, row: BubbleRow) -> None:
     """Members whose inputs from outside were lost give their slots back: what makes these again may need them."""
     for stage in row.stages:
         if row.slots.get(stage.index) and any(not _there(k) for k in stage.inputs if k.src.bubble != stage.bubble):
-            for worker, _ in row.slots.pop(stage.index):
-                core.out.append(Release(row.request, worker))
+            _give_back(core, row.slots.pop(stage.index))
 
 
 def _there(link: Link) -> bool:
@@ -254,7 +257,7 @@ def granted(core: Core, event: Granted) -> None:
     core.timers.pop(bubble.timer, None)
     core.note(bubble.bubble.id, f"granted {len(event.slots)} slots")
     for name, worker, alternative in event.slots:
-        bubble.slots.setdefault(core.by_id[name].index, []).append((worker, alternative))
+        bubble.slots.setdefault(core.by_id[name].index, []).append((worker, alternative, event.request))
     _start_members(core, bubble)
     _lend_back(core, bubble)
 
@@ -265,10 +268,11 @@ def _start_members(core: Core, row: BubbleRow) -> None:
         while stage.ready.count and (slots or stage.light):
             if not take_tokens(core, stage.resources[0]):
                 break
-            worker, alternative = slots.pop() if slots and not stage.light else (LIGHT_LANE, 0)
+            idle = slots.pop() if slots and not stage.light else (LIGHT_LANE, 0, row.request)
+            worker, alternative, request = idle
             lo, hi = stage.ready.take(1)
             write(core, stage, lo, hi, READY, LEASED)
-            lease = LeaseRow(core.fresh(), stage, lo, hi, None, ((stage, 1),), frozenset(), worker, row.request)
+            lease = LeaseRow(core.fresh(), stage, lo, hi, None, ((stage, 1),), frozenset(), worker, request)
             give(core, lease, stage.resources[alternative])
 
 
@@ -316,7 +320,7 @@ def slot_over(core: Core, lease: LeaseRow, *, worker_alive: bool) -> None:
         return
     bubble = core.bubbles[row.bubble]
     if stage.over < stage.n and bubble.state is BubbleState.HELD and core.status is JobState.RUNNING:
-        bubble.slots.setdefault(stage.index, []).append((lease.worker, 0))
+        bubble.slots.setdefault(stage.index, []).append((lease.worker, 0, lease.request))
         core.needy.append(stage)
     else:
         core.out.append(Release(row.id, lease.worker))
@@ -326,7 +330,7 @@ def slot_lost(core: Core, worker: int) -> None:
     """A worker is gone: a bubble that held it for later asks for another when it needs one."""
     for row in core.bubbles:
         for index, slots in row.slots.items():
-            if any(held == worker for held, _ in slots):
+            if any(slot[0] == worker for slot in slots):
                 row.slots[index] = [slot for slot in slots if slot[0] != worker]
                 core.needy.append(core.stages[index])
 
@@ -334,8 +338,7 @@ def slot_lost(core: Core, worker: int) -> None:
 def member_ended(core: Core, stage: Stage) -> None:
     """A member of a bubble ended: give back its idle slots, and the bubble when all have."""
     row = core.bubbles[stage.bubble]
-    for worker, _ in row.slots.pop(stage.index, []):
-        core.out.append(Release(row.request, worker))
+    _give_back(core, row.slots.pop(stage.index, []))
     if row.state is not BubbleState.DONE and all(member.status in ENDED for member in row.stages):
         if row.state is BubbleState.WAITING:
             core.out.append(Withdraw(row.request))
@@ -458,7 +461,7 @@ def region_quiet(core: Core, region: int) -> None:
     for row in bubbles:
         if row.state is BubbleState.HELD:
             for slots in row.slots.values():
-                core.out.extend(Release(row.request, worker) for worker, _ in slots)
+                _give_back(core, slots)
             row.slots.clear()
             _move(core, row, "region_restart")
         elif row.state is BubbleState.DONE:

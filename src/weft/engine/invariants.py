@@ -91,7 +91,7 @@ def _check_inputs(core: Core, stage: Stage) -> None:
     if stage.status in ENDED or core.status is not JobState.RUNNING:
         return
     for link in stage.inputs:
-        if link.gate and link.router is not None:
+        if link.gate and link.router is not None and not link.edge.scheduling.concurrent:  # those never shut
             _must(
                 core,
                 stage.id,
@@ -101,7 +101,7 @@ def _check_inputs(core: Core, stage: Stage) -> None:
     ready = [i for i in range(stage.n) if stage.state[i] == TaskState.READY]
     if ready:
         _must(core, stage.id, stage.closed == 0, "READY tasks have every gate open")
-    if not stage.narrow:
+    if not stage.narrow and stage.closed:
         return
     missing = count_missing(stage)
     for i in ready:

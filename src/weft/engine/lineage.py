@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from weft.engine.commands import Free
+from weft.engine.failures import spread_again
 from weft.engine.machines.vertex import ENDED
 from weft.engine.readiness import (
     FINISHED,
@@ -88,6 +90,7 @@ def remake(core: Core, again: Stage | None = None) -> None:
                 if any(link.dst.state[p] in _TO_RUN for p in link.freed_parts):
                     for i in range(stage.n):
                         if state[i] == FINISHED:
+                            core.out.append(Free(stage.id, i, i + 1))
                             state[i] = UNSCHEDULED
                             anew += 1
                     break
@@ -113,6 +116,9 @@ def remake(core: Core, again: Stage | None = None) -> None:
             from weft.engine.readiness import count_refs
 
             stage.refs = count_refs(stage)
+    for stage in core.order:
+        if stage.index in near:
+            spread_again(core, stage)
 
 
 def _wanted(stage: Stage, index: int) -> bool:

@@ -142,7 +142,7 @@ class Master:
                 on[type(event)](event)
         if core.dirty and core.status is JobState.RUNNING:
             consult(core, patching.apply)
-        if core.stuck:
+        while core.stuck:
             starve(core)
         if core.replan:
             core.replan = False
@@ -256,7 +256,7 @@ class Master:
         if event.node_lost:
             for stage in core.stages:
                 if stage.node_of is not None:
-                    lose(core, stage, [i for i, node in enumerate(stage.node_of) if node == row.node], event.reason)
+                    self._lose(stage, [i for i, node in enumerate(stage.node_of) if node == row.node], event.reason)
 
     def _unoffer(self, lease: LeaseRow, worker: int) -> None:
         core = self.core
@@ -630,6 +630,10 @@ class Master:
         elif kind is Failure.STOPPED:
             kind = Failure.INFRASTRUCTURE
         self._take(lease)
+        if lease.lo >= lease.hi:  # all of it was reported as done before
+            if lease.request:
+                gangs.slot_over(core, lease, worker_alive=lease.worker in core.workers)
+            return
         if event.hi > lease.lo:
             self._learn(lease, event.hi - lease.lo, event.seconds, event.nbytes)
             self._commit(lease, lease.lo, event.hi, Done(event.now, lease.id, event.hi, event.seconds, event.nbytes))
@@ -704,8 +708,17 @@ class Master:
 
     def _on_output_lost(self, event: OutputLost) -> None:
         stage = self.core.by_id.get(event.vertex)
-        if stage is not None and self.core.status is JobState.RUNNING:
-            lose(self.core, stage, range(event.lo, min(event.hi, stage.n)), event.reason)
+        if stage is not None:
+            self._lose(stage, list(range(event.lo, min(event.hi, stage.n))), event.reason)
+
+    def _lose(self, stage: Stage, indices: list[int], reason: str) -> None:
+        """Outputs are gone: make them again, unless the job is ending anyway."""
+        if self.core.status is JobState.RUNNING:
+            lose(self.core, stage, indices, reason)
+            return
+        for index in indices:
+            if stage.state[index] == FINISHED:
+                stage.state[index] = FREED
 
     def _on_user_event(self, event: UserEvent) -> None:
         core = self.core

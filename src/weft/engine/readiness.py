@@ -404,6 +404,7 @@ def ended(core: Core, stage: Stage) -> None:
         if link.src.vertex.kind is Kind.SERVICE:
             drain(core, link.src)
     if stage.vertex.expands:
+        core.stuck.append(stage)
         core.stuck.extend(row for row in core.choices.values() if row.choice.decider == stage.id and not row.taken)
         for service in core.stages:
             if service.vertex.kind is Kind.SERVICE:
@@ -412,7 +413,7 @@ def ended(core: Core, stage: Stage) -> None:
 
 def drain(core: Core, service: Stage) -> None:
     """Stop a service whose last live consumer has ended."""
-    from weft.engine.commands import Stop
+    from weft.engine.commands import Drop, Stop
 
     if service.status in ENDED or service.status is VertexState.DRAINING:
         return
@@ -425,7 +426,14 @@ def drain(core: Core, service: Stage) -> None:
         advance(core, service, "consumers_ended")
     core.note(service.id, "its last consumer has ended: stopping")
     for lease in live:
-        core.out.append(Stop(lease.id, "drained"))
+        if lease.offered:
+            core.out.append(Drop(lease.offered, lease.id))
+            del core.leases[lease.id]
+            service.executing -= lease.hi - lease.lo
+            service.over += lease.hi - lease.lo
+            service.state[lease.lo : lease.hi] = _BYTES[SKIPPED] * (lease.hi - lease.lo)
+        else:
+            core.out.append(Stop(lease.id, "drained"))
     waiting = [i for i in range(max(service.n, 0)) if service.state[i] in (UNSCHEDULED, READY)]
     for i in waiting:
         unqueue(service, i, i + 1)
@@ -491,9 +499,14 @@ def _free_parts(core: Core, link: Link, lo: int, hi: int) -> None:
         return
     if link.freed_parts is None:
         link.freed_parts = set()
+    state = link.dst.state
     for a, b in link.read_parts:
-        link.freed_parts.update(range(a, b))
-        core.out.append(FreeParts(link.src.id, a, b))
+        over = [part for part in range(a, b) if state[part] in _OVER]  # the others lost their output, and read again
+        link.freed_parts.update(over)
+        if len(over) == b - a:
+            core.out.append(FreeParts(link.src.id, a, b))
+        else:
+            core.out.extend(FreeParts(link.src.id, part, part + 1) for part in over)
     link.read_parts = None
     link.read_bytes = 0.0
 

@@ -187,7 +187,9 @@ def losses(core: Core, now: float, reason: str = "the process that ran it is gon
 def may_go_on(core: Core) -> bool:
     """Whether a job runs and nothing of it has failed, so that it may simply go on."""
     bad = (VertexState.FAILED, VertexState.CANCELLED)
-    return core.status is JobState.RUNNING and all(stage.status not in bad for stage in core.stages)
+    return (
+        core.status is JobState.RUNNING and core.cause is None and all(stage.status not in bad for stage in core.stages)
+    )
 
 
 def digest(core: Core) -> str:

@@ -27,9 +27,11 @@ class Cone:
 
     __slots__ = ("height", "linear", "members", "mult", "steps")
 
-    def __init__(self, members: tuple[str, ...], mult: tuple[int, ...], steps: tuple[Step, ...], height: int) -> None:
+    def __init__(
+        self, members: tuple[str, ...], mult: tuple[int, ...], steps: tuple[Step, ...], height: int, *, linear: bool
+    ) -> None:
         self.members = members
         self.mult = mult
         self.steps = steps
         self.height = height
-        self.linear = len(steps) == len(members)
+        self.linear = linear

@@ -101,6 +101,12 @@ def _check_vertices(graph: LogicalGraph, vertices: Iterable[Vertex], capacity: S
             raise _never_fits(vertex, capacity)
         if vertex.retry is not DEFAULT_RETRY:
             _check_retry(vertex, vertex.retry)
+        if vertex.expands and vertex.cache_key is not None:
+            raise GraphError(
+                f"vertex {id!r} expands the graph and has a cache key: a cache keeps values, not answers",
+                subject=id,
+                rule="expander-cache",
+            )
         if vertex.timeout_s is not None:
             _check_timeout(f"vertex {id!r}", id, vertex.timeout_s)
         if vertex.output_bytes is not None and not (_whole(vertex.output_bytes) and vertex.output_bytes >= 0):
