@@ -340,8 +340,16 @@ def finish_early(core: Core, stage: Stage, reason: str) -> None:
         for i in range(stage.n):
             if stage.state[i] in _NOT_STARTED:
                 give_up(core, stage, i, SKIPPED)
-    for lease in core.leases.values():
-        if any(member is stage for member, _ in lease.members) and not lease.stopping:
+    for lease in list(core.leases.values()):
+        if lease.offered and lease.stage is stage:
+            core.out.append(Drop(lease.offered, lease.id))
+            del core.leases[lease.id]
+            for i in range(lease.lo, lease.hi):
+                stage.state[i] = SKIPPED
+            stage.executing -= lease.hi - lease.lo
+            stage.over += lease.hi - lease.lo
+            let_go(core, stage, lease.lo, lease.hi)
+        elif any(member is stage for member, _ in lease.members) and not lease.stopping:
             lease.stopping = "satisfied"
             core.out.append(Stop(lease.id, reason))
     if stage.over == stage.n and stage.status not in ENDED:

@@ -121,5 +121,6 @@ def _check_inputs(core: Core, stage: Stage) -> None:
     if stage.closed == 0 and not restarting:
         delayed = stage.retry_at or {}
         for i in range(stage.n):
-            if stage.state[i] == TaskState.UNSCHEDULED and i not in delayed:
+            held_back = 0 <= stage.released <= i
+            if stage.state[i] == TaskState.UNSCHEDULED and i not in delayed and not held_back:
                 _must(core, stage.id, missing[i] > 0, f"task {i} has every input and is not READY")

@@ -54,6 +54,7 @@ TASK: Table[TaskState] = {
         "hit": _S.FINISHED,
         "miss": _S.READY,
         "inputs_lost": _S.UNSCHEDULED,
+        "upstream_fatal": _S.FATAL,
         "cancel": _S.CANCELLED,
         "skip": _S.SKIPPED,
     },
