@@ -156,22 +156,36 @@ def template(core: Core, start: Stage, root: Stage) -> Cone:
 
 
 def _linear(start: Stage, root: Stage) -> Cone:
-    chain = [start]
-    while chain[-1] is not root:
-        link = chain[-1].chain_next
-        assert link is not None
-        chain.append(link.dst)
-    return Cone(
-        tuple(stage.id for stage in chain),
-        (1,) * len(chain),
-        tuple(Step(i, 1, 0) for i in range(len(chain))),
-        1,
-        linear=True,
-    )
+    chain = [root]
+    while chain[-1] is not start:
+        chain.append(chain[-1].inputs[0].src if len(chain[-1].inputs) == 1 else _before(chain[-1]))
+    chain.reverse()
+    return _chain(chain)
+
+
+def _before(stage: Stage) -> Stage:
+    return next(link.src for link in stage.inputs if not link.gate)
+
+
+def _chain(stages: list[Stage]) -> Cone:
+    length = len(stages)
+    steps = _CHAINS.get(length)
+    if steps is None:
+        steps = _CHAINS[length] = tuple(Step(i, 1, 0) for i in range(length))
+    return Cone(tuple([stage.id for stage in stages]), (1,) * length, steps, 1, linear=True)
+
+
+_CHAINS: dict[int, tuple[Step, ...]] = {}
+"""The steps of chains by length: all chains of a length have the same."""
 
 
 def _tree(root: Stage) -> Cone:
     """Walk upstream of one task of `root` in post-order, without recursion: chains may be long."""
+    single = [root]
+    while single[-1].narrow == 1 == len(single[-1].inputs) and single[-1].inputs[0].group == 1:
+        single.append(single[-1].inputs[0].src)
+    if single[-1].narrow == 0:
+        return _chain(single[::-1])
     members: list[Stage] = []
     mults: dict[int, int] = {}
     work: list[tuple[Stage, int]] = [(root, 1)]
