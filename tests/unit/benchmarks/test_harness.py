@@ -275,7 +275,7 @@ def test_timed_checks_what_was_returned_and_not_before():
 @pytest.mark.skipif(sys.platform != "linux", reason="reads what Linux says")
 def test_peak_memory_grows_with_what_is_held():
     before = peak_gb()
-    assert len(bytearray(b"x") * 400_000_000) > 0
+    assert len(bytearray(b"x") * int(before * 1e9 + 300_000_000)) > 0  # more than was ever held
     assert peak_gb() > before + 0.2
 
 
