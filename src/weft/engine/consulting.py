@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.engine.decisions import Fail, SetParallelism
-from weft.engine.machines.vertex import ENDED
+from weft.engine.machines.vertex import ENDED, VertexState
 from weft.engine.policy import InputView, Moment, View
 from weft.graph.logical import Range
 from weft.model.errors import GraphError, WeftError
@@ -77,10 +77,11 @@ def consult(core: Core, apply: Callable[[Core, Decision], None]) -> None:
                 apply(core, decision)
             except WeftError as error:
                 core.note(stage.id, f"rejected: {error.message}")
-        width = stage.vertex.parallelism
-        if stage.n < 0 and isinstance(width, Range) and all(link.src.status in ENDED for link in stage.inputs):
-            core.note(stage.id, f"its manager has named no width: {width.hi} tasks, as without one")
-            apply(core, SetParallelism(stage.id, width.hi))
+        if stage.status is VertexState.CONFIGURING and all(link.src.status in ENDED for link in stage.inputs):
+            width = stage.vertex.parallelism
+            if isinstance(width, Range):
+                core.note(stage.id, f"its manager has named no width: {width.hi} tasks, as without one")
+                apply(core, SetParallelism(stage.id, width.hi))
 
 
 def _shown(decision: Decision) -> str:
@@ -148,4 +149,5 @@ def view_of(core: Core, stage: Stage) -> View:
         inputs,
         core.payloads,
         stage.vertex.program.items,
+        stage.over,
     )

@@ -12,6 +12,7 @@ from weft.engine.machines.job import JOB, JobState
 from weft.engine.machines.table import step
 from weft.engine.machines.vertex import ENDED, SUCCESS, VertexState
 from weft.engine.physical import NOTHING, Intervals, Stage
+from weft.engine.policy import Moment
 from weft.engine.readiness import (
     CANCELLED,
     CANCELLING,
@@ -109,6 +110,8 @@ def fatal(core: Core, stage: Stage, index: int, kind: Failure, message: str, tra
         unqueue(stage, index, index + 1)
     stage.state[index] = FATAL
     stage.over += 1
+    if stage.listeners:
+        core.tell(stage, Moment.FINISHED)
     let_go(core, stage, index, index + 1)
     spread(core, stage, index, index + 1)
     if stage.over == stage.n:

@@ -183,7 +183,8 @@ def _complete(row: BubbleRow) -> bool:
         if stage.n < 0:
             return False
         inside = [link for link in stage.inputs if link.src.bubble == stage.bubble and _waits(link)]
-        if not inside and stage.ready.count != stage.n - stage.over:
+        wanted = stage.n if stage.released < 0 else min(stage.released, stage.n)
+        if not inside and stage.ready.count < wanted - stage.over:
             return False
         if inside and any(not _there(link) for link in stage.inputs if link.src.bubble != stage.bubble):
             return False
@@ -245,7 +246,8 @@ def granted(core: Core, event: Granted) -> None:
     """The pool gave what was asked for: start, or give it back if nobody needs it any more."""
     row = core.requests.get(event.request)
     if row is None or core.status is not JobState.RUNNING:
-        core.requests.pop(event.request, None)
+        if core.requests.pop(event.request, None) is not None and row is not None and row.stage is not None:
+            return_tokens(core, row.stage.resources[0])
         core.out.extend(Release(event.request, worker) for _, worker, _ in event.slots)
         return
     row.granted = True

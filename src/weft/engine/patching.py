@@ -359,6 +359,8 @@ def _set_edge(core: Core, decision: SetEdge) -> None:
         raise GraphError(
             f"edge {decision.edge}: a task of {link.dst.id!r} has started", subject=decision.edge, rule="not-started"
         )
+    if any(lease.stopping == "region" and lease.stage in (link.src, link.dst) for lease in core.leases.values()):
+        raise GraphError(f"edge {decision.edge}: its region is starting again", subject=decision.edge, rule="region")
     link.set_edge(
         replace(
             link.edge,

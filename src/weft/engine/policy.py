@@ -42,7 +42,7 @@ class InputView(NamedTuple):
 
 
 class View(NamedTuple):
-    """All that a manager may see. `events` are the payloads of user events, by (vertex, name), in order of arrival."""
+    """All that a manager may see; `over` counts tasks that ended in any way. `events` are the payloads of user events, by (vertex, name), in order of arrival."""
 
     now: float
     vertex: str
@@ -56,6 +56,7 @@ class View(NamedTuple):
     inputs: tuple[InputView, ...]
     events: Mapping[tuple[str, str], Sequence[Any]]
     items: Sequence[Any] | None
+    over: int = 0
 
 
 class VertexManager(Protocol):

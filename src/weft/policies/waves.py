@@ -48,7 +48,7 @@ class Waves:
             return (enough, Finish(view.vertex, f"{view.rows:,} rows of {self.rows:,} wanted")), memo
         if not view.released:
             return (Schedule(view.vertex, min(self.first, view.n)),), self.first
-        if view.finished < view.released:
+        if max(view.finished, view.over) < view.released:
             return (), memo
         wave = self.growth * memo
         if view.rows:

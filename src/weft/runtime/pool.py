@@ -110,6 +110,10 @@ class Pool:
         """Return what each node can give at most, for checking graphs."""
         return [Resources(cpu=n.workers, memory=n.memory, gpu=n.gpu, gpu_type=n.gpu_type) for n in self._nodes.values()]
 
+    def holds(self, worker: int) -> bool:
+        """Whether a worker runs a plain lease or is granted to somebody."""
+        return worker in self.reserved or worker in self._busy
+
     @property
     def idle(self) -> int:
         """How many workers are idle."""
