@@ -803,7 +803,7 @@ def check_patch(graph: LogicalGraph, patch: Patch, expander_id: str) -> None:
     if not kept and (patch.choices or any(isinstance(vertex.parallelism, (Source, SameAs)) for vertex in new.values())):
         whole.edges = [*graph.edges, *patch.edges]
     _check_references(whole, new.values())
-    if patch.bubbles:
+    if merged.bubbles:
         _check_bubbles(merged)
     if patch.choices:
         whole.choices = merged.choices
