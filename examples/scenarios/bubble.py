@@ -12,17 +12,17 @@ from typing import Any
 import show
 
 import weft
-from weft import gather
+from weft import shuffle
 from weft.policies.bubbles import apply_cut, efficient
 
 BATCHES = 20
 
 
 def numbers(ctx: Any, inputs: Any) -> None:
-    """Write 20 batches of 1,000 numbers, as they are made."""
+    """Write 20 batches of 1,000 numbers as they are made, in turns to the readers."""
     for batch in range(BATCHES):
         made = [(1000 * batch + at) * 7919 % 20_011 for at in range(1000)]
-        ctx.out("numbers->even").write(0, made)
+        ctx.out("numbers->even").write(batch % 2, made)
 
 
 def even(ctx: Any, inputs: Any) -> None:
@@ -36,15 +36,15 @@ def smallest(ctx: Any, inputs: Any) -> list[int]:
     found: list[int] = []
     for batch in inputs["even->smallest"]:
         found += batch
-    return sorted(found)[:5]
+    return sorted(set(found))[:5]
 
 
 def build() -> tuple[weft.Graph, weft.Node]:
     """Return the graph as `efficient` cuts it, and its answer."""
     graph = weft.Graph("bubble")
     made = graph.task(numbers, n=2, name="numbers")
-    kept = graph.task(even, made, n=2, name="even")
-    answer = graph.task(smallest, gather(kept, blocking=True), name="smallest").keep()
+    kept = graph.task(even, shuffle(made, 2), name="even")
+    answer = graph.task(smallest, shuffle(kept, 1, blocking=True), name="smallest")
     cut = apply_cut(graph, efficient(graph, size=4))
     graph.edges[:], graph.bubbles[:] = cut.edges, cut.bubbles
     return graph, answer

@@ -1,6 +1,6 @@
 """Dynamic parallelism: 500 readers were planned, the 10 MB that were written ask for one.
 
-1,000 maps write 500 pieces of 20 bytes each. When the last has ended, the bytes of every partition are known, and the
+200 maps write 500 pieces of 100 bytes each. When the last has ended, the bytes of every partition are known, and the
 shuffle's manager groups partitions to 64 MiB.
 """
 
@@ -13,8 +13,8 @@ from weft import Range, shuffle
 
 
 def pieces(number: int) -> list[bytes]:
-    """Write 20 bytes for each of 500 readers."""
-    return [b"%020d" % number] * 500
+    """Write 100 bytes for each of 500 readers."""
+    return [b"%0100d" % number] * 500
 
 
 def count_bytes(parts: list[bytes]) -> int:
@@ -25,7 +25,7 @@ def count_bytes(parts: list[bytes]) -> int:
 def build() -> tuple[weft.Graph, weft.Node]:
     """Return the graph and the vertex whose parallelism is open."""
     graph = weft.Graph("dynamic_parallelism")
-    maps = graph.map(pieces, range(1000), name="maps")
+    maps = graph.map(pieces, range(200), name="maps")
     return graph, graph.add(count_bytes, shuffle(maps, 500), n=Range(1, 500), manager="shuffle", name="readers")
 
 

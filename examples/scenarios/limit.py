@@ -16,8 +16,8 @@ ROWS = 5
 
 
 def scan(number: int) -> list[int]:
-    """Find the rows of a file that match: two in every third file."""
-    return [number, number] if number % 3 == 0 else []
+    """Find the rows of a file that match: two in every second file."""
+    return [number, number] if number % 2 == 0 else []
 
 
 def limit(parts: list[list[int] | None]) -> list[int]:

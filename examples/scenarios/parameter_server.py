@@ -14,8 +14,8 @@ import show
 
 import weft
 
-STEPS = 50
-RATE = 0.05
+STEPS = 100
+RATE = 0.2
 
 
 def serve(ctx: Any, inputs: Any) -> None:

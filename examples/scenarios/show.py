@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import weft
-from weft.runtime.session import Run
+
+if TYPE_CHECKING:
+    from weft.runtime.session import Run
 
 
 def run(graph: weft.Graph, about: str, *answers: weft.Node, workers: int = 4, **sessions: Any) -> Run:

@@ -18,7 +18,7 @@ import threading
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -28,6 +28,7 @@ from weft.frontends.pipelines.compiler import RunPlace, compile_pipeline, main_r
 from weft.frontends.pipelines.resolve import apply_overrides, resolve
 from weft.frontends.pipelines.states import WORDS, PipelineWords
 from weft.model.errors import (
+    ConflictError,
     DefinitionError,
     ForbiddenError,
     InputLimitError,
@@ -43,12 +44,13 @@ from weft.policies.pruning import Pruning
 from weft.policies.shuffle import Shuffle
 from weft.policies.waves import Waves
 from weft.runtime import session as runtime
-from weft.runtime.clock import RealClock
+from weft.runtime.clock import RealClock, ResumedClock
 from weft.runtime.progress import PATIENCE_S, bars
 from weft.runtime.settings import Settings, parse_size
-from weft.runtime.state import PROJECT_FILE, RunFolder, find_project, os_error
+from weft.runtime.state import PROJECT_FILE, RunFolder, find_project, os_error, owned, read_description
 from weft.store.folders import SPILL_NAME, RunFolders, shm_root, sweep, sweep_runs, user_root
 from weft.store.keeper import Keeper
+from weft.worker.group import end_recorded
 
 if TYPE_CHECKING:
     from weft.engine.policy import ManagerFactory
@@ -57,7 +59,8 @@ if TYPE_CHECKING:
     from weft.frontends.pipelines.resolve import ResolvedStep
     from weft.graph.logical import LogicalGraph
     from weft.runtime.progress import Bars
-    from weft.runtime.records import Record
+    from weft.runtime.records import Record, RunRecord
+    from weft.runtime.resume import Plan
     from weft.runtime.session import Results, Run
     from weft.runtime.state import StateRoot
     from weft.store.catalog import Catalog
@@ -79,6 +82,7 @@ FIRST_RUN: Final = "run-000000"
 _MAX_FILE: Final = 1 << 20
 _POLL_S: Final = 0.1
 _OUTPUTS: Final = ".pipeline"
+_JOURNAL_S: Final = 10.0
 
 
 # ------------------------------------------------------------------------------------------------------------- sessions
@@ -296,6 +300,9 @@ class Loaded:
     root: Path
     user: str
     pipeline: Pipeline
+    text: str = ""
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    renamed: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,16 +330,23 @@ def load_pipeline(
     override or name.
     """
     file = Path(path)
-    pipeline = parse_pipeline(_read_text(file), path)
-    if name is not None:
-        pipeline = replace(pipeline, name=_pipeline_name(name))
-    if overrides:
-        pipeline = apply_overrides(pipeline, overrides)
+    text = _read_text(file)
+    pipeline = _parse(text, path, overrides or {}, name)
     root = main_root(pipeline, file, _file_systems(file.absolute().parent))
     user = Settings(user=user or "").user_name
     steps = _resolve(pipeline, FIRST_RUN, user, root)
     graph = compile_pipeline(pipeline, steps, RunPlace(Path("logs"), Path("processes")))
-    return Loaded(pipeline.name, graph, [step.name for step in steps], notes(steps), file, root, user, pipeline)
+    names = [step.name for step in steps]
+    return Loaded(
+        pipeline.name, graph, names, notes(steps), file, root, user, pipeline, text, dict(overrides or {}), name
+    )
+
+
+def _parse(text: str, path: str, overrides: Mapping[str, str], name: str | None) -> Pipeline:
+    pipeline = parse_pipeline(text, path)
+    if name is not None:
+        pipeline = replace(pipeline, name=_pipeline_name(name))
+    return apply_overrides(pipeline, overrides) if overrides else pipeline
 
 
 def run_pipeline(
@@ -367,6 +381,82 @@ def run_pipeline(
     return result
 
 
+def resume_pipeline(
+    folder: Path,
+    settings: Settings,
+    *,
+    on_record: Callable[[Record], None] | None = None,
+    on_note: Callable[[str], None] = lambda _: None,
+    quiet: bool = False,
+) -> RunResult:
+    """Go on with a run that failed, was cancelled or whose owner was killed, in this process, and say how it ended.
+
+    What has finished is not run again, unless an output of it is gone; that, and whatever else a person should know,
+    is told to `on_note`. Otherwise as `run_pipeline`. ConflictError: the run still goes on, or has succeeded, or was
+    made by a version that did not keep what is needed.
+    """
+    from weft.runtime.records import open_catalog, read_run
+    from weft.runtime.state import StateRoot
+
+    state = StateRoot(folder.parent.parent)
+    with _signals(signal.SIGINT, signal.SIGTERM) as signals, ExitStack() as undo:
+        _may_resume(read_run(folder), owned(folder))
+        held = undo.enter_context(RunFolder.create(state, folder.name))
+        before = read_run(folder)
+        _may_resume(before, alive=False)
+        processes = folder / "processes"
+        for record in sorted(processes.iterdir()) if processes.is_dir() else ():
+            if end_recorded(record):
+                on_note(f"ended what was left of {record.name}")
+        catalog = open_catalog(state)
+        undo.callback(catalog.close)
+        with suppress(NotFoundError):
+            catalog.update_run(held.run_id, ended_at=None, error_code="", error_message="", pid=os.getpid())
+        loaded = _loaded_again(folder, before.file)
+        try:
+            result = _execute(
+                loaded, settings, catalog, held, undo, signals, None if quiet else on_record, before, on_note
+            )
+        except KeyboardInterrupt:
+            undo.pop_all()
+            raise
+    signals.hand_on()
+    return result
+
+
+def _may_resume(run: RunRecord, alive: bool) -> None:
+    if alive:
+        raise ConflictError(
+            f"{run.id} still goes on", hint=f"Watch it: weft logs -f {run.id}. Stop it: weft cancel {run.id}"
+        )
+    if run.state == "succeeded":
+        raise ConflictError(f"{run.id} has succeeded: there is nothing left to do", hint=f"See: weft show {run.id}")
+
+
+def _loaded_again(folder: Path, file: str) -> Loaded:
+    """Return what a run was made of, as its folder tells it: the file may have changed meanwhile, or be gone."""
+    try:
+        said = read_description(folder)
+    except FileNotFoundError:
+        said = {}
+    text, root, user = said.get("text"), said.get("root"), said.get("user")
+    overrides, renamed = said.get("overrides"), said.get("renamed")
+    if not (isinstance(text, str) and isinstance(root, str) and isinstance(user, str) and isinstance(overrides, dict)):
+        raise ConflictError(
+            f"{folder.name} did not keep what a resume needs: it died too early, or an older version made it",
+            hint="Start a new run.",
+        )
+    if not Path(root).is_dir():
+        raise NotFoundError(f"the folder {root} that {folder.name} works in is gone", hint="Start a new run.")
+    pipeline = _parse(text, file, overrides, renamed)
+    steps = _resolve(pipeline, folder.name, user, Path(root))
+    graph = compile_pipeline(pipeline, steps, RunPlace(folder / "logs", folder / "processes"))
+    names = [step.name for step in steps]
+    return Loaded(
+        pipeline.name, graph, names, notes(steps), Path(file), Path(root), user, pipeline, text, overrides, renamed
+    )
+
+
 def _run(
     loaded: Loaded,
     settings: Settings,
@@ -376,32 +466,84 @@ def _run(
     signals: _Signals,
     on_record: Callable[[Record], None] | None,
 ) -> RunResult:
-    from weft.runtime.control import ControlServer
-    from weft.runtime.records import RunRecorder
-
     number, run_id = _take_id(catalog, loaded)
     steps = _resolve(loaded.pipeline, run_id, loaded.user, loaded.root)
     folder = undo.enter_context(RunFolder.create(state, run_id))
-    graph = compile_pipeline(loaded.pipeline, steps, RunPlace(folder.logs, folder.path / "processes"))
     _index(catalog, loaded, settings, folder, number, steps)
+    return _execute(loaded, settings, catalog, folder, undo, signals, on_record)
 
-    recorder = RunRecorder(
-        folder, RealClock(), catalog=catalog, projection=PipelineWords(), steps=loaded.steps, on_record=on_record
-    )
-    undo.callback(recorder.close)
+
+def _execute(
+    loaded: Loaded,
+    settings: Settings,
+    catalog: Catalog,
+    folder: RunFolder,
+    undo: ExitStack,
+    signals: _Signals,
+    on_record: Callable[[Record], None] | None,
+    before: RunRecord | None = None,
+    on_note: Callable[[str], None] = lambda _: None,
+) -> RunResult:
+    """Run, or go on with, the pipeline whose folder this process owns."""
+    from weft.runtime.control import ControlServer
+    from weft.runtime.journal import JOURNAL, FileJournal, Header, graph_digest
+    from weft.runtime.records import RunRecorder
+
+    run_id = folder.run_id
+    steps = _resolve(loaded.pipeline, run_id, loaded.user, loaded.root)
+    graph = compile_pipeline(loaded.pipeline, steps, RunPlace(folder.logs, folder.path / "processes"))
     # Not the run's own name: another state folder may have a run of the same id.
     folders = undo.enter_context(_folders(run_id, settings.spill_dir))
     spill = folders.spill
     if settings.spill_dir is None:
         spill = folder.path / SPILL_NAME
+        shutil.rmtree(spill, ignore_errors=True)  # of an owner that was killed
         spill.mkdir(mode=0o700)
         undo.callback(shutil.rmtree, spill, ignore_errors=True)
     store = Keeper(settings.memory or None, shm=folders.shm, spill=spill)
     undo.callback(store.close)
     executor = _backend(settings.backend, settings.worker_count, store, folders.shm, spill, PIPELINE_GRACE_S)
-    session = undo.enter_context(runtime.Session(executor, store, managers=MANAGERS))
+    plan = None if before is None else _plan(folder, graph, executor, steps, before)
+    told = loaded.steps if plan is None or before is None else _still_told(plan, before)
+    recorder = RunRecorder(
+        folder, RealClock(), catalog=catalog, projection=PipelineWords(), steps=told, on_record=on_record
+    )
+    undo.callback(recorder.close)
+    clock = RealClock()
+    path = folder.path / JOURNAL
+    restored: frozenset[tuple[str, int]] = frozenset()
+    recovered = None
+    if plan is None:
+        journal = FileJournal.create(path, Header(graph=graph_digest(graph), tuning=executor.tuning))
+    else:
+        graph = plan.graph
+        restored = frozenset((step, 0) for step in plan.finished)
+        if plan.recovered is not None and plan.recorded is not None:
+            journal = FileJournal.reopen(path, plan.recorded, plan.recovered.tape)
+            recovered = plan.recovered.master, plan.recovered.pending
+            clock = ResumedClock(plan.recovered.pending.now)
+        else:
+            header = Header(
+                graph=plan.digest,
+                tuning=executor.tuning,
+                incarnation=plan.incarnation,
+                restored=tuple(sorted(restored)),
+            )
+            journal = FileJournal.create(path, header)
+    undo.callback(journal.join, _JOURNAL_S)
+    undo.callback(journal.close)
+    managers = journal.managers(MANAGERS)
+    session = undo.enter_context(runtime.Session(executor, store, clock, managers))
     recorder.run_state("pending")
-    run = session.submit(graph, listeners=[recorder])
+    if plan is not None:
+        for step, output in plan.gone.items():
+            on_note(f"{step} is run again: its output {output} is gone")
+        for step in told:
+            if step in plan.gone:
+                recorder.say(step, f"run again: its output {plan.gone[step]} is gone")
+            else:
+                recorder.say(step, "resumed" if _began(before, step) else "")
+    run = session.submit(graph, listeners=[recorder], journal=journal, restored=restored, recovered=recovered)
     orders = {
         "cancel": lambda order: run.cancel(str(order.get("reason") or "cancelled")),
         "story": lambda order: list(run.story(str(order.get("subject") or ""))),
@@ -409,10 +551,34 @@ def _run(
     with ControlServer(folder.path, orders):
         _wait(run, signals)
     error = _error(run)
+    if journal.error is not None:
+        on_note(f"{journal.error.message}; a resume would begin from the records alone")
     recorder.finish(run.job)
     recorder.flush()
     outputs = {name: path for name, path in _outputs(steps).items() if os.path.lexists(path)}
     return RunResult(run_id, WORDS[run.status].run, folder.path, outputs, error)
+
+
+def _plan(
+    folder: RunFolder, graph: LogicalGraph, executor: Executor, steps: tuple[ResolvedStep, ...], before: RunRecord
+) -> Plan:
+    from weft.runtime.journal import JOURNAL
+    from weft.runtime.resume import plan_resume
+
+    outputs = {step.name: tuple(step.outputs.values()) for step in steps if not step.disabled}
+    told = [step.name for step in before.steps if step.state == "succeeded"]
+    return plan_resume(folder.path / JOURNAL, graph, MANAGERS, executor.tuning, told=told, outputs=outputs)
+
+
+def _still_told(plan: Plan, before: RunRecord) -> list[str]:
+    """Return the steps of which something is still to be told: the records tell all of the others."""
+    over = {step.name for step in before.steps if step.state == "skipped"}
+    over |= {step.name for step in before.steps if step.state == "succeeded" and step.name in plan.finished}
+    return [step.name for step in before.steps if step.name not in over]
+
+
+def _began(before: RunRecord | None, step: str) -> bool:
+    return before is not None and any(one.name == step and one.started is not None for one in before.steps)
 
 
 def _take_id(catalog: Catalog, loaded: Loaded) -> tuple[int, str]:
@@ -464,7 +630,8 @@ def _index(
         "created_at": RealClock().wall(),
         "parameters": {f"{step.name}.{name}": value for step in steps for name, value in step.parameters.items()},
     }
-    folder.describe(**about, steps=loaded.steps, outputs=_outputs(steps), root=str(loaded.root))
+    again = {"text": loaded.text, "overrides": dict(loaded.overrides), "renamed": loaded.renamed}  # for a resume
+    folder.describe(**about, steps=loaded.steps, outputs=_outputs(steps), root=str(loaded.root), **again)
     catalog.add_run(RunRow(id=folder.run_id, folder=str(folder.path), **about))
 
 

@@ -1,12 +1,11 @@
-"""Every arc of the four lifecycles is taken by some job, nothing moves along any other way, and docs/states is current."""
-
-from __future__ import annotations
+"""Every arc of the four lifecycles is taken by some job, nothing moves in any other way, and docs/states is current."""
 
 import importlib
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +51,7 @@ class Watch:
 
     def setter(self, kind: type[Any], name: str, what: str) -> Any:
         """Return a `__setattr__` that notes how the attribute `name` changes."""
-        plain = kind.__setattr__
+        plain: Any = kind.__setattr__
         changes = self.changes[what]
 
         def set_attribute(self: Any, attribute: str, value: Any) -> None:
@@ -72,9 +71,7 @@ def rows_seen_by(moves: Counter[Pair]) -> type[bytearray]:
         def __setitem__(self, at: Any, value: Any) -> None:
             old = self[at] if isinstance(at, slice) else bytes((self[at],))
             new = value if isinstance(at, slice) else bytes((value,))
-            moves.update(
-                (TaskState(a).name, TaskState(b).name) for a, b in zip(old, new, strict=True) if a != b
-            )
+            moves.update((TaskState(a).name, TaskState(b).name) for a, b in zip(old, new, strict=True) if a != b)
             super().__setitem__(at, value)
 
     return Rows
@@ -113,7 +110,7 @@ def test_no_status_changes_but_along_its_table(seen):
 
 
 def test_every_arc_of_job_vertex_and_bubble_is_taken(seen):
-    expected = {arc for table in (JOB, VERTEX, BUBBLE) for arc in arcs(table)}
+    expected = {*arcs(JOB), *arcs(VERTEX), *arcs(BUBBLE)}
     taken = {arc for arc in seen.steps if arc in expected}
     taken |= {(a, cause, b) for a, cause, b in arcs(VERTEX) if (a, b) in seen.changes["vertex"]}
     assert sorted(expected - taken) == []
@@ -128,7 +125,7 @@ def test_every_arc_of_a_task_is_taken(seen):
     taken = set(seen.moves)
     for path in COMPOSITES.values():
         if (path[0].name, path[-1].name) in seen.moves:
-            taken |= {(here.name, there.name) for here, there in zip(path, path[1:], strict=False)}
+            taken |= {(here.name, there.name) for here, there in pairwise(path)}
     assert sorted(pairs(TASK) - taken) == []
 
 

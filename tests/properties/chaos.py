@@ -1,11 +1,9 @@
 """A master among demons: every legal report in any order, at any moment, early, late and twice.
 
-There is no loop, no pool and no simulator here: `Chaos` plays all of them with dice, keeps books of what is stored and who runs
-what, and after each `handle` checks the engine's invariants. After some steps it calms down and does only good; the
-job must then come to its end, and leave nothing behind.
+There is no loop, no pool and no simulator here: `Chaos` plays all of them with dice, keeps books of what is stored and
+who runs what, and after each `handle` checks the engine's invariants. After some steps it calms down and does only
+good; the job must then come to its end, and leave nothing behind.
 """
-
-from __future__ import annotations
 
 import random
 from typing import Any
@@ -100,7 +98,7 @@ class Chaos:
         self.probes: list[Probe] = []
         self.stored: set[Task] = set()
         self.lost_late: set[Task] = set()
-        self.pieces_gone: set[tuple[str, int]] = set()
+        self.pieces_gone: dict[tuple[str, int], set[int]] = {}
         self.old: list[Any] = []
         self.ended: Complete | None = None
         self.log: list[str] = []
@@ -155,8 +153,10 @@ class Chaos:
             case FreeParts():
                 for link in self.core.by_id[command.vertex].outputs:
                     if link.router is not None and link.router.partitions:
-                        pieces = range(command.part_lo, command.part_hi)
-                        self.pieces_gone.update((link.edge.id, p) for p in pieces)
+                        for vertex, i in self.stored:
+                            if vertex == command.vertex:
+                                gone = self.pieces_gone.setdefault((link.edge.id, i), set())
+                                gone.update(range(command.part_lo, command.part_hi))
             case SetTimer():
                 self.timers.append(command)
             case Probe():
@@ -201,9 +201,8 @@ class Chaos:
                 for i in range(lo, hi):
                     there = (src.id, i) in self.stored or (src.id, i) in inside
                     assert there or src.state[i] == TaskState.SKIPPED, f"{task} starts without {src.id}[{i}]"
-                if link.router.partitions:
-                    gone = [p for p in range(part_lo, part_hi) if (link.edge.id, p) in self.pieces_gone]
-                    assert not gone, f"{task} starts, but pieces {gone} of {link.edge.id} are freed"
+                    gone = self.pieces_gone.get((link.edge.id, i), set()) & set(range(part_lo, part_hi))
+                    assert not gone, f"{task} starts, but pieces {sorted(gone)} of {src.id}[{i}] are freed"
 
     def expect_unread(self, task: Task) -> None:
         """Nobody reads what was freed."""
@@ -218,7 +217,11 @@ class Chaos:
                 continue
             for name, i in tasks:
                 for link in self.core.by_id[name].inputs:
-                    if link.src.id != vertex or link.router is None or link.edge.scheduling.when is not Trigger.ALL_DONE:
+                    if (
+                        link.src.id != vertex
+                        or link.router is None
+                        or link.edge.scheduling.when is not Trigger.ALL_DONE
+                    ):
                         continue
                     reads = any(lo <= index < hi for lo, hi, _, _ in link.router.inputs(i))
                     assert not reads, f"{task} is freed while {name}[{i}] reads it"
@@ -232,7 +235,7 @@ class Chaos:
             if stage.vertex.kind is Kind.FINITE:
                 self.stored.add((vertex, index))
                 for link in stage.outputs:
-                    self.pieces_gone -= {piece for piece in self.pieces_gone if piece[0] == link.edge.id}
+                    self.pieces_gone.pop((link.edge.id, index), None)
 
     def end_lease(self, number: int) -> Lease:
         """A lease is over: its worker is free, unless it was granted for longer."""
@@ -254,10 +257,10 @@ class Chaos:
         reached = -1
         vertex = launch.vertex
         cone = launch.cone
-        if not whole and cone is not None and cone.linear and lease.hi - lease.lo == 1 and rng.random() < 0.3:
-            if not lease.stop and launch.hi - launch.lo == 1:
-                hi, reached = lease.hi, rng.randrange(len(cone.members))
-                vertex = cone.members[reached]
+        one = lease.hi - lease.lo == launch.hi - launch.lo == 1
+        if not whole and not lease.stop and cone is not None and cone.linear and one and rng.random() < 0.3:
+            hi, reached = lease.hi, rng.randrange(len(cone.members))
+            vertex = cone.members[reached]
         values = None
         if vertex in self.scenario.answers or self.core.by_id[vertex].vertex.expands:
             answer = self.scenario.answers.get(vertex, lambda: None)
@@ -340,7 +343,8 @@ class Chaos:
         """A lease ends well; calmly, services only when they are told to."""
         numbers = sorted(self.leases)
         if calm:
-            served = [n for n in numbers if not self.leases[n].stop and self.is_service(n)]
+            served = [n for n in numbers if self.is_service(n) and self.leases[n].lo < self.leases[n].hi]
+            served = [n for n in served if not self.leases[n].stop]
             numbers = [n for n in numbers if n not in served]
         if not numbers:
             return

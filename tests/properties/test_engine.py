@@ -1,11 +1,10 @@
-"""Any legal graph, any legal order of events: the invariants hold, every job ends, and the same events give the same end."""
-
-from __future__ import annotations
+"""Any legal graph, any legal order of events: invariants hold, every job ends, and the same events end the same way."""
 
 import os
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from weft.engine.events import Failed, Failure
 from weft.engine.invariants import check
 from weft.engine.machines.task import TaskState
 from weft.engine.master import Master
+from weft.engine.ports import Job
 from weft.graph.builder import Graph
 from weft.graph.logical import OnFailure, Outcome, Retry
 from weft.graph.validate import mark_results
@@ -126,7 +126,7 @@ class Failing(Simulator):
         super().__init__(**options)
         self.bad = bad
 
-    def launch(self, job: JobRun, lease: Launch) -> None:
+    def launch(self, job: Job, lease: Launch) -> None:
         """See `Simulator.launch`."""
         for unit in range(lease.lo, lease.hi):
             steps = [(lease.vertex, unit)]
@@ -136,11 +136,11 @@ class Failing(Simulator):
                 if (vertex, index) in self.bad:
                     self.leases += 1
                     event = Failed(0.0, lease.lease, unit, vertex, index, Failure.USER, "always")
-                    self.at(self.clock.time + 1.0, lambda event=event, unit=unit: self._end(job, lease, unit, event))
+                    self.at(self.clock.time + 1.0, partial(self._end, job, lease, unit, event))
                     return
         super().launch(job, lease)
 
-    def _end(self, job: JobRun, lease: Launch, unit: int, event: Failed) -> None:
+    def _end(self, job: Job, lease: Launch, unit: int, event: Failed) -> None:
         assert self._loop is not None
         if job.outcome is None and lease.lease in job.leases:
             self.held.setdefault((job.id, lease.vertex), set()).update(range(lease.lo, unit))

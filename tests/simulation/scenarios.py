@@ -5,27 +5,28 @@ prefix: several scenarios may run as jobs of one session, and what their tasks a
 vertex's name alone.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from weft.engine.decisions import Emit, Fail, Finish, SetEdge, SetParallelism, SetResources
+from weft.engine.decisions import Decision, Emit, Fail, Finish, Schedule, SetEdge, SetParallelism, SetResources
+from weft.engine.policy import ManagerFactory, Moment, View
 from weft.graph.builder import Graph, Link, Node, after, gather, grid, one_to_one, shuffle
 from weft.graph.grid import group, ungroup
 from weft.graph.logical import (
-    AFTER_ONE,
     NONE,
     ONE_TO_ONE,
     SEQUENTIAL,
     Choice,
     Edge,
     Kind,
+    Manager,
     Move,
     OnFailure,
     Outcome,
     Patch,
+    Range,
     Retry,
     Scheduling,
     Source,
@@ -38,14 +39,52 @@ from weft.model.errors import GraphError
 from weft.model.program import Program
 from weft.model.resources import Placement, Resources
 
-if TYPE_CHECKING:
-    import random
-
 WORDS = (
     "events", "fractions", "one_success", "concurrent", "services", "choices", "expanders", "patches", "decisions",
-    "bubbles", "streams", "resources", "cache", "retries", "timeouts",
+    "bubbles", "streams", "resources", "cache", "retries", "timeouts", "managers",
 )  # fmt: skip
 """What a scenario may use; each is there in about a third of them."""
+
+
+class Waves:
+    """A manager that lets tasks go in waves, and ends the vertex when `enough` have finished (0: never)."""
+
+    moments = frozenset((Moment.STARTED, Moment.FINISHED))
+    holds = True
+    counts = True
+
+    def __init__(self, grow: int = 2, enough: int = 0) -> None:
+        self.grow = grow
+        self.enough = enough
+
+    def decide(self, view: View, memo: Any) -> tuple[Sequence[Decision], Any]:
+        """See `VertexManager.decide`."""
+        if self.enough and view.finished >= self.enough:
+            return (Finish(view.vertex, "enough"),), memo
+        if view.finished < view.released:
+            return (), memo
+        wave = (memo or 0) * self.grow + 1
+        return (Schedule(view.vertex, view.released + wave),), wave
+
+
+class Fit:
+    """A manager that settles the width of its vertex when all its sources have ended."""
+
+    moments = frozenset((Moment.SOURCE_ENDED,))
+    holds = False
+    counts = True
+
+    def __init__(self, n: int = 2) -> None:
+        self.n = n
+
+    def decide(self, view: View, memo: Any) -> tuple[Sequence[Decision], Any]:
+        """See `VertexManager.decide`."""
+        if memo or not all(each.ended for each in view.inputs):
+            return (), memo
+        return (SetParallelism(view.vertex, self.n),), True
+
+
+MANAGERS: dict[str, ManagerFactory] = {"waves": Waves, "fit": Fit}
 
 
 def work(*inputs: object) -> int:
@@ -91,8 +130,10 @@ class _Draw:
         rng = self.rng
         for _ in range(rng.randint(1, most)):
             kinds = ["plain"] * 4
-            kinds += [word for word in ("choices", "expanders", "patches", "decisions") if word in self.words]
+            kinds += [w for w in ("choices", "expanders", "patches", "decisions", "managers") if w in self.words]
             getattr(self, f"add_{rng.choice(kinds)}")()
+        if not self.nodes:
+            self.add_plain()
         if "services" in self.words:
             self.add_services()
         if self.words & {"bubbles", "streams"}:
@@ -208,9 +249,26 @@ class _Draw:
             inputs = [self.reads(source, n) for source in sources]
         self.add("v", *inputs, n=n, **self.fields())
 
+    def add_managers(self) -> None:
+        rng = self.rng
+        if rng.random() < 0.5:
+            n = rng.choice([1, 3, 8])
+            waves = Manager("waves", {"grow": rng.randint(1, 3), "enough": rng.choice([0, 0, 2])})
+            links = [self.reads(source, n) for source in self.some(2)]
+            self.add("m", *links, n=n, manager=waves, **self.fields())
+            return
+        sources = self.some(2)
+        inputs = [rng.choice([gather, lambda node: shuffle(node, 4)])(source) for source in sources]
+        if not inputs:
+            return
+        fit = Manager("fit", {"n": rng.randint(0, 5)})
+        self.add("m", *inputs, n=Range(1, 4), manager=fit, **self.fields())
+
     def add_expanders(self) -> None:
         rng = self.rng
-        plan = self.add("x", *[self.reads(s, 1) for s in self.some(2)], n=1, expands=True, **self.fields())
+        own = self.fields()
+        own.pop("cache_key", None)  # a cache keeps values, not answers
+        plan = self.add("x", *[self.reads(s, 1) for s in self.some(2)], n=1, expands=True, **own)
         width = rng.randint(0, 6)
         self.made.answers[plan.id] = lambda: width if width % 2 else list(range(width))
         inputs = [rng.choice([after, gather])(plan)]
@@ -239,7 +297,7 @@ class _Draw:
             branches["no"] = []
         inputs = [rng.choice([gather, after, shuffle])(end) for end in ends]
         self.add("j", *inputs, n=rng.randint(1, 2), **self.fields())
-        self.graph.choice(decider, **branches)
+        self.graph.choice(decider, name=None, **branches)
         taken = rng.choice(sorted(branches))
         self.made.answers[decider.id] = lambda: taken
 
@@ -325,7 +383,7 @@ class _Draw:
                         Scheduling(True, Trigger.SOURCE_RUNNING),
                         Storage.NONE,
                         name=f"{service.id}-{consumer.id}",
-                    )  # fmt: skip
+                    )
                 )
 
     def add_bubbles(self) -> None:
@@ -362,6 +420,3 @@ def _copy_vertex(vertex: Vertex) -> Vertex:
 
 def _copy_edge(edge: Edge) -> Edge:
     return Edge(edge.src, edge.dst, edge.movement, edge.scheduling, edge.storage, name=edge.name)
-
-
-__all__ = ["AFTER_ONE", "WORDS", "Scenario", "random_scenario"]

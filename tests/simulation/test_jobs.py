@@ -1,14 +1,14 @@
 """Whole jobs, each with one fault at every moment at which it can happen."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.simulation.scenarios import Scenario, work
 from tests.simulation.world import World, _WatchedLoop, expect_clean, expect_idle, loop_of
+from weft.backends.simulator import Faults
 from weft.engine.core import Tuning
 from weft.engine.events import Failed, Failure, OutputLost
 from weft.engine.invariants import check
@@ -182,7 +182,7 @@ def test_it_is_cancelled_at_any_moment(make):
 @pytest.mark.parametrize("on_failure", list(OnFailure))
 def test_any_task_fails_for_good(make, on_failure):
     def failing() -> Scenario:
-        scenario = make()
+        scenario: Scenario = make()
         scenario.graph.on_failure = on_failure
         return scenario
 
@@ -247,14 +247,21 @@ def test_a_small_job_does_not_wait_for_a_large_one():
     large, small = Graph("large"), Graph("small")
     large.add(work, n=400, name="a")
     small.add(work, n=4, name="a")
-    world = World({"large": Scenario(large, frozenset()), "small": Scenario(small, frozenset())}, workers=4, seconds=1.0)
+    world = World(
+        {"large": Scenario(large, frozenset()), "small": Scenario(small, frozenset())}, workers=4, seconds=1.0
+    )
     loop = _WatchedLoop(world, world.clock)
     loop.world = world
     ends: dict[str, float] = {}
+
+    def ended(job: JobRun, *_: object) -> None:
+        if job.outcome:
+            ends.setdefault(job.id, world.clock.time)
+
     for name, graph, at in (("large", large, 0.0), ("small", small, 10.0)):
         job = JobRun(name, graph.finish(), Master(graph, name, world.tuning))
-        job.listeners.append(lambda run, *_: ends.setdefault(run.id, world.clock.time) if run.outcome else None)
-        world.at(at, lambda job=job: loop.submit(job))
+        job.listeners.append(ended)
+        world.at(at, partial(loop.submit, job))
     world.run()
     assert ends["small"] <= 10.0 + 4.0
     assert ends["large"] <= 105.0
@@ -265,8 +272,6 @@ def test_a_large_job_with_faults_ends_in_time():
     a = g.add(work, n=2_000, name="a")
     b = g.add(work, shuffle(g.add(work, a, name="b"), 200), n=200, name="c")
     g.reduce(work, b, arity=8)
-    from weft.backends.simulator import Faults
-
     world = World(
         {"job0": Scenario(g, frozenset())},
         workers=40,

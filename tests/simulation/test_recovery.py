@@ -1,4 +1,4 @@
-"""Kill the master after any record: a new one that is fed the journal is where the old one was, and finishes the job."""
+"""Kill the master after any record: a new one, fed the journal, is where the old one was and finishes the job."""
 
 import random
 from collections import Counter

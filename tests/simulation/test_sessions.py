@@ -1,4 +1,4 @@
-"""Sessions of random jobs under random faults on one world: the ends are right, the books balance, and all comes back."""
+"""Sessions of random jobs under random faults: the ends are right, the books balance, and all slots come back."""
 
 import os
 from pathlib import Path
@@ -48,7 +48,9 @@ def test_a_failure_names_its_seed_and_the_command_that_replays_it(monkeypatch, c
         raise ValueError("a fault")
 
     monkeypatch.setattr(test_sessions, "random_session", broken)
-    with pytest.raises(AssertionError, match=r"seed 7, replay with: python -m tests.simulation.world 7 cache,\na fault"):
+    with pytest.raises(
+        AssertionError, match=r"seed 7, replay with: python -m tests.simulation.world 7 cache,\na fault"
+    ):
         run(7, "cache,")
     monkeypatch.undo()
     world.main(["7", "cache,"])

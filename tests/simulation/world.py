@@ -5,29 +5,27 @@ reports alone and raises `AssertionError` when a command does not fit them: a le
 output freed under a reader, a worker with two leases, an output left behind by an ended job.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
-from tests.simulation.scenarios import Scenario, random_scenario
+from tests.simulation.scenarios import MANAGERS, Scenario, random_scenario
 from weft.backends.simulator import Faults, Simulator
+from weft.engine.commands import Launch, Offer, Probe
 from weft.engine.core import Tuning
 from weft.engine.events import Done, Event, Failed, Failure, GaveBack, Hit, Miss, OutputLost, UserEvent, Waiting
 from weft.engine.invariants import check
 from weft.engine.machines.job import JobState
 from weft.engine.machines.task import TaskState
 from weft.engine.master import Master
+from weft.engine.ports import Job
 from weft.graph.draw import to_text
 from weft.graph.logical import Kind, Outcome, Trigger
 from weft.graph.validate import mark_results
 from weft.model.resources import Resources
 from weft.runtime.loop import JobRun, Loop
-
-if TYPE_CHECKING:
-    from weft.engine.commands import Launch, Offer, Probe
 
 FOREVER_S = 1e6
 """How long a service runs that nobody stops."""
@@ -41,12 +39,12 @@ class World(Simulator):
         self.scenarios = scenarios
         self.cache = cache
         self.done: set[tuple[str, str, int]] = set()
-        self.pieces_gone: set[tuple[str, str, int]] = set()
+        self.pieces_gone: dict[tuple[str, str, int], set[int]] = {}
         self.offered: set[tuple[str, int]] = set()
         self.stopping: set[tuple[str, int]] = set()
         self.services: set[str] = set()
         self.lost: set[tuple[str, str, int]] = set()
-        self.live: dict[tuple[str, int], tuple[JobRun, Launch]] = {}
+        self.live: dict[tuple[str, int], tuple[Job, Launch]] = {}
 
     def _answer(self, vertex: str, index: int) -> Any:
         for scenario in self.scenarios.values():
@@ -56,7 +54,7 @@ class World(Simulator):
 
     # --------------------------------------------------------------------------------------------------- launches
 
-    def launch(self, job: JobRun, lease: Launch) -> None:
+    def launch(self, job: Job, lease: Launch) -> None:
         """Check that the lease can run here and now, then run it."""
         if lease.worker >= 0:
             assert lease.worker in {spec.worker for spec in self._specs}, f"{lease} is for a worker that is not there"
@@ -79,9 +77,9 @@ class World(Simulator):
             for name in self.scenarios[job.id].emits.get(vertex, ()):
                 at = self.clock.time + self.random.random()
                 event = UserEvent(at, vertex, 0, name)
-                self.at(at, lambda event=event: loop_of(self).post(job.id, event))
+                self.at(at, partial(loop_of(self).post, job.id, event))
 
-    def reported(self, job: JobRun, event: Event) -> None:
+    def reported(self, job: Job, event: Event) -> None:
         """Take into the books what a worker said of a lease that the loop knows."""
         if isinstance(event, OutputLost):
             self.lost.update((job.id, event.vertex, i) for i in range(event.lo, event.hi))
@@ -113,14 +111,14 @@ class World(Simulator):
             return FOREVER_S
         return super()._duration(lease, lo, hi)
 
-    def offer(self, job: JobRun, offer: Offer) -> None:
+    def offer(self, job: Job, offer: Offer) -> None:
         """Check that what is offered can run."""
         self.offered.add((job.id, offer.lease))
         for index in range(offer.lo, offer.hi):
             self._expect_inputs(job, offer.vertex, index, set())
         super().offer(job, offer)
 
-    def _expect_inputs(self, job: JobRun, vertex: str, index: int, inside: set[tuple[str, int]]) -> None:
+    def _expect_inputs(self, job: Job, vertex: str, index: int, inside: set[tuple[str, int]]) -> None:
         core = job.master.core
         stage = core.by_id[vertex]
         for link in stage.inputs:
@@ -145,17 +143,20 @@ class World(Simulator):
                 for i in range(lo, hi):
                     there = i in held or (src.id, i) in inside or src.state[i] == TaskState.SKIPPED
                     assert there, f"{vertex}[{index}] runs without its input {src.id}[{i}]"
-                if link.router.partitions:
-                    gone = [p for p in range(part_lo, part_hi) if (job.id, link.edge.id, p) in self.pieces_gone]
-                    assert not gone, f"{vertex}[{index}] runs and pieces {gone} of {src.id} are freed"
+                    gone = self.pieces_gone.get((job.id, link.edge.id, i), set()) & set(range(part_lo, part_hi))
+                    assert not gone, f"{vertex}[{index}] runs and pieces {sorted(gone)} of {src.id}[{i}] are freed"
 
     # ------------------------------------------------------------------------------------------------------ store
 
     def _hold(self, run: Any, lo: int, hi: int) -> None:
-        if run.job.master.core.by_id[run.launch.vertex].vertex.kind is Kind.FINITE:  # a service has no value
+        stage = run.job.master.core.by_id[run.launch.vertex]
+        if stage.vertex.kind is Kind.FINITE:  # a service has no value
             super()._hold(run, lo, hi)
+            for link in stage.outputs:
+                for i in range(lo, hi):
+                    self.pieces_gone.pop((run.job.id, link.edge.id, i), None)
 
-    def free(self, job: JobRun, vertex: str, lo: int, hi: int) -> None:
+    def free(self, job: Job, vertex: str, lo: int, hi: int) -> None:
         """Check that nobody reads what is freed."""
         stages = job.master.core.by_id
         if stages[vertex].state[lo] != TaskState.FREED:  # what a task that came to nothing has left
@@ -175,13 +176,14 @@ class World(Simulator):
                     assert not read, f"{vertex}{sorted(read)} is freed while {name}[{index}] reads it"
         super().free(job, vertex, lo, hi)
 
-    def free_parts(self, job: JobRun, vertex: str, lo: int, hi: int) -> None:
-        """Remember which pieces are gone."""
+    def free_parts(self, job: Job, vertex: str, lo: int, hi: int) -> None:
+        """Remember which pieces of what is stored are gone."""
         for link in job.master.core.by_id[vertex].outputs:
             if link.router is not None and link.router.partitions:
-                self.pieces_gone.update((job.id, link.edge.id, p) for p in range(lo, hi))
+                for i in self.held.get((job.id, vertex), ()):
+                    self.pieces_gone.setdefault((job.id, link.edge.id, i), set()).update(range(lo, hi))
 
-    def stop(self, job: JobRun, lease: int, reason: str) -> None:
+    def stop(self, job: Job, lease: int, reason: str) -> None:
         """See `Executor.stop`."""
         self.stopping.add((job.id, lease))
         super().stop(job, lease, reason)
@@ -199,7 +201,7 @@ class World(Simulator):
 
     # ------------------------------------------------------------------------------------------------------ cache
 
-    def probe(self, job: JobRun, probe: Probe) -> None:
+    def probe(self, job: Job, probe: Probe) -> None:
         """Answer some time later, sometimes after a `Waiting`, sometimes twice."""
         loop = loop_of(self)
         now = self.clock.time
@@ -242,14 +244,14 @@ class _WatchedLoop(Loop):
     def _probe(self, job: JobRun, probe: Probe) -> None:
         self.world.probe(job, probe)
 
-    def worker_lost(self, worker: int, reason: str, *, node_lost: bool = False) -> None:
+    def worker_lost(self, worker: int, *rest: Any, **more: Any) -> None:
         self.world.buried(worker)
-        super().worker_lost(worker, reason, node_lost=node_lost)
+        super().worker_lost(worker, *rest, **more)
 
 
 def loop_of(world: World) -> Loop:
     """The loop a world is attached to."""
-    assert world._loop is not None
+    assert isinstance(world._loop, Loop)
     return world._loop
 
 
@@ -281,13 +283,13 @@ def run_scenarios(
     jobs: list[JobRun] = []
     for at, (name, scenario) in enumerate(named.items()):
         mark_results(scenario.graph)
-        job = JobRun(name, scenario.graph, Master(scenario.graph, name, world.tuning))
+        job = JobRun(name, scenario.graph, Master(scenario.graph, name, world.tuning, MANAGERS))
         jobs.append(job)
         opened(job)
         begin = submit_at[at] if submit_at else 0.0
-        world.at(begin, lambda job=job: loop.submit(job))
+        world.at(begin, partial(loop.submit, job))
         if cancel_at and (when := cancel_at[at]) is not None:
-            world.at(begin + when, lambda job=job: job.outcome is None and loop.cancel(job, "cancelled by the trial"))
+            world.at(begin + when, partial(_cancel, loop, job))
     if ticks:
         world.at(0.5, lambda: world.tick(0.5))
     world.run(most_events=500_000)
@@ -301,6 +303,11 @@ def run_scenarios(
         expect_clean(world, job)
     expect_idle(world)
     return world, jobs
+
+
+def _cancel(loop: Loop, job: JobRun) -> None:
+    if job.outcome is None:
+        loop.cancel(job, "cancelled by the trial")
 
 
 def expect_clean(world: World, job: JobRun) -> None:
@@ -401,7 +408,7 @@ def random_session(
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Replay one session: `python -m tests.simulation.world SEED [WORD,WORD...]`; tell the graphs, then the end or the story."""
+    """Replay a session: `python -m tests.simulation.world SEED [WORD,WORD...]`; tell its graphs and its stories."""
     seed = int(arguments[0])
     words = frozenset(filter(None, arguments[1].split(","))) if len(arguments) > 1 else None
     told: list[JobRun] = []

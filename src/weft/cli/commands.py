@@ -123,7 +123,53 @@ def run(
     except KeyboardInterrupt:
         context.hint = f"What it had done: weft show @last{_where(context, settings, base)}"
         raise
-    code = _exit_code(result)
+    return _report(context, result, settings, base, as_json=as_json)
+
+
+@app.command
+def resume(
+    run: RunName,
+    /,
+    *,
+    workers: Annotated[str | None, Parameter(help="How many tasks run at a time.")] = None,
+    backend: Annotated[str | None, Parameter(help="What runs them: threads or processes.")] = None,
+    memory: Annotated[str | None, Parameter(help="Memory for data before it goes to disk, such as 4GiB.")] = None,
+    quiet: Annotated[bool, Parameter(name=["-q", "--quiet"], help="Print the id of the run alone.")] = False,
+    as_json: AsJson = False,
+    project: Project = None,
+    state_dir: StateDir = None,
+    context: Given,
+) -> int:
+    """Go on with a run that failed, was cancelled or was killed; what has finished is not run again."""
+    from weft.cli.progress import make_progress
+
+    found = _find(context, run, project, state_dir)
+    base = context.cwd / (project or "")
+    if found.file and Path(found.file).parent.is_dir():
+        base = Path(found.file).parent
+    flags = {"workers": workers, "backend": backend, "memory": memory, "quiet": quiet or None}
+    settings = _settings(context, base, {**flags, "state_dir": found.folder.parent.parent})
+    silent = settings.quiet or as_json
+    steps = [step.name for step in found.steps]
+    progress = make_progress(steps, context.err, lambda: context.console(context.err), context.clock.wall, quiet=silent)
+    where = _where(context, settings, base)
+    try:
+        with progress:
+            result = context.wiring().resume_pipeline(
+                found.folder,
+                settings,
+                on_record=progress.add,
+                on_note=lambda note: context.say(f"note: {clean(note)}"),
+                quiet=settings.quiet,
+            )
+    except KeyboardInterrupt:
+        context.hint = f"What it had done: weft show {found.id}{where}. To go on: weft resume {found.id}{where}"
+        raise
+    return _report(context, result, settings, base, as_json=as_json)
+
+
+def _report(context: Context, result: RunResult, settings: Settings, base: Path, *, as_json: bool) -> int:
+    """Tell how a run ended, and return the exit code."""
     if as_json:
         _print_result(context, result)
     elif settings.quiet:
@@ -132,7 +178,7 @@ def run(
             context.say(f"error {result.error.code}: {clean(str(result.error))}")
     else:
         _tell_result(context, result, settings, base)
-    return code
+    return _exit_code(result)
 
 
 def _exit_code(result: RunResult) -> int:

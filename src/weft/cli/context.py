@@ -83,6 +83,18 @@ class Wiring(Protocol):
         """Run it to its end. KeyboardInterrupt: a signal had it cancelled, or a second one came meanwhile."""
         ...
 
+    def resume_pipeline(
+        self,
+        folder: Path,
+        settings: Settings,
+        *,
+        on_record: Callable[[Record], None],
+        on_note: Callable[[str], None],
+        quiet: bool,
+    ) -> RunResult:
+        """Go on with the run in a folder, to its end. KeyboardInterrupt: as above."""
+        ...
+
 
 def _wiring() -> Wiring:
     from weft import wiring

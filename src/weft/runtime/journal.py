@@ -19,12 +19,10 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from enum import Enum
 from hashlib import sha256
-from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
-import numpy as np
 
 from weft._version import __version__
 from weft.engine import decisions, events
@@ -47,6 +45,8 @@ from weft.runtime.clock import RealClock
 from weft.runtime.state import os_error
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from weft.engine.commands import Command
     from weft.engine.core import Core
     from weft.engine.events import Event
@@ -78,7 +78,9 @@ def _listed() -> dict[str, type[Any]]:
     found: dict[str, type[Any]] = {}
     kinds: list[Any] = [Answer, Program, Style, Resources, Placement, Axis, GridMap, Op]
     for module in (events, decisions, logical):
-        kinds += [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__]
+        kinds += [
+            kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__
+        ]
     for kind in kinds:
         if hasattr(kind, "_fields") or is_dataclass(kind) or issubclass(kind, Enum):
             found[kind.__name__] = kind
@@ -119,10 +121,10 @@ def _pack(value: Any) -> Any:
         return _ext(_RECTANGLES, [value.n_src, value.n_dst, value.partitions, value.rows()])
     if _ROUTERS.get(name) is kind:
         return _ext(_ROUTER, [name, value.n_src, value.n_dst, *([value.group] if kind is Group else [])])
-    if isinstance(value, np.generic):
+    if kind.__module__ == "numpy" and not value.dtype.hasobject:
+        if name == "ndarray":
+            return _ext(_ARRAY, [value.dtype.str, list(value.shape), value.tobytes()])
         return _pack(value.item())
-    if kind is np.ndarray and not value.dtype.hasobject:
-        return _ext(_ARRAY, [value.dtype.str, list(value.shape), value.tobytes()])
     if kind is range:
         return _ext(_RANGE, [value.start, value.stop, value.step])
     if kind in (set, frozenset):
@@ -142,9 +144,11 @@ def _unpack_ext(code: int, data: memoryview) -> Any:
     if code == _ENUM:
         return _KINDS[value[0]](value[1])
     if code == _ARRAY:
+        import numpy as np  # it takes longer to load than most pipelines need to start
+
         return np.frombuffer(value[2], dtype=np.dtype(value[0])).reshape(value[1]).copy()
     if code == _PAIRS:
-        return {key: item for key, item in value}
+        return dict(value)
     if code == _RANGE:
         return range(*value)
     if code == _SET:
@@ -263,12 +267,15 @@ class Recovered(NamedTuple):
     pending: Pending
 
 
-def recover(graph: LogicalGraph, recorded: Recorded, managers: Mapping[str, ManagerFactory]) -> Recovered:
+def recover(
+    graph: LogicalGraph, recorded: Recorded, managers: Mapping[str, ManagerFactory], digest: str = ""
+) -> Recovered:
     """Bring a new master for the same graph to where the journal ends, and begin its next incarnation.
 
-    ConflictError: the journal is of another graph, or what it tells does not happen again.
+    `digest` is that of the graph as it was first submitted, where that is another one. ConflictError: the journal is
+    of another graph, or what it tells does not happen again.
     """
-    if recorded.header.graph != graph_digest(graph):
+    if recorded.header.graph != (digest or graph_digest(graph)):
         raise ConflictError("the journal was written for another graph")
     mark_results(graph)
     tape = Tape()
@@ -320,7 +327,7 @@ class FileJournal:
         self.path = path
         self.tape = tape
         self.error: WeftError | None = None
-        self.syncs = 0
+        self.faults: list[Exception] = []
         self._fd = fd
         self._sync = sync
         self._lock = threading.Condition()
@@ -408,7 +415,7 @@ class FileJournal:
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
-    # --------------------------------------------------------------------------------------------------------- the thread
+    # ------------------------------------------------------------------------------------------------------ the thread
 
     def _write(self) -> None:
         now = RealClock().now
@@ -428,14 +435,16 @@ class FileJournal:
                 try:
                     _write_all(self._fd, b"".join(frames))
                     self._sync(self._fd)
-                    self.syncs += 1
                 except OSError as error:
                     self.error = os_error(f"the journal {self.path} cannot be written", error)
             with self._lock:
                 due = [then for number, then in self._waiting if number <= upto]
                 self._waiting = [pair for pair in self._waiting if pair[0] > upto]
             for then in due:
-                then()
+                try:
+                    then()
+                except Exception as error:  # noqa: BLE001
+                    self.faults.append(error)  # of whoever is told: the others are told all the same
             with self._lock:
                 if closing and not (self._frames or self._waiting):
                     break

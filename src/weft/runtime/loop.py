@@ -33,6 +33,7 @@ from weft.engine.commands import (
     Withdraw,
 )
 from weft.engine.events import (
+    Accepted,
     CancelRequested,
     Done,
     Event,
@@ -62,7 +63,7 @@ class _Durable(NamedTuple):
 
 
 class _Held:
-    """What waits for the journal of a job: how many ticks, the vertices whose outputs they free, and whether all waits."""
+    """What waits for the journal of a job: how many ticks, the vertices they free outputs of, and whether all waits."""
 
     def __init__(self) -> None:
         self.ticks = 0
@@ -121,6 +122,7 @@ class Loop:
         }
         self._again: list[tuple[JobRun, Event]] = []
         self._released = False
+        self._too_early: list[tuple[str, Event]] = []  # accepted by workers that were granted to somebody meanwhile
         executor.attach(self)
 
     # ------------------------------------------------------------------------------------------------ jobs
@@ -173,6 +175,10 @@ class Loop:
 
     def _tick(self) -> None:
         queue = self._queue
+        if self._too_early:
+            free = [entry for entry in self._too_early if not self.pool.holds(entry[1].worker)]  # type: ignore[union-attr]
+            self._too_early = [entry for entry in self._too_early if entry not in free]
+            queue.extend(free)
         if len(self.jobs) == 1:
             name, job = next(iter(self.jobs.items()))
             events = []
@@ -218,6 +224,11 @@ class Loop:
                 lease = leases.pop(event.lease, None)  # type: ignore[union-attr]
                 if lease is not None:
                     pool.free(lease.worker)
+            elif kind is Accepted and pool.holds(event.worker):  # type: ignore[union-attr]
+                self._too_early.append((job.id, event))
+        if self._too_early:
+            early = [event for _, event in self._too_early]
+            events[:] = [event for event in events if event not in early]
         if offers:
             now = self.clock.now()
             idle = pool.offer(now)
@@ -261,17 +272,16 @@ class Loop:
         late: list[Command] = []
         ahead: list[Command] = []
         for command in commands:
-            kind = type(command)
-            if kind is Launch and held.freeing and not held.dam:
+            if isinstance(command, Launch) and held.freeing and not held.dam:
                 members = (command.vertex, *(command.cone.members if command.cone is not None else ()))
                 held.dam = not held.freeing.isdisjoint(members)
-            if not held.dam and kind not in DURABLE_FIRST:
+            if not held.dam and type(command) not in DURABLE_FIRST:
                 ahead.append(command)
                 continue
             late.append(command)
-            if kind is Free or kind is FreeParts:
+            if isinstance(command, Free | FreeParts):
                 held.freeing.add(command.vertex)
-            elif kind is Launch:
+            elif isinstance(command, Launch):
                 job.leases[command.lease] = command
                 if command.worker >= 0:
                     self.pool.take(command.worker, job.id)
@@ -286,16 +296,16 @@ class Loop:
         when_durable(carry_out)
         return ahead
 
-    def _carry_out_durable(self, job: JobRun, events: list[Event]) -> bool:
+    def _carry_out_durable(self, job: JobRun, events: list[Any]) -> bool:
         """Carry out commands whose record is durable now; tell whether that was all there was to do."""
-        due = [event for event in events if type(event) is _Durable]
+        due = [event for event in events if isinstance(event, _Durable)]
         if not due:
             return False
-        events[:] = [event for event in events if type(event) is not _Durable]
+        events[:] = [event for event in events if not isinstance(event, _Durable)]
         for late in due:
             job.held.ticks -= 1
             for command in late.commands:
-                if type(command) is not Launch:
+                if not isinstance(command, Launch):
                     self._do[type(command)](job, command)
                 elif command.lease in job.leases:
                     self.executor.launch(job, command)

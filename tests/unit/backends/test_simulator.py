@@ -1,5 +1,7 @@
 """The simulator keeps its word: times, speeds, faults by seed, and the same run again for the same seed."""
 
+from functools import partial
+
 import pytest
 
 from weft.backends.simulator import Faults, Simulator
@@ -78,7 +80,9 @@ def run_with(faults: Faults, *, n: int = 40, retry: int = 50, **options) -> tupl
     return trial.simulator, trial.job
 
 
-@pytest.mark.parametrize("kind", ["user", "infrastructure", "worker_lost", "output_lost", "duplicate", "started", "give_back"])
+@pytest.mark.parametrize(
+    "kind", ["user", "infrastructure", "worker_lost", "output_lost", "duplicate", "started", "give_back"]
+)
 def test_each_fault_happens_and_is_survived(kind, seed):
     sim, job = run_with(Faults(seed=seed, most=12, **{kind: 0.3}))
     assert job.outcome is not None
@@ -143,7 +147,7 @@ def test_events_planned_for_one_moment_happen_in_the_order_of_planning():
     Loop(sim, sim.clock)
     seen: list[int] = []
     for number in (3, 1, 2):
-        sim.at(5.0, lambda number=number: seen.append(number))
+        sim.at(5.0, partial(seen.append, number))
     sim.at(1.0, lambda: seen.append(0))
     sim.run()
     assert (seen, sim.clock.time) == ([0, 3, 1, 2], 5.0)

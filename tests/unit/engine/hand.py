@@ -11,10 +11,8 @@
 Leases are named by what they run: `a[0]`, `a[2:4]`. After each call the invariants of the engine are checked.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from weft.engine.commands import (
     Acquire,
@@ -60,12 +58,11 @@ from weft.engine.events import (
 from weft.engine.invariants import check
 from weft.engine.machines.task import TaskState
 from weft.engine.master import Master
+from weft.engine.policy import ManagerFactory
+from weft.graph.logical import LogicalGraph
 from weft.graph.validate import mark_results, validate
 from weft.model.ids import parse_task
 from weft.model.resources import ONE_SLOT
-
-if TYPE_CHECKING:
-    from weft.graph.logical import LogicalGraph
 
 
 def body(*inputs: object) -> object:
@@ -84,13 +81,14 @@ class Hand:
         nodes: int = 1,
         submit: bool = True,
         results: bool = True,
+        managers: Mapping[str, ManagerFactory] | None = None,
         **tuning: Any,
     ) -> None:
         if results:
             mark_results(graph)
         validate(graph)
         tuning.setdefault("shared_memory", nodes == 1)
-        self.master = Master(graph, "job", Tuning(**tuning))
+        self.master = Master(graph, "job", Tuning(**tuning), managers)
         self.now = 0.0
         self.pending: list[str] = []
         self.leases: dict[str, int] = {}
@@ -220,7 +218,7 @@ class Hand:
 
     def done(self, lease: str, hi: int | None = None, **fields: Any) -> Done:
         """A lease ended well, wholly or up to `hi`."""
-        vertex, _, stop = parts(lease)
+        _, _, stop = parts(lease)
         fields.setdefault("seconds", 0.0)
         return Done(self.now, self._number(lease), stop if hi is None else hi, **fields)
 

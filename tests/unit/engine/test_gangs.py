@@ -23,7 +23,7 @@ def stream(n: int = 2, *, on_failure=OnFailure.FAIL_FAST, prewarmed: bool = Fals
     return g
 
 
-def asked(hand, graph: Graph, *, workers: int = 4, **tuning) -> Hand:
+def asked(hand: type[Hand], graph: Graph, *, workers: int = 4, **tuning) -> Hand:
     """Up to the moment at which the gang has asked."""
     h = hand(graph, workers=workers, cones=False, **tuning)
     h(h.idle(0))
@@ -204,7 +204,7 @@ def test_a_bubble_does_not_hold_slots_for_what_waits_for_somebody_outside(hand):
 # ------------------------------------------------------------------------------------------------------- regions
 
 
-def started_stream(hand, **fields) -> Hand:
+def started_stream(hand: type[Hand], **fields) -> Hand:
     h = asked(hand, stream(**fields))
     h(h.granted(a=(0, 1), b=(2, 3)))
     h.expect_any_order("launch a[0] on 1", "launch a[1] on 0", "launch b[0] on 3", "launch b[1] on 2")
@@ -214,7 +214,11 @@ def started_stream(hand, **fields) -> Hand:
 def test_what_streams_join_restarts_together(hand):
     h = started_stream(hand, retry=Retry(user=1))
     h(h.failed("b[0]"))
-    assert sorted(h.skip("stop")) == ["stop a[0]: region restart", "stop a[1]: region restart", "stop b[1]: region restart"]
+    assert sorted(h.skip("stop")) == [
+        "stop a[0]: region restart",
+        "stop a[1]: region restart",
+        "stop b[1]: region restart",
+    ]
     h.skip("release")
     h.expect()
     h(h.stopped("a[0]"), h.stopped("a[1]"))
@@ -461,3 +465,24 @@ def test_a_bubble_that_is_not_wanted_any_more_withdraws_its_request(hand):
     assert "withdraw a b" in h.skip()
     assert h.master.view().bubbles == {"gang": "done"}
     assert h.job == "succeeded"
+
+
+def test_a_bubble_asks_again_for_what_of_it_must_be_made_again(hand):
+    g = Graph("g")
+    a = g.add(body, n=2, name="a", keep=True)
+    b = g.add(body, n=1, name="b")
+    g.add(body, n=1, name="slow")
+    g.bubble(a, b, name="gang")
+    h = hand(g, workers=4)
+    h.expect("timer at 30", "acquire a*2, b*1")
+    h(h.granted(a=(0, 1), b=2), h.idle(3))
+    assert len(h.skip("launch")) == 4
+    h(h.done("a[0]"), h.done("a[1]"), h.done("b[0]"))
+    assert sorted(h.skip()) == ["release 0", "release 1", "release 2"]
+    assert h.master.view().bubbles == {"gang": "done"}
+    h(h.output_lost("a[1]"))
+    h.expect("timer at 30", "acquire a*1")
+    h(h.granted(a=2))
+    h.expect("launch a[1] on 2")
+    h(h.done("a[1]"), h.done("slow[0]"))
+    h.expect("release 2", "complete succeeded")

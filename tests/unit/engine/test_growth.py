@@ -14,6 +14,7 @@ from weft.graph.logical import (
     Edge,
     OnFailure,
     Outcome,
+    Parallelism,
     Patch,
     SameAs,
     Scheduling,
@@ -30,11 +31,11 @@ from weft.model.resources import Resources
 CONTINUE = OnFailure.CONTINUE
 
 
-def vertex(id: str, n: int = 1, **fields) -> Vertex:
+def vertex(id: str, n: Parallelism = 1, **fields) -> Vertex:
     return Vertex(id, Program("builtins:len"), n, **fields)
 
 
-def answered(hand, graph, value: object, *, expander: str = "x", workers: int = 2, **tuning) -> Hand:
+def answered(hand: type[Hand], graph, value: object, *, expander: str = "x", workers: int = 2, **tuning) -> Hand:
     """Run the expander, which is ready first, and give its answer."""
     h = hand(graph, workers=workers, **tuning)
     h(h.idle(0))
@@ -259,7 +260,7 @@ def live(on_failure=OnFailure.FAIL_FAST) -> Graph:
     return g
 
 
-def patched(hand, patch: object, graph: Graph | None = None) -> Hand:
+def patched(hand: type[Hand], patch: object, graph: Graph | None = None) -> Hand:
     h = hand(graph or live(), workers=2)
     h(h.idle(0, 1))
     h.expect("launch before[0] on 0", "launch before[1] on 1")
@@ -451,7 +452,9 @@ def test_a_service_is_not_drained_before_the_last_expander_has_ended(hand):
 # ------------------------------------------------------------------------------------------------------- decisions
 
 
-def decided(hand, decision: object, *, n: int = 3, workers: int = 2, on_failure=OnFailure.FAIL_FAST) -> Hand:
+def decided(
+    hand: type[Hand], decision: object, *, n: int = 3, workers: int = 2, on_failure=OnFailure.FAIL_FAST
+) -> Hand:
     """An expander with a list of decisions; `slow` holds back a -> b."""
     g = Graph("g", on_failure=on_failure)
     g.add(body, n=1, name="x", expands=True)
@@ -551,6 +554,24 @@ def test_finish_stops_what_runs(hand):
     h.skip("free")
     assert (h.rows("slow"), h.state("slow"), h.rows("a")) == (["skipped"], "done_early", ["ready"] * 3)
     assert run_out(h, [0, 1])[-1] == "complete succeeded"
+
+
+def test_finish_stops_what_has_said_that_it_began(hand):
+    g = Graph("g")
+    g.add(body, n=1, name="x", expands=True)
+    g.add(body, n=1, name="a")
+    h = hand(g)
+    h(h.idle(0, 1))
+    h.expect("launch x[0] on 0", "launch a[0] on 1")
+    h(h.started("a[0]"))
+    h.expect()
+    h(h.done("x[0]", values=[[Finish("a", "enough")]]))
+    h.skip("free")
+    h.expect("stop a[0]: enough")
+    assert h.rows("a") == ["running"]
+    h(h.stopped("a[0]"))
+    h.expect("complete succeeded")
+    assert h.rows("a") == ["skipped"]
 
 
 def test_emit_opens_gates(hand):

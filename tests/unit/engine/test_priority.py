@@ -24,7 +24,7 @@ def tree(leaves: int, *, two_sources: bool = False) -> Graph:
     return g
 
 
-def held_after(units: int, workers: int, key: Callable[[int, int], object]) -> int:
+def held_after(units: int, workers: int, key: Callable[[int, int], tuple[int, int]]) -> int:
     """Values held after `units` steps of a list scheduler on the tree over LEAVES leaves, one task a worker and step.
 
     `key(level, index)` orders the ready tasks, smallest first. Level 0 are the leaves.

@@ -8,11 +8,10 @@ from tests.unit.engine.hand import Hand, body
 from weft.graph.builder import Graph
 
 
-def offered(hand, n: int = 1, workers: int = 2) -> Hand:
+def offered(hand: type[Hand], n: int = 1, workers: int = 2) -> Hand:
     g = Graph("g")
     g.add(body, n=n, name="a")
-    h = hand(g, workers=workers, race=True)
-    return h
+    return hand(g, workers=workers, race=True)
 
 
 def test_a_task_is_offered_to_at_most_two(hand):

@@ -1,5 +1,7 @@
 """What is told: stories, views, and errors that carry the story."""
 
+from itertools import pairwise
+
 import pytest
 
 from tests.unit.engine.hand import Hand, body
@@ -14,7 +16,7 @@ from weft.graph.logical import Retry, Source
 from weft.model.errors import InvalidTransition
 
 
-def told(hand) -> Hand:
+def told(hand: type[Hand]) -> Hand:
     g = Graph("g")
     a = g.add(body, n=2, name="a", retry=Retry(user=1))
     g.add(body, gather(a), n=1, name="b")
@@ -139,7 +141,7 @@ def test_arcs_and_ends_of_a_table():
 def test_composites_use_arcs_of_the_table(monkeypatch):
     check_composites()
     for path in COMPOSITES.values():
-        assert all(there in TASK[here].values() for here, there in zip(path, path[1:], strict=False))
+        assert all(there in TASK[here].values() for here, there in pairwise(path))
     monkeypatch.setitem(COMPOSITES, "shortcut", (TaskState.UNSCHEDULED, TaskState.FINISHED))
     with pytest.raises(AssertionError, match="shortcut"):
         check_composites()
@@ -174,8 +176,12 @@ def test_intervals_are_a_set_of_numbers(seed):
                 model.clear()
             spans = list(intervals)
             assert [i for a, b in spans for i in range(a, b)] == sorted(model)
-            assert all(b < c for (_, b), (c, _) in zip(spans, spans[1:], strict=False)), "neighbours are joined"
-            assert (len(intervals.spans) > 0, intervals.count, bool(intervals)) == (bool(model), len(model), bool(model))
+            assert all(b < c for (_, b), (c, _) in pairwise(spans)), "neighbours are joined"
+            assert (len(intervals.spans) > 0, intervals.count, bool(intervals)) == (
+                bool(model),
+                len(model),
+                bool(model),
+            )
             assert not model or intervals.first == min(model)
 
 

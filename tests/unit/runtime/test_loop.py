@@ -1,6 +1,7 @@
 """The loop: events in, commands out, for several jobs; and what happens when a job, a worker or the master fails."""
 
 import threading
+from functools import partial
 
 import pytest
 
@@ -55,7 +56,7 @@ class Memory:
     """A journal that remembers."""
 
     def __init__(self) -> None:
-        self.records: list[tuple[list, list]] = []
+        self.records: list[tuple[list[object], list[object]]] = []
         self.closed = False
 
     def append(self, events, commands):
@@ -73,7 +74,7 @@ def flat(n: int = 2, **fields) -> Graph:
 
 def session(workers: int = 2) -> tuple[Recorder, Loop]:
     executor = Recorder(workers)
-    return executor, Loop(executor, ManualClock())  # type: ignore[arg-type]
+    return executor, Loop(executor, ManualClock())
 
 
 def submit(loop: Loop, name: str, graph: Graph, journal: Memory | None = None) -> JobRun:
@@ -118,7 +119,7 @@ def test_jobs_share_workers_one_by_one():
 def test_events_for_jobs_that_are_over_or_never_were_are_dropped():
     executor, loop = session()
     submit(loop, "j", flat(1))
-    ((job, lease),) = executor.launched
+    ((_, lease),) = executor.launched
     finish_all(executor, loop)
     told = list(executor.told)
     loop.post("j", Done(0.0, lease.lease, lease.hi))
@@ -281,7 +282,7 @@ def test_a_simulated_session_of_jobs_that_come_and_go():
         graph = flat(5)
         job = JobRun(name, graph, Master(graph, name, sim.tuning))
         jobs.append(job)
-        sim.at(at * 1.5, lambda job=job: loop.submit(job))
+        sim.at(at * 1.5, partial(loop.submit, job))
     sim.run()
     assert [job.outcome and job.outcome.state for job in jobs] == ["succeeded"] * 6
     assert loop.pool.idle == 3

@@ -9,11 +9,12 @@ from weft.model.resources import Placement, Resources
 from weft.runtime.pool import KEEP_BACK_S, Pool
 
 ONE = (Resources(),)
+ALTERNATIVES = [ONE, (Resources(cpu=2),), (Resources(memory=50), Resources(gpu=1))]
 
 
 def pool(workers: int = 4, *, nodes: int = 1, capacity: Resources | None = None) -> Pool:
     specs = [WorkerSpec(w, w * nodes // workers, f"node{w * nodes // workers}") for w in range(workers)]
-    made = Pool(specs, {n: capacity for n in range(nodes)} if capacity else None)
+    made = Pool(specs, dict.fromkeys(range(nodes), capacity) if capacity else None)
     for job in ("x", "y", "z"):
         made.join(job)
     return made
@@ -290,7 +291,7 @@ def test_nothing_is_given_twice_or_lost(seed):
                 p.request(
                     job, asked,
                     tuple(
-                        (v, rng.randint(1, 2), rng.choice([ONE, (Resources(cpu=2),), (Resources(memory=50), Resources(gpu=1))]), None)
+                        (v, rng.randint(1, 2), rng.choice(ALTERNATIVES), None)
                         for v in "ab"[: rng.randint(1, 2)]
                     ),
                     rng.sample(sorted(alive), k=min(len(alive), rng.randint(0, 2))),
@@ -329,7 +330,7 @@ def test_nothing_is_given_twice_or_lost(seed):
                     assert worker in alive
                     assert worker not in taken
                     granted[(owner, request, worker)] = 1
-            held = {job: 0 for job in "xyz"}
+            held = dict.fromkeys("xyz", 0)
             beside = [w for what in p._granted.values() for w in what.beside if w in alive]
             for owner in taken.values():
                 held[owner] += 1

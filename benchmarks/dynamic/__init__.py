@@ -1,0 +1,135 @@
+"""What changing the graph while it runs is worth: each row against the graph that does not change."""
+
+from __future__ import annotations
+
+from benchmarks.harness import Side, Spec
+
+
+def _ours(case: str) -> Side:
+    return Side("weft", "benchmarks.dynamic.ours", case)
+
+
+_PARALLELISM = _ours("parallelism")
+_PRUNING = _ours("pruning")
+_LIMIT = _ours("limit")
+_WORST = _ours("limit_worst")
+_JOIN = _ours("join")
+_FAULTS = _ours("faults")
+
+SPECS = (
+    Spec(
+        "parallelism_500_to",
+        "tasks",
+        _PARALLELISM,
+        1,
+        "1,000 maps write 500 partitions, 10 MB in all, and 500 readers are planned: how many there were; 2 threads.",
+        figure="tasks",
+    ),
+    Spec(
+        "parallelism_decision_ms",
+        "ms",
+        _PARALLELISM,
+        50,
+        "The manager's decision in the row before: sizes in, groups and router out.",
+        figure="decision_ms",
+    ),
+    Spec(
+        "skew_max_over_mean",
+        "ratio",
+        _ours("skew"),
+        1.3,
+        "100,000 partitions of lognormal sizes (sigma 1) grouped for 1,000 readers, none over the target: bytes of the "
+        "fullest reader over the mean; the median of 5 seeds.",
+        figure="ratio",
+    ),
+    Spec(
+        "pruning_scan_tasks",
+        "tasks",
+        _PRUNING,
+        3,
+        "1,000 Parquet files of 20,000 rows, one for each key, joined with 3 keys: how many were read; 2 threads.",
+        figure="scan_tasks",
+    ),
+    Spec(
+        "pruning_wall_speedup",
+        "times",
+        _PRUNING,
+        3,
+        "The time of the same join that reads all files and filters, over the time with pruning.",
+        figure="speedup",
+        at_least=True,
+    ),
+    Spec(
+        "limit_tasks_started",
+        "tasks",
+        _LIMIT,
+        11,
+        "LIMIT 5 over 4,000 row groups of 5,000 rows, where 1 row in 4,000 matches: how many were started; 2 threads.",
+        figure="started",
+    ),
+    Spec(
+        "limit_wall_speedup",
+        "times",
+        _LIMIT,
+        5,
+        "The time of starting all 4,000 at once, over that of waves.",
+        figure="speedup",
+        at_least=True,
+    ),
+    Spec(
+        "limit_task_seconds_saving",
+        "times",
+        _LIMIT,
+        100,
+        "Seconds in tasks when all 4,000 are started, over those with waves.",
+        figure="saving",
+        at_least=True,
+    ),
+    Spec(
+        "limit_worst_case_overhead",
+        "ratio",
+        _WORST,
+        1.15,
+        "The same where no row matches, so that all 4,000 are read: the time with waves over that of starting all.",
+        figure="ratio",
+    ),
+    Spec(
+        "conditional_join_over_wrong",
+        "times",
+        _JOIN,
+        3,
+        "50 Parquet files joined with 50 others that turn out large: the time of the plan that gives these whole to "
+        "every task, over that of the choice, which shuffles.",
+        figure="over_copied",
+        at_least=True,
+    ),
+    Spec(
+        "conditional_join_over_wrong_small",
+        "times",
+        _JOIN,
+        3,
+        "The same where a filter leaves 1 row in 1,000 of the others: the time of the plan that shuffles, over that of "
+        "the choice, which gives them whole to every task.",
+        figure="over_shuffled",
+        at_least=True,
+    ),
+    Spec(
+        "conditional_join_over_best",
+        "ratio",
+        _JOIN,
+        1.1,
+        "The time of the choice over that of the better plan, the worse of both cases.",
+        figure="over_best",
+    ),
+    Spec(
+        "faults_5pct_slowdown",
+        "ratio",
+        _FAULTS,
+        1.16,
+        "Simulated: 1,000 maps, 500 readers of their shuffle, 100 of theirs, on 100 workers; a task takes 5 s and an "
+        "exponential part with a mean of 5 s; 5 % of attempts fail at a random moment: the time over that without "
+        "failures; the median of 5 seeds.",
+        figure="5",
+    ),
+    Spec("faults_10pct_slowdown", "ratio", _FAULTS, 1.2, "The same where 10 % of attempts fail.", figure="10"),
+)

@@ -1,0 +1,349 @@
+"""Runs that were killed, failed or cancelled go on: what has finished is not run again, and the result is right."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import weft
+from weft.runtime.journal import read_journal
+from weft.runtime.records import read_run
+
+DEADLINE_S = 60.0
+SOURCE = Path(weft.__file__).parents[1]
+MAIN = "import sys; from weft.cli.main import main; sys.exit(main())"
+RUN = "run-000001"
+
+
+def until(condition: Callable[[], Any], what: str = "it") -> Any:
+    end = time.monotonic() + DEADLINE_S
+    while not (found := condition()):
+        assert time.monotonic() < end, f"{what} did not come"
+        time.sleep(0.01)
+    return found
+
+
+class Place:
+    """A folder with a pipeline whose steps write down that they ran, and ways to run and kill it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ran = folder / "ran"
+        self.ran.mkdir()
+
+    def write(self, steps: Mapping[str, Any], **top: Any) -> None:
+        (self.folder / "run.yaml").write_text(json.dumps({"name": "trial", "entry_points": steps, **top}))
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-c", MAIN, *words],
+            cwd=self.folder,
+            env=os.environ | {"PYTHONPATH": str(SOURCE)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def weft(self, *words: str) -> tuple[int, str, str]:
+        process = self.start(*words)
+        out, err = process.communicate(timeout=DEADLINE_S)
+        return process.returncode, out, err
+
+    def kill_when(self, condition: Callable[[], Any], *words: str) -> None:
+        """Start a command, and kill it with SIGKILL once a condition holds."""
+        process = self.start(*(words or ("run", "run.yaml")))
+        try:
+            until(lambda: condition() or process.poll() is not None)
+        finally:
+            process.kill()
+            process.communicate()
+
+    def counts(self) -> Counter[str]:
+        """How often each step ran to its end."""
+        return Counter(path.name.partition(".")[0] for path in self.ran.iterdir())
+
+    @property
+    def run(self) -> Path:
+        return self.folder / ".weft" / "runs" / RUN
+
+    def states(self) -> dict[str, str]:
+        return {step.name: step.state for step in read_run(self.run).steps}
+
+    def told(self, step: str) -> bool:
+        return self.run.is_dir() and self.states().get(step) == "succeeded"
+
+
+def body(then: str = "") -> str:
+    """A command that reads what came before, adds its name, and leaves a mark of its own each time it ends well."""
+    return f"{then}; touch ran/$PF_STEP_NAME.$$" if then else "touch ran/$PF_STEP_NAME.$$"
+
+
+def chain(blocked: str = "") -> dict[str, Any]:
+    """Four steps in a row, each with an output; `blocked` waits until there is a file `go`."""
+    steps: dict[str, Any] = {}
+    before = ""
+    for name in ("one", "two", "three", "four"):
+        wait = "touch began; until test -e go; do sleep 0.02; done" if name == blocked else ":"
+        read = "cat {{in}}" if before else ":"
+        step: dict[str, Any] = {
+            "command": f"{wait}; ({read}; echo {name}) > {{{{out}}}} && {body()}",
+            "artifacts": {"output": ["out"]},
+        }
+        if before:
+            step["deps"] = before
+            step["artifacts"]["input"] = {"in": f"{{{{{before}.out}}}}"}
+        steps[name] = step
+        before = name
+    return steps
+
+
+FILES = {"fs_options": {"main_fs": {"name": "local"}}}
+
+
+@pytest.fixture
+def place(tmp_path) -> Place:
+    return Place(tmp_path)
+
+
+def result(place: Place) -> str:
+    path = read_run(place.run).outputs["four.out"]
+    return Path(path).read_text()
+
+
+class TestKilled:
+    @pytest.mark.parametrize("blocked", ["one", "two", "three", "four"])
+    def test_a_killed_run_goes_on_and_runs_nothing_twice(self, place, blocked):
+        place.write(chain(blocked), **FILES)
+        place.kill_when((place.folder / "began").exists)
+        before = place.counts()
+        (place.folder / "go").touch()
+        code, out, err = place.weft("resume", RUN)
+        assert code == 0, err
+        assert "succeeded" in out
+        assert place.counts() == Counter(["one", "two", "three", "four"])
+        assert set(before) <= set(place.counts())
+        assert result(place) == "one\ntwo\nthree\nfour\n"
+        assert set(place.states().values()) == {"succeeded"}
+
+    @pytest.mark.parametrize("step", ["one", "two", "three"])
+    def test_killed_just_after_a_step_was_told_to_have_succeeded(self, place, step):
+        place.write(chain(), **FILES)
+        place.kill_when(lambda: place.told(step))
+        finished = {name for name, state in place.states().items() if state == "succeeded"}
+        before = place.counts()
+        code, _, err = place.weft("resume", RUN, "-q")
+        if code:  # it was quicker than we
+            assert "has succeeded" in err
+        after = place.counts()
+        assert all(after[name] == before[name] == 1 for name in finished), (before, after)
+        assert result(place) == "one\ntwo\nthree\nfour\n"
+
+    def test_killed_again_and_again(self, place):
+        steps = {
+            name: {"command": body(f"touch began.{name}; until test -e go.{name}; do sleep 0.02; done")}
+            for name in ("a", "b", "c")
+        }
+        steps["b"]["deps"], steps["c"]["deps"] = "a", "b"
+        place.write(steps)
+        words: tuple[str, ...] = ("run", "run.yaml")
+        for name in ("a", "b", "c"):
+            place.kill_when((place.folder / f"began.{name}").exists, *words)
+            (place.folder / f"began.{name}").unlink()
+            place.kill_when((place.folder / f"began.{name}").exists, "resume", RUN)
+            (place.folder / f"go.{name}").touch()
+            words = ("resume", RUN)
+        assert place.weft(*words)[0] == 0
+        assert place.counts() == Counter("abc")
+        recorded = read_journal(place.run / "journal")
+        assert (recorded.header.incarnation, recorded.incarnation) == (0, 6), "it was replayed, not begun again"
+
+    def test_what_a_killed_owner_left_running_is_ended_first(self, place):
+        place.write({"a": {"command": "echo $$ > pid; until test -e go; do sleep 0.02; done; " + body()}})
+        pid = place.folder / "pid"
+        process = place.start("run", "run.yaml")
+        until(lambda: pid.exists() and pid.read_text().strip())
+        step = psutil.Process(int(pid.read_text()))
+        process.kill()
+        process.communicate()
+        (place.folder / "go").touch()
+        assert place.weft("resume", "@last")[0] == 0
+        assert not step.is_running() or step.status() == psutil.STATUS_ZOMBIE
+        assert not list((place.run / "processes").iterdir())
+        assert place.states() == {"a": "succeeded"}
+
+    @pytest.mark.parametrize(("first", "then"), [("processes", "processes"), ("processes", "threads")])
+    def test_whatever_runs_it(self, place, first, then):
+        place.write(chain("three"), **FILES)
+        place.kill_when((place.folder / "began").exists, "run", "run.yaml", "--backend", first)
+        (place.folder / "go").touch()
+        code, _, err = place.weft("resume", RUN, "--backend", then)
+        assert code == 0, err
+        assert place.counts() == Counter(["one", "two", "three", "four"])
+        assert result(place) == "one\ntwo\nthree\nfour\n"
+
+
+class TestEnded:
+    def test_a_resume_of_a_failed_run_may_be_killed_too(self, place):
+        wait = "touch began; until test -e go; do sleep 0.02; done"
+        place.write(
+            {
+                "good": {"command": body()},
+                "bad": {"command": f"test -e repaired && {body()}", "deps": "good"},
+                "slow": {"command": f"{wait}; {body()}", "deps": "bad"},
+            }
+        )
+        assert place.weft("run", "run.yaml")[0] == 1
+        (place.folder / "repaired").touch()
+        for _ in range(2):
+            place.kill_when((place.folder / "began").exists, "resume", RUN)
+            (place.folder / "began").unlink()
+        assert place.states() == {"good": "succeeded", "bad": "succeeded", "slow": "interrupted"}
+        (place.folder / "go").touch()
+        code, _, err = place.weft("resume", RUN)
+        assert code == 0, err
+        assert place.counts() == Counter(["good", "bad", "slow"])
+        recorded = read_journal(place.run / "journal")
+        assert recorded.header.restored == (("good", 0),)
+        assert (recorded.header.incarnation, recorded.incarnation) == (1, 3)
+
+    def test_a_failed_run_runs_again_what_failed_and_what_never_began(self, place):
+        place.write(
+            {
+                "good": {"command": body()},
+                "bad": {"command": f"test -e repaired && {body()}", "deps": "good"},
+                "last": {"command": body(), "deps": "bad"},
+            }
+        )
+        assert place.weft("run", "run.yaml")[0] == 1
+        assert place.states() == {"good": "succeeded", "bad": "failed", "last": "cancelled"}
+        assert place.weft("resume", RUN)[0] == 1, "it is not repaired yet"
+        (place.folder / "repaired").touch()
+        code, out, _ = place.weft("resume", RUN, "--json")
+        assert code == 0
+        document = json.loads(out)
+        assert document["run"]["state"] == "succeeded"
+        assert document["run"]["id"] == RUN
+        assert place.counts() == Counter(["good", "bad", "last"])
+
+    def test_a_cancelled_run_goes_on(self, place):
+        place.write(chain("two"), **FILES)
+        process = place.start("run", "run.yaml")
+        until((place.folder / "began").exists)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=DEADLINE_S)
+        assert process.returncode == 130
+        assert place.states()["two"] == "terminated"
+        (place.folder / "go").touch()
+        assert place.weft("resume", RUN)[0] == 0
+        assert place.counts() == Counter(["one", "two", "three", "four"])
+        assert result(place) == "one\ntwo\nthree\nfour\n"
+
+    def test_disabled_steps_stay_skipped(self, place):
+        place.write(
+            {
+                "a": {"command": body()},
+                "off": {"command": body(), "deps": "a"},
+                "bad": {"command": f"test -e repaired && {body()}", "deps": "off"},
+            },
+            disabled="off",
+        )
+        assert place.weft("run", "run.yaml")[0] == 1
+        (place.folder / "repaired").touch()
+        assert place.weft("resume", RUN)[0] == 0
+        assert place.states() == {"a": "succeeded", "off": "skipped", "bad": "succeeded"}
+        assert place.counts() == Counter(["a", "bad"])
+
+    def test_a_step_whose_output_is_gone_runs_again_and_it_is_said(self, place):
+        steps = chain("four")
+        place.write(steps, **FILES)
+        place.kill_when((place.folder / "began").exists)
+        gone = read_run(place.run).outputs["two.out"]
+        Path(gone).unlink()
+        (place.folder / "go").touch()
+        code, _, err = place.weft("resume", RUN)
+        assert code == 0
+        assert f"two is run again: its output {gone} is gone" in err
+        assert place.counts() == Counter({"one": 1, "two": 2, "three": 1, "four": 1})
+        assert result(place) == "one\ntwo\nthree\nfour\n"
+
+    def test_the_pipeline_that_was_begun_goes_on_though_its_file_has_changed(self, place):
+        place.write({"a": {"command": f"test -e repaired && {body()}"}})
+        assert place.weft("run", "run.yaml")[0] == 1
+        place.write({"other": {"command": "false"}})
+        (place.folder / "repaired").touch()
+        assert place.weft("resume", RUN)[0] == 0
+        assert place.counts() == Counter("a")
+
+    @pytest.mark.parametrize("damage", ["gone", "garbage", "header", "older"])
+    def test_without_its_journal_a_run_goes_on_from_the_records(self, place, damage):
+        place.write(chain("three"), **FILES)
+        place.kill_when((place.folder / "began").exists)
+        journal = place.run / "journal"
+        if damage == "gone":
+            journal.unlink()
+        elif damage == "garbage":
+            journal.write_bytes(b"\0" * 1000)
+        elif damage == "header":
+            journal.write_bytes(journal.read_bytes()[:20])
+        else:
+            from weft.runtime import journal as module
+
+            data = journal.read_bytes()
+            at = len(module._MAGIC)
+            length, _ = module._FRAME.unpack_from(data, at)
+            rest = data[at + module._FRAME.size + length :]
+            header = data[at + module._FRAME.size : at + module._FRAME.size + length]
+            said = module.msgspec.msgpack.decode(header) | {"weft": "0.0.0"}
+            journal.write_bytes(module._MAGIC + module._frame(module.msgspec.msgpack.encode(said)) + rest)
+        (place.folder / "go").touch()
+        code, _, err = place.weft("resume", RUN)
+        assert code == 0, err
+        assert place.counts() == Counter(["one", "two", "three", "four"])
+        assert result(place) == "one\ntwo\nthree\nfour\n"
+
+    def test_a_journal_cut_at_its_end_loses_no_finished_step(self, place):
+        place.write(chain("four"), **FILES)
+        place.kill_when((place.folder / "began").exists)
+        journal = place.run / "journal"
+        journal.write_bytes(journal.read_bytes()[:-7])
+        (place.folder / "go").touch()
+        assert place.weft("resume", RUN)[0] == 0
+        assert place.counts() == Counter(["one", "two", "three", "four"])
+
+
+class TestRefused:
+    def test_a_run_that_has_succeeded(self, place):
+        place.write({"a": {"command": body()}})
+        assert place.weft("run", "run.yaml")[0] == 0
+        code, _, err = place.weft("resume", RUN)
+        assert code == 7
+        assert f"{RUN} has succeeded" in err
+        assert place.counts() == Counter("a")
+
+    def test_a_run_whose_owner_lives(self, place):
+        place.write(chain("one"), **FILES)
+        process = place.start("run", "run.yaml")
+        try:
+            until((place.folder / "began").exists)
+            code, _, err = place.weft("resume", RUN)
+            assert code == 7
+            assert "still goes on" in err
+            (place.folder / "go").touch()
+            process.communicate(timeout=DEADLINE_S)
+            assert process.returncode == 0
+        finally:
+            process.kill()
+            process.communicate()
+
+    def test_a_run_that_is_not_there(self, place):
+        place.write({"a": {"command": body()}})
+        assert place.weft("resume", "run-000009")[0] == 4

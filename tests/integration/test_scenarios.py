@@ -1,0 +1,56 @@
+"""Every file of examples/scenarios runs as its page says, on threads and on processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "examples" / "scenarios"
+TIMEOUT_S = 120
+
+SAYS = {
+    "dynamic_parallelism": ["readers: 10000000", "1 to 500 tasks, by shuffle  1 task", "bytes in 500 partitions"],
+    "skew": ["1 to 64 tasks, by shuffle  16 tasks", "regrouped for 16 tasks"],
+    "pruning": ["matches: 3000", "1,000 tasks, by pruning  3 tasks", "'keys' of customers: 3"],
+    "limit": ["limit: [0, 0, 2, 2, 4]", "5 of 4,000 tasks, ended early", "6 rows of 5 wanted"],
+    "conditional_join": [
+        "rows: 3200",
+        "0 of 1 task, ended early",
+        "copied or shuffled      copied",
+        "are small: copied",
+    ],
+    "parameter_server": [
+        "order only, concurrent",
+        "server.bubble: asks for 3 slots at once",
+        "last consumer has ended",
+    ],
+    "bubble": ["smallest: [0, 2, 4, 6, 8]", "numbers, even", "shuffle of 1, local"],
+    "patch": ["plan/round-4", "(added by plan)", "plan: patch: 4 vertices, 4 edges added"],
+}
+
+
+def test_every_scenario_is_run_and_explained() -> None:
+    assert {path.stem for path in FOLDER.glob("*.py")} - {"show"} == set(SAYS)
+    page = (FOLDER.parents[1] / "docs" / "dynamic-graphs.md").read_text(encoding="utf-8")
+    assert not [name for name in SAYS if f"`{name}.py`" not in page]
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+@pytest.mark.parametrize("name", SAYS)
+def test_a_scenario_says_what_was_planned_and_executed(name: str, backend: str) -> None:
+    argv = [sys.executable, str(FOLDER / f"{name}.py"), "--backend", backend]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    assert ": succeeded" in done.stdout
+    for words in SAYS[name]:
+        assert words in done.stdout, done.stdout
+
+
+def test_a_bubble_streams_where_workers_share_memory() -> None:
+    argv = [sys.executable, str(FOLDER / "bubble.py"), "--backend", "threads"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+    (edge,) = [line for line in done.stdout.splitlines() if line.startswith("  numbers->even")]
+    assert edge.count("concurrent, ephemeral") == 2

@@ -1,0 +1,219 @@
+"""Vertex managers: when they are asked, what they are shown, and what becomes of their answers."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from tests.unit.engine.hand import Hand, body, run_out
+from weft.engine.decisions import Finish, Schedule, SetParallelism, SetResources
+from weft.engine.master import Master
+from weft.engine.policy import Moment, View
+from weft.graph.builder import Graph, after, gather, shuffle
+from weft.graph.logical import Manager, OnFailure, Range
+from weft.model.errors import GraphError, UsageError
+from weft.model.resources import Resources
+
+ALL = frozenset(Moment)
+
+
+class Told:
+    """A manager that remembers what it was shown and answers what the test says."""
+
+    def __init__(
+        self,
+        answer: Callable[[View, Any], tuple[Sequence[Any], Any]] = lambda view, memo: ((), memo),
+        *,
+        moments: frozenset[Moment] = ALL,
+        holds: bool = False,
+    ) -> None:
+        self.answer = answer
+        self.moments = moments
+        self.holds = holds
+        self.counts = True
+        self.shown: list[View] = []
+        self.memos: list[Any] = []
+
+    def decide(self, view: View, memo: Any) -> tuple[Sequence[Any], Any]:
+        self.shown.append(view)
+        self.memos.append(memo)
+        return self.answer(view, memo)
+
+
+def pair(**fields) -> Graph:
+    g = Graph("g", on_failure=fields.pop("on_failure", OnFailure.FAIL_FAST))
+    a = g.add(body, n=2, name="a")
+    g.add(body, shuffle(a, 4), n=fields.pop("n", 4), name="b", manager=Manager("told"), **fields)
+    return g
+
+
+def with_manager(hand: type[Hand], graph: Graph, manager: Told, **options) -> Hand:
+    return hand(graph, managers={"told": lambda: manager}, cones=False, **options)
+
+
+def test_a_manager_is_asked_at_its_moments_and_given_its_memo_back(hand):
+    manager = Told(lambda view, memo: ((), (memo or 0) + 1))
+    h = with_manager(hand, pair(), manager)
+    assert len(manager.shown) == 1  # the job has begun
+    h(h.idle(0, 1))
+    h.expect("launch a[0] on 0", "launch a[1] on 1")
+    h(h.done("a[0]"))
+    h.expect()
+    h(h.done("a[1]"), h.idle(0))
+    h.expect("launch b[0] on 0")
+    h(h.emitted("a", "rows", {"n": 5}))
+    h.expect("publish a[0] rows")
+    h(h.done("b[0]"))
+    h.expect()
+    assert manager.memos == [None, *range(1, len(manager.memos))]
+    last = manager.shown[-1]
+    assert (last.vertex, last.state, last.n, last.finished, last.workers) == ("b", "running", 4, 1, 2)
+    (source,) = last.inputs
+    assert (source.edge, source.source, source.n, source.finished, source.ended) == ("a->b", "a", 2, 2, True)
+    assert list(last.events[("a", "rows")]) == [{"n": 5}]
+
+
+@pytest.mark.parametrize(("moment", "asked"), [(Moment.STARTED, 1), (Moment.SOURCE_ENDED, 1), (Moment.FINISHED, 4)])
+def test_and_at_no_others(hand, moment, asked):
+    manager = Told(moments=frozenset({moment}))
+    h = with_manager(hand, pair(), manager)
+    assert run_out(h, [0, 1])[-1] == "complete succeeded"
+    assert len(manager.shown) == asked
+
+
+def test_a_width_is_settled_from_what_the_sources_wrote(hand):
+    def fit(view: View, memo: Any) -> tuple[Sequence[Any], Any]:
+        if not all(each.ended for each in view.inputs) or memo:
+            return (), memo
+        return (SetParallelism("b", 2),), True
+
+    h = with_manager(hand, pair(n=Range(1, 8)), Told(fit))
+    assert h.state("b") == "configuring"
+    h(h.idle(0, 1))
+    h.expect("launch a[0] on 0", "launch a[1] on 1")
+    h(h.done("a[0]", stats=(("a->b", [1, 2, 3, 4]),)), h.done("a[1]", stats=(("a->b", [10, 20, 30, 40]),)))
+    h.expect()
+    assert h.rows("b") == ["ready", "ready"]
+    assert run_out(h, [0, 1])[-1] == "complete succeeded"
+
+
+def test_sizes_are_summed_for_who_counts_them(hand):
+    manager = Told()
+    h = with_manager(hand, pair(), manager)
+    h(h.idle(0, 1))
+    h.skip("launch")
+    h(h.done("a[0]", stats=(("a->b", [1, 2, 3, 4]),)), h.done("a[1]", stats=(("a->b", [10, 20, 30, 40]),)))
+    h.expect()
+    sizes = manager.shown[-1].inputs[0].sizes
+    assert sizes is not None
+    assert list(sizes) == [11, 22, 33, 44]
+
+
+def test_a_manager_that_holds_lets_tasks_go_in_waves(hand):
+    def waves(view: View, memo: Any) -> tuple[Sequence[Any], Any]:
+        return ((Schedule("b", view.released * 2 + 1),), None) if view.finished == view.released else ((), None)
+
+    h = with_manager(hand, pair(), Told(waves, holds=True), workers=4)
+    h(h.idle(0, 1))
+    h.expect("launch a[0] on 0", "launch a[1] on 1")
+    h(h.done("a[0]"), h.done("a[1]"), h.idle(0, 1, 2, 3))
+    h.expect("launch b[0] on 0")
+    h(h.done("b[0]"), h.idle(0, 1, 2, 3))
+    h.expect("launch b[1] on 0", "launch b[2] on 1")
+    h(h.done("b[2]"), h.idle(1))
+    h.expect()
+    h(h.done("b[1]"), h.idle(1))
+    h.expect("launch b[3] on 1")
+    h(h.done("b[3]"))
+    assert h.skip()[-1] == "complete succeeded"
+
+
+def test_what_is_held_back_when_enough_is_there_is_never_made(hand):
+    def limit(view: View, memo: Any) -> tuple[Sequence[Any], Any]:
+        if view.finished:
+            return (Finish("b", "enough rows"),), None
+        return (Schedule("b", 1),), None
+
+    h = with_manager(hand, pair(), Told(limit, holds=True))
+    order = run_out(h, [0, 1])
+    assert order == ["a[0]", "a[1]", "b[0]", "complete succeeded"]
+    assert (h.rows("b"), h.state("b")) == (["finished", "skipped", "skipped", "skipped"], "done_early")
+
+
+def test_a_task_that_must_be_made_again_keeps_its_leave_to_start(hand):
+    h = with_manager(hand, pair(), Told(lambda view, memo: ((Schedule("b", 2),), None), holds=True))
+    h(h.idle(0, 1))
+    h.skip("launch")
+    h(h.done("a[0]"), h.done("a[1]"), h.idle(0))
+    h.expect("launch b[0] on 0")
+    h(h.worker_lost(0), h.idle(1))
+    h.expect("launch b[0] on 1, attempt 1")
+    assert h.rows("b") == ["leased", "ready", "unscheduled", "unscheduled"]
+
+
+def test_a_rejected_decision_is_told_and_the_job_goes_on(hand):
+    h = with_manager(
+        hand,
+        pair(),
+        Told(lambda view, memo: ((SetParallelism("a", 9),), None), moments=frozenset({Moment.SOURCE_ENDED})),
+    )
+    assert run_out(h, [0, 1])[-1] == "complete succeeded"
+    story = "".join(h.master.story("b"))
+    assert "its manager decides: SetParallelism(vertex='a', n=9)" in story
+    assert "rejected: vertex 'a' has started" in story
+
+
+def test_a_manager_that_cannot_decide_fails_its_vertex(hand):
+    def wrong(view: View, memo: Any) -> tuple[Sequence[Any], Any]:
+        raise UsageError("three sides are too many")
+
+    h = with_manager(hand, pair(on_failure=OnFailure.CONTINUE), Told(wrong, moments=frozenset({Moment.SOURCE_ENDED})))
+    order = run_out(h, [0, 1])
+    assert order[-1] == "complete failed: b[0] three sides are too many"
+    assert (h.state("a"), h.state("b")) == ("done", "failed")
+
+
+def test_managers_are_asked_in_the_order_of_the_graph(hand):
+    asked: list[str] = []
+
+    def note(view: View, memo: Any) -> tuple[Sequence[Any], Any]:
+        asked.append(view.vertex)
+        return (), None
+
+    g = Graph("g")
+    a = g.add(body, n=1, name="a")
+    for name in "cb":
+        g.add(body, gather(a), n=1, name=name, manager=Manager("told"))
+    h = with_manager(hand, g, Told(note, moments=frozenset({Moment.SOURCE_ENDED})))
+    h(h.idle(0))
+    h.expect("launch a[0] on 0")
+    h(h.done("a[0]"))
+    h.expect()
+    assert asked == ["c", "b"]
+
+
+def test_a_control_vertex_asks_for_resources(hand):
+    def more(view: View, memo: Any) -> tuple[Sequence[Any], Any]:
+        if ("control", "more") in view.events:
+            return (SetResources("b", (Resources(cpu=2),)),), None
+        return (), None
+
+    g = Graph("g")
+    control = g.add(body, n=1, name="control")
+    z = g.add(body, n=1, name="z")
+    g.add(body, after(z), after(control, concurrent=True), n=1, name="b", manager=Manager("told"))
+    h = with_manager(hand, g, Told(more, moments=frozenset({Moment.EVENT})), workers=3)
+    h(h.idle(0, 1))
+    h.expect("launch control[0] on 0", "launch z[0] on 1")
+    h(h.emitted("control", "more"))
+    h.expect("publish control[0] more")
+    h(h.done("z[0]"))
+    h.expect("acquire b*1 (cpu 2)")
+
+
+def test_a_manager_that_nobody_knows_is_refused_before_the_job_begins():
+    with pytest.raises(GraphError, match="there is none of that name") as raised:
+        Master(pair(), managers={"other": Told})
+    assert raised.value.rule == "manager"
+    with pytest.raises(GraphError, match="does not take these parameters"):
+        Master(pair(), managers={"told": lambda n: Told()})
