@@ -2,22 +2,26 @@
 
 import os
 import secrets
+import zlib
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-# `too_slow` times the machine, not the test.
-common = settings(deadline=None, derandomize=False, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
+
+# `too_slow` times the machine, not the test. What a change must pass is the same each time; `make soak` looks further.
+common = settings(deadline=None, derandomize=True, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("fast", common, max_examples=20)
 settings.register_profile("ci", common, max_examples=100)
-settings.register_profile("soak", common, max_examples=10_000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+settings.register_profile("soak", common, derandomize=False, max_examples=10_000)
+settings.load_profile(PROFILE)
 
 
 @pytest.fixture
-def seed(record_property) -> int:
-    """A fresh seed, or the one in WEFT_SEED to repeat a failure, which prints it."""
-    value = int(os.environ.get("WEFT_SEED") or secrets.randbits(32))
+def seed(request, record_property) -> int:
+    """A seed of the test's own, a fresh one in `make soak`, or WEFT_SEED to repeat a failure, which prints it."""
+    own = secrets.randbits(32) if PROFILE == "soak" else zlib.crc32(request.node.nodeid.encode())
+    value = int(os.environ.get("WEFT_SEED") or own)
     record_property("seed", value)
     print(f"repeat with WEFT_SEED={value}")
     return value

@@ -42,7 +42,10 @@ class InputView(NamedTuple):
 
 
 class View(NamedTuple):
-    """All that a manager may see; `over` counts tasks that ended in any way. `events` are the payloads of user events, by (vertex, name), in order of arrival."""
+    """All that a manager may see; `over` counts tasks that ended in any way.
+
+    `events` are the payloads of user events, by (vertex, name), in order of arrival.
+    """
 
     now: float
     vertex: str

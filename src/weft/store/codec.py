@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from weft.model.errors import NotFoundError, ProgramError
-from weft.store.api import ABSENT
+from weft.store.api import ABSENT, sizeof
 
 PAGE: Final = 4096
 ALIGN: Final = 64
@@ -35,6 +35,7 @@ _VERSION: Final = 1
 _HEAD: Final = struct.Struct("<4sBBHQQ")
 _ENTRY: Final = struct.Struct("<QQ")
 _PICKLE, _NUMPY, _TABLE, _BATCH, _BYTES, _PARTS = range(6)
+_SMALL_PIECE: Final = 256
 _IN_BAND_MAX: Final = 1024  # below this a buffer of its own costs more than the copy it saves
 _ZEROS: Final = bytes(PAGE)
 
@@ -80,6 +81,17 @@ def encode(value: Any) -> Encoded:
         if kind is arrow.RecordBatch:
             return _encode_arrow(arrow, _BATCH, value)
     return _encode_pickle(value)
+
+
+def encode_row(value: Any) -> Encoded:
+    """Encode what a task of a partitioned column returned: piece by piece, or whole where its pieces are small.
+
+    A small piece is read faster with its row than alone: its header and its pickle cost more than it holds.
+    """
+    if not isinstance(value, (list, tuple)):
+        return encode(value)
+    small = sizeof(value) < _SMALL_PIECE * len(value) and type(ABSENT) not in set(map(type, value))
+    return encode(value) if small else encode_parts(value)
 
 
 def encode_parts(pieces: Sequence[Any]) -> Encoded:

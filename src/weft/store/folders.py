@@ -14,6 +14,7 @@ import errno
 import fcntl
 import os
 import re
+import secrets
 import shutil
 import stat
 import tempfile
@@ -230,7 +231,7 @@ def _sweep(root: Path, resumable: Callable[[Path], bool] | None) -> list[str]:
 
 def _remove(folder: Path) -> None:
     """Remove a folder under another name: whoever makes the same folder meanwhile makes a new one."""
-    trash = folder.with_name(f"{_TRASH}{folder.name}-{os.getpid()}")
+    trash = folder.with_name(f"{_TRASH}{folder.name}-{secrets.token_hex(8)}")
     with suppress(FileNotFoundError):
         folder.rename(trash)
         shutil.rmtree(trash, ignore_errors=True)

@@ -392,7 +392,8 @@ class Keeper:
             cell = column.values[index]
             try:
                 if type(cell) is ChunkRef:
-                    value = segments.read_chunk_part(cell, part)
+                    whole = not cell.parts
+                    value = self.load(column, index, last=last)[part] if whole else segments.read_chunk_part(cell, part)
                 elif cell is ABSENT:
                     raise self._absent(column, index)
                 else:
@@ -745,9 +746,7 @@ class Keeper:
     def _encoded(entry: Entry, cell: Any) -> codec.Encoded:
         if type(cell) is ChunkRef:
             return codec.raw(segments.open_chunk(cell), cell.parts)
-        if entry.column.parts and isinstance(cell, (list, tuple)):
-            return codec.encode_parts(cell)
-        return codec.encode(cell)
+        return codec.encode_row(cell) if entry.column.parts else codec.encode(cell)
 
     def _register(self, refs: Iterable[ChunkRef]) -> None:
         """Count chunks in files of this keeper, all of a batch before any is released (lock held)."""
@@ -860,8 +859,7 @@ class Keeper:
                 raise self._absent(column, index)
             if type(cell) is ChunkRef or type(cell) in FIXED:
                 continue
-            partitioned = column.parts and isinstance(cell, (list, tuple))
-            chunk = codec.encode_parts(cell) if partitioned else codec.encode(cell)
+            chunk = codec.encode_row(cell) if column.parts else codec.encode(cell)
             if chunk.nbytes <= INLINE_MAX or index not in column.tracked:
                 cells[at] = ChunkRef("inline", "", 0, chunk.nbytes, chunk.parts, codec.to_bytes(chunk))
             else:

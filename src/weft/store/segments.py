@@ -273,7 +273,7 @@ def pack(values: Sequence[Any], writer: SegmentWriter, parts: int = 0) -> list[A
     for i, value in enumerate(cells):
         if type(value) in _PLAIN and not (type(value) is str and len(value) > INLINE_MAX):
             continue
-        chunk = codec.encode_parts(value) if parts and isinstance(value, (list, tuple)) else codec.encode(value)
+        chunk = codec.encode_row(value) if parts else codec.encode(value)
         if chunk.nbytes <= INLINE_MAX:
             cells[i] = ChunkRef("inline", "", 0, chunk.nbytes, chunk.parts, codec.to_bytes(chunk))
         else:

@@ -423,6 +423,12 @@ class Worker:
             column = self._columns[number] = Column(("", str(number)), n)
         return column
 
+    def _source(self, inp: InputRow) -> Column:
+        column = self._column(inp.column, inp.router.n_src)
+        if inp.router.wide:
+            column.parts = inp.router.partitions
+        return column
+
     def _code(self, number: int) -> TaskCode:
         known = self._codes[number]
         if not isinstance(known, TaskCode):
@@ -433,7 +439,7 @@ class Worker:
                     inp.edge,
                     inp.source,
                     inp.router,
-                    lambda inp=inp: self._column(inp.column, inp.router.n_src),  # type: ignore[misc]
+                    lambda inp=inp: self._source(inp),  # type: ignore[misc]
                     lenient=inp.lenient,
                     live=inp.live,
                     last=inp.last,

@@ -40,14 +40,23 @@ class RemoteStore:
         cell = column.values[index]
         if cell is ABSENT:
             raise NotFoundError(f"{'/'.join(column.key)}[{index}] was not sent")
-        return segments.read_chunk(cell) if type(cell) is ChunkRef else cell
+        if type(cell) is not ChunkRef:
+            return cell
+        value = segments.read_chunk(cell)
+        if column.parts and not cell.parts and type(value) in (list, tuple):
+            column.values[index] = value  # a row of small pieces, which every task reads
+            column.tracked.pop(index, None)
+        return value
 
     def load_part(self, column: Column, index: int, part: int, *, last: bool = False) -> Any:
         """Return one piece of a partitioned value; errors as `load`."""
         cell = column.values[index]
         if cell is ABSENT:
             raise NotFoundError(f"{'/'.join(column.key)}[{index}] was not sent")
-        value = segments.read_chunk_part(cell, part) if type(cell) is ChunkRef else cell[part]
+        if type(cell) is ChunkRef:
+            value = segments.read_chunk_part(cell, part) if cell.parts else self.load(column, index)[part]
+        else:
+            value = cell[part]
         if value is ABSENT:
             raise NotFoundError(f"piece {part} of {'/'.join(column.key)}[{index}] has been freed")
         return value
@@ -124,8 +133,7 @@ def pack(values: Sequence[Any], writer: SegmentWriter | None, parts: int = 0) ->
     for at in alone:
         value = values[at]
         try:
-            by_piece = parts and isinstance(value, (list, tuple))
-            chunks.append(codec.encode_parts(value) if by_piece else codec.encode(value))
+            chunks.append(codec.encode_row(value) if parts else codec.encode(value))
         except ProgramError as error:
             raise PackingError(at, error) from error
     try:

@@ -7,7 +7,6 @@ for each. A cone runs its template with a value stack, so that values inside it 
 
 from __future__ import annotations
 
-import contextlib
 import traceback
 from collections.abc import Callable
 from time import perf_counter
@@ -165,12 +164,15 @@ def _reader(inp: InputCode, store: ChunkStore) -> Callable[[int], Any]:
     """Return what reads an input for one task after another of a lease.
 
     A shuffle is looked at once: its rows are the same for every task of the lease, and what is held here stays as it
-    is.
+    is. Rows that were written whole are decoded once.
     """
     router = inp.router
     if inp.mode == PIECES and router.wide and router.partitions == router.n_dst:
         rows = inp.column.values[: router.n_src]
-        if _LISTS.issuperset(map(type, rows)) and all(len(row) >= router.partitions for row in rows):
+        if ChunkRef in set(map(type, rows)):
+            whole = [type(row) is ChunkRef and not row.parts for row in rows]
+            rows = [cell(inp, store, i) if whole[i] else row for i, row in enumerate(rows)]
+        if _LISTS.issuperset(map(type, rows)) and all(len(row) == router.partitions for row in rows):
             return lambda index: [row[index] for row in rows]
     return lambda index: read(inp, store, index)
 
@@ -181,7 +183,8 @@ def _read_pieces(inp: InputCode, store: ChunkStore, found: list[Any], piece: tup
     values = column.values
     rows = values[lo:hi]
     if part_hi - part_lo == 1 and _LISTS.issuperset(map(type, rows)):
-        with contextlib.suppress(IndexError):  # one is too short: find out which, below
+        wanted = inp.router.partitions
+        if all(len(row) == wanted for row in rows):  # else find out below which
             found += [row[part_lo] for row in rows]
             return
     for i in range(lo, hi):
@@ -199,6 +202,8 @@ def _read_pieces(inp: InputCode, store: ChunkStore, found: list[Any], piece: tup
             if type(row) is EdgeValues:
                 found.extend(row.part(inp.edge, part))
             elif type(row) is ChunkRef:
+                if row.parts != inp.router.partitions:
+                    raise _uneven(inp, f"a list of {row.parts}", i)
                 try:
                     piece_value = store.load_part(column, i, part, last=inp.last)
                 except NotFoundError as error:
@@ -234,14 +239,20 @@ def read_one(inp: InputCode, store: ChunkStore, index: int, source: int) -> list
 
 def _piece(inp: InputCode, row: Any, index: int, part: int) -> Any:
     try:
-        return row[part]
+        n = len(row)
+        if n == inp.router.partitions:
+            return row[part]
     except (TypeError, IndexError, KeyError):
-        raise TaskError(
-            f"{inp.source}[{index}] returned {type(row).__name__}, "
-            f"not one piece for each of {inp.router.partitions} partitions",
-            task=f"{inp.source}[{index}]",
-            hint="A vertex that is read through a shuffle returns a list with one piece for each partition.",
-        ) from None
+        raise _uneven(inp, type(row).__name__, index) from None
+    raise _uneven(inp, f"a {type(row).__name__} of {n}", index)
+
+
+def _uneven(inp: InputCode, what: str, index: int) -> TaskError:
+    return TaskError(
+        f"{inp.source}[{index}] returned {what}, not one piece for each of {inp.router.partitions} partitions",
+        task=f"{inp.source}[{index}]",
+        hint="A vertex that is read through a shuffle returns a list with one piece for each partition.",
+    )
 
 
 # ------------------------------------------------------------------------------------------------------ fast path
