@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from weft.frontends.pipelines.body import make_folders
+from weft.frontends.pipelines.body import WARNING, make_folders
 from weft.frontends.pipelines.check import parse_pipeline
 from weft.frontends.pipelines.compiler import RunPlace, compile_pipeline, main_root, notes
 from weft.frontends.pipelines.resolve import apply_overrides, resolve
@@ -34,6 +34,7 @@ from weft.model.errors import (
     InputLimitError,
     MissingExtraError,
     NotFoundError,
+    RunCancelledError,
     TaskError,
     UsageError,
     WeftError,
@@ -132,11 +133,23 @@ class Session(runtime.Session):
         with _signals(signal.SIGINT) as signals, ExitStack() as shown:
             run = self.submit(graph)
             look = _picture(run, graph.name, shown) if progress else lambda: None
-            if not _wait(run, signals, timeout_s, look):
+            try:
+                ended = _wait(run, signals, timeout_s, look)
+            except KeyboardInterrupt:
+                self.leaving = True
+                raise
+            if not ended:
                 run.cancel(f"took longer than {timeout_s:g} s")
                 raise TimeoutError(f"{graph.name} did not end within {timeout_s:g} s")
         signals.hand_on()
         return run.result()
+
+    def hurry(self) -> None:
+        """Have the executor wait for no task any more: processes are killed, threads left to themselves."""
+        from weft.backends.local import LocalBackend
+
+        if isinstance(self.executor, LocalBackend):
+            self.executor.grace_s = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -247,8 +260,14 @@ def _signals(*numbers: signal.Signals) -> Iterator[_Signals]:
             signal.signal(number, before)
 
 
-def _wait(run: Run, signals: _Signals, timeout_s: float | None = None, look: Callable[[], None] = lambda: None) -> bool:
-    """Wait for the end of a run and `look` at it meanwhile; the first signal cancels it.
+def _wait(
+    run: Run,
+    signals: _Signals,
+    timeout_s: float | None = None,
+    look: Callable[[], None] = lambda: None,
+    on_interrupt: Callable[[], None] = lambda: None,
+) -> bool:
+    """Wait for the end of a run and `look` at it meanwhile; the first signal cancels it, and `on_interrupt` is called.
 
     False: `timeout_s` seconds were not enough.
     """
@@ -258,6 +277,7 @@ def _wait(run: Run, signals: _Signals, timeout_s: float | None = None, look: Cal
     while not run.wait(_POLL_S if end is None else min(_POLL_S, max(end - clock.now(), 0))):
         if signals.numbers and not asked:
             asked = True
+            on_interrupt()
             run.cancel(f"interrupted by {signal.Signals(signals.numbers[0]).name}")
         if end is not None and clock.now() >= end and not asked:
             return run.done
@@ -316,6 +336,15 @@ class RunResult:
     error: WeftError | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Tell:
+    """Whom to tell of records, of what else a person should know, and of the first signal."""
+
+    record: Callable[[Record], None] | None
+    note: Callable[[str], None]
+    interrupt: Callable[[], None]
+
+
 def load_pipeline(
     path: str,
     *,
@@ -354,14 +383,16 @@ def run_pipeline(
     settings: Settings,
     *,
     on_record: Callable[[Record], None] | None = None,
+    on_note: Callable[[str], None] = lambda _: None,
+    on_interrupt: Callable[[], None] = lambda: None,
     quiet: bool = False,
 ) -> RunResult:
     """Run a pipeline to its end in this process, and say how it ended.
 
     The run gets an id, a folder that this process owns, a row in the index, and a control socket. `on_record` is told
-    of every change, on a thread of its own, unless `quiet`. The first SIGINT or SIGTERM cancels, and KeyboardInterrupt
-    comes when nothing runs any more; a second one raises it at once. Errors before the first step starts are raised,
-    later ones are in the result.
+    of every change, on a thread of its own, unless `quiet`; `on_note` of what else a person should know. The first
+    SIGINT or SIGTERM calls `on_interrupt` and cancels, which the result says when nothing runs any more; a second one
+    raises KeyboardInterrupt at once. Errors before the first step starts are raised, later ones are in the result.
     """
     from weft.runtime.records import mark_interrupted
 
@@ -373,11 +404,13 @@ def run_pipeline(
         for interrupted in mark_interrupted(state):
             shutil.rmtree(state.folder(interrupted) / SPILL_NAME, ignore_errors=True)
         try:
-            result = _run(loaded, settings, state, catalog, undo, signals, None if quiet else on_record)
+            tell = _Tell(None if quiet else on_record, on_note, on_interrupt)
+            result = _run(loaded, settings, state, catalog, undo, signals, tell)
         except KeyboardInterrupt:
             undo.pop_all()  # whoever asks twice does not want to wait; guardians and the next start clean up
             raise
-    signals.hand_on()
+    if not isinstance(result.error, RunCancelledError):
+        signals.hand_on()
     return result
 
 
@@ -387,6 +420,7 @@ def resume_pipeline(
     *,
     on_record: Callable[[Record], None] | None = None,
     on_note: Callable[[str], None] = lambda _: None,
+    on_interrupt: Callable[[], None] = lambda: None,
     quiet: bool = False,
 ) -> RunResult:
     """Go on with a run that failed, was cancelled or whose owner was killed, in this process, and say how it ended.
@@ -414,13 +448,13 @@ def resume_pipeline(
             catalog.update_run(held.run_id, ended_at=None, error_code="", error_message="", pid=os.getpid())
         loaded = _loaded_again(folder, before.file)
         try:
-            result = _execute(
-                loaded, settings, catalog, held, undo, signals, None if quiet else on_record, before, on_note
-            )
+            tell = _Tell(None if quiet else on_record, on_note, on_interrupt)
+            result = _execute(loaded, settings, catalog, held, undo, signals, tell, before)
         except KeyboardInterrupt:
             undo.pop_all()
             raise
-    signals.hand_on()
+    if not isinstance(result.error, RunCancelledError):
+        signals.hand_on()
     return result
 
 
@@ -464,13 +498,13 @@ def _run(
     catalog: Catalog,
     undo: ExitStack,
     signals: _Signals,
-    on_record: Callable[[Record], None] | None,
+    tell: _Tell,
 ) -> RunResult:
     number, run_id = _take_id(catalog, loaded)
     steps = _resolve(loaded.pipeline, run_id, loaded.user, loaded.root)
     folder = undo.enter_context(RunFolder.create(state, run_id))
     _index(catalog, loaded, settings, folder, number, steps)
-    return _execute(loaded, settings, catalog, folder, undo, signals, on_record)
+    return _execute(loaded, settings, catalog, folder, undo, signals, tell)
 
 
 def _execute(
@@ -480,9 +514,8 @@ def _execute(
     folder: RunFolder,
     undo: ExitStack,
     signals: _Signals,
-    on_record: Callable[[Record], None] | None,
+    tell: _Tell,
     before: RunRecord | None = None,
-    on_note: Callable[[str], None] = lambda _: None,
 ) -> RunResult:
     """Run, or go on with, the pipeline whose folder this process owns."""
     from weft.runtime.control import ControlServer
@@ -506,7 +539,13 @@ def _execute(
     plan = None if before is None else _plan(folder, graph, executor, steps, before)
     told = loaded.steps if plan is None or before is None else _still_told(plan, before)
     recorder = RunRecorder(
-        folder, RealClock(), catalog=catalog, projection=PipelineWords(), steps=told, on_record=on_record
+        folder,
+        RealClock(),
+        catalog=catalog,
+        projection=PipelineWords(),
+        steps=told,
+        on_record=tell.record,
+        warning=WARNING,
     )
     undo.callback(recorder.close)
     clock = RealClock()
@@ -537,7 +576,7 @@ def _execute(
     recorder.run_state("pending")
     if plan is not None:
         for step, output in plan.gone.items():
-            on_note(f"{step} is run again: its output {output} is gone")
+            tell.note(f"{step} is run again: its output {output} is gone")
         for step in told:
             if step in plan.gone:
                 recorder.say(step, f"run again: its output {plan.gone[step]} is gone")
@@ -549,12 +588,15 @@ def _execute(
         "story": lambda order: list(run.story(str(order.get("subject") or ""))),
     }
     with ControlServer(folder.path, orders):
-        _wait(run, signals)
+        _wait(run, signals, on_interrupt=tell.interrupt)
     error = _error(run)
     if journal.error is not None:
-        on_note(f"{journal.error.message}; a resume would begin from the records alone")
+        tell.note(f"{journal.error.message}; a resume would begin from the records alone")
     recorder.finish(run.job)
     recorder.flush()
+    for problem in dict.fromkeys(error.message for error in recorder.problems if isinstance(error, WeftError)):
+        lost = "" if recorder.complete else "; `weft show` and `weft ls` do not know how this run ended"
+        tell.note(f"{problem}{lost}")
     outputs = {name: path for name, path in _outputs(steps).items() if os.path.lexists(path)}
     return RunResult(run_id, WORDS[run.status].run, folder.path, outputs, error)
 

@@ -141,12 +141,26 @@ def test_a_pipeline_with_mistakes_starts_nothing(weft):
     assert not (weft.folder / ".weft" / "runs").exists()
 
 
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_an_output_that_was_not_made_is_told(weft, backend):
+    text = "name: forgetful\nentry_points:\n  only: {command: 'true', artifacts: {output: [model]}}\n  idle: {}\n"
+    (weft.folder / "forgetful.yaml").write_text(text)
+    answer = weft("run", "forgetful.yaml", "--backend", backend)
+    assert answer.returncode == 0, answer.stderr
+    assert re.search(r"^only +✔ succeeded .*warning: its output model was not made", answer.stdout, re.MULTILINE)
+    assert "warning: no command, so nothing is run here" in answer.stderr
+    assert "warning: its output model was not made" in weft("show", "@last").stdout
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_the_first_signal_ends_the_run_in_order(weft, slow, number, code):
     slow.send_signal(number)
-    _, err = slow.communicate(timeout=DEADLINE_S)
+    out, err = slow.communicate(timeout=DEADLINE_S)
     assert slow.returncode == code, err
-    assert "weft show @last" in err
+    assert "cancelled: interrupted by" in err
+    assert "press Ctrl-C again" not in err, "nobody sits there"
+    assert re.search(r"^first +■ terminated", out, re.MULTILINE), "the table is printed all the same"
+    assert "weft resume run-000001" in out
     assert sleepers(weft.folder) == []
     assert weft.state() == "terminated"
 

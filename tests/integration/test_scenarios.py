@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from weft.graph.builder import Graph, gather, shuffle
+from weft.policies.bubbles import apply_cut, batch, cost, efficient, gang, greedy
+from weft.wiring import Session
+
 FOLDER = Path(__file__).parents[2] / "examples" / "scenarios"
 TIMEOUT_S = 120
 
@@ -54,3 +58,34 @@ def test_a_bubble_streams_where_workers_share_memory() -> None:
     done = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
     (edge,) = [line for line in done.stdout.splitlines() if line.startswith("  numbers->even")]
     assert edge.count("concurrent, ephemeral") == 2
+
+
+def pieces(number: int) -> list[list[int]]:
+    return [[number * 10 + part] for part in range(3)]
+
+
+def merge(parts: list[list[int]]) -> list[int]:
+    return sorted(number for part in parts for number in part)
+
+
+def pair(left: list[int], right: list[int]) -> list[tuple[int, int]]:
+    return list(zip(left, right, strict=True))
+
+
+def diamond() -> Graph:
+    graph = Graph("diamond")
+    merged = graph.add(merge, shuffle(graph.map(pieces, range(4), name="pieces"), 3), name="merged")
+    pairs = graph.add(pair, merged, graph.add(list, merged, name="copied"), name="pairs")
+    graph.add(list, gather(pairs), name="answer")
+    return graph
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_every_cut_gives_the_same_answer(backend: str) -> None:
+    graph = diamond()
+    cuts = {batch(graph), gang(graph), greedy(graph, 8), efficient(graph, 100), cost(graph, 16)}
+    assert len(cuts) >= 3
+    with Session(backend=backend, workers=16) as session:
+        wanted = session.run(diamond(), timeout_s=TIMEOUT_S).value("answer")
+        for cut in cuts:
+            assert session.run(apply_cut(diamond(), cut), timeout_s=TIMEOUT_S).value("answer") == wanted

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from weft.backends.threads import Threads
-from weft.graph.logical import Move, OnFailure
+from weft.graph.logical import Move, Movement, OnFailure
 from weft.model.errors import CapacityError, RunFailedError
 from weft.runtime.session import Session
 from weft.store.keeper import Keeper
@@ -51,6 +52,12 @@ def with_bodies(rng: random.Random) -> Any:
     graph: Any = random_graph(rng, most_tasks=40, most_vertices=14)
     graph.on_failure = OnFailure.FAIL_FAST
     large = rng.random() < 0.5
+    shuffled: dict[str, Any] = {}
+    for edge in graph.edges:  # a list has pieces for one number of partitions: other readers of it take all
+        if edge.movement.move is Move.SCATTER_GATHER:
+            wanted = graph.vertices[edge.dst].parallelism
+            if shuffled.setdefault(edge.src, wanted) != wanted:
+                graph.edges[graph.edges.index(edge)] = replace(edge, movement=Movement(Move.BROADCAST))
     for vertex in graph.vertices.values():
         shuffles = [e for e in graph.edges if e.src == vertex.id and e.movement.move is Move.SCATTER_GATHER]
         widths = [graph.vertices[edge.dst].parallelism for edge in shuffles]

@@ -61,7 +61,7 @@ class Waves:
         """See `VertexManager.decide`."""
         if self.enough and view.finished >= self.enough:
             return (Finish(view.vertex, "enough"),), memo
-        if view.finished < view.released:
+        if max(view.finished, view.over) < view.released:
             return (), memo
         wave = (memo or 0) * self.grow + 1
         return (Schedule(view.vertex, view.released + wave),), wave

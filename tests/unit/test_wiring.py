@@ -135,6 +135,56 @@ class TestSession:
             stop.set()
 
 
+def fails(_: object) -> None:
+    raise ValueError("no")
+
+
+class TestLookingBack:
+    """What a run tells of itself when it did not go well."""
+
+    def test_a_story_of_something_that_is_not_there(self):
+        with Session(workers=1) as session:
+            run = session.submit(squares())
+            run.wait()
+            with pytest.raises(NotFoundError, match=r"squares has no vertex 'totl'") as found:
+                run.story("totl")
+            assert found.value.hint == "Did you mean total?"
+            with pytest.raises(NotFoundError) as found:
+                run.story("zzzz[3]")
+            assert found.value.hint == "It has: abs, total"
+            assert run.story("total")
+            assert run.story("abs[3]")
+            assert run.story("")
+
+    def test_the_values_of_a_failed_run(self):
+        graph = weft.Graph("failing")
+        first = graph.add(abs, items=[-1], name="first").keep()
+        graph.add(fails, first, name="last")
+        with Session(workers=1) as session:
+            run = session.submit(graph)
+            run.wait()
+            with pytest.raises(NotFoundError, match=r"last\[0\] has no value: failing failed"):
+                run.results()["last"]
+
+    def test_the_values_of_a_cancelled_run(self):
+        graph = weft.Graph("long")
+        first = graph.add(abs, items=[-1], name="first").keep()
+        graph.task(until_cancelled, weft.after(first), name="last")
+        with Session(workers=1) as session:
+            run = session.submit(graph)
+            end = time.monotonic() + DEADLINE_S
+            while not any(row.id == "last" and row.executing for row in run.view().vertices):
+                assert time.monotonic() < end
+                time.sleep(0.001)
+            assert run.results()["first"] == [1]
+            with pytest.raises(NotFoundError, match="no value yet"):
+                run.results()["last"]
+            run.cancel("enough")
+            run.wait()
+            with pytest.raises(NotFoundError, match="long was cancelled, and a cancelled run keeps none"):
+                run.results()["first"]
+
+
 class TestSignals:
     def run(self, signals: int) -> str:
         """Run a task that goes on until it is cancelled; send SIGINT once it has started."""

@@ -16,14 +16,14 @@ from weft.engine.core import Tuning
 from weft.engine.events import Accepted, Done, Failed, Failure, GaveBack, TimerFired, UserEvent
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.graph.logical import Move, Outcome, Storage, Trigger
-from weft.model.errors import CapacityError, NotFoundError, RunCancelledError, WeftError
+from weft.model.errors import NotFoundError, RunCancelledError, WeftError
 from weft.model.program import Style
 from weft.model.resources import Resources
 from weft.store.api import ABSENT, Column
 from weft.worker.code import Edges, InputCode, TaskCode
 from weft.worker.lease import Outcome as LeaseOutcome
 from weft.worker.lease import WorkerLease
-from weft.worker.run import read_one, run
+from weft.worker.run import fault_of, read_one, run
 
 if TYPE_CHECKING:
     from weft.engine.commands import Drop, Launch, Offer, Publish, Restart
@@ -426,14 +426,10 @@ def crashed(lease: WorkerLease, error: BaseException) -> LeaseOutcome:
     outcome.message = str(error) if isinstance(error, WeftError) else f"{type(error).__name__}: {error}"
     if isinstance(error, RunCancelledError) and lease.stop:
         outcome.kind = "stopped"
-    elif isinstance(error, CapacityError):
-        outcome.kind = "capacity"
-    elif isinstance(error, WeftError):
-        outcome.kind = "user"
     elif isinstance(error, MemoryError):
         outcome.kind = "memory"
     else:
-        outcome.kind = "infrastructure"
+        outcome.kind = fault_of(error) or "infrastructure"
     return outcome
 
 

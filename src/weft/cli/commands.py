@@ -18,6 +18,7 @@ from weft.cli.tables import clean, duration, iso, moment, one_line, print_json, 
 from weft.model.errors import ConflictError, NotFoundError, RunCancelledError, UsageError
 
 if TYPE_CHECKING:
+    from weft.cli.progress import Progress
     from weft.runtime.records import RunRecord, StepRecord
     from weft.runtime.settings import Settings
     from weft.runtime.state import LogFile, StateRoot
@@ -119,7 +120,14 @@ def run(
     )
     try:
         with progress:
-            result = wiring.run_pipeline(loaded, settings, on_record=progress.add, quiet=settings.quiet)
+            result = wiring.run_pipeline(
+                loaded,
+                settings,
+                on_record=progress.add,
+                on_note=lambda note: context.say(f"note: {clean(note)}"),
+                on_interrupt=lambda: _interrupted(context, progress),
+                quiet=settings.quiet,
+            )
     except KeyboardInterrupt:
         context.hint = f"What it had done: weft show @last{_where(context, settings, base)}"
         raise
@@ -160,12 +168,19 @@ def resume(
                 settings,
                 on_record=progress.add,
                 on_note=lambda note: context.say(f"note: {clean(note)}"),
+                on_interrupt=lambda: _interrupted(context, progress),
                 quiet=settings.quiet,
             )
     except KeyboardInterrupt:
         context.hint = f"What it had done: weft show {found.id}{where}. To go on: weft resume {found.id}{where}"
         raise
     return _report(context, result, settings, base, as_json=as_json)
+
+
+def _interrupted(context: Context, progress: Progress) -> None:
+    """Say on a terminal that the first Ctrl-C was heard."""
+    if context.err.isatty():
+        progress.say("cancelling; press Ctrl-C again to leave at once")
 
 
 def _report(context: Context, result: RunResult, settings: Settings, base: Path, *, as_json: bool) -> int:
@@ -214,9 +229,11 @@ def _tell_result(context: Context, result: RunResult, settings: Settings, base: 
         out.write(f"{'outputs' if at == 0 else '':9}{clean(name)}: {short_path(place, cwd)}\n")
     out.write(f"{'logs':9}{short_path(result.folder / 'logs', cwd)}\n")
     where = _where(context, settings, base)
-    broken = next((step.name for step in found.steps if step.state == "failed"), None)
-    shown = broken or (found.steps[-1].name if found.steps else "")
+    broken = [step.name for word in ("failed", "terminated") for step in found.steps if step.state == word]
+    shown = (broken or [step.name for step in found.steps[-1:]] or [""])[0]
     out.write(f"{'next':9}weft show {result.run_id}{where}\n")
+    if result.state in ("failed", "terminated"):
+        out.write(f"{'':9}weft resume {result.run_id}{where}\n")
     if shown:
         out.write(f"{'':9}weft logs {shlex.quote(f'{result.run_id}/{clean(shown)}')}{where}\n")
 
@@ -634,11 +651,22 @@ def _find(context: Context, name: str, project: Path | None, state_dir: Path | N
     if name.isascii() and name.replace("-", "").isalnum() and direct.is_dir():
         return read_run(direct)  # the usual case needs no database
     try:
-        row = open_catalog(root).find(name)
+        newest = _newest(root, name)
+        row = open_catalog(root).find(name) if newest is None else newest
     except NotFoundError as error:
         hint = "List the runs: weft ls. Those of another folder: -C FOLDER"
         raise NotFoundError(error.message.removesuffix("/weft.db"), hint=hint) from None
     return read_run(Path(row.folder or root.folder(row.id)))
+
+
+def _newest(root: StateRoot, name: str) -> RunRow | None:
+    """Return the run that @last or @failed means, as the folders of the runs tell it; None for other names."""
+    from weft.runtime.records import list_runs
+
+    if name not in ("@last", "@failed"):
+        return None
+    rows, _ = list_runs(root, limit=1, state="failed" if name == "@failed" else None)
+    return rows[0] if rows else None
 
 
 def _split(target: str) -> tuple[str, str, int | None]:

@@ -78,9 +78,16 @@ class Wiring(Protocol):
         ...
 
     def run_pipeline(
-        self, loaded: Any, settings: Settings, *, on_record: Callable[[Record], None], quiet: bool
+        self,
+        loaded: Any,
+        settings: Settings,
+        *,
+        on_record: Callable[[Record], None],
+        on_note: Callable[[str], None],
+        on_interrupt: Callable[[], None],
+        quiet: bool,
     ) -> RunResult:
-        """Run it to its end. KeyboardInterrupt: a signal had it cancelled, or a second one came meanwhile."""
+        """Run it to its end; the first signal cancels it. KeyboardInterrupt: a second one, or one too late."""
         ...
 
     def resume_pipeline(
@@ -90,6 +97,7 @@ class Wiring(Protocol):
         *,
         on_record: Callable[[Record], None],
         on_note: Callable[[str], None],
+        on_interrupt: Callable[[], None],
         quiet: bool,
     ) -> RunResult:
         """Go on with the run in a folder, to its end. KeyboardInterrupt: as above."""

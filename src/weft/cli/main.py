@@ -7,9 +7,12 @@ from collections.abc import Sequence
 
 TYPE_CHECKING = False  # `typing` would cost more than the rest of `weft --version`
 if TYPE_CHECKING:
+    from typing import TextIO
+
     from weft.cli.context import Context
 
 BROKEN_PIPE = 141
+CANNOT_WRITE = 74
 
 
 def main(argv: Sequence[str] | None = None, context: Context | None = None) -> int:
@@ -49,14 +52,36 @@ def _run(words: list[str], context: Context | None) -> int:
         raise
     except BrokenPipeError:
         code = _broken_pipe()
+    except OSError as error:
+        # Of a file that is open already the system does not know the name; all others are opened by name.
+        if error.filename is not None or not _cannot_write(context.out):
+            code = report_crash(error, context, as_json=as_json)
+        else:
+            context.say(f"error: the output cannot be written: {error.strerror}")
+            _drop_output()
+            code = CANNOT_WRITE
     except Exception as error:  # noqa: BLE001
         code = report_crash(error, context, as_json=as_json)
     return code
 
 
 def _broken_pipe() -> int:
-    """Whoever read our output has had enough; Python would complain about it once more on its way out."""
+    """Whoever read our output has had enough."""
+    _drop_output()
+    return BROKEN_PIPE
+
+
+def _cannot_write(out: TextIO) -> bool:
+    """Whether what was printed cannot be written, such as to a full disk."""
+    try:
+        out.flush()
+    except OSError:
+        return True
+    return False
+
+
+def _drop_output() -> None:
+    """Let go of what cannot be written; Python would complain about it once more on its way out."""
     import os
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return BROKEN_PIPE

@@ -32,6 +32,10 @@ class Progress(Protocol):
         """Take the next record."""
         ...
 
+    def say(self, text: str) -> None:
+        """Show one line, between what is shown of records."""
+        ...
+
     def __enter__(self) -> Progress: ...
 
     def __exit__(
@@ -56,6 +60,9 @@ class Silent:
     def add(self, record: Record) -> None:
         """Forget the record."""
 
+    def say(self, text: str) -> None:
+        """Show nothing."""
+
     def __enter__(self) -> Silent:
         return self
 
@@ -79,6 +86,12 @@ class Lines:
         with self._lock:
             self._board.add(record)
             self._stream.write(f"{moment(record.time, self._zone, '%H:%M:%S')} {self._what(record)}\n")
+            self._stream.flush()
+
+    def say(self, text: str) -> None:
+        """Write the line."""
+        with self._lock:
+            self._stream.write(text + "\n")
             self._stream.flush()
 
     def __enter__(self) -> Lines:
@@ -177,6 +190,10 @@ class Live:
         """Take the next record; the next redraw shows it."""
         with self._lock:
             self._board.add(record)
+
+    def say(self, text: str) -> None:
+        """Print a line above the board; it stays."""
+        self._console.print(text)
 
     def draw(self) -> Group:
         """Return the board as it is now: one line for each step that has room, and the total."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from weft.engine.decisions import Fail, SetParallelism
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.engine.policy import InputView, Moment, View
-from weft.graph.logical import Range
+from weft.graph.logical import Kind, Range
 from weft.model.errors import GraphError, WeftError
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ def consult(core: Core, apply: Callable[[Core, Decision], None]) -> None:
                 apply(core, decision)
             except WeftError as error:
                 core.note(stage.id, f"rejected: {error.message}")
-        if stage.status is VertexState.CONFIGURING and all(link.src.status in ENDED for link in stage.inputs):
+        finite = [link.src for link in stage.inputs if link.src.vertex.kind is Kind.FINITE]
+        if stage.status is VertexState.CONFIGURING and all(src.status in ENDED for src in finite):
             width = stage.vertex.parallelism
             if isinstance(width, Range):
                 core.note(stage.id, f"its manager has named no width: {width.hi} tasks, as without one")

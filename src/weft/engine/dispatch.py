@@ -271,7 +271,9 @@ def lights(core: Core) -> None:
         return
     waiting: list[Stage] = []
     seen: set[int] = set()
-    for stage in sorted(core.lights, key=lambda s: s.index):
+    found = sorted(core.lights, key=lambda s: s.index)
+    core.lights.clear()  # starting one may open the gate of another
+    for stage in found:
         if stage.index in seen:
             continue
         seen.add(stage.index)
@@ -282,7 +284,7 @@ def lights(core: Core) -> None:
             give(core, LeaseRow(core.fresh(), stage, lo, hi, None, ((stage, 1),), _SELF, LIGHT_LANE))
         if stage.ready.count:
             waiting.append(stage)
-    core.lights[:] = waiting
+    core.lights.extend(waiting)
 
 
 def take_tokens(core: Core, wants: Resources) -> bool:

@@ -117,7 +117,9 @@ class Failure(Enum):
     MEMORY = "memory"
     INFRASTRUCTURE = "infrastructure"
     INPUT = "input"  # an input could not be read: `lost` names it
-    CAPACITY = "capacity"  # it can never have what it needs, or a disk is full: no retry helps
+    CAPACITY = "capacity"  # it can never have what it needs: no retry helps
+    DISK = "disk"  # a disk is full: no retry helps
+    PROGRAM = "program"  # code or a value that cannot be sent or imported: no retry helps
     STOPPED = "stopped"  # it was told to stop, and did
 
 

@@ -103,6 +103,9 @@ def delay_of(stage: Stage, index: int, kind: Failure) -> float:
 def fatal(core: Core, stage: Stage, index: int, kind: Failure, message: str, traceback: str = "") -> None:
     """A task has failed for good; its row must already be out of every live state."""
     name = task_name(stage.id, index)
+    tries = stage.attempts.get(index, (0, 0, 0))[2] if stage.attempts and kind is Failure.INFRASTRUCTURE else 0
+    if tries > 1:
+        message += f"\nThat was attempt {tries}: its retries after lost workers are used up."
     core.note(name, f"failed for good ({kind.value}): {message}")
     if core.cause is None:
         core.cause = Cause(name, message, traceback, kind.value)
@@ -240,6 +243,8 @@ def give_up(core: Core, stage: Stage, index: int, state: int) -> None:
         core.needy.append(stage)  # its bubble may be complete without this task
     stage.state[index] = state
     stage.over += 1
+    if stage.listeners:
+        core.tell(stage, Moment.FINISHED)
     let_go(core, stage, index, index + 1)
 
 
@@ -303,7 +308,8 @@ def stop_everything(core: Core, reason: str) -> None:
     for stage in core.order:
         give_up_rest(core, stage, CANCELLED)
     for lease in list(core.leases.values()):
-        stop_lease(core, lease, reason)
+        if lease.id in core.leases:  # the end of one may have ended another
+            stop_lease(core, lease, reason)
     core.timers.clear()
 
 

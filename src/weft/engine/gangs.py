@@ -7,6 +7,7 @@ again. A restart region (vertices joined by streams) restarts together, inside i
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from weft.engine.machines.bubble import BUBBLE, BubbleState
 from weft.engine.machines.job import JobState
 from weft.engine.machines.table import step
 from weft.engine.machines.vertex import ENDED
+from weft.engine.physical import INFINITE
 from weft.engine.readiness import (
     CANCELLED,
     FATAL,
@@ -47,17 +49,23 @@ MOST_REQUESTS = 64
 """How many single-task requests of one stage may be open at once."""
 
 
-def form(core: Core, bubbles: tuple[Bubble, ...] | list[Bubble]) -> None:
-    """Make rows of the declared bubbles, and one around each SERVICE with its concurrent consumers."""
+def form(core: Core, bubbles: tuple[Bubble, ...] | list[Bubble], known: Collection[Stage] = ()) -> None:
+    """Make rows of the declared bubbles, and one around each SERVICE with its concurrent consumers.
+
+    What was `known` before a patch stays as it is: its services may be running.
+    """
     if not core.tuning.streams:
         for link in core.links.values():
             if link.edge.storage is Storage.EPHEMERAL and link.src.vertex.kind is Kind.FINITE:
                 keep_on_node(link)
+    before = len(core.bubbles)
+    if known:
+        _loosen(core)
     for bubble in bubbles:
         _row(core, bubble, [core.by_id[name] for name in bubble.vertices])
     branches = {name for row in core.choices.values() for branch in row.choice.branches.values() for name in branch}
     for stage in core.order:
-        if stage.vertex.kind is not Kind.SERVICE or stage.bubble >= 0 or stage.executing or stage.over:
+        if stage.vertex.kind is not Kind.SERVICE or stage.bubble >= 0 or stage in known:
             continue
         members = [stage]
         for link in sorted(stage.outputs, key=lambda link: (link.dst.depth, link.dst.index)):
@@ -65,6 +73,7 @@ def form(core: Core, bubbles: tuple[Bubble, ...] | list[Bubble]) -> None:
             if (
                 link.edge.scheduling.concurrent
                 and dst.n >= 0
+                and dst not in known
                 and dst.id not in branches
                 and dst.bubble < 0
                 and dst not in members
@@ -73,7 +82,24 @@ def form(core: Core, bubbles: tuple[Bubble, ...] | list[Bubble]) -> None:
                 members.append(dst)
         if len(members) > 1:
             _row(core, Bubble(f"{stage.id}.bubble", tuple(member.id for member in members)), members)
+    for row in core.bubbles[before:] if known else ():
+        for stage in row.stages:  # a patch sizes its vertices first: what is ready by itself now waits for the rest
+            stage.key = INFINITE
+            recount(core, stage)
     derive_regions(core)
+
+
+def _loosen(core: Core) -> None:
+    """Take out of the bubbles around services what now has to wait for them: a patch may lead a path back."""
+    declared = {bubble.id for bubble in core.graph.bubbles}
+    for row in core.bubbles:
+        if row.bubble.id in declared or row.state is not BubbleState.FORMING or row.stages[0].bubble != row.index:
+            continue
+        while row.stages[0].bubble >= 0 and not _orderly(core, row.stages):
+            out = [row.stages.pop()] if len(row.stages) > 2 else row.stages[::-1]
+            for stage in out:
+                stage.bubble = -1
+                recount(core, stage)
 
 
 def _row(core: Core, bubble: Bubble, stages: list[Stage]) -> None:
@@ -442,6 +468,10 @@ def restart_region(core: Core, stage: Stage, why: str) -> bool:
         if lease.stage in members and not lease.stopping:
             lease.stopping = "region"
             core.out.append(Stop(lease.id, "region restart"))
+    for member in members:
+        if not member.restarting and member.n >= 0 and member.status not in ENDED:
+            member.restarting = True
+            recount(core, member)
     region_quiet(core, stage.region)
     return True
 
@@ -452,6 +482,9 @@ def region_quiet(core: Core, region: int) -> None:
     if any(lease.stage in members for lease in core.leases.values()):
         return
     core.out.append(Restart(tuple(stage.id for stage in members)))
+    held = [stage for stage in members if stage.restarting]
+    for stage in held:
+        stage.restarting = False
     bubbles: list[BubbleRow] = []
     again: list[Stage] = []
     for stage in members:
@@ -468,7 +501,7 @@ def region_quiet(core: Core, region: int) -> None:
             _move(core, row, "region_restart")
         elif row.state is BubbleState.DONE:
             _move(core, row, "output_lost")
-    for stage in sorted(again, key=lambda s: s.index):
+    for stage in sorted({*again, *held}, key=lambda s: s.index):
         recount(core, stage)
         for link in stage.inputs:
             if link.src.refs is not None:

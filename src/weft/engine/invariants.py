@@ -115,10 +115,7 @@ def _check_inputs(core: Core, stage: Stage) -> None:
                     stage.missing[i] == missing[i],
                     f"task {i} misses {missing[i]}, counted {stage.missing[i]}",
                 )
-    restarting = stage.region >= 0 and any(
-        lease.stopping == "region" and lease.stage.region == stage.region for lease in core.leases.values()
-    )
-    if stage.closed == 0 and not restarting:
+    if stage.closed == 0:
         delayed = stage.retry_at or {}
         for i in range(stage.n):
             held_back = 0 <= stage.released <= i

@@ -83,20 +83,16 @@ def remake(core: Core, again: Stage | None = None) -> None:
                 state[i] = UNSCHEDULED
                 anew += 1
         partial = [link for link in stage.outputs if link.freed_parts]
-        if not anew and partial and state.count(FINISHED):
+        if any(link.dst.state[p] in _TO_RUN for link in partial for p in link.freed_parts or ()):
             # A piece that was freed is wanted again: outputs are written whole, so all of them are made again.
-            for link in partial:
-                assert link.freed_parts is not None
-                if any(link.dst.state[p] in _TO_RUN for p in link.freed_parts):
-                    for i in range(stage.n):
-                        if state[i] == FINISHED:
-                            core.out.append(Free(stage.id, i, i + 1))
-                            state[i] = UNSCHEDULED
-                            anew += 1
-                    break
-        if anew:
+            for i in range(stage.n):
+                if state[i] == FINISHED:
+                    core.out.append(Free(stage.id, i, i + 1))
+                    state[i] = UNSCHEDULED
+                    anew += 1
             for link in partial:
                 link.freed_parts = None
+        if anew:
             core.note(stage.id, f"{anew} tasks are run again: their output is gone and still wanted")
             touched.add(stage.index)
             if stage.status in ENDED:

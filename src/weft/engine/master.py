@@ -196,6 +196,7 @@ class Master:
         patching.configure_known(core, core.order, fresh=True)
         if graph.bubbles or any(vertex.kind is Kind.SERVICE for vertex in graph.vertices.values()):
             gangs.form(core, graph.bubbles)
+            patching.configure_known(core, core.order, fresh=True)
         if not core.tuning.shared_memory:
             assign_sources(core)
         patching.start(core)
@@ -614,7 +615,7 @@ class Master:
             return
         kind = event.kind
         root = lease.stage
-        if kind is Failure.STOPPED and root.status is VertexState.DRAINING:
+        if root.status is VertexState.DRAINING:  # however it ends: nobody needs it any more
             self._on_done(Done(event.now, lease.id, lease.hi))
             return
         if lease.stopping == "timeout":
@@ -651,6 +652,10 @@ class Master:
         if may_retry(core, stage, index, counted, lease.worker):
             if stage.region >= 0:
                 self._put_back_quietly(lease)
+                if kind is Failure.INPUT and event.lost is not None:
+                    source, lost = event.lost
+                    if core.by_id[source].region != stage.region:
+                        lose(core, core.by_id[source], [lost], f"{name} could not read it: {event.message}")
                 gangs.restart_region(core, stage, f"{name} failed")
                 return
             pause = delay_of(stage, index, counted)

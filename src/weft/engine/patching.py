@@ -33,6 +33,7 @@ from weft.engine.physical import INFINITE, NOTHING, Link, Stage
 from weft.engine.readiness import (
     FATAL,
     FREED,
+    PROBING,
     READY,
     SKIPPED,
     UNSCHEDULED,
@@ -123,11 +124,16 @@ def configure_known(core: Core, stages: Sequence[Stage], *, fresh: bool) -> None
             parallelism = stage.vertex.parallelism
             if isinstance(parallelism, SameAs):
                 parallelism = core.by_id[parallelism.vertex].n
-            elif isinstance(parallelism, Range) and stage.manager is None:
+            elif isinstance(parallelism, Range) and (stage.manager is None or _starts_with_a_source(stage)):
                 parallelism = parallelism.hi
             if stage.n < 0 and isinstance(parallelism, int) and parallelism >= 0:
                 configure(core, stage, parallelism, fresh=fresh)
                 settled = True
+
+
+def _starts_with_a_source(stage: Stage) -> bool:
+    """Whether its bubble holds one of its sources: a manager that waits for what that does would wait for ever."""
+    return stage.bubble >= 0 and any(link.src.bubble == stage.bubble for link in stage.inputs)
 
 
 def configure(
@@ -328,10 +334,19 @@ def _set_parallelism(core: Core, decision: SetParallelism) -> None:
             subject=stage.id,
             rule="not-started",
         )
+    if stage.n > 0 and stage.state.count(PROBING):
+        raise GraphError(
+            f"vertex {stage.id!r} has asked the cache: its parallelism is settled at {stage.n}",
+            subject=stage.id,
+            rule="not-started",
+        )
     if decision.n < 0:
         raise GraphError(
             f"vertex {stage.id!r}: parallelism {decision.n} is negative", subject=stage.id, rule="parallelism"
         )
+    from weft.graph.validate import check_count
+
+    check_count(stage.id, decision.n)
     if decision.items is not None:
         if len(decision.items) != decision.n:
             raise GraphError(
@@ -359,7 +374,7 @@ def _set_edge(core: Core, decision: SetEdge) -> None:
         raise GraphError(
             f"edge {decision.edge}: a task of {link.dst.id!r} has started", subject=decision.edge, rule="not-started"
         )
-    if any(lease.stopping == "region" and lease.stage in (link.src, link.dst) for lease in core.leases.values()):
+    if link.src.restarting or link.dst.restarting:
         raise GraphError(f"edge {decision.edge}: its region is starting again", subject=decision.edge, rule="region")
     link.set_edge(
         replace(
@@ -425,8 +440,10 @@ def patch(core: Core, decision: ApplyPatch) -> None:
     for vertex in change.vertices:
         core.graph.add_vertex(vertex)
     core.graph.edges.extend(change.edges)
+    core.graph.bubbles.extend(change.bubbles)
     new = add(core, change.vertices, change.edges, change.choices)
-    form(core, change.bubbles)
+    configure_known(core, core.order, fresh=False)
+    form(core, change.bubbles, [stage for stage in core.stages if stage not in new])
     configure_known(core, core.order, fresh=False)
     for edge in change.edges:
         link = core.links[edge.id]

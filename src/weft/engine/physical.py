@@ -214,6 +214,7 @@ class Stage:
         "released",
         "request",
         "resources",
+        "restarting",
         "retry_at",
         "rows",
         "seconds",
@@ -246,6 +247,7 @@ class Stage:
         self.queued: dict[int, float] | None = None
         self.key = INFINITE
         self.region = -1
+        self.restarting = False
         self.finished = 0
         self.over = 0
         self.executing = 0

@@ -654,8 +654,8 @@ def _delayed(stage: Stage, index: int) -> bool:
 
 def settle_links(core: Core, stage: Stage) -> None:
     """Work out gates, narrow inputs and readers of the input links of a stage."""
-    closed = narrow = 0
-    group = 0
+    closed = int(stage.restarting)
+    narrow = group = 0
     for link in stage.inputs:
         if link.router is None and link.data:
             closed += 1

@@ -73,7 +73,7 @@ class Retry:
 
     user: int = 0
     memory: int = 2
-    infrastructure: int = 16
+    infrastructure: int = 8
     delay_s: float = 0.0
     memory_factor: float = 2.0
 

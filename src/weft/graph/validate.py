@@ -41,6 +41,8 @@ from weft.model.resources import ONE_SLOT, ONE_SLOT_ONLY, Resources
 
 MAX_VERTICES = 100_000
 MAX_EDGES = 1_000_000
+MAX_TASKS = 100_000_000
+"""Tasks of one vertex: what the master keeps for each is some bytes."""
 
 
 def validate(graph: LogicalGraph, capacity: Sequence[Resources] | None = None) -> None:
@@ -91,7 +93,7 @@ def _check_vertices(graph: LogicalGraph, vertices: Iterable[Vertex], capacity: S
         if table.get(id) is not vertex:
             raise GraphError(f"vertex {id!r} is filed under another name", subject=id, rule="unique-vertex")
         n, items = vertex.parallelism, vertex.program.items
-        if type(n) is not int or n < 0:
+        if type(n) is not int or not 0 <= n <= MAX_TASKS:
             _check_parallelism(vertex)
         if items is not None and type(n) is int and len(items) != n:
             raise GraphError(f"vertex {id!r} has {n} tasks and {len(items)} items", subject=id, rule="items")
@@ -151,6 +153,17 @@ def _check_parallelism(vertex: Vertex) -> None:
             subject=id,
             rule="parallelism",
             hint="Give a whole number of at least 0, Range(lo, hi), Source(vertex) or SameAs(vertex).",
+        )
+    largest = n.hi if isinstance(n, Range) else n
+    if isinstance(largest, int):
+        check_count(id, largest)
+
+
+def check_count(id: str, n: int) -> None:
+    """Raise InputLimitError if a vertex is to have more tasks than the master can hold."""
+    if n > MAX_TASKS:
+        raise InputLimitError(
+            f"vertex {id!r} has {n:,} tasks, and {MAX_TASKS:,} is the limit", hint="Give each task more to do."
         )
 
 

@@ -122,7 +122,7 @@ class Loop:
         }
         self._again: list[tuple[JobRun, Event]] = []
         self._released = False
-        self._too_early: list[tuple[str, Event]] = []  # accepted by workers that were granted to somebody meanwhile
+        self._too_early: list[tuple[str, Accepted]] = []  # accepted by workers that were granted to somebody meanwhile
         executor.attach(self)
 
     # ------------------------------------------------------------------------------------------------ jobs
@@ -170,15 +170,26 @@ class Loop:
             try:
                 while self._queue:
                     self._tick()
+                    self._let_in()
             finally:
                 self._lock.release()
 
-    def _tick(self) -> None:
+    def _let_in(self) -> None:
+        """Queue what workers accepted while they were granted to somebody else, once they are free."""
         queue = self._queue
         if self._too_early:
-            free = [entry for entry in self._too_early if not self.pool.holds(entry[1].worker)]  # type: ignore[union-attr]
-            self._too_early = [entry for entry in self._too_early if entry not in free]
-            queue.extend(free)
+            early, self._too_early = self._too_early, []
+            taken: set[int] = set()
+            for owner, event in early:  # one for each worker: it may be busy again after that
+                worker = event.worker
+                if worker in taken or self.pool.holds(worker):
+                    self._too_early.append((owner, event))
+                else:
+                    taken.add(worker)
+                    queue.append((owner, event))
+
+    def _tick(self) -> None:
+        queue = self._queue
         if len(self.jobs) == 1:
             name, job = next(iter(self.jobs.items()))
             events = []
@@ -218,17 +229,22 @@ class Loop:
             return
         pool = self.pool
         leases = job.leases
+        taken: set[int] = set()
+        early = 0
         for event in events:
             kind = type(event)
             if kind is Done or kind is Failed:
                 lease = leases.pop(event.lease, None)  # type: ignore[union-attr]
                 if lease is not None:
                     pool.free(lease.worker)
-            elif kind is Accepted and pool.holds(event.worker):  # type: ignore[union-attr]
-                self._too_early.append((job.id, event))
-        if self._too_early:
-            early = [event for _, event in self._too_early]
-            events[:] = [event for event in events if event not in early]
+            elif type(event) is Accepted:
+                if event.worker in taken or pool.holds(event.worker):
+                    self._too_early.append((job.id, event))
+                    early += 1
+                taken.add(event.worker)
+        if early:
+            put_off = {id(event) for _, event in self._too_early[-early:]}
+            events[:] = [event for event in events if id(event) not in put_off]
         if offers:
             now = self.clock.now()
             idle = pool.offer(now)

@@ -111,8 +111,8 @@ class Pool:
         return [Resources(cpu=n.workers, memory=n.memory, gpu=n.gpu, gpu_type=n.gpu_type) for n in self._nodes.values()]
 
     def holds(self, worker: int) -> bool:
-        """Whether a worker runs a plain lease or is granted to somebody."""
-        return worker in self.reserved or worker in self._busy
+        """Whether a worker runs a plain lease, or is granted to somebody or kept empty beside one that is."""
+        return worker in self._node_of and worker not in self._idle
 
     @property
     def idle(self) -> int:

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from weft.engine.commands import Complete, Launch
-from weft.engine.events import Failed, Failure, Hit
+from weft.engine.events import Failed, Failure, Hit, UserEvent
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.model.errors import NotFoundError, WeftError
-from weft.runtime.state import EVENTS, LogFile, StateRoot, list_logs, os_error, owned, read_description
+from weft.runtime.state import DESCRIPTION, EVENTS, LogFile, StateRoot, list_logs, os_error, owned, read_description
 
 if TYPE_CHECKING:
     from weft.engine.commands import Command
@@ -167,7 +167,9 @@ class RunRecorder:
     """Writes down what happens to one run; add it to `JobRun.listeners` before the job is submitted.
 
     `steps` limits what is told to these vertices (default: all). `on_record` is called on the recorder's thread, with
-    every record, in order. Nothing here raises into the run: what goes wrong is kept in `problems`.
+    every record, in order. `warning` names the user event whose payload becomes the message of its step, if that
+    succeeds. Nothing here raises into the run: what goes wrong is kept in `problems`, and what could not be written is
+    tried again with what comes next. The index is never told what the folder does not know.
     """
 
     def __init__(
@@ -179,6 +181,7 @@ class RunRecorder:
         catalog: Catalog | None = None,
         steps: Iterable[str] | None = None,
         on_record: Callable[[Record], None] | None = None,
+        warning: str | None = None,
     ) -> None:
         self.folder = folder
         self.problems: list[Exception] = []
@@ -187,12 +190,15 @@ class RunRecorder:
         self._words = projection
         self._only = None if steps is None else frozenset(steps)
         self._on_record = on_record
+        self._warning = warning
         self._queue: queue.SimpleQueue[_Tick | Record | threading.Event | None] = queue.SimpleQueue()
         self._last: list[VertexState] = []
         self._job: JobState | None = None
         self._saw_end = threading.Event()
         self._fd = _open_events(folder.events)
         # Owned by the thread from here on.
+        self._unwritten: list[Record] = []
+        self._full = False
         self._run = ""
         self._run_ended = False
         self._state: dict[str, str] = {}
@@ -248,6 +254,11 @@ class RunRecorder:
         self._queue.put(done)
         return done.wait(timeout)
 
+    @property
+    def complete(self) -> bool:
+        """Whether the folder knows all that was said and written so far (ask after a `flush`)."""
+        return not self._unwritten
+
     def close(self) -> None:
         """Write what is left, and end the thread; a second time does nothing."""
         if self._thread.is_alive():
@@ -283,26 +294,38 @@ class RunRecorder:
 
     def _keep(self, records: list[Record]) -> None:
         """Write records, tell the index, and tell whoever watches."""
-        if self._fd >= 0 and records:
-            try:
-                data = memoryview(b"".join(record.to_line() for record in records))
-                while data:
-                    data = data[os.write(self._fd, data) :]
-                if any(record.ended and not record.step for record in records):
-                    os.fdatasync(self._fd)
-            except OSError as error:
-                self.problems.append(os_error(f"{self.folder.events} cannot be written", error))
-                os.close(self._fd)
-                self._fd = -1
+        self._unwritten += records
+        if self._unwritten and self._append(self._unwritten):
+            for record in self._unwritten:
+                if self._catalog is not None and not record.step and record.state:
+                    self._index(self._catalog, record)
+            self._unwritten = []
         for record in records:
-            if self._catalog is not None and not record.step and record.state:
-                self._index(self._catalog, record)
             if self._on_record is not None:
                 try:
                     self._on_record(record)
                 except Exception as error:  # noqa: BLE001
                     self.problems.append(error)
                     self._on_record = None
+
+    def _append(self, records: Sequence[Record]) -> bool:
+        """Write records as they are, all or none of them."""
+        before = os.fstat(self._fd).st_size
+        try:
+            data = memoryview(b"".join(record.to_line() for record in records))
+            while data:
+                data = data[os.write(self._fd, data) :]
+            if any(record.ended and not record.step for record in records):
+                os.fdatasync(self._fd)
+        except OSError as error:
+            if not self._full:
+                self.problems.append(os_error(f"{self.folder.events} cannot be written", error))
+            self._full = True
+            with suppress(OSError):
+                os.ftruncate(self._fd, before)
+            return False
+        self._full = False
+        return True
 
     def _index(self, catalog: Catalog, record: Record) -> None:
         changes: dict[str, Any] = {"state": record.state}
@@ -345,6 +368,8 @@ class RunRecorder:
                 failures[event.vertex] = event
             elif type(event) is Hit:
                 self._said[event.vertex] = "taken from the cache"
+            elif type(event) is UserEvent and event.name == self._warning:
+                self._said[event.vertex] = _cut(f"warning: {event.payload}")
         launches = {}
         for command in tick.commands:
             if type(command) is Launch:
@@ -404,7 +429,7 @@ class RunRecorder:
         return self._only is None or step in self._only
 
 
-_TOLD: Final = frozenset({Failed, Hit})
+_TOLD: Final = frozenset({Failed, Hit, UserEvent})
 
 
 def _again(command: Command) -> bool:
@@ -599,28 +624,56 @@ def list_runs(
 ) -> tuple[Sequence[RunRow], int]:
     """Return the newest runs of a state folder, newest first, and how many there are in all.
 
-    A run that the index believes to be going on, and whose owner is dead, counts as interrupted.
+    The folders are the truth: what the index believes to be going on or interrupted is read there, and so are runs that
+    the index could not be told of.
     """
     catalog = open_catalog(root)
-    if state in ACTIVE or state == INTERRUPTED:
-        asked = ACTIVE | {INTERRUPTED}
-        rows = [row for row in map(as_it_is, catalog.list(limit=None, state=asked, name=name)) if row.state == state]
-        return rows[:limit], len(rows)
-    rows = [as_it_is(row) for row in catalog.list(limit=limit, state=state, name=name)]
-    return rows, catalog.count(state=state, name=name)
+    unsure = [as_it_is(row) for row in catalog.list(limit=None, state=ACTIVE | {INTERRUPTED}, name=name)]
+    listed = len(unsure)
+    unsure += [row for row in _unlisted(root, catalog) if name is None or row.name == name]
+    right = [row for row in unsure if state is None or row.state == state]
+    total = len(right)
+    if state not in ACTIVE | {INTERRUPTED}:
+        seen = {row.id for row in unsure}
+        most = None if limit is None else limit + len(seen)
+        right += [row for row in catalog.list(limit=most, state=state, name=name) if row.id not in seen]
+        total += catalog.count(state=state, name=name) - (listed if state is None else 0)
+    return sorted(right, key=lambda row: (-row.number, row.id))[:limit], total
 
 
 def as_it_is(row: RunRow) -> RunRow:
-    """Return a row with the state `interrupted` if it says that it goes on and its owner is dead."""
-    gone = row.state in ACTIVE and row.folder and not owned(Path(row.folder))
-    return replace(row, state=INTERRUPTED) if gone else row
+    """Return a row that says it goes on, or was interrupted, as its folder tells it."""
+    if not row.folder or row.state not in ACTIVE | {INTERRUPTED}:
+        return row
+    found = describe(Path(row.folder))
+    if found is None:
+        return row if owned(Path(row.folder)) else replace(row, state=INTERRUPTED)
+    return replace(row, state=found.state, **{name: getattr(found, name) for name in _TOLD_BY_RECORDS})
+
+
+_TOLD_BY_RECORDS: Final = ("started_at", "ended_at", "error_code", "error_message")
+
+
+def _unlisted(root: StateRoot, catalog: Catalog) -> list[RunRow]:
+    """Return the runs whose folders the index does not know."""
+    try:
+        names = {entry.name for entry in os.scandir(root.runs) if (Path(entry.path) / DESCRIPTION).exists()}
+    except OSError:
+        return []
+    if len(names) == catalog.count():
+        return []
+    names -= {row.id for row in catalog.list(limit=None)}
+    return [row for name in sorted(names) if (row := describe(root.runs / name)) is not None]
 
 
 def mark_interrupted(root: StateRoot) -> list[str]:
-    """Write into the index which runs were interrupted; return their ids. A start calls this."""
+    """Write into the index which runs were interrupted; return their ids. A start calls this.
+
+    Runs whose end the index could not be told of are mended too.
+    """
     catalog = open_catalog(root)
-    ids = [row.id for row in catalog.list(limit=None, state=ACTIVE) if as_it_is(row).state == INTERRUPTED]
-    for id in ids:
+    rows = [row for row in map(as_it_is, catalog.list(limit=None, state=ACTIVE)) if row.state not in ACTIVE]
+    for row in rows:
         with suppress(NotFoundError):
-            catalog.update_run(id, state=INTERRUPTED)
-    return ids
+            catalog.update_run(row.id, state=row.state, **{name: getattr(row, name) for name in _TOLD_BY_RECORDS})
+    return [row.id for row in rows if row.state == INTERRUPTED]

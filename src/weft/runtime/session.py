@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from weft.engine.commands import Command
 from weft.engine.events import Event
 from weft.engine.explain import explain
+from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import VertexState
 from weft.engine.master import Master
 from weft.graph.validate import mark_results, validate
@@ -21,13 +23,16 @@ from weft.model.chunks import ChunkRef
 from weft.model.errors import (
     CapacityError,
     ConflictError,
+    DiskFullError,
     InternalError,
     NotFoundError,
+    ProgramError,
     RunCancelledError,
     RunFailedError,
     TaskError,
     WeftError,
 )
+from weft.model.ids import parse_task
 from weft.runtime.clock import RealClock
 from weft.runtime.loop import JobRun, Loop
 from weft.store.api import ABSENT
@@ -89,8 +94,27 @@ class Run:
         return self._job.master.view()
 
     def story(self, subject: str = "") -> tuple[str, ...]:
-        """Tell everything that happened to a vertex, a task (`vertex[3]`) or, with "", the whole run, and why."""
-        return self._job.master.story(subject)
+        """Tell everything that happened to a vertex, a task (`vertex[3]`) or, with "", the whole run, and why.
+
+        A worker (`worker 2`) or a bubble has a story too. NotFoundError: the run knows nothing of that name.
+        """
+        lines = self._job.master.story(subject)
+        if not lines and not self._known(subject):
+            names = list(self._job.master.core.by_id)
+            near = get_close_matches(subject.partition("[")[0][:100], names, n=3)
+            some = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+            hint = f"Did you mean {' or '.join(near)}?" if near else f"It has: {some or 'none yet'}"
+            raise NotFoundError(f"{self._job.graph.name} has no vertex {subject[:100]!r}", hint=hint)
+        return lines
+
+    def _known(self, subject: str) -> bool:
+        core = self._job.master.core
+        if subject.startswith("worker ") or any(row.bubble.id == subject for row in core.bubbles):
+            return True
+        try:
+            return parse_task(subject)[0] in {*core.by_id, *core.graph.vertices}
+        except ValueError:
+            return False
 
     def explain(self) -> tuple[str, ...]:
         """Set what was planned and what was executed side by side, with every change and what it was made from."""
@@ -114,8 +138,9 @@ class Run:
             return TaskError(
                 f"{outcome.task} failed: {outcome.message}", task=outcome.task, traceback_text=outcome.traceback
             )
-        if outcome.kind == "capacity":
-            return CapacityError(f"{outcome.task} failed: {outcome.message}")
+        of_kind = {"capacity": CapacityError, "disk": DiskFullError, "program": ProgramError}.get(outcome.kind)
+        if of_kind is not None:
+            return of_kind(f"{outcome.task} failed: {outcome.message}")
         return RunFailedError(f"{job.graph.name} failed at {outcome.task}: {outcome.message}")
 
     def result(self, timeout_s: float | None = None) -> Results:
@@ -130,7 +155,11 @@ class Run:
         return Results(self)
 
     def results(self) -> Results:
-        """Return what has been kept so far, whatever the end was."""
+        """Return what is kept, without waiting and whatever the end was.
+
+        That is every kept value that is finished while the run goes on, and after it succeeded or failed. After a
+        cancel nothing is kept.
+        """
         return Results(self)
 
     def listen(self, listener: Listener) -> None:
@@ -216,6 +245,8 @@ class Session:
         self.loop = Loop(executor, clock or RealClock())
         self._numbers = itertools.count(1)
         self._jobs: dict[str, JobRun] = {}
+        self.leaving = False
+        """Whether a KeyboardInterrupt left a run behind that had not ended."""
         self._closed = False
         self._closers: list[Callable[[], None]] = []
 
@@ -253,7 +284,7 @@ class Session:
             return run.result(timeout_s)
         except KeyboardInterrupt:
             run.cancel("interrupted")
-            run.wait()
+            run.wait()  # a second one comes out of here, and leaves the run behind
             raise
         except TimeoutError:
             run.cancel(f"took longer than {timeout_s} s")
@@ -263,7 +294,7 @@ class Session:
         """Return one kept value."""
         value = self.store.load(column, index) if column.tracked else column.values[index]
         if value is ABSENT:
-            raise NotFoundError(f"{vertex}[{index}] has no value: it did not finish")
+            raise _no_value(job, f"{vertex}[{index}]")
         return value.by_edge if type(value) is EdgeValues else value
 
     def forget(self, job: JobRun) -> None:
@@ -273,20 +304,29 @@ class Session:
         if self._jobs.pop(job.id, None) is not None:
             self.executor.close_job(job)
 
+    def hurry(self) -> None:
+        """Have the executor wait for no task any more; sessions that know their executor do it."""
+
     def on_close(self, closer: Callable[[], None]) -> None:
         """Have `closer` called when the session is closed, last registered first."""
         self._closers.append(closer)
 
     def close(self) -> None:
-        """Cancel what runs, end all workers, drop all values. A second time does nothing."""
+        """Cancel what runs, end all workers, drop all values. A second time does nothing.
+
+        Tasks get their grace, unless it is a KeyboardInterrupt that leaves a run behind: then nobody waits for them.
+        """
         if self._closed:
             return
         self._closed = True
         live = [job for job in self._jobs.values() if job.outcome is None]
         for job in live:
             self.loop.cancel(job, "the session was closed")
-        for job in live:
-            job.finished.wait(timeout=30)
+        if live and self.leaving:
+            self.hurry()
+        else:
+            for job in live:
+                job.finished.wait(timeout=30)
         for job in list(self._jobs.values()):
             self.executor.close_job(job)
         self.executor.close()
@@ -300,4 +340,23 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.leaving = self.leaving or (kind is not None and issubclass(kind, KeyboardInterrupt))
         self.close()
+
+
+def _no_value(job: JobRun, task: str) -> NotFoundError:
+    """Return the error for a value that is not there, with the reason."""
+    state = job.master.core.status
+    if job.outcome is None:
+        return NotFoundError(f"{task} has no value yet", hint="Wait for the run, or see: run.view()")
+    if state is JobState.CANCELLED:
+        return NotFoundError(
+            f"{task} has no value: {job.graph.name} was cancelled, and a cancelled run keeps none",
+            hint="Read results before the cancel, or run again.",
+        )
+    if state is JobState.FAILED:
+        return NotFoundError(
+            f"{task} has no value: {job.graph.name} failed before it was made",
+            hint="See run.error() and run.story(). With on_failure=OnFailure.CONTINUE what can still be made is made.",
+        )
+    return NotFoundError(f"{task} has no value: it was not run", hint="See why: run.story()")

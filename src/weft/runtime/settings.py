@@ -16,6 +16,8 @@ from weft.model.errors import UsageError
 from weft.runtime.state import PROJECT_FILE, StateRoot, find_project
 
 BACKENDS: Final = ("threads", "processes")
+NOT_SETTINGS: Final = frozenset({"WEFT_SEED"})
+"""Variables of this prefix that are no settings: tests and benchmarks read them."""
 TABLES: Final = ("fs",)
 """Tables of `weft.toml` that others read."""
 COLORS: Final = ("auto", "always", "never")
@@ -135,9 +137,11 @@ def load_settings(
             continue
         if name in NAMES:
             take(name, text, Origin("environment", variable), Path.cwd(), variable)
-        elif near := get_close_matches(name[:60], NAMES, n=1, cutoff=0.8):
-            # Other names may be somebody else's.
-            raise UsageError(f"there is no setting {variable}", hint=f"Did you mean WEFT_{near[0].upper()}?")
+        elif variable not in NOT_SETTINGS:
+            near = get_close_matches(name[:60], NAMES, n=1)
+            known = ", ".join(f"WEFT_{one.upper()}" for one in NAMES)
+            hint = f"Did you mean WEFT_{near[0].upper()}?" if near else f"Unset it. There are: {known}"
+            raise UsageError(f"there is no setting {variable[:80]}", hint=hint)
     for name, given in (flags or {}).items():
         if given is not None:
             flag = "--" + name.replace("_", "-")

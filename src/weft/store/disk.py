@@ -146,7 +146,7 @@ def failed(error: OSError, folder: str, nbytes: int) -> CapacityError:
     if error.errno in _FULL:
         return DiskFullError(
             f"no room for {nbytes:,} bytes in {folder}: {error.strerror}",
-            hint="Free some space there, point the state folder at a larger disk, or give the run more memory.",
+            hint="Free some space there, set `spill_dir` to a folder on a larger disk, or give the run more memory.",
         )
     return CapacityError(
         f"cannot write {nbytes:,} bytes to {folder}: {error.strerror or error}",

@@ -54,7 +54,7 @@ from weft.worker.channel import (
 from weft.worker.code import InputCode, TaskCode
 from weft.worker.lease import Outcome, WorkerLease
 from weft.worker.remote_store import Packed, PackingError, RemoteStore, pack
-from weft.worker.run import run
+from weft.worker.run import fault_of, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -342,7 +342,7 @@ class Worker:
             outcome = run(cast("WorkerLease", lease), self._store, self.config.target_s, self._values)
         except BaseException as error:  # noqa: BLE001
             outcome = Outcome(assignment.lo, [], 0.0)
-            outcome.kind = "user" if isinstance(error, WeftError) else "infrastructure"
+            outcome.kind = fault_of(error) or "infrastructure"
             outcome.message = str(error) if isinstance(error, WeftError) else f"{type(error).__name__}: {error}"
         _flush()
         with self._telling:
@@ -357,7 +357,7 @@ class Worker:
         except PackingError as error:
             done = values[sent : sent + error.at]
             outcome.hi = assignment.lo + sent + error.at
-            outcome.kind, outcome.message, outcome.traceback = "user", str(error.error), ""
+            outcome.kind, outcome.message, outcome.traceback = fault_of(error.error), str(error.error), ""
             reached = lease.codes[outcome.reached] if lease is not None and outcome.reached >= 0 else None
             outcome.vertex, outcome.index = (reached.vertex if reached else root), outcome.hi
             outcome.reached = -1

@@ -13,7 +13,15 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
 from weft.model.chunks import ChunkRef
-from weft.model.errors import CapacityError, NotFoundError, RunCancelledError, TaskError, WeftError
+from weft.model.errors import (
+    CapacityError,
+    DiskFullError,
+    NotFoundError,
+    ProgramError,
+    RunCancelledError,
+    TaskError,
+    WeftError,
+)
 from weft.model.program import Style
 from weft.store.api import ABSENT, sizeof
 from weft.worker.code import PIECES, SINGLE, SLICE, InputCode, TaskCode
@@ -81,6 +89,17 @@ def measure(code: TaskCode, outcome: Outcome) -> None:
             outcome.rows += getattr(value, "num_rows", None) or (len(value) if hasattr(value, "__len__") else 1)
 
 
+def fault_of(error: BaseException) -> str:
+    """Return the kind of failure that an error of Weft's own tells of, "" for any other."""
+    if isinstance(error, DiskFullError):
+        return "disk"
+    if isinstance(error, CapacityError):
+        return "capacity"
+    if isinstance(error, ProgramError):
+        return "program"
+    return "user" if isinstance(error, WeftError) else ""
+
+
 def _failed(lease: WorkerLease, values: list[Any], where: list[Any], error: BaseException, seconds: float) -> Outcome:
     done = len(values)
     outcome = Outcome(lease.lo + done, values, seconds)
@@ -93,15 +112,12 @@ def _failed(lease: WorkerLease, values: list[Any], where: list[Any], error: Base
         outcome.kind = "stopped"
     elif isinstance(error, MemoryError):
         outcome.kind = "memory"
-    elif isinstance(error, CapacityError):
-        outcome.kind = "capacity"
-        outcome.message = str(error)
     else:
-        outcome.kind = "user"
+        outcome.kind = fault_of(error) or "user"
         if isinstance(error, WeftError):
             outcome.message = str(error)
             outcome.traceback = error.traceback_text if isinstance(error, TaskError) else ""
-    if not outcome.traceback and not isinstance(error, (TaskError, CapacityError)):
+    if not outcome.traceback and not isinstance(error, (TaskError, CapacityError, ProgramError)):
         outcome.traceback = _user_traceback(error)
     return outcome
 

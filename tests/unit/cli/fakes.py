@@ -61,7 +61,7 @@ class FakeWiring:
         self.loaded.append(FakeLoaded(chain(), path, dict(overrides), user, name, warnings=self.warnings))
         return self.loaded[-1]
 
-    def run_pipeline(self, loaded, settings, *, on_record, quiet):
+    def run_pipeline(self, loaded, settings, *, on_record, on_note, on_interrupt, quiet):
         self.settings.append(settings)
         root = settings.state_root(Path(loaded.file).absolute().parent)
         root.prepare()
@@ -74,7 +74,7 @@ class FakeWiring:
             catalog.add_run(RunRow(id=id, folder=str(folder.path), **about))
             recorder = RunRecorder(folder, self.clock, projection=PipelineWords(), catalog=catalog, on_record=on_record)
             try:
-                shell, error = self._play(recorder, folder)
+                shell, error = self._play(recorder, folder, on_interrupt)
                 recorder.finish(shell.job)
             finally:
                 recorder.close()
@@ -84,7 +84,9 @@ class FakeWiring:
             run_id=id, state=state, folder=folder.path, outputs={"report.page": "/out/page.html"}, error=error
         )
 
-    def _play(self, recorder: RunRecorder, folder: RunFolder) -> tuple[Shell, WeftError | None]:
+    def _play(
+        self, recorder: RunRecorder, folder: RunFolder, on_interrupt: Callable[[], None]
+    ) -> tuple[Shell, WeftError | None]:
         shell = Shell(chain(), recorder, self.clock)
         for step in STEPS:
             folder.log_path(step).write_text(self.log.format(step=step))
@@ -92,6 +94,7 @@ class FakeWiring:
                 recorder.flush()
                 self.during(folder)
                 if self.cancel_by:
+                    on_interrupt()
                     reason = f"interrupted by {self.cancel_by}"
                     shell.tick(CancelRequested(0.0, reason))
                     shell.tick(Failed(0.0, shell.lease, 0, step, 0, Failure.STOPPED, "stopped"))

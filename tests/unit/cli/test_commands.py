@@ -1,5 +1,6 @@
 """The commands, over a wiring that plays to a script."""
 
+import io
 import json
 import re
 import shlex
@@ -64,6 +65,15 @@ def test_run_that_is_stopped_by_a_signal(weft, signal, code):
     weft.wiring.cancel_by = signal
     assert weft("run", "run.yaml") == code
     assert "run-000001 terminated" in weft.out
+
+
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_a_cancel_is_heard_on_a_terminal_and_the_table_is_printed(weft, stream):
+    weft.wiring.cancel_by = "SIGINT"
+    assert weft("run", "run.yaml", err=stream()) == 130
+    assert ("cancelling; press Ctrl-C again to leave at once" in weft.err) == (stream is Terminal)
+    assert re.search(r"^train +■ terminated", weft.out, re.MULTILINE)
+    assert "weft resume run-000001\n" in weft.out
 
 
 def test_a_run_that_is_left(weft):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from weft.cli.commands import app
 from weft.cli.explain import kinds
-from weft.cli.main import BROKEN_PIPE
+from weft.cli.main import BROKEN_PIPE, CANNOT_WRITE
 from weft.cli.tables import LOOKS
 from weft.runtime.settings import NAMES, Settings
 
@@ -22,7 +22,7 @@ def test_every_command_is_told():
 
 def test_every_exit_code_is_told():
     told = {int(code) for code in re.findall(r"^\| (\d+) \|", CLI, re.MULTILINE)}
-    assert told == {0, BROKEN_PIPE, 143} | {kind.exit_code for kind in kinds()}
+    assert told == {0, BROKEN_PIPE, CANNOT_WRITE, 143} | {kind.exit_code for kind in kinds()}
 
 
 def test_every_state_is_told():

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from weft.cli.main import CANNOT_WRITE
+
 ROOT = Path(__file__).parents[3]
 HEAVY = {"cyclopts", "numpy", "pyarrow", "rich", "sqlalchemy", "yaml", "typing", "weft.runtime", "weft.engine"}
 
@@ -46,3 +48,17 @@ def test_a_reader_that_has_had_enough(tmp_path):
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait() == 141
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("words", [["errors"], ["config", "show", "--json"]])
+def test_output_that_cannot_be_written_is_no_fault_of_weft(tmp_path, words):
+    code = "import sys; from weft.cli.main import main; sys.exit(main())"
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"), "HOME": str(tmp_path)}
+    with Path("/dev/full").open("w") as full:
+        answer = subprocess.run(
+            [sys.executable, "-c", code, *words], env=env, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert answer.stderr == "error: the output cannot be written: No space left on device\n"
+    assert answer.returncode == CANNOT_WRITE
+    assert not list(tmp_path.rglob("crash-*"))

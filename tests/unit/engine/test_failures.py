@@ -57,7 +57,9 @@ def test_kinds_are_counted_apart(hand):
     h(h.granted(a=0))
     h.expect("launch a[0] on 0, attempt 3, cpu 1, memory 134,217,728 bytes")
     h(h.failed("a[0]", Failure.INFRASTRUCTURE))
-    h.expect_any_order("release 0", "complete failed: a[0] bad")
+    h.expect_any_order(
+        "release 0", "complete failed: a[0] bad\nThat was attempt 2: its retries after lost workers are used up."
+    )
 
 
 def test_pauses_double(hand):
@@ -155,15 +157,17 @@ def test_nobody_is_avoided_when_there_is_nobody_else(hand):
 
 def test_lost_workers_do_not_count_against_the_user(hand):
     h = hand(one(retry=Retry(user=0)), workers=20)
-    for worker in range(16):
+    for worker in range(8):
         h(h.idle(worker))
         h.expect(f"launch a[0] on {worker}" + (f", attempt {worker}" if worker else ""))
         h(h.worker_lost(worker))
         h.expect()
-    h(h.idle(17))
-    h.expect("launch a[0] on 17, attempt 16")
-    h(h.worker_lost(17))
-    h.expect("complete failed: a[0] worker 17 was lost: died")
+    h(h.idle(9))
+    h.expect("launch a[0] on 9, attempt 8")
+    h(h.worker_lost(9))
+    h.expect(
+        "complete failed: a[0] worker 9 was lost: died\nThat was attempt 9: its retries after lost workers are used up."
+    )
 
 
 def test_a_worker_that_is_not_known_is_lost_without_harm(hand):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.unit.runtime.shell import STEPS, Shell, chain
 from weft.engine.commands import Complete
-from weft.engine.events import CancelRequested, Failed, Failure
+from weft.engine.events import CancelRequested, Failed, Failure, UserEvent
 from weft.engine.ports import ManualClock
 from weft.frontends.pipelines.states import PipelineWords
 from weft.graph.logical import AFTER_ANY, OnFailure, Retry
@@ -332,6 +332,66 @@ def test_a_disk_that_is_full_is_a_problem_and_no_end(root, clock, start, monkeyp
     monkeypatch.undo()
     assert [problem.code for problem in run.recorder.problems] == ["WEFT401"]
     assert states(run) == ["run running", "run succeeded"], "who watches hears it all the same"
+
+
+def test_what_found_no_room_is_written_when_there_is_some(root, start, monkeypatch):
+    run = start()
+    own, calls = os.write, []
+
+    def tight(fd, data):
+        calls.append(len(data))
+        if len(calls) == 1:
+            return own(fd, data[:5])  # torn
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", tight)
+    run.recorder.run_state("running")
+    assert run.recorder.flush()
+    assert run.folder.events.read_bytes() == b""
+    assert not run.recorder.complete
+    assert run.catalog.find(run.id).state == "pending", "the index knows no more than the folder"
+    assert [row.state for row in list_runs(root)[0]] == [read_run(run.folder.path).state]
+    monkeypatch.undo()
+    run.recorder.run_state("succeeded", ended=True)
+    run.recorder.close()
+    assert run.recorder.complete
+    assert [record.state for record in records.read_records(run.folder.path)] == ["running", "succeeded"]
+    assert run.catalog.find(run.id).state == "succeeded"
+
+
+def test_a_warning_is_the_message_of_a_step_that_succeeds(start, clock):
+    run = start(warning="warning")
+    shell = Shell(chain(), run.recorder, clock)
+    shell.tick(UserEvent(0.0, "prepare", 0, "warning", "its output x was not made"))
+    shell.tick(UserEvent(0.0, "prepare", 0, "rows", "5"))
+    for _ in STEPS:
+        shell.succeed()
+    run.recorder.close()
+    found = read_run(run.folder.path)
+    assert [step.message for step in found.steps] == ["warning: its output x was not made", "", ""]
+    assert {step.state for step in found.steps} == {"succeeded"}
+
+
+def test_the_list_agrees_with_the_folders(start, root, clock):
+    told, untold, behind = start(), start(), start()
+    for run in (told, untold, behind):
+        if run is behind:
+            run.recorder._catalog = None
+        run.recorder.run_state("running")
+        run.recorder.run_state("failed" if run is behind else "succeeded", ended=True)
+        run.recorder.close()
+        run.folder.release()
+    root.catalog().remove(untold.id)
+    rows, total = list_runs(root)
+    expected = [read_run(run.folder.path).state for run in (behind, untold, told)]
+    assert [row.id for row in rows] == [behind.id, untold.id, told.id]
+    assert ([row.state for row in rows], total) == (expected, 3)
+    assert rows[0].ended_at is not None
+    assert [row.id for row in list_runs(root, limit=1)[0]] == [behind.id]
+    assert [row.id for row in list_runs(root, state="failed")[0]] == [behind.id]
+    assert list_runs(root, state="succeeded", limit=1)[1] == 2
+    assert mark_interrupted(root) == []
+    assert root.catalog().find(behind.id).state == "failed", "a start mends the index"
 
 
 def test_logs_belong_to_their_steps(start):

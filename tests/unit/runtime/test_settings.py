@@ -132,7 +132,12 @@ def test_a_file_that_is_not_text(load, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "value", "said"),
-    [("WEFT_WORKERS", "x", "WEFT_WORKERS is 'x'"), ("WEFT_WORKRES", "3", "Did you mean WEFT_WORKERS")],
+    [
+        ("WEFT_WORKERS", "x", "WEFT_WORKERS is 'x'"),
+        ("WEFT_WORKRES", "3", "Did you mean WEFT_WORKERS"),
+        ("WEFT_BANANA", "3", "no setting WEFT_BANANA.*There are: WEFT_BACKEND"),
+        ("WEFT_", "", "no setting WEFT_"),
+    ],
 )
 def test_mistakes_in_the_environment_name_the_variable(load, name, value, said):
     with pytest.raises(UsageError, match=f"(?s){said}"):

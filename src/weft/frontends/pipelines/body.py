@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 SKIPPED = "skipped"
 """The branch that disabled steps are not on."""
+WARNING = "warning"
+"""The user event by which a step that succeeds says what a person should know; its payload is a text."""
 
 _OWN_PREFIX = "WEFT_"
 _OF_ANOTHER_SHELL = frozenset({"_", "OLDPWD", "PWD", "SHLVL", "PYTHONHOME", "__PYVENV_LAUNCHER__"})
@@ -36,10 +38,12 @@ def run_step(ctx: TaskContext, inputs: object) -> dict[str, Any]:
 
     Parameters: `command`, `cwd`, `env` (added to this process's own), `logs` and `processes` (folders for the log
     `<step>.<attempt>.log` and for the record of processes), `outputs` (paths below `cwd`: removed, their parents
-    made), and further fields of `CommandSpec`. Raises what `run_command` raises, TaskError or DiskFullError when the
-    place of an output cannot be made.
+    made), and further fields of `CommandSpec`. An output that was not made and a log that is not complete are told by
+    the event `WARNING`. Raises what `run_command` raises, TaskError or DiskFullError when the place of an output cannot
+    be made.
     """
     own = dict(ctx.params)
+    outputs = list(own.get("outputs", ()))
     name = f"{ctx.vertex}.{ctx.attempt}"
     logs, processes = Path(own.pop("logs")), Path(own.pop("processes"))
     if not ctx.cancelled():
@@ -50,7 +54,13 @@ def run_step(ctx: TaskContext, inputs: object) -> dict[str, Any]:
     own.pop("outputs", None)
     step = copy(ctx)
     step.params = own
-    return run_command(step, inputs)
+    result = run_command(step, inputs)
+    warnings = [f"its output {PurePosixPath(path).name} was not made" for path in outputs if not os.path.lexists(path)]
+    if result["log_error"]:
+        warnings.append(f"its log is not complete: {result['log_error']}")
+    if warnings:
+        ctx.emit(WARNING, "; ".join(warnings))
+    return result
 
 
 def answer_skipped() -> str:

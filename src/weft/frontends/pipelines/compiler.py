@@ -27,7 +27,7 @@ from weft.model.program import Program, Style
 from weft.model.resources import Resources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from weft.frontends.pipelines.language import Pipeline
     from weft.frontends.pipelines.resolve import ResolvedStep
@@ -102,11 +102,18 @@ def _params(step: ResolvedStep, place: RunPlace) -> dict[str, Any]:
 
 def notes(steps: tuple[ResolvedStep, ...]) -> list[str]:
     """Return what a user should know before a run on this machine, one line for each kind of thing."""
-    images = dict.fromkeys(step.docker_env for step in steps if step.docker_env)
-    if not images:
-        return []
-    named = ", ".join(list(images)[:3]) + (", ..." if len(images) > 3 else "")
-    return [f"docker_env is ignored here: steps run on this machine, not in {named}"]
+    found = []
+    images = list(dict.fromkeys(step.docker_env for step in steps if step.docker_env))
+    if images:
+        found.append(f"docker_env is ignored here: steps run on this machine, not in {_some(images)}")
+    idle = [step.name for step in steps if not step.command.strip() and not step.disabled]
+    if idle:
+        found.append(f"no command, so nothing is run here (PaddleFlow runs what the image starts): {_some(idle)}")
+    return found
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 
 
 # ---------------------------------------------------------------------------------------------- the main file system

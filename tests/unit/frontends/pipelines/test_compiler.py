@@ -125,6 +125,11 @@ def test_an_image_is_told_of_once():
     assert notes(resolved(CHAIN)[1]) == []
 
 
+def test_a_step_without_a_command_is_told_of():
+    _, steps = resolved("name: p\ndisabled: off\nentry_points: {a: {}, b: {command: ' '}, c: {command: x}, off: {}}")
+    assert notes(steps) == ["no command, so nothing is run here (PaddleFlow runs what the image starts): a, b"]
+
+
 class TestWords:
     def test_every_state_of_a_run_has_one(self):
         words = {PipelineWords().run(state) for state in JobState}
@@ -249,3 +254,32 @@ def test_a_step_runs_with_its_own_log_and_environment(tmp_path, monkeypatch):
     assert (tmp_path / "logs" / "train.2.log").read_text() == "yes too /mine\n"
     assert ctx.params is params
     assert not list((tmp_path / "processes").iterdir())
+
+
+def test_what_a_step_that_succeeds_should_have_done(tmp_path, monkeypatch):
+    outputs = [str(tmp_path / "out" / name) for name in ("model", "page")]
+    params: dict[str, Any] = {
+        "command": f"echo x > {outputs[1]}",
+        "cwd": str(tmp_path),
+        "env": {},
+        "logs": str(tmp_path / "logs"),
+        "processes": str(tmp_path / "processes"),
+        "outputs": outputs,
+        "timeout_s": None,
+    }
+    told: list[tuple[str, str]] = []
+    ctx: Any = SimpleNamespace(
+        vertex="train",
+        index=0,
+        attempt=0,
+        parallelism=1,
+        params=params,
+        cancelled=lambda: False,
+        on_cancel=lambda _: None,
+        emit=lambda name, payload: told.append((name, payload)),
+    )
+    run = body.run_command
+    monkeypatch.setattr(body, "run_command", lambda *given: run(*given) | {"log_error": "No space left on device"})
+    assert body.run_step(ctx, {})["exit_code"] == 0
+    lost = "its log is not complete: No space left on device"
+    assert told == [(body.WARNING, f"its output model was not made; {lost}")]

@@ -1,0 +1,74 @@
+"""A second Ctrl-C leaves a session at once, whatever its tasks do, and no process stays."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DEADLINE_S = 60.0
+GRACE_S = 3_600
+
+PROGRAM = """
+import os, sys, time
+from pathlib import Path
+import weft
+
+def stubborn(folder):
+    Path(folder, "task").write_text(str(os.getpid()))
+    while True:
+        time.sleep(0.01)
+
+if __name__ == "__main__":
+    backend, folder = sys.argv[1:]
+    graph = weft.Graph("stubborn")
+    graph.add(stubborn, params={"folder": folder})
+    try:
+        with weft.Session(backend, workers=2, grace_s=GRACE_S) as session:
+            own = weft.Run.cancel
+
+            def cancel(self, reason="cancelled"):
+                own(self, reason)
+                Path(folder, "asked").touch()
+
+            weft.Run.cancel = cancel
+            session.run(graph)
+    finally:
+        Path(folder, "left").touch()
+"""
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_a_second_ctrl_c_does_not_wait_for_the_grace_of_tasks(tmp_path, backend):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.replace("GRACE_S", str(GRACE_S)))
+    env = os.environ | {"PYTHONPATH": str(ROOT / "src"), "TMPDIR": str(tmp_path)}
+    command = [sys.executable, str(program), backend, str(tmp_path)]
+    with subprocess.Popen(command, env=env, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            _until((tmp_path / "task").exists)
+            family = psutil.Process(process.pid).children(recursive=True)
+            assert bool(family) == (backend == "processes")
+            process.send_signal(signal.SIGINT)
+            _until((tmp_path / "asked").exists)
+            assert process.poll() is None, "the first one waits"
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=DEADLINE_S)
+        finally:
+            process.kill()
+    assert "KeyboardInterrupt" in said
+    assert (tmp_path / "left").exists(), "the session was left in order"
+    assert process.returncode == -signal.SIGINT
+    assert not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+def _until(condition) -> None:
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.01)
