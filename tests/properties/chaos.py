@@ -295,7 +295,8 @@ class Chaos:
             else:
                 lost = rng.choice(reads)
                 self.stored.discard(lost)
-                if self.core.status is not JobState.RUNNING or lease.stop:
+                inner = self.core.by_id[lost[0]].region == self.core.by_id[vertex].region >= 0
+                if self.core.status is not JobState.RUNNING or lease.stop or inner:
                     self.lost_late.add(lost)
         self.end_lease(number)
         self.store([(lease.launch.vertex, i) for i in range(lease.lo, unit)])

@@ -371,7 +371,7 @@ class Master:
             self._chain_stopped(lease, event)
         else:
             self._learn(lease, hi - lease.lo, event.seconds, event.nbytes)
-            if lease.stage.listeners and self._not_counted(lease, hi):
+            if (lease.stage.listeners or event.stats) and self._not_counted(lease, hi):
                 self._count_stats(lease, event)
             self._commit(lease, lease.lo, hi, event)
             if hi < lease.hi:

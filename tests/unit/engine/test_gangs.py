@@ -6,7 +6,7 @@ from tests.unit.engine.hand import Hand, body, run_out
 from weft.engine.decisions import Finish
 from weft.engine.events import Failure
 from weft.graph.builder import Graph, after, gather, one_to_one
-from weft.graph.logical import OnFailure, Retry, Storage
+from weft.graph.logical import OnFailure, Patch, Retry, Storage
 from weft.model.resources import Placement, Resources
 
 CONTINUE = OnFailure.CONTINUE
@@ -265,6 +265,53 @@ def test_a_region_that_is_restarted_too_often_fails(hand):
     assert last[-1] == "complete failed: b[0] bad"
 
 
+def streaming(hand: type[Hand]) -> Hand:
+    """before -> [a ~> b] -> report, and all four tasks of the gang run."""
+    g = Graph("g")
+    before = g.add(body, n=2, name="before", keep=True)
+    a = g.add(body, one_to_one(before), n=2, name="a")
+    b = g.add(body, one_to_one(a, concurrent=True, storage=Storage.EPHEMERAL), n=2, name="b")
+    g.add(body, gather(b), n=1, name="report")
+    g.bubble(a, b, name="gang", timeout_s=5.0)
+    h = hand(g, workers=5, cones=False)
+    h(h.idle(0, 1))
+    h.expect("launch before[0] on 0", "launch before[1] on 1")
+    h(h.done("before[0]"), h.done("before[1]"))
+    h.skip("timer", "acquire")
+    h(h.granted(a=(0, 1), b=(2, 3)))
+    assert len(h.skip("launch")) == 4
+    return h
+
+
+def test_an_input_that_a_region_cannot_read_is_made_again(hand):
+    h = streaming(hand)
+    h(h.failed("a[0]", Failure.INPUT, lost=("before", 0)))
+    for task in ("a[1]", "b[0]", "b[1]"):
+        h.skip()
+        h(h.stopped(task))
+    h.skip()
+    assert h.rows("before") == ["ready", "finished"]
+    h(h.idle(4))
+    assert h.skip("launch") == ["launch before[0] on 4"]
+
+
+@pytest.mark.parametrize("lost", ["a[1]", "b[1]"])
+def test_nothing_of_a_region_starts_while_it_is_stopped(hand, lost):
+    h = streaming(hand)
+    h(h.done("a[1]"))
+    h.skip()
+    h(h.done("b[1]"))
+    h.skip()
+    h(h.failed("a[0]", Failure.INFRASTRUCTURE))
+    h.expect("stop b[0]: region restart")
+    h(h.output_lost(lost), h.idle(4))
+    assert not h.skip("launch")
+    h.skip()
+    h(h.stopped("b[0]"))
+    assert h.skip("restart") == ["restart a b"]
+    h.skip()
+
+
 # ------------------------------------------------------------------------------------------------------ services
 
 
@@ -307,6 +354,52 @@ def test_a_service_that_fails_is_tried_again_while_it_is_needed(hand):
     h(h.granted(s=4))
     h.skip("launch")
     assert h.rows("s") == ["leased", "leased"]
+
+
+def test_a_service_that_fails_while_it_stops_is_not_tried_again(hand):
+    g = Graph("g")
+    s = g.service(body, name="s", retry=Retry(user=3))
+    a = g.add(body, s, n=1, name="a")
+    g.add(body, after(a), n=1, name="b")
+    h = hand(g, workers=4)
+    h.skip()
+    h(h.granted(s=0, a=1))
+    h.skip("launch")
+    h(h.done("a[0]"))
+    h.expect("stop s[0]: drained", "release 1")
+    assert h.state("s") == "draining"
+    h(h.failed("s[0]", Failure.INFRASTRUCTURE))
+    h.expect("release 0")
+    h(h.idle(1))
+    h.expect("launch b[0] on 1")
+    h(h.done("b[0]"))
+    h.expect("complete succeeded")
+
+
+def test_services_of_patches_start_with_their_consumers(hand):
+    def part(name: str) -> Patch:
+        new = Graph(name)
+        before = new.add(body, n=2, name=f"{name}/a")
+        s = new.service(body, name=f"{name}/s")
+        new.add(body, one_to_one(before), s, n=2, name=f"{name}/b")
+        return Patch(tuple(new.vertices.values()), tuple(new.edges))
+
+    g = Graph("g")
+    g.add(body, n=1, name="x", expands=True)
+    g.add(body, n=1, name="y", expands=True)
+    h = hand(g, workers=6, cones=False)
+    h(h.idle(0, 1))
+    h.expect("launch x[0] on 0", "launch y[0] on 1")
+    h(h.done("x[0]", values=[part("x")]), h.idle(2))
+    h.skip("free")
+    h.expect("launch x/a[0] on 2")  # x/s waits for x/b
+    h(h.done("y[0]", values=[part("y")]))
+    h.skip("free")
+    h.expect()
+    assert [(row.bubble.id, row.bubble.vertices) for row in h.core.bubbles] == [
+        ("x/s.bubble", ("x/s", "x/b")),
+        ("y/s.bubble", ("y/s", "y/b")),
+    ]
 
 
 def test_a_service_whose_consumers_never_run_never_starts(hand):

@@ -206,6 +206,15 @@ def test_a_piece_that_is_wanted_again_is_made_again_with_the_whole_shuffle(hand)
     assert run_out_live(h, "b[0]") == ["c[0]", "complete succeeded"]
 
 
+def test_an_output_that_is_lost_does_not_hide_a_piece_that_is_freed(hand):
+    h = shuffled(hand, 3)
+    h(h.done("b[1]"))
+    h.expect("free pieces 1:2 of a")
+    h(h.output_lost("b[1]"), h.output_lost("a[0]"))
+    assert h.rows("a") == ["ready", "ready"]  # a[1] is there, but its piece for b[1] is not
+    h.skip("free")
+
+
 def run_out_live(h, live: str) -> list[str]:
     h(h.done(live))
     h.skip()

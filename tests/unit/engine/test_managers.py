@@ -9,7 +9,7 @@ from tests.unit.engine.hand import Hand, body, run_out
 from weft.engine.decisions import Finish, Schedule, SetParallelism, SetResources
 from weft.engine.master import Master
 from weft.engine.policy import Moment, View
-from weft.graph.builder import Graph, after, gather, shuffle
+from weft.graph.builder import Graph, after, gather, one_to_one, shuffle
 from weft.graph.logical import Manager, OnFailure, Range
 from weft.model.errors import GraphError, UsageError
 from weft.model.resources import Resources
@@ -97,6 +97,38 @@ def test_a_width_is_settled_from_what_the_sources_wrote(hand):
     assert run_out(h, [0, 1])[-1] == "complete succeeded"
 
 
+def test_a_width_that_nobody_names_is_the_widest(hand):
+    g = Graph("g")
+    a = g.add(body, n=1, name="a")
+    s = g.service(body, name="s")
+    g.add(body, shuffle(a, 4), s, n=Range(1, 4), name="b", manager=Manager("told"))
+    h = with_manager(hand, g, Told(), workers=6)
+    h(h.idle(0))
+    h.skip("launch")
+    while "a[0]" not in h.leases:
+        h(h.idle(1))
+        h.skip("launch")
+    h(h.done("a[0]"))  # the service does not end before b has
+    h.skip()
+    assert h.core.by_id["b"].n == 4
+    assert any("has named no width" in line for line in h.master.story("b"))
+
+
+def test_a_width_inside_a_gang_is_settled_before_it_starts(hand):
+    def fit(view: View, memo: Any) -> tuple[Sequence[Any], Any]:
+        if memo or not all(each.ended for each in view.inputs):
+            return (), memo
+        return (SetParallelism("b", 2),), True
+
+    g = Graph("g")
+    a = g.add(body, n=2, name="a")
+    b = g.add(body, shuffle(a, 4), n=Range(1, 4), name="b", manager=Manager("told"))
+    g.bubble(a, b, name="gang")
+    h = with_manager(hand, g, Told(fit), workers=6)
+    h.skip("timer")
+    h.expect("acquire a*2, b*4")  # a manager that waits for a would wait for ever
+
+
 def test_sizes_are_summed_for_who_counts_them(hand):
     manager = Told()
     h = with_manager(hand, pair(), manager)
@@ -126,6 +158,25 @@ def test_a_manager_that_holds_lets_tasks_go_in_waves(hand):
     h.expect("launch b[3] on 1")
     h(h.done("b[3]"))
     assert h.skip()[-1] == "complete succeeded"
+
+
+def waves_of_one(view: View, memo: Any) -> tuple[Sequence[Any], Any]:
+    """Let one more task go when all that were let go are over."""
+    return ((Schedule("b", view.released + 1),), None) if view.over >= view.released else ((), None)
+
+
+def test_a_wave_that_is_given_up_is_over(hand):
+    g = Graph("g", on_failure=OnFailure.CONTINUE)
+    a = g.add(body, n=3, name="a")
+    g.add(body, one_to_one(a), n=3, name="b", manager=Manager("told"))
+    h = with_manager(hand, g, Told(waves_of_one, holds=True))
+    h(h.idle(0, 1))
+    h.expect("launch a[0] on 0", "launch a[1] on 1")
+    h(h.done("a[1]"), h.failed("a[0]"))
+    h.expect()
+    assert h.rows("b") == ["fatal", "ready", "unscheduled"]
+    assert run_out(h, [0, 1])[-1] == "complete failed: a[0] bad"
+    assert h.rows("b") == ["fatal", "finished", "finished"]
 
 
 def test_what_is_held_back_when_enough_is_there_is_never_made(hand):

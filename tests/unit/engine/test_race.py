@@ -5,7 +5,8 @@ import itertools
 import pytest
 
 from tests.unit.engine.hand import Hand, body
-from weft.graph.builder import Graph
+from weft.graph.builder import Graph, after
+from weft.graph.logical import Source
 
 
 def offered(hand: type[Hand], n: int = 1, workers: int = 2) -> Hand:
@@ -101,3 +102,22 @@ def test_cancel_while_offered(hand):
 def test_the_least_busy_workers_are_asked(hand):
     h = offered(hand, n=3, workers=4)
     h.expect("offer a[0] to 0 1", "offer a[1] to 2 3", "offer a[2] to 0 1")
+
+
+def test_a_service_that_ends_with_the_offer_of_its_consumer_is_counted_once(hand):
+    g = Graph("g")
+    x = g.add(body, n=1, name="x", expands=True)
+    s = g.service(body, name="s")
+    g.add(body, s, after(x), n=Source("x"), name="a")
+    h = hand(g, workers=6, race=True)
+    h.expect("offer x[0] to 0 1", "offer s[0] to 2 3")
+    h(h.accepted("x[0]", 0), h.accepted("s[0]", 2))
+    h.expect("drop x[0] at 1", "launch x[0] on 0", "drop s[0] at 3", "launch s[0] on 2")
+    h(h.done("x[0]", values=[1]))
+    h.skip("free")
+    h.expect("offer a[0] to 0 1")
+    h(h.worker_lost(2))
+    h.expect("offer s[0] to 3 4")
+    h(h.cancel())
+    h.expect("drop a[0] at 0 1", "drop s[0] at 3 4", "free x[0]", "complete cancelled: enough")
+    assert h.rows("s") == ["skipped"]
