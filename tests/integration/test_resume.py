@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
@@ -302,8 +303,8 @@ class TestEnded:
             length, _ = module._FRAME.unpack_from(data, at)
             rest = data[at + module._FRAME.size + length :]
             header = data[at + module._FRAME.size : at + module._FRAME.size + length]
-            said = module.msgspec.msgpack.decode(header) | {"weft": "0.0.0"}
-            journal.write_bytes(module._MAGIC + module._frame(module.msgspec.msgpack.encode(said)) + rest)
+            said = msgspec.msgpack.decode(header) | {"weft": "0.0.0"}
+            journal.write_bytes(module._MAGIC + module._frame(msgspec.msgpack.encode(said)) + rest)
         (place.folder / "go").touch()
         code, _, err = place.weft("resume", RUN)
         assert code == 0, err

@@ -126,7 +126,7 @@ class World:
             environ=self.environ,
             cwd=self.folder,
             clock=self.clock,  # type: ignore[arg-type]
-            wiring=lambda: self.wiring,
+            wiring=lambda: self.wiring,  # type: ignore[arg-type,return-value]
             pause=lambda _: self.pauses.pop(0)(),
         )
         code = main(words, context)

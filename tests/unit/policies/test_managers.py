@@ -23,7 +23,14 @@ def source(edge: str = "m->r", *, n: int = 10, ended: bool = True, sizes: Any = 
 
 
 def view(*inputs: InputView, state: str = "configuring", n: int = -1, **fields: Any) -> View:
-    given = {"finished": 0, "executing": 0, "released": 0, "rows": 0, "events": {}, "items": None} | fields
+    given: dict[str, Any] = {
+        "finished": 0,
+        "executing": 0,
+        "released": 0,
+        "rows": 0,
+        "events": {},
+        "items": None,
+    } | fields
     return View(0.0, "r", state, n, workers=2, inputs=inputs, **given)
 
 

@@ -1,11 +1,13 @@
 """The journal: what is written comes back, a torn end is as if never written, and nothing overtakes its record."""
 
 import errno
+import os
 import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -55,6 +57,12 @@ def tick(number: int) -> Tick:
     return Tick((e.Done(float(number), number, number + 1, 0.5, 10), e.Offered(number + 0.5, [0, 1])))
 
 
+def append(journal: FileJournal, events, then) -> None:
+    when_durable = journal.append(events, [])
+    assert when_durable is not None
+    when_durable(then)
+
+
 def wait(done: threading.Event) -> None:
     assert done.wait(DEADLINE_S)
 
@@ -81,7 +89,7 @@ class Disk:
 def opened(path: Path, disk: Disk) -> FileJournal:
     FileJournal.create(path, header()).close()
     recorded = read_journal(path)
-    fd = module.os.open(path, module.os.O_WRONLY | module.os.O_APPEND)
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND)
     assert recorded.records == ()
     return FileJournal(path, fd, Tape(), sync=disk)
 
@@ -120,7 +128,7 @@ class TestEncoding:
         patch = Patch(vertices=(Vertex("a/b", Program("m:f")),), edges=(Edge("a", "a/b"),))
         decisions = (
             d.SetParallelism("v", 2, (("a>v", Rectangles.from_groups(3, [0, 2, 4])), ("b>v", Group(4, 2, 2))), [1, 2]),
-            d.SetEdge("e", Scheduling(Trigger.FRACTION, fraction=0.5), Storage.DURABLE),
+            d.SetEdge("e", Scheduling(when=Trigger.FRACTION, fraction=0.5), Storage.DURABLE),
             d.SetEdge("e", SEQUENTIAL),
             d.SetResources("v", (Resources(cpu=2),)),
             d.SetResources("v", ONE_SLOT_ONLY),
@@ -139,7 +147,7 @@ class TestEncoding:
         )
         found = decode(encode(record))
         routers, there = found.answers[0].decisions[0].routers, decisions[0].routers
-        assert routers[0][1].rows() == there[0][1].rows()
+        assert routers[0][1].rows() == there[0][1].rows()  # type: ignore[attr-defined]
         assert (routers[1][1].n_src, routers[1][1].n_dst, routers[1][1].group) == (4, 2, 2)
         assert found.answers[0].decisions[1:] == decisions[1:]
         assert found.answers[0].decisions[2].scheduling is SEQUENTIAL
@@ -156,7 +164,7 @@ class TestEncoding:
         back[0, 0] = back[1, 1]  # the master adds to it
 
     def test_numbers_of_numpy_become_plain_ones(self):
-        found = decode(encode(Tick((e.Done(np.float64(1.5), 1, np.int64(2)),))))
+        found = decode(encode(Tick((e.Done(np.float64(1.5), 1, np.int64(2)),))))  # type: ignore[arg-type]
         assert (type(found.events[0].now), type(found.events[0].hi)) == (float, int)
 
     def test_what_cannot_be_written_down_is_refused(self):
@@ -171,7 +179,7 @@ class TestEncoding:
             return
 
     def test_only_listed_types_are_made(self):
-        payload = module.msgspec.msgpack.encode([0, [module._ext(module._NAMED, ["Path", "/"])], []])
+        payload = msgspec.msgpack.encode([0, [module._ext(module._NAMED, ["Path", "/"])], []])
         with pytest.raises(ConflictError, match="cannot be read"):
             decode(payload)
 
@@ -251,10 +259,10 @@ class TestGroupCommit:
         disk = Disk(held=True)
         journal = opened(tmp_path / "journal", disk)
         done = [threading.Event() for _ in range(200)]
-        journal.append(tick(0).events, [])(done[0].set)
+        append(journal, tick(0).events, done[0].set)
         wait(disk.reached)
         for number in range(1, 200):
-            journal.append(tick(number).events, [])(done[number].set)
+            append(journal, tick(number).events, done[number].set)
         assert not done[0].is_set(), "nothing is durable before the sync"
         disk.go_on.set()
         for event in done:
@@ -277,8 +285,8 @@ class TestGroupCommit:
         order: list[int] = []
         last = threading.Event()
         for number in range(300):
-            journal.append(tick(number).events, [])(lambda number=number: order.append(number))
-        journal.append(tick(300).events, [])(last.set)
+            append(journal, tick(number).events, lambda number=number: order.append(number))
+        append(journal, tick(300).events, last.set)
         wait(last)
         assert order == list(range(300))
         journal.close()
@@ -289,7 +297,7 @@ class TestGroupCommit:
         journal = opened(tmp_path / "journal", disk)
         done = [threading.Event(), threading.Event()]
         for number, event in enumerate(done):
-            journal.append(tick(number).events, [])(event.set)
+            append(journal, tick(number).events, event.set)
         for event in done:
             wait(event)
         assert isinstance(journal.error, DiskFullError)

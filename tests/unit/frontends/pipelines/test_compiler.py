@@ -278,7 +278,7 @@ def test_what_a_step_that_succeeds_should_have_done(tmp_path, monkeypatch):
         on_cancel=lambda _: None,
         emit=lambda name, payload: told.append((name, payload)),
     )
-    run = body.run_command
+    run = getattr(body, "run_command")  # noqa: B009
     monkeypatch.setattr(body, "run_command", lambda *given: run(*given) | {"log_error": "No space left on device"})
     assert body.run_step(ctx, {})["exit_code"] == 0
     lost = "its log is not complete: No space left on device"
