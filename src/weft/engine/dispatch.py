@@ -274,7 +274,7 @@ def lights(core: Core) -> None:
     found = sorted(core.lights, key=lambda s: s.index)
     core.lights.clear()  # starting one may open the gate of another
     for stage in found:
-        if stage.index in seen:
+        if stage.index in seen or not stage.light:  # a decision may have made it ask for a core
             continue
         seen.add(stage.index)
         wants = stage.resources[0]

@@ -288,6 +288,7 @@ def granted(core: Core, event: Granted) -> None:
         bubble.slots.setdefault(core.by_id[name].index, []).append((worker, alternative, event.request))
     _start_members(core, bubble)
     _lend_back(core, bubble)
+    core.needy.extend(bubble.stages)  # what was made ready again meanwhile was not asked for
 
 
 def _start_members(core: Core, row: BubbleRow) -> None:

@@ -286,6 +286,8 @@ class Master:
         else:
             return
         fatal(core, stage, index, Failure.CAPACITY, reason)
+        if stage.ready.count:
+            core.needy.append(stage)  # the tokens of this one are free for the next
 
     # --------------------------------------------------------------------------------------------- the workers
 

@@ -54,6 +54,7 @@ from weft.model.errors import GraphError, WeftError
 
 if TYPE_CHECKING:
     from weft.engine.core import Core
+    from weft.model.resources import Resources
 
 _EARLY = (Trigger.FRACTION, Trigger.SOURCE_CONFIGURED, Trigger.SOURCE_RUNNING)
 _CONFIGURED = VERTEX[VertexState.CONFIGURING]["configured"]
@@ -293,11 +294,7 @@ def apply(core: Core, decision: Any) -> None:
     elif isinstance(decision, SetEdge):
         _set_edge(core, decision)
     elif isinstance(decision, SetResources):
-        stage = _stage(core, decision.vertex)
-        stage.ask(decision.resources)
-        core.replan = True
-        if stage.n > 0:
-            recount(core, stage)
+        _set_resources(core, _stage(core, decision.vertex), decision.resources)
     elif isinstance(decision, Schedule):
         stage = _stage(core, decision.vertex)
         if 0 <= stage.released < decision.n:
@@ -362,6 +359,23 @@ def _set_parallelism(core: Core, decision: SetParallelism) -> None:
     except GraphError:
         stage.ready, stage.key, stage.missing, stage.refs = ready, key, missing, refs
         raise
+
+
+def _set_resources(core: Core, stage: Stage, resources: tuple[Resources, ...]) -> None:
+    before, plain, light = stage.resources, stage.plain, stage.light
+    busy = stage.executing or any(row.stage is stage for row in core.requests.values())
+    stage.ask(resources)
+    if busy and (stage.light != light or stage.resources[0].tokens != before[0].tokens):
+        stage.resources, stage.plain, stage.light = before, plain, light
+        raise GraphError(
+            f"tasks of {stage.id!r} run or wait for a worker: what they take of tokens, and whether they take a core, "
+            "is settled",
+            subject=stage.id,
+            rule="not-started",
+        )
+    core.replan = True
+    if stage.n > 0:
+        recount(core, stage)
 
 
 def _set_edge(core: Core, decision: SetEdge) -> None:
