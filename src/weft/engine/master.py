@@ -81,7 +81,6 @@ from weft.engine.story import story
 from weft.engine.view import JobView, view
 from weft.graph.logical import Kind, LogicalGraph
 from weft.model.ids import task_name
-from weft.model.resources import ONE_SLOT
 
 if TYPE_CHECKING:
     from weft.engine.physical import Stage
@@ -329,8 +328,10 @@ class Master:
             worker.leases -= 1
         if lease.timer:
             core.timers.pop(lease.timer, None)
+        if lease.stage.plain:  # takes no tokens
+            return
         resources = lease.stage.resources[0]
-        if resources is not ONE_SLOT and resources.tokens:
+        if resources.tokens:
             return_tokens(core, resources)
             for waiting in core.stages:
                 if waiting.ready.count and waiting.resources[0].tokens:
