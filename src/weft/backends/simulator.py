@@ -273,7 +273,7 @@ class Simulator:
                 return
             at, _, what = heappop(heap)
             clock.time = at
-            if type(what) is _Running:
+            if isinstance(what, _Running):
                 done(what)
             else:
                 what()
@@ -282,7 +282,7 @@ class Simulator:
                 self._batching = True
                 while heap and heap[0][0] < end:
                     clock.time, _, what = heappop(heap)
-                    if type(what) is _Running:
+                    if isinstance(what, _Running):
                         done(what)
                     else:
                         what()
