@@ -410,14 +410,18 @@ class Chaos:
         for _, candidates in self.offers.values():
             candidates.discard(worker)
         whole = not self.core.tuning.shared_memory and self.rng.random() < 0.3
+        late: set[Task] = set()
         if whole:
             for stage in self.core.stages:
                 if stage.node_of is not None:
                     gone = {(stage.id, i) for i, home in enumerate(stage.node_of) if home == node} & self.stored
                     self.stored -= gone
-                    if self.core.status is not JobState.RUNNING:
-                        self.lost_late |= gone
+                    late |= gone
+        before = set(self.lost_late)
+        self.lost_late |= late  # what is lost with the node may still be freed by what fails with the worker
         self.tell(WorkerLost(0.0, worker, "chaos", whole))
+        if self.core.status is JobState.RUNNING:
+            self.lost_late = before
         self.do_join(calm)
 
     def do_join(self, calm: bool) -> None:

@@ -579,3 +579,42 @@ def test_a_bubble_asks_again_for_what_of_it_must_be_made_again(hand):
     h.expect("launch a[1] on 2")
     h(h.done("a[1]"), h.done("slow[0]"))
     h.expect("release 2", "complete succeeded")
+
+
+def test_a_member_that_is_lost_while_its_gang_waits_for_another_is_asked_for_too(hand):
+    g = Graph("g")
+    a = g.add(body, n=1, name="a")
+    b = g.add(body, gather(a), n=1, name="b", keep=True)
+    g.add(body, gather(a), after(b), n=1, name="c")
+    g.bubble(a, b, name="gang", timeout_s=5.0)
+    h = hand(g, workers=3, cones=False)
+    h.expect("timer at 5", "acquire a*1, b*1")
+    h(h.granted(a=0, b=1))
+    h.expect("launch a[0] on 0")
+    h(h.done("a[0]"))
+    h.expect("release 0", "launch b[0] on 1")
+    h(h.done("b[0]"), h.idle(2))
+    h.expect("release 1", "launch c[0] on 2")
+    h(h.output_lost("b[0]"))
+    h.skip("timer")
+    h.expect("acquire b*1")
+    h(h.output_lost("a[0]"))
+    h.expect()
+    h(h.granted(b=1))
+    h.expect("acquire a*1")
+    h(h.granted(a=0))
+    h.expect("launch a[0] on 0")
+    h(h.done("a[0]"))
+    h.expect("release 0", "launch b[0] on 1")
+    h(h.done("c[0]"), h.done("b[0]"))
+    assert h.skip()[-1] == "complete succeeded"
+
+
+def test_after_a_refusal_the_next_task_gets_the_token(hand):
+    g = Graph("g", on_failure=CONTINUE, limits={"slots": 1})
+    g.add(body, n=2, name="a", resources=Resources(tokens=(("slots", 1),)))
+    h = hand(g, workers=2)
+    assert len(h.skip("acquire")) == 1
+    h(h.refused("a"))
+    assert len(h.skip("acquire")) == 1
+    assert h.rows("a") == ["fatal", "ready"]

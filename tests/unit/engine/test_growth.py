@@ -546,6 +546,27 @@ def test_finish_ends_a_vertex_early(hand):
     assert run_out_slow(h)[-1] == "complete succeeded"
 
 
+@pytest.mark.parametrize("cpu", [0, 1])
+def test_resources_of_what_runs_keep_their_tokens(hand, cpu):
+    g = Graph("g", limits={"slots": 1})
+    g.add(body, n=1, name="x", expands=True)
+    g.add(body, n=1, name="a", resources=Resources(cpu=cpu, tokens=(("slots", 1),)))
+    h = hand(g)
+    h.skip("acquire", "start")
+    if cpu:
+        h(h.granted(a=1))
+        h.skip("launch")
+    h(h.idle(0))
+    h.expect("launch x[0] on 0")
+    h(h.done("x[0]", values=[[SetResources("a", (Resources(cpu=2),))]]))
+    h.expect("free x[0]", "stop a[0]: x[0] failed")
+    assert "what they take of tokens" in "\n".join(h.master.story("x"))
+    h(h.stopped("a[0]"))
+    h.skip("release")
+    assert h.skip("complete")[0].startswith("complete failed: x[0]")
+    assert h.core.tokens == {"slots": 1}
+
+
 def test_finish_stops_what_runs(hand):
     h = decided(hand, Finish("slow", "enough"))
     h.skip("free")
