@@ -15,6 +15,8 @@ _LIMIT = _ours("limit")
 _WORST = _ours("limit_worst")
 _JOIN = _ours("join")
 _FAULTS = _ours("faults")
+_BUBBLES = _ours("bubbles")
+_REAL = _ours("bubbles_real")
 
 SPECS = (
     Spec(
@@ -132,4 +134,65 @@ SPECS = (
         figure="5",
     ),
     Spec("faults_10pct_slowdown", "ratio", _FAULTS, 1.2, "The same where 10 % of attempts fail.", figure="10"),
+    Spec(
+        "bubble_speedup_over_batch",
+        "times",
+        _BUBBLES,
+        1.5,
+        "Simulated: graphs shaped like the 22 queries of TPC-H at 1 TB, all one after the other, in five settings: the "
+        "time in batch over that in bubbles of 500 tasks, in the setting where that is the median.",
+        figure="speedup",
+        at_least=True,
+    ),
+    Spec(
+        "bubble_resources_over_batch",
+        "ratio",
+        _BUBBLES,
+        1.2,
+        "Slots times seconds held, of bubbles over batch, in that setting.",
+        figure="resources",
+    ),
+    Spec(
+        "bubble_speed_of_gang",
+        "ratio",
+        _BUBBLES,
+        1.0,
+        "The time of one gang over that in bubbles, in that setting.",
+        figure="gang_speed",
+    ),
+    Spec(
+        "bubble_resources_of_gang",
+        "ratio",
+        _BUBBLES,
+        1.0,
+        "Slots times seconds held, of bubbles over one gang, in that setting.",
+        figure="gang_resources",
+    ),
+    Spec(
+        "bubble_settings_in_order",
+        "settings",
+        _BUBBLES,
+        5,
+        "In how many of the five batch takes longer than bubbles, bubbles as long as a gang or longer, and hold less.",
+        figure="in_order",
+        at_least=True,
+    ),
+    Spec(
+        "bubble_real_in_order",
+        "runs",
+        _REAL,
+        1,
+        "Whether the same holds for a pipeline of four stages over 120 Parquet files, in bubbles of two: 4 threads.",
+        figure="in_order",
+        at_least=True,
+    ),
+    Spec(
+        "bubble_real_speedup_over_batch",
+        "times",
+        _REAL,
+        1.0,
+        "The time of this pipeline in batch over that in bubbles.",
+        figure="speedup",
+        at_least=True,
+    ),
 )

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import weft
+from benchmarks.dynamic.bubbles import real, simulated
 from benchmarks.dynamic.data import FILES, GROUPS, ROWS, files
 from benchmarks.harness import expect
 from weft import Range, Trigger, after, gather, shuffle
@@ -302,4 +303,22 @@ def faults() -> dict[str, float]:
     return found
 
 
-CASES = {case.__name__: case for case in (parallelism, skew, pruning, limit, limit_worst, join, faults)}
+# ------------------------------------------------------------------------------------------------------------- bubbles
+
+
+def bubbles() -> dict[str, float]:
+    """Simulate the shapes of TPC-H in batch, in bubbles and as one gang."""
+    return simulated()
+
+
+def bubbles_real() -> dict[str, float]:
+    """Run a pipeline in all three ways; streams want a worker for each of its four stages."""
+    pa.set_cpu_count(1)
+    with weft.Session(backend="threads", workers=4) as session:
+        return real(session)
+
+
+CASES = {
+    case.__name__: case
+    for case in (parallelism, skew, pruning, limit, limit_worst, join, faults, bubbles, bubbles_real)
+}

@@ -3,7 +3,7 @@
 Vertices of one bubble start at once, hold their slots together and stream to one another; between bubbles data is
 stored, and each starts when what it reads is complete. Cutting into single vertices (`batch`) keeps no slot idle and
 writes everything down; one bubble of all (`gang`) writes nothing and holds every slot to the end. Between them are
-`greedy`, which grows a bubble while it fits; `efficient`, which also never crosses an input that its reader consumes
+`greedy`, which grows a bubble while it fits; `efficient`, which never crosses an input that its reader consumes
 whole before it yields, since nothing streams across it and the slots behind it would idle; and `cost`, which takes the
 fastest of all of these that does not cost too much more than batch.
 
@@ -170,8 +170,11 @@ def gang(graph: LogicalGraph) -> Cut:
 
 
 def greedy(graph: LogicalGraph, size: int, estimates: Mapping[str, Estimate] | None = None) -> Cut:
-    """Grow bubbles along streams in topological order while they have at most `size` tasks."""
-    cut = _Cutting(graph, estimates or estimates_of(graph), _checked(size), across=True)
+    """Grow bubbles along streams in topological order while they have at most `size` tasks.
+
+    No bubble waits for what only a later member of it reads: what is left outside did not fit, and takes long.
+    """
+    cut = _Cutting(graph, estimates or estimates_of(graph), _checked(size), across=True, prompt=True)
     cut.grow()
     return cut.groups()
 
@@ -233,11 +236,20 @@ class _Group:
 class _Cutting:
     """Groups while they grow. Invariant: an edge stays in its group or leads to a group of a higher level."""
 
-    def __init__(self, graph: LogicalGraph, estimates: Mapping[str, Estimate], most: int, *, across: bool) -> None:
+    def __init__(
+        self,
+        graph: LogicalGraph,
+        estimates: Mapping[str, Estimate],
+        most: int,
+        *,
+        across: bool,
+        prompt: bool = False,
+    ) -> None:
         self.graph = graph
         self.estimates = estimates
         self.most = most
         self.across = across
+        self.prompt = prompt
         self.alone = alone(graph)
         self.of: dict[str, _Group] = {}
         self.inputs: dict[str, list[Edge]] = {id: [] for id in graph.vertices}
@@ -278,6 +290,8 @@ class _Cutting:
                 level = max(level, group.level + 1)
             elif edge.blocking and not self.across:
                 return False
+        if self.prompt and any(group.level < level for group in wanted):
+            return False
         if not self._may_lift(wanted, level):
             return False
         into = wanted[0]
@@ -439,11 +453,12 @@ def _ends(
 # --------------------------------------------------------------------------------------------------- applying a cut
 
 
-def apply_cut(graph: LogicalGraph, cut: Cut, *, prewarmed: bool = False, timeout_s: float = 30.0) -> LogicalGraph:
+def apply_cut(graph: LogicalGraph, cut: Cut, *, prewarmed: int = 0, timeout_s: float = 30.0) -> LogicalGraph:
     """Return the graph with the bubbles of a cut; the given one is not changed.
 
     Edges that may stream do inside a bubble (CONCURRENT, EPHEMERAL) and are stored between two (SEQUENTIAL, LOCAL);
     all other edges stay as they are. Bubbles that the graph declares of vertices which `alone` names are kept.
+    `prewarmed` is how many workers wait for work: a group of at most so many tasks, be it one vertex, runs on these.
     """
     apart = alone(graph)
     of = {id: number for number, group in enumerate(cut) for id in group}
@@ -451,12 +466,14 @@ def apply_cut(graph: LogicalGraph, cut: Cut, *, prewarmed: bool = False, timeout
     taken = {bubble.id for bubble in bubbles}
     number = 0
     for group in cut:
-        if len(group) < 2:
+        width = sum(_tasks(graph, graph.vertices[id].parallelism) for id in group)
+        warm = width <= prewarmed and not apart.issuperset(group)
+        if len(group) < 2 and not warm:
             continue
         number += 1
         while f"bubble-{number}" in taken:
             number += 1
-        bubbles.append(Bubble(f"bubble-{number}", group, prewarmed, timeout_s))
+        bubbles.append(Bubble(f"bubble-{number}", group, warm, timeout_s))
     edges = []
     for edge in graph.edges:
         if not may_stream(graph, edge):

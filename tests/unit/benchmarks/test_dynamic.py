@@ -9,7 +9,10 @@ from benchmarks import dynamic
 
 pytest.importorskip("pyarrow")
 
-from benchmarks.dynamic import ours
+from benchmarks.dynamic import bubbles, ours
+from benchmarks.dynamic.tpch import QUERIES, graph_of
+from weft.graph.validate import validate
+from weft.policies.bubbles import apply_cut
 
 
 def test_every_row_has_a_case_and_a_name_of_its_own():
@@ -28,3 +31,24 @@ def test_a_case_gives_the_figures_of_its_rows(case):
 def test_one_reader_is_left_of_500_and_no_reader_gets_much_more_than_the_mean():
     assert ours.parallelism()["tasks"] == 1
     assert ours.skew()["ratio"] <= 1.3
+
+
+def test_every_shape_is_a_legal_graph_in_every_mode():
+    for query in QUERIES:
+        graph, stages = graph_of(query())
+        assert sum(stage.tasks for stage in stages.values()) <= bubbles.SLOTS
+        for cut, prewarmed in bubbles.cuts(graph, bubbles.SIZE).values():
+            validate(apply_cut(graph, cut, prewarmed=prewarmed))
+
+
+@pytest.mark.parametrize("name", bubbles.PUBLISHED)
+def test_bubbles_are_between_batch_and_a_gang(name):
+    costs = bubbles.modes(bubbles.PUBLISHED[name])
+    assert bubbles.in_order(costs), costs
+
+
+def test_the_order_is_seen_when_it_is_wrong():
+    batch, bubble, gang = bubbles.Cost(2, 1), bubbles.Cost(1, 2), bubbles.Cost(1, 3)
+    assert bubbles.in_order({"batch": batch, "bubble": bubble, "gang": gang})
+    assert not bubbles.in_order({"batch": bubble, "bubble": bubble, "gang": gang})
+    assert not bubbles.in_order({"batch": batch, "bubble": gang, "gang": bubble})

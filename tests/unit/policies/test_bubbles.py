@@ -94,7 +94,10 @@ def test_batch_is_one_vertex_each_and_gang_is_one_bubble() -> None:
 def test_greedy_stops_where_the_next_vertex_does_not_fit() -> None:
     assert greedy(join(), 11) == (("left", "right", "both", "answer"),)
     assert greedy(join(), 10) == (("left", "right", "both"), ("answer",))
-    assert greedy(join(), 8) == (("left", "both"), ("right",), ("answer",))
+
+
+def test_greedy_lets_no_scan_wait_for_what_only_a_later_member_reads() -> None:
+    assert greedy(join(), 8) == (("left",), ("right",), ("both", "answer"))
 
 
 def test_efficient_leaves_the_build_side_out() -> None:
@@ -130,6 +133,16 @@ def test_streams_inside_and_files_between() -> None:
     assert [bubble.vertices for bubble in done.bubbles] == [("left", "right", "both")]
     assert not graph.bubbles
     assert {edge.storage for edge in graph.edges} == {Storage.LOCAL}
+
+
+def test_what_fits_the_prewarmed_workers_runs_on_them_alone_too() -> None:
+    graph = join()
+    done = apply_cut(graph, greedy(graph, 8), prewarmed=4)
+    assert {bubble.vertices: bubble.prewarmed for bubble in done.bubbles} == {
+        ("left",): True,
+        ("right",): True,
+        ("both", "answer"): False,
+    }
 
 
 def test_what_is_kept_is_not_streamed_away() -> None:
