@@ -212,7 +212,7 @@ def test_what_depends_on_a_failure_fails_and_nothing_else(seed):
         loop = Loop(sim, sim.clock)
         job = JobRun("trial", graph, Master(graph, "trial", sim.tuning))
         loop.submit(job)
-        sim.run(most_events=200_000)
+        sim.run(most_moments=200_000)
         if job.crash is not None:
             raise job.crash
         assert job.outcome is not None

@@ -105,7 +105,7 @@ def run(make: Callable[[], Scenario], at: int, fault: Fault, **options: Any) -> 
     graph = scenario.graph.finish()
     job = JobRun("job0", graph, Master(graph, "job0", world.tuning))
     loop.submit(job)
-    world.run(most_events=100_000)
+    world.run(most_moments=100_000)
     if job.crash is not None:
         raise job.crash
     assert job.outcome is not None, "it did not end:\n" + "\n".join(job.master.story())
@@ -226,7 +226,7 @@ def test_every_report_comes_twice(make):
     graph = scenario.graph.finish()
     job = JobRun("job0", graph, Master(graph, "job0", world.tuning))
     loop.submit(job)
-    world.run(most_events=100_000)
+    world.run(most_moments=100_000)
     assert job.outcome is not None
     assert job.outcome.state == "succeeded"
     expect_clean(world, job)

@@ -83,7 +83,7 @@ def first_run(graph, options) -> tuple[Book, JobRun]:
     book.master = Master(graph, "trial", sim.tuning, book.tape.managers(MANAGERS))
     job = JobRun("trial", graph, book.master, book)
     loop.submit(job)
-    sim.run(most_events=200_000)
+    sim.run(most_moments=200_000)
     if job.crash is not None:
         raise job.crash
     assert job.outcome is not None
@@ -104,7 +104,7 @@ def go_on(graph, recorded: Recorded, options) -> tuple[Counting, JobRun, set[tup
             sim.held_now += len(held)
     loop = Loop(sim, sim.clock)
     loop.submit(job, found.pending)
-    sim.run(most_events=200_000)
+    sim.run(most_moments=200_000)
     if job.crash is not None:
         raise job.crash
     assert job.outcome is not None, "\n".join(job.master.story())

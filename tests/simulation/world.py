@@ -194,7 +194,7 @@ class World(Simulator):
         """Idle workers look up now and then, less and less often."""
         loop = loop_of(self)
         loop.idle_tick()
-        if loop.jobs or self._heap:
+        if loop.jobs or self._moments:
             every *= 1.05
             if self.clock.time + every < FOREVER_S:
                 self.at(self.clock.time + every, lambda: self.tick(every))
@@ -292,7 +292,7 @@ def run_scenarios(
             world.at(begin + when, partial(_cancel, loop, job))
     if ticks:
         world.at(0.5, lambda: world.tick(0.5))
-    world.run(most_events=500_000)
+    world.run(most_moments=500_000)
     for job in jobs:
         if job.crash is not None:
             raise job.crash

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from heapq import heappop, heappush
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from weft.engine.core import Tuning
@@ -108,8 +109,8 @@ class Simulator:
         self._capacity = capacity
         self._specs = [WorkerSpec(w, w * nodes // workers, f"node{w * nodes // workers}") for w in range(workers)]
         self._next_worker = workers
-        self._heap: list[tuple[float, int, Callable[[], None] | _Running]] = []
-        self._order = 0
+        self._moments: list[float] = []
+        self._agenda: dict[float, list[tuple[float, Callable[[], None] | _Running]]] = {}
         self._loop: Shell | None = None
         self._queues: dict[int, list[tuple[Job, Offer]]] = {}
         self._busy: set[int] = set()
@@ -121,7 +122,6 @@ class Simulator:
         self.held_most = 0
         self.leases = 0
         self.faults_made = 0
-        self._batching = False
 
     # ----------------------------------------------------------------------------------------------- executor
 
@@ -153,8 +153,18 @@ class Simulator:
             self._busy.add(lease.worker)
         if self._faulty and self.faults_made < self.faults.most and self._plan_faults(run, seconds):
             return
-        self._order += 1
-        heappush(self._heap, (self.clock.time + seconds, self._order, run))
+        self._plan(self.clock.time + seconds, run)
+
+    def _plan(self, when: float, what: Callable[[], None] | _Running) -> None:
+        """Enter something into the agenda: under its moment, or under its tick."""
+        tick = self._tick_s
+        moment = when // tick if tick else when
+        planned = self._agenda.get(moment)
+        if planned is None:
+            self._agenda[moment] = [(when, what)]
+            heappush(self._moments, moment)
+        else:
+            planned.append((when, what))
 
     def _plan_faults(self, run: _Running, seconds: float) -> bool:
         """Draw what goes wrong with a lease; return whether it will not end well."""
@@ -259,43 +269,33 @@ class Simulator:
 
     # --------------------------------------------------------------------------------------------------- time
 
-    def run(self, *, most_events: int = 100_000_000) -> None:
-        """Let time pass until nothing is planned any more (the *heap* driver)."""
-        heap = self._heap
+    def run(self, *, most_moments: int = 100_000_000) -> None:
+        """Let time pass until nothing is planned any more (the *heap* driver), or for so many moments of it."""
+        moments, agenda = self._moments, self._agenda
         clock = self.clock
         check = self._check
         loop = self._loop
         assert loop is not None
-        tick = self._tick_s
         done = self._done
-        for _ in range(most_events):
-            if not heap:
+        for _ in range(most_moments):
+            if not moments:
                 return
-            at, _, what = heappop(heap)
-            clock.time = at
-            if isinstance(what, _Running):
-                done(what)
-            else:
-                what()
-            if tick:
-                end = at + tick
-                self._batching = True
-                while heap and heap[0][0] < end:
-                    clock.time, _, what = heappop(heap)
-                    if isinstance(what, _Running):
-                        done(what)
-                    else:
-                        what()
-                self._batching = False
-                loop.drain()
-            if check is not None:
-                for job in loop.jobs.values():
-                    check(job.master.core)
+            planned = agenda.pop(heappop(moments))
+            if self._tick_s:
+                planned.sort(key=itemgetter(0))
+            for clock.time, what in planned:
+                if type(what) is _Running:
+                    done(what)
+                else:
+                    what()
+                if check is not None:
+                    for job in loop.jobs.values():
+                        check(job.master.core)
+            loop.drain()
 
     def at(self, when: float, action: Callable[[], None]) -> None:
         """Have `action` called when the virtual clock reaches `when`."""
-        self._order += 1
-        heappush(self._heap, (when, self._order, action))
+        self._plan(when, action)
 
     def _post(self, run: _Running, event: Any) -> None:
         assert self._loop is not None
@@ -334,7 +334,7 @@ class Simulator:
         loop = self._loop
         assert loop is not None
         loop.post_later(run.job.id, event)
-        if not self._batching:
+        if not self._tick_s:
             loop.drain()
         if self._faulty:
             faults = self.faults

@@ -47,7 +47,7 @@ def run_graph(
     loop.submit(job)
     if cancel_at is not None:
         sim.at(cancel_at, lambda: loop.cancel(job, "cancelled by the trial"))
-    sim.run(most_events=2_000_000)
+    sim.run(most_moments=2_000_000)
     if job.crash is not None:
         raise job.crash
     assert job.outcome is not None, "the job did not end:\n" + "\n".join(job.master.story())

@@ -130,13 +130,13 @@ def test_other_seeds_are_other_runs():
     assert len({str(signature(seed)) for seed in range(5)}) > 1
 
 
-def test_time_stops_at_a_count_of_events():
+def test_time_stops_at_a_count_of_moments():
     sim = Simulator(workers=1)
     loop = Loop(sim, sim.clock)
     graph = two_levels(50).finish()
     job = JobRun("j", graph, Master(graph, "j", sim.tuning))
     loop.submit(job)
-    sim.run(most_events=5)
+    sim.run(most_moments=5)
     assert job.outcome is None
     sim.run()
     assert job.outcome is not None
