@@ -284,7 +284,7 @@ class Simulator:
             if self._tick_s:
                 planned.sort(key=itemgetter(0))
             for clock.time, what in planned:
-                if type(what) is _Running:
+                if isinstance(what, _Running):
                     done(what)
                 else:
                     what()

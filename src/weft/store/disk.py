@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from weft.model.chunks import ChunkRef
 from weft.model.errors import CapacityError, DiskFullError, NotFoundError
-from weft.store import codec
+from weft.store import codec, recycling
 from weft.store.codec import BIG, Encoded
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ class ChunkFiles:
     """Writes chunks into files of one folder; safe for any thread, and for processes with folders in common.
 
     `tier` is what the refs say. `prefix` starts every file name, so that the files of one writer can be told.
-    `reserve` takes the room before the first byte is written, which makes a full tmpfs an error instead of a SIGBUS
-    for those who map the file. `durable` syncs file and folder before a ref is given out.
+    `recycled` is a folder with files to be written anew (`weft.store.recycling`). `durable` syncs file and folder
+    before a ref is given out.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ class ChunkFiles:
         *,
         tier: str = "disk",
         prefix: str = "",
-        reserve: bool = False,
+        recycled: str = "",
         durable: bool = False,
         writev: WriteV = os.writev,
     ) -> None:
         self.folder = str(folder)
         self.tier = tier
         self.prefix = prefix
-        self._reserve = reserve
+        self._recycled = recycled
         self._durable = durable
         self._writev = writev
         self._count = itertools.count()
@@ -105,11 +105,11 @@ class ChunkFiles:
             pieces.extend(codec.spans(chunk))
             at = start + chunk.nbytes
         partial = path + ".part"
-        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fd = recycling.take(self._recycled, at, partial) if self._recycled else -1
+        if fd < 0:
+            fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             try:
-                if self._reserve:
-                    reserve(fd, at)
                 self._write_all(fd, pieces)
                 if self._durable:
                     os.fsync(fd)
@@ -155,7 +155,10 @@ def failed(error: OSError, folder: str, nbytes: int) -> CapacityError:
 
 
 def reserve(fd: int, nbytes: int) -> None:
-    """Take room for a file of `nbytes`; OSError ENOSPC if there is none."""
+    """Take room for a file of `nbytes` that is to be mapped; OSError ENOSPC if there is none.
+
+    Who maps it would be killed (SIGBUS) at the first byte that finds no page; who writes gets an error.
+    """
     fallocate = getattr(os, "posix_fallocate", None)  # macOS has none
     if fallocate is None:
         os.ftruncate(fd, nbytes)

@@ -45,6 +45,7 @@ from weft.model.errors import (
 from weft.store import codec, disk, segments
 from weft.store.api import ABSENT, FIXED, SMALL, ChunkInfo, Column, EvictionKey, fixed_size, sizeof
 from weft.store.disk import ChunkFiles
+from weft.store.recycling import FreeFiles
 from weft.store.segments import INLINE_MAX, SegmentWriter
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 _CANCEL_POLL_S: Final = 0.1
 _SPILL_SHARE: Final = 64
 """A spill frees at least this part of the budget where it can, so that files are not tiny."""
+_RECYCLED_SHARE: Final = 4
+"""At most this part of the budget lies in files of freed chunks that wait to be written again."""
 
 
 class Entry:
@@ -201,15 +204,6 @@ def _trash() -> _Trash:
     return _Trash([], [], [])
 
 
-def _empty(trash: _Trash) -> None:
-    for path in trash.files:
-        segments.forget(path)
-    disk.remove(trash.files)
-    for hole in trash.holes:
-        disk.punch(*hole)
-    trash.values.clear()
-
-
 class Keeper:
     """The ChunkStore of a node, with a budget.
 
@@ -231,6 +225,7 @@ class Keeper:
         self._spill = spill if spill is None or isinstance(spill, ChunkFiles) else ChunkFiles(spill)
         spill_folder = None if self._spill is None else self._spill.folder
         self._writer = None if shm is None else SegmentWriter(shm, prefix="keeper-", fallback=spill_folder)
+        self._recycled = FreeFiles(f"{shm}/{segments.RECYCLED}", self.budget // _RECYCLED_SHARE) if shm else None
         self._owned = tuple(f"{folder}/" for folder in (shm, spill_folder) if folder is not None)
         self._eviction = eviction
         self._columns: dict[tuple[str, str], Column] = {}
@@ -308,7 +303,8 @@ class Keeper:
                 within.nbytes -= moved
                 self._reserved -= moved
             over = self._used + self._reserved > self.budget
-        _empty(trash)
+        self._empty(trash)
+        self._shrink_recycled()
         if over:
             try:
                 self._make_room(0)
@@ -355,7 +351,7 @@ class Keeper:
             with self._lock:
                 for path, tier in paths.items():
                     self._release_ref(ChunkRef(tier, path, 0, 0), 0, trash)
-            _empty(trash)
+            self._empty(trash)
 
     def back(self, column: Column, index: int, ref: ChunkRef) -> None:
         """Note that the value in a cell is also in a file, a durable output say: it can leave memory without I/O."""
@@ -470,9 +466,9 @@ class Keeper:
             self._clear(column, lo, hi, trash)
             self._changed.notify_all()
         if defer is not None and large:
-            defer(lambda: _empty(trash))
+            defer(lambda: self._empty(trash))
         else:
-            _empty(trash)
+            self._empty(trash)
 
     def _clear(self, column: Column, lo: int, hi: int, trash: _Trash) -> None:
         """Empty cells and uncount what they held (lock held)."""
@@ -523,6 +519,28 @@ class Keeper:
             trash.holes.append((ref.path, start, size))
         file.pending += nbytes - size
         self._uncount(ref.tier, size)
+
+    def _empty(self, trash: _Trash) -> None:
+        for path in trash.files:
+            segments.forget(path)
+            if (
+                self._recycled is None
+                or not path.startswith(self._recycled.beside)
+                or not self._recycled.keep(path, self._room())
+            ):
+                disk.remove([path])
+        for hole in trash.holes:
+            disk.punch(*hole)
+        trash.values.clear()
+
+    def _shrink_recycled(self) -> None:
+        """What is kept for later makes room for what is needed now."""
+        if self._recycled is not None and self._recycled.kept:
+            self._recycled.shrink(self._room())
+
+    def _room(self) -> int:
+        """Return how many bytes of the budget nobody uses, as far as can be said without the lock."""
+        return self.budget - self._used - self._reserved
 
     def _uncount(self, tier: str, nbytes: int) -> None:
         if tier == "disk":
@@ -641,7 +659,7 @@ class Keeper:
                 else:
                     self._offer(entry)
             self._changed.notify_all()
-        _empty(trash)
+        self._empty(trash)
 
     def _offer(self, entry: Entry) -> None:
         """Let a chunk be evicted if nothing speaks against it (lock held)."""
@@ -675,7 +693,7 @@ class Keeper:
                 if self._spill is None or not self._lru:
                     return False
                 victims = self._choose(max(excess - self._leaving, self.budget // _SPILL_SHARE), trash)
-            _empty(trash)
+            self._empty(trash)
             if victims:
                 self._spill_out(victims, self._spill)
 
@@ -740,7 +758,7 @@ class Keeper:
                             self._lru.move_to_end(entry, last=False)
                 self._changed.notify_all()
             victims.clear()
-            _empty(trash)
+            self._empty(trash)
 
     @staticmethod
     def _encoded(entry: Entry, cell: Any) -> codec.Encoded:
@@ -808,7 +826,7 @@ class Keeper:
                     can_evict = self._spill is not None and bool(self._lru)
                     if first and (excess <= 0 or (helpless and not can_evict)):
                         self._reserved += nbytes
-                        return Reservation(self, owner, nbytes)
+                        break
                     enough = helpless or excess <= self._evictable + self._leaving
                     evict = first and can_evict and enough and excess > self._leaving
                     if not evict:
@@ -819,6 +837,8 @@ class Keeper:
             with self._lock:
                 self._queue.remove(ticket)
                 self._changed.notify_all()
+        self._shrink_recycled()
+        return Reservation(self, owner, nbytes)
 
     def try_reserve(self, owner: str, nbytes: int) -> Reservation | None:
         """Take `nbytes` if they are free this moment and nobody waits; never waits nor spills."""
@@ -826,7 +846,8 @@ class Keeper:
             if self._queue or self._used + self._reserved + nbytes > self.budget:
                 return None
             self._reserved += nbytes
-            return Reservation(self, owner, nbytes)
+        self._shrink_recycled()
+        return Reservation(self, owner, nbytes)
 
     def wake(self) -> None:
         """Have every waiting `reserve` ask its `cancelled` now."""
@@ -876,7 +897,7 @@ class Keeper:
             for at, ref in zip(moving, refs, strict=True):
                 cells[at] = self._move_to_file(column, wanted[at], cells[at], ref, trash)
             over = self._used + self._reserved > self.budget
-        _empty(trash)
+        self._empty(trash)
         if over:
             with suppress(CapacityError):  # what is shared is in place; over the budget is better than not at all
                 self._make_room(0)
@@ -952,6 +973,8 @@ class Keeper:
         with self._lock:
             self._files.clear()  # those that someone has pinned, too
         segments.forget_all()
+        if self._recycled is not None:
+            self._recycled.close()
         self.reclaim("")
 
     def __enter__(self) -> Keeper:

@@ -2,8 +2,8 @@
 
 Files instead of anonymous memory, because a process that is killed leaves something that the next start can sweep. A
 chunk goes into its segment by one copy in the kernel (or none: `SegmentWriter.array` lets a kernel write in place) and
-is read without any. Room is reserved before it is written: on a tmpfs that is full, touching an unreserved page kills
-the process.
+is read without any. Room for what is mapped to be written is reserved first: on a tmpfs that is full, touching an
+unreserved page kills the process.
 
 A mapping lives exactly as long as the last array or table that looks into it, also when its file is gone already.
 Mappings hold no file descriptor, so thousands of chunks can be open at once.
@@ -19,12 +19,13 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from weft.model.chunks import ChunkRef
 from weft.model.errors import DiskFullError, InternalError
-from weft.store import codec, disk
+from weft.store import codec, disk, recycling
 from weft.store.api import ABSENT
 from weft.store.disk import ChunkFiles, WriteV
 
@@ -35,8 +36,14 @@ if TYPE_CHECKING:
 
     from weft.store.codec import Encoded
 
+RECYCLED: Final = "recycled"
+"""The folder beside the segments with files of freed ones."""
+
 INLINE_MAX: Final = 512
 """Chunks up to this many bytes travel inside their refs."""
+
+
+_Written = TypeVar("_Written")
 
 
 class Segment:
@@ -93,20 +100,16 @@ class SegmentWriter:
         fallback: Path | str | None = None,
         writev: WriteV = os.writev,
     ) -> None:
-        self._files = ChunkFiles(folder, tier="shm", prefix=prefix, reserve=True, writev=writev)
-        self._fallback = None if fallback is None else ChunkFiles(fallback, prefix=prefix, reserve=True)
+        self._recycled = f"{folder}/{RECYCLED}"
+        self._files = ChunkFiles(folder, tier="shm", prefix=prefix, recycled=self._recycled, writev=writev)
+        self._fallback = None if fallback is None else ChunkFiles(fallback, prefix=prefix)
 
     def write(self, chunks: Sequence[Encoded]) -> list[ChunkRef]:
         """Write a batch of encoded chunks, small ones packed into one file; refs come in the same order.
 
         DiskFullError: no room in shared memory, nor in the fallback folder; nothing is left behind.
         """
-        try:
-            return self._files.write(chunks)
-        except DiskFullError:
-            if self._fallback is None:
-                raise
-            return self._fallback.write(chunks)
+        return self._written(lambda files: files.write(chunks))
 
     def create(self, nbytes: int) -> Segment:
         """Reserve a segment of `nbytes` (at least 1) and map it for writing. DiskFullError: no room."""
@@ -133,12 +136,19 @@ class SegmentWriter:
         return ArraySegment(path, view, tier, array)
 
     def _create(self, nbytes: int) -> tuple[str, memoryview, str]:
+        return self._written(lambda files: self._create_in(files, nbytes))
+
+    def _written(self, write: Callable[[ChunkFiles], _Written]) -> _Written:
+        """Write to shared memory; if it is full, without the files kept there; if that does not help, to disk."""
         try:
-            return self._create_in(self._files, nbytes)
+            return write(self._files)
         except DiskFullError:
+            if recycling.clear(self._recycled):
+                with suppress(DiskFullError):
+                    return write(self._files)
             if self._fallback is None:
                 raise
-            return self._create_in(self._fallback, nbytes)
+            return write(self._fallback)
 
     @staticmethod
     def _create_in(files: ChunkFiles, nbytes: int) -> tuple[str, memoryview, str]:
@@ -227,9 +237,10 @@ def forget_all() -> None:
         _kept.clear()
 
 
-def open_chunk(ref: ChunkRef) -> memoryview:
+def open_chunk(ref: ChunkRef, opened: list[Any] | None = None) -> memoryview:
     """Return a chunk's bytes, read-only: shared memory is mapped, a file on disk is read.
 
+    The mapping is added to `opened`, by which the caller can choose when it ends, which takes a while for a large one.
     NotFoundError: its file is gone or shorter than the ref says.
     """
     if ref.tier == "inline":
@@ -242,15 +253,17 @@ def open_chunk(ref: ChunkRef) -> memoryview:
         if error.errno in (errno.ENOMEM, errno.EMFILE, errno.ENFILE):  # too many mappings: a copy does as well
             return disk.read(ref).toreadonly()
         raise disk.lost(ref.path, error.strerror or str(error)) from error
+    if opened is not None:
+        opened.append(pages)
     view = memoryview(pages).cast("B")
     if ref.offset + ref.nbytes > view.nbytes:
         raise disk.lost(ref.path, f"it ends before byte {ref.offset + ref.nbytes:,}")
     return view[ref.offset : ref.offset + ref.nbytes].toreadonly()
 
 
-def read_chunk(ref: ChunkRef) -> Any:
+def read_chunk(ref: ChunkRef, opened: list[Any] | None = None) -> Any:
     """Return the value of a chunk in this process; arrays and tables are views. Errors of `open_chunk` and `decode`."""
-    return codec.decode(open_chunk(ref))
+    return codec.decode(open_chunk(ref, opened))
 
 
 def read_chunk_part(ref: ChunkRef, part: int) -> Any:

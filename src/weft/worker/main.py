@@ -386,6 +386,7 @@ class Worker:
                 outcome.rows,
             )
         )
+        self._store.opened.clear()
 
     def _pack(self, lease: PageLease, values: list[Any], reached: int) -> Packed:
         code = lease.codes[reached] if reached >= 0 else lease.root

@@ -31,6 +31,10 @@ _PLAIN: Final = frozenset({type(None), bool, int, float, complex})
 class RemoteStore:
     """The part of `ChunkStore` that running tasks use, over what this worker was sent."""
 
+    def __init__(self) -> None:
+        self.opened: list[Any] = []
+        """Mappings that end when the lease has been reported, not while somebody waits for that."""
+
     def column(self, key: tuple[str, str], n: int, parts: int = 0) -> Column:
         """Return a new column: cells come with leases."""
         return Column(key, n, parts)
@@ -42,7 +46,7 @@ class RemoteStore:
             raise NotFoundError(f"{'/'.join(column.key)}[{index}] was not sent")
         if type(cell) is not ChunkRef:
             return cell
-        value = segments.read_chunk(cell)
+        value = segments.read_chunk(cell, self.opened)
         if column.parts and not cell.parts and type(value) in (list, tuple):
             column.values[index] = value  # a row of small pieces, which every task reads
             column.tracked.pop(index, None)

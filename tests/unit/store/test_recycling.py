@@ -1,0 +1,133 @@
+"""Files of freed segments: written again only if nobody looks, given up when room is needed."""
+
+import errno
+import os
+import sys
+
+import numpy as np
+import pytest
+
+from weft.store import codec, recycling, segments
+from weft.store.keeper import Keeper
+from weft.store.recycling import FreeFiles
+from weft.store.segments import RECYCLED, SegmentWriter
+
+MIB = 1 << 20
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="leases on files are Linux's")
+
+
+@pytest.fixture
+def place(tmp_path):
+    if not recycling.trusted(str(tmp_path)):
+        pytest.skip("the file system of the temporary folder has no leases")
+    return tmp_path
+
+
+def write(writer, value, count=200_000):
+    (ref,) = writer.write([codec.encode(np.full(count, float(value)))])
+    return ref
+
+
+def kept(place):
+    folder = place / RECYCLED
+    return sorted(os.listdir(folder)) if folder.exists() else []
+
+
+def test_a_freed_file_is_written_again(place):
+    free = FreeFiles(str(place / RECYCLED), 100 * MIB)
+    writer = SegmentWriter(place)
+    first = write(writer, 1)
+    inode = os.stat(first.path).st_ino
+    assert free.keep(first.path, 100 * MIB)
+    assert not os.path.exists(first.path)
+    second = write(writer, 2, 190_000)
+    assert os.stat(second.path).st_ino == inode
+    assert os.stat(second.path).st_size == second.nbytes
+    assert second.path != first.path
+    assert segments.read_chunk(second).tolist() == [2.0] * 190_000
+    assert kept(place) == []
+
+
+def test_an_array_that_outlives_its_cell_does_not_change(place):
+    free = FreeFiles(str(place / RECYCLED), 100 * MIB)
+    writer = SegmentWriter(place)
+    first = write(writer, 1)
+    array = segments.read_chunk(first)
+    assert free.keep(first.path, 100 * MIB)
+    second = write(writer, 2)
+    assert (array == 1).all()
+    assert (segments.read_chunk(second) == 2).all()
+    assert kept(place) == []
+
+
+@pytest.mark.parametrize("count", [90_000, 500_000])
+def test_a_file_of_another_size_is_left(place, count):
+    free = FreeFiles(str(place / RECYCLED), 100 * MIB)
+    writer = SegmentWriter(place)
+    assert free.keep(write(writer, 1).path, 100 * MIB)
+    assert (segments.read_chunk(write(writer, 2, count)) == 2).all()
+    assert len(kept(place)) == 1
+
+
+@pytest.mark.parametrize(("count", "limit", "room"), [(100, 10, 10), (200_000, 1, 10), (200_000, 10, 1), (0, 10, 10)])
+def test_what_is_small_or_has_no_room_is_not_kept(place, count, limit, room):
+    free = FreeFiles(str(place / RECYCLED), limit * MIB)
+    path = place / "one.chunks"
+    path.write_bytes(bytes(8 * count))
+    assert not free.keep(str(path), room * MIB)
+    assert path.exists()
+
+
+def test_what_was_taken_makes_room_for_more(place):
+    free = FreeFiles(str(place / RECYCLED), 2 * MIB)
+    writer = SegmentWriter(place)
+    first, second = write(writer, 1), write(writer, 2)
+    assert free.keep(first.path, 9 * MIB)
+    assert not free.keep(second.path, 9 * MIB)
+    write(writer, 3)
+    assert free.keep(second.path, 9 * MIB)
+
+
+def test_a_store_keeps_within_its_budget_and_leaves_nothing(place):
+    store = Keeper(8 * MIB, shm=place)
+    writer = SegmentWriter(place, prefix="w-")
+    column = store.column(("j", "v"), 8)
+    store.put_range(column, 0, [write(writer, 1)])
+    store.free_range(column, 0, 1)
+    assert len(kept(place)) == 1
+    store.put_range(column, 1, [write(writer, i) for i in range(4)])  # the first of them takes what was kept
+    assert kept(place) == []
+    store.free_range(column, 1, 3)
+    assert len(kept(place)) == 1  # a quarter of the budget
+    with store.reserve("task", 4 * MIB):
+        assert kept(place) == []
+    store.free_range(column, 3, 5)
+    assert len(kept(place)) == 1
+    store.close()
+    assert os.listdir(place) == []
+
+
+def test_a_full_disk_gets_back_what_was_kept(place):
+    free = FreeFiles(str(place / RECYCLED), 100 * MIB)
+    room = 1
+
+    def writev(fd, buffers):
+        if kept(place) or not room:
+            raise OSError(errno.ENOSPC, "full")
+        return os.writev(fd, buffers)
+
+    assert free.keep(write(SegmentWriter(place), 1).path, 100 * MIB)
+    ref = write(SegmentWriter(place, writev=writev), 2, 800_000)
+    assert (segments.read_chunk(ref) == 2).all()
+
+
+def test_nothing_is_kept_where_leases_tell_nothing(place, monkeypatch):
+    monkeypatch.setattr(recycling, "_alone", lambda fd: True)
+    recycling.trusted.cache_clear()
+    try:
+        path = write(SegmentWriter(place), 1).path
+        assert not FreeFiles(str(place / RECYCLED), 100 * MIB).keep(path, 100 * MIB)
+        assert os.path.exists(path)
+    finally:
+        recycling.trusted.cache_clear()
