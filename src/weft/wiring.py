@@ -54,6 +54,7 @@ from weft.store.keeper import Keeper
 from weft.worker.group import end_recorded
 
 if TYPE_CHECKING:
+    from weft.engine.explain import Explained
     from weft.engine.policy import ManagerFactory
     from weft.engine.ports import Executor
     from weft.frontends.pipelines.language import Pipeline
@@ -458,6 +459,22 @@ def resume_pipeline(
     return result
 
 
+def explain_run(folder: Path) -> Explained:
+    """Return what was planned and what was executed of the run in a folder, whose owner is gone.
+
+    NotFoundError: there is no run. ConflictError: its description is damaged, or of a newer version.
+    """
+    from weft.runtime.explaining import explain_run as explain
+    from weft.runtime.records import read_run
+
+    run = read_run(folder)
+    try:
+        graph = _loaded_again(folder, run.file).graph
+    except (ConflictError, NotFoundError, DefinitionError):
+        graph = None
+    return explain(run, graph, MANAGERS)
+
+
 def _may_resume(run: RunRecord, alive: bool) -> None:
     if alive:
         raise ConflictError(
@@ -586,6 +603,7 @@ def _execute(
     orders = {
         "cancel": lambda order: run.cancel(str(order.get("reason") or "cancelled")),
         "story": lambda order: list(run.story(str(order.get("subject") or ""))),
+        "explain": lambda _: run.explained()._replace(state=WORDS[run.status].run).to_json(),
     }
     with ControlServer(folder.path, orders):
         _wait(run, signals, on_interrupt=tell.interrupt)

@@ -178,6 +178,26 @@ def test_a_story_of_a_live_run(weft, slow):
     assert "first" in weft("story", "1").stdout
 
 
+def test_a_plan_is_explained_while_it_runs_and_after_a_kill(weft, slow):
+    live = weft("explain", "1").stdout.splitlines()
+    assert live[0] == "slow: running"
+    assert ["first", "1", "task", "0", "of", "1", "task", "so", "far"] in [line.split() for line in live]
+    slow.kill()
+    slow.wait(DEADLINE_S)
+    killed = weft("explain", "1").stdout.splitlines()
+    assert killed[0] == "slow: interrupted"
+    assert killed[1:] == live[1:]
+
+
+def test_a_plan_is_explained_when_it_has_ended(weft):
+    weft("run", "quick.yaml")
+    told = json.loads(weft("explain", "@last", "--json").stdout)
+    assert (told["schema"], told["state"], told["remark"]) == ("weft.explain/1", "succeeded", "")
+    assert told["graph"][0] == {"subject": "first", "planned": "1 task", "executed": "1 task"}
+    (weft.folder / ".weft/runs/run-000001/journal").unlink()
+    assert "(its records alone tell this" in weft("explain", "@last").stdout
+
+
 def test_logs_are_followed_while_a_run_goes_on(weft, slow):
     with weft.start("logs", "1", "-f") as reader:
         assert reader.stdout.readline() == "begun\n"

@@ -19,6 +19,7 @@ from weft.model.errors import ConflictError, NotFoundError, RunCancelledError, U
 
 if TYPE_CHECKING:
     from weft.cli.progress import Progress
+    from weft.engine.explain import Explained
     from weft.runtime.records import RunRecord, StepRecord
     from weft.runtime.settings import Settings
     from weft.runtime.state import LogFile, StateRoot
@@ -527,6 +528,39 @@ def story(
         message = f": {one_line(record.message, 2000)}" if record.message else ""
         at = record.time - (found.started or found.created or record.time)
         context.out.write(f"{at:10.3f}s  {who}: {clean(record.state)}{message}\n")
+
+
+@app.command
+def explain(
+    run: RunName,
+    /,
+    *,
+    as_json: AsJson = False,
+    project: Project = None,
+    state_dir: StateDir = None,
+    context: Given,
+) -> None:
+    """Set what was planned and what was executed side by side, with every change and what it was made from."""
+    found = _find(context, run, project, state_dir)
+    told = _explained(context, found)
+    if as_json:
+        print_json(context.out, "weft.explain/1", run=found.id, **told.to_json())
+        return
+    context.out.write("".join(f"{clean(line)}\n" for line in told.lines()))
+
+
+def _explained(context: Context, found: RunRecord) -> Explained:
+    """Ask the owner of a live run; of one that has ended its folder tells."""
+    from weft.engine.explain import Explained
+    from weft.runtime.control import send
+    from weft.runtime.state import owned
+
+    if owned(found.folder):
+        try:
+            return Explained.from_json(send(found.folder, {"do": "explain"}))
+        except ConflictError:  # it ended meanwhile, or is just starting
+            pass
+    return context.wiring().explain_run(found.folder)
 
 
 @app.command

@@ -16,6 +16,7 @@ from weft.runtime.clock import RealClock
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from weft.engine.explain import Explained
     from weft.graph.logical import LogicalGraph
     from weft.model.errors import WeftError
     from weft.runtime.records import Record
@@ -101,6 +102,10 @@ class Wiring(Protocol):
         quiet: bool,
     ) -> RunResult:
         """Go on with the run in a folder, to its end. KeyboardInterrupt: as above."""
+        ...
+
+    def explain_run(self, folder: Path) -> Explained:
+        """Explain the run in a folder that no process owns."""
         ...
 
 

@@ -6,7 +6,7 @@ the ring of what was out of the ordinary, in which a manager's decision stands w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.graph.builder import width_text
@@ -14,7 +14,7 @@ from weft.graph.logical import Kind, Move, Storage, Trigger
 from weft.graph.rectangles import Rectangles
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from weft.engine.core import Core
     from weft.engine.physical import Link, Stage
@@ -49,43 +49,108 @@ _MOVES = {
 }
 
 
-def explain(core: Core) -> list[str]:
-    """Return lines for people: vertices, edges, bubbles and choices as planned and as executed, then the changes."""
+class Row(NamedTuple):
+    """A vertex, edge, bubble or choice, as it was planned and as it was executed."""
+
+    subject: str
+    planned: str
+    executed: str
+
+
+class Change(NamedTuple):
+    """A change of the graph, `at` seconds after the job began: to what, why, and the figures `seen` by who decided."""
+
+    at: float
+    subject: str
+    what: str
+    seen: str = ""
+
+
+class Explained(NamedTuple):
+    """What became of a plan. `remark` says what is not known, if anything is not."""
+
+    name: str
+    state: str
+    rows: tuple[Row, ...]
+    changes: tuple[Change, ...] = ()
+    remark: str = ""
+
+    def lines(self) -> list[str]:
+        """Return lines for people."""
+        lines = [f"{self.name}: {self.state}", *_table([Row("", "planned", "executed"), *self.rows])]
+        if self.changes:
+            lines.append("changes, and what they were made from:")
+        for change in self.changes:
+            seen = f" (seen: {change.seen})" if change.seen else ""
+            lines.append(f"{change.at:10.3f}s  {change.subject}: {change.what}{seen}")
+        return [*lines, f"  ({self.remark})"] if self.remark else lines
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the same as JSON values."""
+        return {
+            "name": self.name,
+            "state": self.state,
+            "graph": [row._asdict() for row in self.rows],
+            "changes": [change._asdict() for change in self.changes],
+            "remark": self.remark,
+        }
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> Explained:
+        """Return what `to_json` was made of. KeyError, TypeError: it was made of something else."""
+        return cls(
+            said["name"],
+            said["state"],
+            tuple(Row(**row) for row in said["graph"]),
+            tuple(Change(**change) for change in said["changes"]),
+            said["remark"],
+        )
+
+
+def explain(core: Core) -> Explained:
+    """Return vertices, edges, bubbles and choices as planned and as executed, and the changes between."""
     planned = core.planned
-    widths = {vertex.id: _planned(vertex) for vertex in planned.vertices}
+    widths = {vertex.id: planned_width(vertex) for vertex in planned.vertices}
     rows = [
-        (stage.id, widths.get(stage.id) or f"(added by {_adder(stage.id, widths)})", _executed(stage))
+        Row(stage.id, widths.get(stage.id) or f"(added by {_adder(stage.id, widths)})", _executed(stage))
         for stage in core.order
     ]
     links = dict(core.links)
     for edge in planned.edges:
         link = links.pop(edge.id, None)
-        rows.append((edge.id, _edge(edge), _link(link) if link is not None else "dropped"))
-    rows += [(id, "(added)", _link(link)) for id, link in links.items()]
+        rows.append(Row(edge.id, planned_edge(edge), _link(link) if link is not None else "dropped"))
+    rows += [Row(id, "(added)", _link(link)) for id, link in links.items()]
     declared = {bubble.id: bubble.vertices for bubble in planned.bubbles}
     for row in core.bubbles:
         given = declared.get(row.bubble.id)
         left = ", ".join(stage.id for stage in row.stages)
-        rows.append((f"bubble {row.bubble.id}", ", ".join(given) if given else "(added)", left or "dissolved"))
+        rows.append(Row(f"bubble {row.bubble.id}", ", ".join(given) if given else "(added)", left or "dissolved"))
     for name, choice in core.choices.items():
-        rows.append((f"choice {name}", " or ".join(choice.choice.branches), choice.taken or "not decided"))
-    changes = [
-        f"{at - core.started_at:10.3f}s  {who}: {what}" for at, who, what in core.ring if what.startswith(CHANGES)
-    ]
-    lines = [f"{core.graph.name}: {core.status.value}", *_table([("", "planned", "executed"), *rows])]
-    if changes:
-        lines += ["changes, and what they were made from:", *changes]
-    if len(core.ring) == core.ring.maxlen:
-        lines.append(f"  (only the last {len(core.ring):,} notes are kept: earlier changes may be missing)")
-    return lines
+        rows.append(Row(f"choice {name}", " or ".join(choice.choice.branches), choice.taken or "not decided"))
+    full = len(core.ring) == core.ring.maxlen
+    return Explained(
+        core.graph.name,
+        core.status.value,
+        tuple(rows),
+        tuple(
+            _change(at - core.started_at, who, what) for at, who, what in tuple(core.ring) if what.startswith(CHANGES)
+        ),
+        f"only the last {len(core.ring):,} notes are kept: earlier changes may be missing" if full else "",
+    )
 
 
-def _table(rows: list[tuple[str, str, str]]) -> list[str]:
-    first, second = max(len(row[0]) for row in rows), max(len(row[1]) for row in rows)
+def _change(at: float, who: str, what: str) -> Change:
+    text, seen, figures = what.rpartition(" (seen: ")
+    return Change(at, who, text, figures.removesuffix(")")) if seen else Change(at, who, what)
+
+
+def _table(rows: list[Row]) -> list[str]:
+    first, second = max(len(row.subject) for row in rows), max(len(row.planned) for row in rows)
     return [f"  {a:{first}}  {b:{second}}  {c}".rstrip() for a, b, c in rows]
 
 
-def _planned(vertex: Vertex) -> str:
+def planned_width(vertex: Vertex) -> str:
+    """Write how many tasks a vertex was planned to have."""
     text = width_text(vertex.parallelism)
     text = _tasks(int(text)) if text.isdigit() else f"{text} tasks" if text[0].isdigit() else text
     if vertex.kind is Kind.SERVICE:
@@ -116,7 +181,8 @@ def _adder(id: str, known: Collection[str]) -> str:
     return max((name for name in known if id.startswith(f"{name}/")), key=len, default="a patch")
 
 
-def _edge(edge: Edge) -> str:
+def planned_edge(edge: Edge) -> str:
+    """Write how an edge moves what, when, and where it lies meanwhile."""
     scheduling = edge.scheduling
     movement = edge.movement
     if movement.move is Move.SCATTER_GATHER:
@@ -133,7 +199,7 @@ def _edge(edge: Edge) -> str:
 
 
 def _link(link: Link) -> str:
-    text = _edge(link.edge)
+    text = planned_edge(link.edge)
     if isinstance(link.router, Rectangles) and link.dst.n >= 0:
         text += f", regrouped for {_tasks(link.dst.n)}"
     return text

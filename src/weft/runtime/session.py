@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.engine.commands import Command
 from weft.engine.events import Event
-from weft.engine.explain import explain
+from weft.engine.explain import Explained, explain
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import VertexState
 from weft.engine.master import Master
@@ -118,7 +118,11 @@ class Run:
 
     def explain(self) -> tuple[str, ...]:
         """Set what was planned and what was executed side by side, with every change and what it was made from."""
-        return tuple(explain(self._job.master.core))
+        return tuple(self.explained().lines())
+
+    def explained(self) -> Explained:
+        """Return the same as data."""
+        return explain(self._job.master.core)
 
     def error(self) -> WeftError | None:
         """Return what went wrong, None while it runs or if nothing did."""

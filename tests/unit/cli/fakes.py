@@ -10,6 +10,7 @@ from tests.unit.runtime.shell import STEPS, Shell, chain
 from weft.cli.context import Context
 from weft.cli.main import main
 from weft.engine.events import CancelRequested, Failed, Failure
+from weft.engine.explain import Explained, Row
 from weft.engine.ports import ManualClock
 from weft.frontends.pipelines.states import PipelineWords
 from weft.graph.logical import LogicalGraph
@@ -83,6 +84,9 @@ class FakeWiring:
         return SimpleNamespace(
             run_id=id, state=state, folder=folder.path, outputs={"report.page": "/out/page.html"}, error=error
         )
+
+    def explain_run(self, folder):
+        return Explained("chain", "succeeded", (Row("train", "1 task", "1 \x1b[31mtask"),))
 
     def _play(
         self, recorder: RunRecorder, folder: RunFolder, on_interrupt: Callable[[], None]

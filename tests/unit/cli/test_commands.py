@@ -8,6 +8,7 @@ import shlex
 import pytest
 
 from tests.unit.cli.fakes import Terminal
+from weft.engine.explain import Change, Explained, Row
 from weft.model.errors import InvalidTransition, UsageError, WeftError
 from weft.runtime.control import ControlServer
 from weft.runtime.records import read_run
@@ -326,6 +327,38 @@ def test_story_of_an_ended_run(weft):
     assert weft("story", "1/tarin") == 4
 
 
+def test_an_ended_run_is_explained_by_its_folder(weft):
+    weft("run", "run.yaml")
+    assert weft("explain", "1") == 0
+    assert weft.out.splitlines() == ["chain: succeeded", "         planned  executed", "  train  1 task   1 task"]
+    assert weft("explain", "1", "--json") == 0
+    told = json.loads(weft.out)
+    assert (told["schema"], told["run"], told["state"]) == ("weft.explain/1", "run-000001", "succeeded")
+    assert weft("explain", "7") == 4
+
+
+def test_a_live_run_is_explained_by_its_owner(weft):
+    live = Explained(
+        "chain", "running", (Row("train", "1 task", "1 task so far"),), (Change(1.5, "train", "why", "8"),)
+    )
+
+    def look(folder):
+        with ControlServer(folder.path, {"explain": lambda _: live.to_json()}):
+            codes.append(weft("explain", "1"))
+            said.append(weft.out)
+        codes.append(weft("explain", "1"))
+        said.append(weft.out)
+
+    codes: list[int] = []
+    said: list[str] = []
+    weft.wiring.during = look
+    weft("run", "run.yaml")
+    assert codes == [0, 0]
+    assert said[0].splitlines() == live.lines()
+    assert live.lines()[-1] == "     1.500s  train: why (seen: 8)"
+    assert said[1].startswith("chain: succeeded")
+
+
 def test_story_and_cancel_of_a_live_run(weft):
     asked = []
 
@@ -385,7 +418,7 @@ def test_errors(weft):
 
 def test_help_names_every_command(weft):
     assert weft("--help") == 0
-    for name in ("run", "ls", "show", "logs", "cancel", "graph", "story", "config", "errors"):
+    for name in ("run", "ls", "show", "logs", "cancel", "graph", "story", "explain", "config", "errors"):
         assert re.search(rf"^│ {name} ", weft.out, re.MULTILINE)
     assert weft("run", "--help") == 0
     assert "--param-file" in weft.out

@@ -21,7 +21,7 @@ def told(graph: Graph, **simulator: Any) -> list[str]:
     trial = run_graph(graph, managers=MANAGERS, **simulator)
     assert trial.job.outcome is not None
     assert trial.job.outcome.state == "succeeded"
-    return explain(trial.job.master.core)
+    return explain(trial.job.master.core).lines()
 
 
 def row(lines: list[str], name: str) -> list[str]:

@@ -1,0 +1,54 @@
+"""What became of the plan of a run that no process holds any more: from its journal, else from its records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.engine.explain import Explained, Row, explain, planned_edge, planned_width
+from weft.model.errors import WeftError
+from weft.runtime.journal import JOURNAL, graph_digest, read_journal, recover
+from weft.runtime.resume import restore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from weft.engine.policy import ManagerFactory
+    from weft.graph.logical import LogicalGraph
+    from weft.runtime.records import RunRecord, StepRecord
+
+
+def explain_run(run: RunRecord, graph: LogicalGraph | None, managers: Mapping[str, ManagerFactory]) -> Explained:
+    """Explain a run from its folder. `graph` is what was submitted, None where nobody knows any more.
+
+    The journal is replayed, and the master that comes out is asked. Where that cannot be, the records tell what became
+    of each step, and the remark why that is all.
+    """
+    if graph is None:
+        return _from_records(run, None, "its folder does not tell what the plan was")
+    try:
+        recorded = read_journal(run.folder / JOURNAL)
+        restored = {vertex for vertex, _ in recorded.header.restored}
+        asked = restore(graph, restored) if restored else graph
+        core = recover(asked, recorded, managers, graph_digest(graph)).master.core
+    except WeftError as error:
+        return _from_records(run, graph, f"its records alone tell this: {error.message}")
+    return explain(core)._replace(state=run.state)
+
+
+def _from_records(run: RunRecord, graph: LogicalGraph | None, remark: str) -> Explained:
+    vertices = {} if graph is None else graph.vertices
+    known = {step.name: step for step in run.steps}
+    rows = [
+        Row(
+            name,
+            planned_width(vertices[name]) if name in vertices else "(not known)",
+            _became(known[name]) if name in known else "(not known)",
+        )
+        for name in dict.fromkeys((*vertices, *known))
+    ]
+    rows += [Row(edge.id, planned_edge(edge), "(not known)") for edge in (graph.edges if graph is not None else ())]
+    return Explained(run.name or run.id, run.state, tuple(rows), (), remark)
+
+
+def _became(step: StepRecord) -> str:
+    return f"{step.state}, {step.attempts} attempts" if step.attempts > 1 else step.state
