@@ -26,6 +26,7 @@ from weft.engine.readiness import (
     unqueue,
     write,
 )
+from weft.graph.logical import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -304,9 +305,14 @@ def return_tokens(core: Core, wants: Resources) -> None:
 
 def race(core: Core) -> None:
     """Offer ready tasks to up to two workers each; the first that accepts gets it."""
-    if core.status is not JobState.RUNNING or not core.workers:
+    if core.status is not JobState.RUNNING:
         return
-    while True:
+    taken = {worker for row in core.bubbles for slots in row.slots.values() for worker, _, _ in slots}
+    for other in core.leases.values():
+        if other.request or (other.stage.vertex.kind is Kind.SERVICE and not other.offered):
+            taken.add(other.worker)
+    free = [worker for worker in core.workers if worker not in taken]
+    while free:
         found = _best(core, ANYWHERE, any_node=True)
         if found is None:
             return
@@ -314,9 +320,6 @@ def race(core: Core) -> None:
         lo, hi = ready.take(1)
         write(core, stage, lo, hi, READY, LEASED)
         home = stage.home[lo] if stage.home is not None else ANYWHERE
-        gangs = {worker for row in core.bubbles for slots in row.slots.values() for worker, _, _ in slots}
-        gangs.update(other.worker for other in core.leases.values() if other.request)
-        free = [worker for worker in core.workers if worker not in gangs] or list(core.workers)
         candidates = sorted(free, key=lambda w: (core.workers[w].node != home, core.workers[w].leases, w))[:2]
         lease = LeaseRow(core.fresh(), stage, lo, hi, None, ((stage, 1),), _SELF, candidates[0])
         lease.offered = tuple(candidates)

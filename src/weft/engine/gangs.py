@@ -470,7 +470,7 @@ def restart_region(core: Core, stage: Stage, why: str) -> bool:
             lease.stopping = "region"
             core.out.append(Stop(lease.id, "region restart"))
     for member in members:
-        if not member.restarting and member.n >= 0 and member.status not in ENDED:
+        if not member.restarting and member.n >= 0:
             member.restarting = True
             recount(core, member)
     region_quiet(core, stage.region)

@@ -267,7 +267,18 @@ class Master:
         del core.leases[lease.id]
         self._give_back(lease, lease.lo, lease.hi)
 
+    def _withdraw_offers(self, workers: set[int]) -> None:
+        """Workers are taken, perhaps for as long as the job lasts: what they were offered goes to others."""
+        core = self.core
+        for lease in [lease for lease in core.leases.values() if not workers.isdisjoint(lease.offered)]:
+            for worker in [worker for worker in lease.offered if worker in workers]:
+                core.out.append(Drop((worker,), lease.id))
+                core.workers[worker].leases -= 1
+                self._unoffer(lease, worker)
+
     def _on_granted(self, event: Granted) -> None:
+        if self.core.tuning.race:
+            self._withdraw_offers({worker for _, worker, _ in event.slots if worker in self.core.workers})
         gangs.granted(self.core, event)
 
     def _on_refused(self, event: Refused) -> None:
@@ -318,6 +329,8 @@ class Master:
         stage = lease.stage
         attempt = stage.attempt(lease.lo)
         core.out.append(Launch(event.worker, lease.id, stage.id, lease.lo, lease.hi, None, attempt, stage.resources[0]))
+        if stage.vertex.kind is Kind.SERVICE:
+            self._withdraw_offers({event.worker})
 
     def _take(self, lease: LeaseRow) -> None:
         """A lease is over: forget it, and give back its slot, its tokens and its timer."""
@@ -535,6 +548,10 @@ class Master:
         if not core.tuning.shared_memory:
             self._locate(stage, unit, unit + 1, lease.worker, event)
         finish(core, stage, unit, unit + 1)
+        for later, _ in lease.members[reached + 1 :]:
+            if missing_inputs(later, unit, unit + 1):
+                remake(core, later)
+                recount(core, later)
 
     def _on_progress(self, event: Progress) -> None:
         lease = self.core.leases.get(event.lease)
@@ -655,7 +672,7 @@ class Master:
         if may_retry(core, stage, index, counted, lease.worker):
             if stage.region >= 0:
                 self._put_back_quietly(lease)
-                if kind is Failure.INPUT and event.lost is not None:
+                if event.lost is not None:
                     source, lost = event.lost
                     if core.by_id[source].region != stage.region:
                         lose(core, core.by_id[source], [lost], f"{name} could not read it: {event.message}")
@@ -671,7 +688,7 @@ class Master:
             else:
                 self._give_back(lease, event.hi, lease.hi)
             spread_again(core, stage)
-            if kind is Failure.INPUT and event.lost is not None:
+            if event.lost is not None:
                 source, lost = event.lost
                 lose(core, core.by_id[source], [lost], f"{name} could not read it: {event.message}")
             return

@@ -171,7 +171,12 @@ def configure(
         end(core, stage)
     check_gates(core, stage)
     for other in core.stages:
-        if isinstance(other.vertex.parallelism, SameAs) and other.vertex.parallelism.vertex == stage.id and other.n < 0:
+        if (
+            isinstance(other.vertex.parallelism, SameAs)
+            and other.vertex.parallelism.vertex == stage.id
+            and other.n < 0
+            and other.status not in ENDED
+        ):
             configure(core, other, n)
 
 
@@ -253,7 +258,7 @@ def _decisions(core: Core, stage: Stage, value: Any) -> list[Any]:
             )
         return []
     if isinstance(value, int):
-        return [SetParallelism(s.id, value) for s in waiting]
+        return [SetParallelism(s.id, value) for s in waiting if s.status not in ENDED]
     if isinstance(value, (list, tuple)):
         if value and all(isinstance(v, tuple) and hasattr(v, "_fields") for v in value):
             return list(value)

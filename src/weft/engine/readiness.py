@@ -372,10 +372,10 @@ def end(core: Core, stage: Stage) -> None:
     if stage.status in ENDED:
         return
     state = stage.state
-    if stage.status is VertexState.DRAINING:
-        advance(core, stage, "drained")
-    elif state.count(FATAL):
+    if state.count(FATAL):
         advance(core, stage, "fatal")
+    elif stage.status is VertexState.DRAINING:
+        advance(core, stage, "drained")
     elif state.count(CANCELLED):
         advance(core, stage, "cancelled")
     else:

@@ -618,3 +618,35 @@ def test_after_a_refusal_the_next_task_gets_the_token(hand):
     h(h.refused("a"))
     assert len(h.skip("acquire")) == 1
     assert h.rows("a") == ["fatal", "ready"]
+
+
+def test_a_service_one_task_of_which_failed_for_good_has_failed(hand):
+    g = Graph("g", on_failure=OnFailure.CONTINUE)
+    s = g.service(body, n=2, name="s", retry=Retry())
+    g.add(body, s, n=1, name="a")
+    h = hand(g, workers=3)
+    h.skip()
+    h(h.granted(s=(0, 1), a=2))
+    assert len(h.skip("launch")) == 3
+    h(h.failed("s[1]"))
+    assert h.state("a") == "running"  # it has the other one
+    h(h.done("a[0]"))
+    h.expect("stop s[0]: drained", "release 2")
+    h(h.stopped("s[0]"))
+    assert h.skip("complete") == ["complete failed: s[1] bad"]
+    h.skip("release")
+    assert h.state("s") == "failed"
+
+
+def test_an_ended_member_loses_an_output_while_its_region_is_stopped(hand):
+    h = streaming(hand)
+    h(h.done("b[0]"), h.done("b[1]"))
+    h.skip()
+    assert h.state("b") == "done"
+    h(h.failed("a[0]", Failure.INFRASTRUCTURE))
+    h.expect("stop a[1]: region restart")
+    h(h.output_lost("b[1]"), h.idle(2, 3, 4))
+    h.expect()
+    h(h.stopped("a[1]"))
+    assert h.skip("restart") == ["restart a b"]
+    h.skip()

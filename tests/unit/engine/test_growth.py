@@ -651,3 +651,20 @@ def test_a_vertex_of_unknown_width_on_a_branch_that_is_not_taken(hand):
     h = answered(hand, g, "no", expander="d")
     assert h.skip()[-1] == "complete succeeded"
     assert (h.state("x"), h.state("load")) == ("skipped", "skipped")
+
+
+def test_a_vertex_that_was_given_up_takes_no_width(hand):
+    g = Graph("g", on_failure=CONTINUE)
+    z = g.add(body, n=1, name="z")
+    x = g.add(body, n=1, name="x", expands=True)
+    wide = g.add(body, after(x), n=Source("x"), name="wide")
+    g.add(body, one_to_one(wide), after(z), n=SameAs("wide"), name="same")
+    h = hand(g)
+    h(h.idle(0, 1))
+    h.expect("launch z[0] on 0", "launch x[0] on 1")
+    h(h.failed("z[0]"))
+    h.expect()
+    assert h.state("same") == "failed"
+    h(h.done("x[0]", values=[2]), h.idle(0, 1))
+    h.skip("free")
+    h.expect("launch wide[0] on 0", "launch wide[1] on 1")

@@ -4,8 +4,8 @@ import pytest
 
 from tests.unit.engine.hand import body, run_out
 from weft.engine.events import Failure
-from weft.graph.builder import Graph, after, gather, shuffle
-from weft.graph.logical import OnFailure, Storage
+from weft.graph.builder import Graph, after, gather, one_to_one, shuffle
+from weft.graph.logical import OnFailure, Retry, Storage
 
 
 def stages(n: int = 2, *, names: str = "abc", **fields) -> Graph:
@@ -269,3 +269,35 @@ def test_results_of_a_vertex_that_failed_in_part_are_made_again(hand):
     assert (h.state("a"), h.rows("a")) == ("running", ["leased", "fatal"])
     h(h.done("a[0]"), h.done("slow[0]"))
     h.expect("complete failed: a[1] bad")
+
+
+def test_what_a_stopped_cone_leaves_waits_for_what_was_lost_meanwhile(hand):
+    g = Graph("g")
+    a = g.add(body, n=2, name="a")
+    b = g.add(body, shuffle(a), n=2, name="b")
+    g.add(body, one_to_one(b), gather(a), n=2, name="c", keep=True)
+    h = hand(g, workers=3, nodes=3)
+    h(h.idle(0, 1))
+    h.expect("launch a[0] on 0", "launch a[1] on 1")
+    h(h.done("a[0]"), h.done("a[1]"), h.idle(0, 1))
+    h.expect("launch c[0] on 0 with b", "launch c[1] on 1 with b")
+    h(h.output_lost("a[1]"))
+    h.expect()
+    h(h.done("c[0]", reached=0), h.idle(2))
+    h.expect("launch a[1] on 2")
+    h.skip()
+
+
+def test_an_input_that_is_lost_when_time_is_up_is_made_again(hand):
+    g = Graph("g")
+    a = g.add(body, n=1, name="a")
+    g.add(body, gather(a), n=1, name="b", timeout_s=1.0, retry=Retry(user=2))
+    h = hand(g)
+    h(h.idle(0))
+    h.expect("launch a[0] on 0")
+    h(h.done("a[0]"), h.idle(0))
+    h.expect("timer at 1", "launch b[0] on 0")
+    h(h.timer(1.0))
+    h.expect("stop b[0]: timeout")
+    h(h.failed("b[0]", Failure.INPUT, lost=("a", 0)), h.idle(0))
+    h.expect("launch a[0] on 0")

@@ -7,6 +7,7 @@ import pytest
 from tests.unit.engine.hand import Hand, body
 from weft.graph.builder import Graph, after
 from weft.graph.logical import Source
+from weft.model.resources import Resources
 
 
 def offered(hand: type[Hand], n: int = 1, workers: int = 2) -> Hand:
@@ -121,3 +122,30 @@ def test_a_service_that_ends_with_the_offer_of_its_consumer_is_counted_once(hand
     h(h.cancel())
     h.expect("drop a[0] at 0 1", "drop s[0] at 3 4", "free x[0]", "complete cancelled: enough")
     assert h.rows("s") == ["skipped"]
+
+
+def test_what_a_worker_was_offered_goes_to_others_when_a_service_takes_it(hand):
+    g = Graph("g")
+    x = g.add(body, n=1, name="x", expands=True)
+    s = g.service(body, name="s")
+    g.add(body, s, after(x), n=Source("x"), name="a")
+    h = hand(g, workers=2, race=True)
+    h.expect("offer x[0] to 0 1", "offer s[0] to 0 1")
+    h(h.accepted("s[0]", 0))
+    h.expect("drop s[0] at 1", "launch s[0] on 0", "drop x[0] at 0")
+    h(h.worker_joined(2), h.worker_lost(1))
+    h.expect("offer x[0] to 2")
+
+
+def test_a_granted_worker_is_asked_for_nothing_else(hand):
+    g = Graph("g")
+    g.add(body, n=2, name="a")
+    g.add(body, n=1, name="b", resources=Resources(gpu=1))
+    h = hand(g, workers=2, race=True)
+    h.expect("acquire b*1 (cpu 1, gpu 1)", "offer a[0] to 0 1", "offer a[1] to 0 1")
+    h(h.granted(b=0))
+    h.expect("drop a[0] at 0", "drop a[1] at 0", "launch b[0] on 0, cpu 1, gpu 1")
+    h(h.worker_lost(1))
+    h.expect()
+    h(h.done("b[0]"))
+    h.expect("release 0", "offer a[0] to 0", "offer a[1] to 0")

@@ -47,7 +47,7 @@ VERTEX: Table[VertexState] = {
         "consumers_ended": VertexState.DRAINING,
         **_GIVE_UP,
     },
-    VertexState.DRAINING: {"drained": VertexState.DONE},
+    VertexState.DRAINING: {"drained": VertexState.DONE, "fatal": VertexState.FAILED},
     VertexState.DONE: {"output_lost": VertexState.RUNNING},
     VertexState.DONE_EARLY: {"output_lost": VertexState.RUNNING},
     VertexState.SKIPPED: {},
