@@ -19,7 +19,7 @@ from weft.testing.fakes import ManualClock, MemoryJournal, RecordingExecutor
 @contextmanager
 def threads(tmp_path):
     store = Keeper(1 << 30, spill=tmp_path)
-    with Session(Threads(2, store, grace_s=0.5), store) as session:
+    with Session(Threads(2, store, grace_s=0.5, window=1 << 20), store) as session:
         yield SessionRig(session)
 
 
@@ -27,7 +27,7 @@ def threads(tmp_path):
 def processes(tmp_path):
     with RunFolders(f"conformance-{tmp_path.name}", shm_root(), tmp_path) as run:
         store = Keeper(1 << 30, shm=run.shm, spill=run.spill)
-        with Session(Processes(2, store, run.shm, spill=run.spill, grace_s=0.5), store) as session:
+        with Session(Processes(2, store, run.shm, spill=run.spill, grace_s=0.5, window=1 << 20), store) as session:
             yield SessionRig(session)
 
 

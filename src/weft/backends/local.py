@@ -6,24 +6,26 @@ import contextlib
 import queue
 import threading
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from weft.backends.streams import END, Streams
 from weft.engine.core import Tuning
 from weft.engine.events import Accepted, Done, Failed, Failure, GaveBack, TimerFired, UserEvent
+from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.graph.logical import Move, Outcome, Storage, Trigger
 from weft.model.errors import NotFoundError, RunCancelledError, WeftError
 from weft.model.program import Style
 from weft.model.resources import Resources
-from weft.store.api import ABSENT, Column
+from weft.store.api import ABSENT, Column, sizeof
 from weft.worker.code import Edges, InputCode, TaskCode
 from weft.worker.lease import Outcome as LeaseOutcome
 from weft.worker.lease import WorkerLease
-from weft.worker.run import fault_of, read_one, run
+from weft.worker.outlet import unpacked
+from weft.worker.run import LiveInput, fault_of, read_one, run
 
 if TYPE_CHECKING:
     from weft.engine.commands import Drop, Launch, Offer, Publish, Restart
@@ -33,10 +35,11 @@ if TYPE_CHECKING:
     from weft.store.keeper import Keeper
     from weft.worker.context import Context
 
+_WAKE_S = 0.1
 _WHILE_RUNNING = (Trigger.FRACTION, Trigger.EVENT)
 
-STREAM_BATCHES = 8
-"""How many batches a stream holds before its writer waits."""
+STREAM_BYTES = 64 * 2**20
+"""How many bytes a streamed edge holds before its writers wait; less where the memory is small."""
 GRACE_S = 3.0
 """How long a task that was told to stop may take before it is given up, in seconds."""
 
@@ -46,31 +49,29 @@ def lease_bytes(budget: int, workers: int) -> int:
     return min(Tuning().lease_bytes, max(1, budget // (2 * max(1, workers))))
 
 
-class Stream:
-    """A bounded queue between one source task and one partition's reader."""
-
-    def __init__(self) -> None:
-        self.batches: deque[Any] = deque()
-        self.ended = False
+def stream_bytes(budget: int) -> int:
+    """Return how many bytes a streamed edge may hold: a small part of the memory, since a bubble may have several."""
+    return min(STREAM_BYTES, max(1, budget // 16))
 
 
 AnyLease = TypeVar("AnyLease", bound=WorkerLease)
+AnyAnswer = TypeVar("AnyAnswer")
 
 
 class LocalJob:
     """The state of a job on this machine; also the `Host` of its running tasks."""
 
-    def __init__(self, job: Job, store: Keeper, loop: Shell) -> None:
+    def __init__(self, job: Job, store: Keeper, loop: Shell, window: int) -> None:
         self.job = job
         self.store = store
         self.loop = loop
+        self._window = window
+        self._streams: Streams | None = None
         self.codes: dict[str, TaskCode] = {}
         self.columns: dict[str, Column] = {}
         self.running: dict[int, WorkerLease] = {}
         self.closed = False
         self._endpoints: dict[str, dict[int, Any]] = {}
-        self._streams: dict[tuple[str, int, int], Stream] = {}
-        self._ended: set[tuple[str, int]] = set()
         self.moved = threading.Condition()
         self.watched = False
 
@@ -143,6 +144,7 @@ class LocalJob:
                     or src.status in (VertexState.SKIPPED, VertexState.DONE_EARLY),
                     live=live,
                     last=len(src.outputs) == 1 and link.group > 0 and not src.keep,
+                    streamed=link.edge.storage is Storage.EPHEMERAL,
                 )
             )
         outputs = {
@@ -173,7 +175,23 @@ class LocalJob:
             host=self,
         )
         self.running[launch.lease] = lease
+        if self._streams is not None:
+            self._streams.joined(self.job.master.core.by_id[launch.vertex], launch.lo, launch.hi)
         return lease
+
+    def forget(self, lease: WorkerLease) -> None:
+        """A lease is over, one way or the other."""
+        self.running.pop(lease.id, None)
+        self.over(lease, lease.lo, lease.hi)
+
+    def over(self, lease: WorkerLease, lo: int, hi: int) -> None:
+        """Tasks `lo:hi` of a lease are done, failed or lost: they read and write no more streams."""
+        streams = self._streams
+        if streams is not None:
+            core = self.job.master.core
+            streams.left(core.by_id[lease.root.vertex], lo, hi)
+            if not self.running and core.status is not JobState.RUNNING:
+                streams.reset()()
 
     def commit(self, lease: WorkerLease, outcome: LeaseOutcome, reservation: Any = None) -> None:
         """Put the values of a lease into the store; must come before its report."""
@@ -193,7 +211,7 @@ class LocalJob:
 
     def report(self, lease: WorkerLease, outcome: LeaseOutcome, now: float) -> Done | Failed:
         """Return the event that says what became of a lease."""
-        self.running.pop(lease.id, None)
+        self.forget(lease)
         if not outcome.kind:
             values = list(outcome.values) if lease.root.expands else None
             return Done(
@@ -224,15 +242,19 @@ class LocalJob:
     def close(self) -> None:
         """Drop all values."""
         self.closed = True
+        if self._streams is not None:
+            self._streams.reset()()
         for vertex in list(self.columns):
             self.store.drop((self.job.id, vertex))
         with self.moved:
             self.moved.notify_all()
 
     def settle(self) -> None:
-        """The job is over: wake whoever waits for something that will not come."""
+        """Something was told to stop: wake whoever waits for what will not come."""
         with self.moved:
             self.moved.notify_all()
+        if self._streams is not None:
+            self._streams.wake_all()
 
     # --------------------------------------------------------------------------------------------------- host
 
@@ -256,61 +278,63 @@ class LocalJob:
         if event.name == "endpoint":
             self._endpoints.setdefault(event.vertex, {})[event.index] = event.payload
 
+    @property
+    def streams(self) -> Streams:
+        """The streams of the job."""
+        streams = self._streams
+        if streams is None:
+            with self.moved:
+                streams = self._streams = self._streams or Streams(self.job, self.store, self._window)
+        return streams
+
+    def block(self, value: Any) -> tuple[Any, int]:
+        """Return a value as a block of a stream, and its bytes."""
+        return [value], sizeof(value)
+
     def stream(self, edge: str, index: int, partition: int, value: Any, context: Context) -> None:
         """See `Host.stream`."""
-        with self.moved:
-            stream = self._stream(edge, index, partition)
-            while len(stream.batches) >= STREAM_BATCHES and not context.lease.stop and not self._reader_gone(edge):
-                self.moved.wait(0.1)
-            if context.lease.stop:
-                raise RunCancelledError(f"{context.vertex}[{context.index}] was told to stop")
-            stream.batches.append(value)
-            self.moved.notify_all()
+        streams = self.streams
+        cell, nbytes = self.block(value)
+        streams.put(edge, index, partition, cell, nbytes, context.lease)
+        self._wait(context, partial(streams.has_room, edge, index, partition))
 
-    def _reader_gone(self, edge: str) -> bool:
-        link = self.job.master.core.links.get(edge)
-        return link is None or link.dst.status in ENDED
-
-    def _stream(self, edge: str, index: int, partition: int) -> Stream:
-        return self._streams.setdefault((edge, index, partition), Stream())
-
-    def end_streams(self, code: TaskCode, index: int) -> None:
+    def end_streams(self, code: TaskCode, index: int, context: Context) -> None:
         """See `Host.end_streams`."""
-        with self.moved:
-            self._ended.update((edge, index) for edge in code.streams)
-            self.moved.notify_all()
+        self.streams.end(code.streams, index, context.lease)
 
-    def reset_streams(self, vertices: Collection[str]) -> None:
-        """Forget what vertices have streamed: their region starts again."""
-        core = self.job.master.core
-        with self.moved:
-            edges = {link.edge.id for vertex in vertices for link in core.by_id[vertex].outputs}
-            self._streams = {key: stream for key, stream in self._streams.items() if key[0] not in edges}
-            self._ended = {key for key in self._ended if key[0] not in edges}
-            self.moved.notify_all()
+    def reset_streams(self, vertices: Collection[str]) -> Callable[[], None]:
+        """Forget what vertices have streamed, as their region starts again; return what removes it."""
+        if self._streams is None:
+            return lambda: None
+        return self._streams.reset([self.job.master.core.by_id[vertex] for vertex in vertices])
 
     def live_input(self, inp: InputCode, index: int, context: Context) -> Any:
         """See `Host.live_input`."""
-        link = self.job.master.core.links[inp.edge]
-        if link.edge.storage is Storage.EPHEMERAL:
+        if inp.streamed:
             return LiveInput(lambda: self._read_stream(inp, index, context))
-        return LiveInput(lambda: self._read_committed(inp, index, context, link.src))
+        return LiveInput(lambda: self._read_committed(inp, index, context, self.job.master.core.links[inp.edge].src))
 
     def _read_stream(self, inp: InputCode, index: int, context: Context) -> Iterator[Any]:
         for lo, hi, part_lo, part_hi in inp.router.inputs(index):
             for source in range(lo, hi):
                 for part in range(part_lo, part_hi):
-                    while True:
-                        with self.moved:
-                            stream = self._stream(inp.edge, source, part)
-                            while not stream.batches and (inp.edge, source) not in self._ended:
-                                self._must_go_on(context)
-                                self.moved.wait(0.1)
-                            if not stream.batches:
-                                break
-                            value = stream.batches.popleft()
-                            self.moved.notify_all()
-                        yield value
+                    take = partial(self.streams.take, inp.edge, source, part, index)
+                    while (block := self._wait(context, take)) is not END:
+                        if block.column is not None:
+                            yield from unpacked(self.store.load(block.column, block.at, last=True))
+                        else:
+                            yield from unpacked(block.cell)
+
+    def _wait(self, context: Context, attempt: Callable[[Callable[[], None]], AnyAnswer | None]) -> AnyAnswer:
+        """Try again at every wake until there is an answer; RunCancelledError when the task is told to stop."""
+        woken = threading.Event()
+        while True:
+            self._must_go_on(context)
+            answer = attempt(woken.set)
+            if answer:
+                return answer
+            woken.wait(_WAKE_S)
+            woken.clear()
 
     def _read_committed(self, inp: InputCode, index: int, context: Context, src: Stage) -> Iterator[Any]:
         wanted = [i for lo, hi, _, _ in inp.router.inputs(index) for i in range(lo, hi)]
@@ -325,20 +349,6 @@ class LocalJob:
     def _must_go_on(self, context: Context) -> None:
         if context.lease.stop or self.job.outcome is not None:
             raise RunCancelledError(f"{context.vertex}[{context.index}] was told to stop")
-
-
-class LiveInput:
-    """An input that is read while its sources run."""
-
-    def __init__(self, values: Callable[[], Iterator[Any]]) -> None:
-        self._values = values
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._values()
-
-    def all(self) -> list[Any]:
-        """Wait for the sources to end and return all values."""
-        return list(self._values())
 
 
 def _parts(router: Router | None, partitions: int, move: Move) -> int:
@@ -401,6 +411,10 @@ def reserved(store: Keeper, lease: WorkerLease) -> Iterator[Any]:
         yield None
         return
     owner = f"{lease.root.vertex}[{lease.lo}]"
+    if lease.root.in_bubble:
+        with store.claim(owner, lease.nbytes) as reservation:
+            yield reservation
+        return
     with store.reserve(owner, lease.nbytes, cancelled=lambda: lease.stop) as reservation:
         yield reservation
 
@@ -435,7 +449,7 @@ def crashed(lease: WorkerLease, error: BaseException) -> LeaseOutcome:
 
 def give_up(local: LocalJob, lease: WorkerLease, grace_s: float) -> None:
     """A task on a thread of this process did not stop in time: leave the thread to itself and report for it."""
-    local.running.pop(lease.id, None)
+    local.forget(lease)
     vertex = lease.root.vertex
     why = f"did not stop within {grace_s:g} s: its thread is left to itself"
     local.job.master.core.note(vertex, f"task {lease.pos} {why}")
@@ -490,9 +504,12 @@ class LocalBackend(ABC):
 
     tuning: Tuning
 
-    def __init__(self, workers: int, store: Keeper, resources: Resources | None, grace_s: float) -> None:
+    def __init__(
+        self, workers: int, store: Keeper, resources: Resources | None, grace_s: float, window: int | None
+    ) -> None:
         self.store = store
         self.grace_s = grace_s
+        self.window = stream_bytes(store.budget) if window is None else window
         self._resources = resources or Resources(cpu=workers, memory=store.budget)
         self._lane = Lane("weft-light")
         self._loop: Shell | None = None
@@ -575,7 +592,7 @@ class LocalBackend(ABC):
 
     def restart(self, job: Job, command: Restart) -> None:
         """See `Executor.restart`."""
-        job.backend.reset_streams(command.vertices)
+        self._lane.put(job.backend.reset_streams(command.vertices))
 
     def set_timer(self, job: Job, at: float, timer: int) -> None:
         """See `Executor.set_timer`."""

@@ -17,6 +17,7 @@ from weft.store.api import FIXED, sizeof
 from weft.worker.channel import Frames, Inbox, dumps
 from weft.worker.lease import WorkerLease
 from weft.worker.main import CodeRow, InputRow, Page
+from weft.worker.outlet import packed
 from weft.worker.remote_store import LARGE
 
 if TYPE_CHECKING:
@@ -153,8 +154,10 @@ class RemoteLease(WorkerLease):
 class ProcessJob(LocalJob):
     """A job as `LocalJob` has it, with what its workers were sent."""
 
-    def __init__(self, job: Job, store: Keeper, loop: Shell, numbers: Iterator[int], writer: SegmentWriter) -> None:
-        super().__init__(job, store, loop)
+    def __init__(
+        self, job: Job, store: Keeper, loop: Shell, window: int, numbers: Iterator[int], writer: SegmentWriter
+    ) -> None:
+        super().__init__(job, store, loop, window)
         self._numbers = numbers
         self._writer = writer
         self._lock = threading.Lock()
@@ -205,7 +208,14 @@ class ProcessJob(LocalJob):
             program.items if type(program.items) is range else None,
             tuple(
                 InputRow(
-                    inp.edge, inp.source, inp.router, self.column_number(inp.source), inp.lenient, inp.live, inp.last
+                    inp.edge,
+                    inp.source,
+                    inp.router,
+                    self.column_number(inp.source),
+                    inp.lenient,
+                    inp.live,
+                    inp.last,
+                    inp.streamed,
                 )
                 for inp in code.inputs
             ),
@@ -226,6 +236,10 @@ class ProcessJob(LocalJob):
                 hint="Its function, what that closes over, and its params must be picklable; "
                 "or use the threads backend.",
             ) from error
+
+    def block(self, value: Any) -> tuple[Any, int]:
+        """See `LocalJob.block`: other processes have to read it."""
+        return packed([value], self._writer)
 
     def ship(self, value: Any, files: list[str]) -> bytes | ChunkRef:
         """Return a value as bytes, or as a ref into a file that is added to `files`."""

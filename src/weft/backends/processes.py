@@ -31,15 +31,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from weft.backends.local import GRACE_S, LocalBackend, LocalJob, crashed, give_up, lease_bytes, run_here
 from weft.backends.process_jobs import NOT_SENT, Conn, LaterError, ProcessJob, RemoteLease, needed, pickled
+from weft.backends.streams import END
 from weft.engine.core import Tuning
 from weft.engine.events import Progress, Started, UserEvent
 from weft.engine.machines.vertex import ENDED
 from weft.engine.ports import WorkerSpec
 from weft.model.chunks import ChunkRef
 from weft.model.errors import CapacityError, NotFoundError, ProgramError, RunCancelledError
+from weft.store import disk
 from weft.store.api import ABSENT
 from weft.store.segments import SegmentWriter
 from weft.worker.channel import (
+    ACK,
     ANSWER,
     ASK,
     BORN,
@@ -53,6 +56,8 @@ from weft.worker.channel import (
     ROWS,
     START,
     STARTED,
+    STREAM,
+    STREAM_END,
     Channel,
     Frames,
     Inbox,
@@ -72,6 +77,7 @@ if TYPE_CHECKING:
     from weft.store.api import Column
     from weft.store.keeper import Keeper
     from weft.worker.code import InputCode
+    from weft.worker.outlet import Parcel
 
 _FIRST_TICK_S: Final = 0.005
 _LAST_TICK_S: Final = 0.08
@@ -91,7 +97,8 @@ class Processes(LocalBackend):
     """Runs leases in `workers` processes over one store.
 
     `shm` is the store's folder for shared memory, `spill` its folder on disk for what finds the former full. `grace_s`
-    is how long a task that was told to stop may take before its process is killed.
+    is how long a task that was told to stop may take before its process is killed. `window` is how many bytes a
+    streamed edge may hold (default: `stream_bytes` of the store's budget).
     """
 
     def __init__(
@@ -103,11 +110,15 @@ class Processes(LocalBackend):
         spill: Path | str | None = None,
         resources: Resources | None = None,
         grace_s: float = GRACE_S,
+        window: int | None = None,
     ) -> None:
+        super().__init__(workers, store, resources, grace_s, window)
         self.tuning = Tuning(
-            target_s=0.010, shared_memory=True, streams=False, lease_bytes=lease_bytes(store.budget, workers)
+            target_s=0.010,
+            shared_memory=True,
+            lease_bytes=lease_bytes(store.budget, workers),
+            stream_bytes=self.window,
         )
-        super().__init__(workers, store, resources, grace_s)
         self._shm = str(shm)
         self._spill = "" if spill is None else str(spill)
         self._writer = SegmentWriter(self._shm, prefix="sent-", fallback=spill)
@@ -153,7 +164,7 @@ class Processes(LocalBackend):
         """See `Executor.open_job`. CapacityError: worker processes cannot be started."""
         if self._broken:
             raise CapacityError(self._broken, hint="What they wrote to standard error tells more.")
-        job.backend = ProcessJob(job, self.store, self.loop, self._ids, self._writer)
+        job.backend = ProcessJob(job, self.store, self.loop, self.window, self._ids, self._writer)
 
     def launch(self, job: Job, lease: Launch) -> None:
         """See `Executor.launch`."""
@@ -184,7 +195,10 @@ class Processes(LocalBackend):
         try:
             if lease.nbytes >= _RESERVE_FROM and lease.reservation is None:
                 gone = partial(_given_up, lease)
-                lease.reservation = self.store.reserve(_owner(lease), lease.nbytes, cancelled=gone)
+                if lease.root.in_bubble:  # others wait for it, so that it may not wait
+                    lease.reservation = self.store.claim(_owner(lease), lease.nbytes)
+                else:
+                    lease.reservation = self.store.reserve(_owner(lease), lease.nbytes, cancelled=gone)
             self._send_lease(lease, slow=True)
         except BaseException as error:  # noqa: BLE001
             self._not_launched(lease, error)
@@ -468,6 +482,8 @@ class Processes(LocalBackend):
             return
         lease = self._leases.get(rest[0])
         if lease is None:
+            if kind == STREAM:
+                disk.remove(cell.path for _, cell, _ in rest[4] if isinstance(cell, ChunkRef))
             return
         loop, local = self.loop, lease.local
         now = loop.clock.now()
@@ -481,10 +497,16 @@ class Processes(LocalBackend):
             loop.post_later(local.job.id, UserEvent(now, *rest[1:]))
         elif kind == ROWS:
             local.progress(lease.id, rest[1])
+        elif kind == STREAM:
+            self._stream(lease, *rest[1:])
+        elif kind == STREAM_END:
+            local.streams.end(rest[2], rest[1], lease)
         elif kind == ASK:
             question = rest[1:]
             if question[0] == "endpoints":
                 self._send(conn, (ANSWER, dumps(local.endpoints(question[1]))))
+            elif question[0] == "block":
+                self._answer_block(lease, *question[1:])
             else:
                 self._lane.put(partial(self._answer_cell, lease, *question[1:]))
 
@@ -538,9 +560,56 @@ class Processes(LocalBackend):
                 lease.tell_to_stop()
                 return
         if outcome.hi > lease.lo:
+            lease.local.over(lease, lease.lo, outcome.hi)
             lease.lo = outcome.hi
             now = self.loop.clock.now()
             self.loop.post_later(lease.local.job.id, Progress(now, lease.id, outcome.hi, outcome.nbytes))
+
+    def _stream(self, lease: RemoteLease, number: int, edge: str, index: int, parcels: list[Parcel]) -> None:
+        """Take what a task writes to its streams, and tell it when there is room for more."""
+        streams = lease.local.streams
+        full = []
+        for part, cell, nbytes in parcels:
+            try:
+                streams.put(edge, index, part, cell, nbytes, lease)
+            except RunCancelledError:
+                continue
+            except CapacityError as error:
+                lease.error = lease.error or error
+                lease.tell_to_stop()
+                continue
+            full.append(part)
+        self._acknowledge(lease, number, edge, index, full)
+
+    def _acknowledge(self, lease: RemoteLease, number: int, edge: str, index: int, parts: list[int]) -> None:
+        """Acknowledge a message once every stream that it went to has room."""
+        streams = lease.local.streams
+        while parts and not lease.stop:
+            again = partial(self._acknowledge, lease, number, edge, index, parts)
+            if not streams.has_room(edge, index, parts[-1], again):
+                if lease.stop:  # maybe before it was noted who is to be woken
+                    streams.wake_all()
+                return
+            parts.pop()
+        self._send(lease.conn, (ACK, number))
+
+    def _answer_block(self, lease: RemoteLease, edge: str, source: int, part: int, index: int) -> None:
+        """Answer a task that asks for the next block of a stream, now or when there is one."""
+        local = lease.local
+        if lease.stop or local.job.outcome is not None:
+            self._send(lease.conn, (ANSWER, dumps(("stop", None))))
+            return
+        again = partial(self._answer_block, lease, edge, source, part, index)
+        block = local.streams.take(edge, source, part, index, again)
+        if block is None:
+            if lease.stop:
+                local.streams.wake_all()
+            return
+        cell = block.cell
+        if block.column is not None:
+            block.pin = block.pin or self.store.pin(block.column, [block.at])
+            cell = block.column.values[block.at]
+        self._send(lease.conn, (ANSWER, dumps(("end", None) if block is END else ("block", cell))))
 
     def _answer_cell(self, lease: RemoteLease, vertex: str, edge: str, source: int) -> None:
         """Answer a task that reads committed values while their source runs."""
@@ -592,7 +661,7 @@ class Processes(LocalBackend):
             ours.setblocking(False)
             prefix = f"w{number}-"
             conn = self._conns[number] = Conn(number, ours, page, Frames(self._shm, prefix))
-            config = Config(number, prefix, self._shm, self._spill, self.tuning.target_s)
+            config = Config(number, prefix, self._shm, self._spill, self.tuning.target_s, self.window)
             self._selector.register(ours, selectors.EVENT_READ, conn)
             self._tell_nursery((START, tuple(config)), (theirs.fileno(), file.fileno()))
 
@@ -656,7 +725,7 @@ class Processes(LocalBackend):
         self._pids.pop(conn.number, None)
         for lease in [lease for lease in list(self._leases.values()) if lease.conn is conn]:
             self._leases.pop(lease.token, None)
-            lease.local.running.pop(lease.id, None)
+            lease.local.forget(lease)
             lease.release()
         self.store.wake()
         self.store.reclaim(f"w{conn.number}-")

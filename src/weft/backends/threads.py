@@ -56,7 +56,10 @@ class _Worker:
 
 
 class Threads(LocalBackend):
-    """Runs leases on `workers` threads over one store."""
+    """Runs leases on `workers` threads over one store.
+
+    `window` is how many bytes a streamed edge may hold (default: `stream_bytes` of the store's budget).
+    """
 
     def __init__(
         self,
@@ -66,11 +69,16 @@ class Threads(LocalBackend):
         resources: Resources | None = None,
         grace_s: float = GRACE_S,
         race: bool = False,
+        window: int | None = None,
     ) -> None:
+        super().__init__(workers, store, resources, grace_s, window)
         self.tuning = Tuning(
-            target_s=0.002, shared_memory=True, race=race, lease_bytes=lease_bytes(store.budget, workers)
+            target_s=0.002,
+            shared_memory=True,
+            race=race,
+            lease_bytes=lease_bytes(store.budget, workers),
+            stream_bytes=self.window,
         )
-        super().__init__(workers, store, resources, grace_s)
         self._workers = {number: _Worker(self, number) for number in range(workers)}
         self._jobs: dict[str, LocalJob] = {}
 
@@ -93,7 +101,7 @@ class Threads(LocalBackend):
 
     def open_job(self, job: Job) -> None:
         """See `Executor.open_job`."""
-        job.backend = self._jobs[job.id] = LocalJob(job, self.store, self.loop)
+        job.backend = self._jobs[job.id] = LocalJob(job, self.store, self.loop, self.window)
 
     def launch(self, job: Job, lease: Launch) -> None:
         """See `Executor.launch`."""
@@ -106,7 +114,7 @@ class Threads(LocalBackend):
 
     def out_of_time(self, local: LocalJob, lease: WorkerLease, worker: int) -> None:
         """A task did not stop in time: replace its thread and report for it."""
-        if local.running.pop(lease.id, None) is None:
+        if lease.id not in local.running:
             return
         old = self._workers.get(worker)
         if old is not None:

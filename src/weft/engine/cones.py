@@ -6,7 +6,8 @@ template stays small, and takes as many units as its width allows.
 
 Two shapes are enough. A *tree cone* starts at stages whose inputs are wide or absent and climbs narrow, regular links
 (`group` k) of single consumers. A *linear cone* starts at any ready task and follows one-to-one links. `plan` marks
-once, in topological order, where cones can go; templates are built on first use and kept with their root.
+once, in topological order, where cones can go; templates are built on first use and kept with their root. Programs of
+style TASK write edge by edge and stay outside.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from weft.graph.lease import Cone, Step
 from weft.graph.logical import DEFAULT_RETRY, Kind, Storage
+from weft.model.program import Style
 
 if TYPE_CHECKING:
     from weft.engine.core import Core
@@ -35,7 +37,7 @@ def plan(core: Core) -> None:
             stage.cone_ok = False
             stage.cones = stage.cone_into = stage.chain_next = None
     for stage in core.order:
-        if stage.n < 1 or not _ordinary(stage):
+        if stage.n < 1 or stage.vertex.program.style is not Style.FUNCTION or not _ordinary(stage):
             continue
         if stage.narrow == 0:
             stage.cone_ok = True
@@ -90,6 +92,7 @@ def _inner(stage: Stage) -> bool:
     return (
         len(stage.outputs) == 1
         and not stage.vertex.keep
+        and stage.vertex.program.style is Style.FUNCTION
         and stage.outputs[0].edge.storage is Storage.LOCAL
         and (stage.cone_ok or _ordinary(stage))
     )

@@ -41,8 +41,8 @@ class Tuning:
     `target_s` is how long a lease should take (seconds); `growth` how much wider the next lease of a vertex may be;
     `cone_steps` bounds the template of a cone; `realign` is the width given where no cone fits; `shared_memory` says
     that all workers read the same memory, so that placement by input bytes has nothing to win; `cones` may be off
-    where every task must be committed on its own; `race` offers tasks to up to two workers; without `streams` what a
-    bubble would stream is kept on the node instead, as if it had shrunk.
+    where every task must be committed on its own; `race` offers tasks to up to two workers; `stream_bytes` is what a
+    streamed edge may hold: memory that is asked for with the bubble.
     """
 
     target_s: float = 0.002
@@ -53,7 +53,7 @@ class Tuning:
     shared_memory: bool = True
     cones: bool = True
     race: bool = False
-    streams: bool = True
+    stream_bytes: int = 0
 
 
 @dataclass(slots=True)

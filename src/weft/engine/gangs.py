@@ -54,10 +54,6 @@ def form(core: Core, bubbles: tuple[Bubble, ...] | list[Bubble], known: Collecti
 
     What was `known` before a patch stays as it is: its services may be running.
     """
-    if not core.tuning.streams:
-        for link in core.links.values():
-            if link.edge.storage is Storage.EPHEMERAL and link.src.vertex.kind is Kind.FINITE:
-                keep_on_node(link)
     before = len(core.bubbles)
     if known:
         _loosen(core)
@@ -192,13 +188,20 @@ def _serve_bubble(core: Core, row: BubbleRow, stage: Stage) -> None:
         row.request = core.fresh()
         core.requests[row.request] = RequestRow(row.request, None, bubble=row.index)
         wants = tuple(
-            (member.id, member.n - member.over, member.resources, member.vertex.placement)
+            (member.id, member.n - member.over, _with_windows(core, member), member.vertex.placement)
             for member in row.stages
             if member.status not in ENDED and not member.light and member.n > member.over
         )
         row.timer = core.set_timer(core.now + row.bubble.timeout_s, "bubble", row.index)
         core.note(row.bubble.id, f"asks for {sum(want[1] for want in wants)} slots at once")
         core.out.append(Acquire(row.request, wants, row.bubble.prewarmed))
+
+
+def _with_windows(core: Core, stage: Stage) -> tuple[Resources, ...]:
+    """Return what a task asks for, with its share of the windows of what it streams to."""
+    streamed = sum(link.edge.storage is Storage.EPHEMERAL for link in stage.outputs)
+    share = streamed * core.tuning.stream_bytes // stage.n if stage.n > 0 else 0
+    return tuple(replace(r, memory=r.memory + share) for r in stage.resources) if share else stage.resources
 
 
 def _complete(row: BubbleRow) -> bool:

@@ -212,7 +212,7 @@ class Pool:
 
     def _never(self, wants: Wants) -> str:
         """Return why a request can never be met, even by an empty pool; "" if it can."""
-        total = 0
+        total = memory = 0
         for vertex, count, alternatives, placement in wants:
             nodes = [n for n in self._nodes.values() if placement is None or placement.allows(n.name, n.party)]
             if not nodes:
@@ -221,9 +221,13 @@ class Pool:
                 asked = " or ".join(str(r) for r in alternatives)
                 return f"{vertex} asks for {asked} for one task; no node has that much"
             total += count * min(max(1, ceil(r.cpu)) for r in alternatives)
+            memory += count * min(r.memory for r in alternatives)
         workers = sum(node.workers for node in self._nodes.values())
         if total > workers:
             return f"it needs {total} slots at once; the session has {workers}"
+        there = sum(node.memory for node in self._nodes.values())
+        if memory > there and all(node.memory for node in self._nodes.values()):
+            return f"it needs {memory:,} bytes of memory at once; the session has {there:,}"
         return ""
 
     @staticmethod

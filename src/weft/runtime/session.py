@@ -299,7 +299,7 @@ class Session:
         value = self.store.load(column, index) if column.tracked else column.values[index]
         if value is ABSENT:
             raise _no_value(job, f"{vertex}[{index}]")
-        return value.by_edge if type(value) is EdgeValues else value
+        return (value.by_edge or None) if type(value) is EdgeValues else value
 
     def forget(self, job: JobRun) -> None:
         """Drop the results of a job that has ended."""

@@ -60,6 +60,10 @@ class Column:
     def __len__(self) -> int:
         return len(self.values)
 
+    def grow(self) -> None:
+        """Add an empty cell at the end."""
+        self.values.append(ABSENT)
+
     def __repr__(self) -> str:
         return f"Column({'/'.join(self.key)}, {len(self.values)} cells)"
 

@@ -340,18 +340,27 @@ class Keeper:
         The chunks of one file belong into one `put_range`; where they go into several columns, put them inside this
         block, or the file goes when the first of them are freed. What is not put by the end of the block is removed.
         """
-        paths = {ref.path: ref.tier for ref in refs if ref.path.startswith(self._owned)}
-        with self._lock:
-            for path in paths:
-                self._files.setdefault(path, _File()).live += 1
+        held = list({ref.path: ref for ref in refs}.values())
+        self.keep(held)
         try:
             yield
         finally:
-            trash = _trash()
-            with self._lock:
-                for path, tier in paths.items():
-                    self._release_ref(ChunkRef(tier, path, 0, 0), 0, trash)
-            self._empty(trash)
+            self.let_go(held)
+
+    def keep(self, refs: Iterable[ChunkRef]) -> None:
+        """Keep the files of chunks that lie in no cell until `let_go`; their bytes are not counted."""
+        with self._lock:
+            for ref in refs:
+                if ref.path.startswith(self._owned):
+                    self._files.setdefault(ref.path, _File()).live += 1
+
+    def let_go(self, refs: Iterable[ChunkRef]) -> None:
+        """Undo `keep`: a file that nothing else refers to is removed."""
+        trash = _trash()
+        with self._lock:
+            for ref in refs:
+                self._release_ref(ChunkRef(ref.tier, ref.path, 0, 0), 0, trash)
+        self._empty(trash)
 
     def back(self, column: Column, index: int, ref: ChunkRef) -> None:
         """Note that the value in a cell is also in a file, a durable output say: it can leave memory without I/O."""
@@ -848,6 +857,16 @@ class Keeper:
             self._reserved += nbytes
         self._shrink_recycled()
         return Reservation(self, owner, nbytes)
+
+    def claim(self, owner: str, nbytes: int) -> Reservation:
+        """Take `nbytes` for something that others wait for, so that it must not wait itself: others are spilled.
+
+        Where they cannot be, it is granted all the same, over the budget.
+        """
+        reservation = Reservation(self, owner, 0)
+        with suppress(CapacityError):
+            reservation.grow(nbytes)
+        return reservation
 
     def wake(self) -> None:
         """Have every waiting `reserve` ask its `cancelled` now."""

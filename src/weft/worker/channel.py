@@ -11,6 +11,7 @@ import itertools
 import mmap
 import os
 import pickle
+import select
 import socket
 import struct
 import threading
@@ -19,9 +20,9 @@ from typing import Any, Final
 
 from weft.store import disk
 
-LEASE, FORGET, ANSWER = range(3)
-"""What the backend sends: run a lease; drop codes and columns; the answer to an `ASK`."""
-HELLO, STARTED, PROGRESS, DONE, EMIT, ROWS, ASK = range(7)
+LEASE, FORGET, ANSWER, ACK = range(4)
+"""What the backend sends: run a lease; drop codes and columns; the answer to an `ASK`; room for more of a stream."""
+HELLO, STARTED, PROGRESS, DONE, EMIT, ROWS, ASK, STREAM, STREAM_END = range(9)
 """What a worker sends."""
 START, KILL, BORN, ENDED = range(4)
 """Between the backend and the nursery, which forks the workers."""
@@ -138,6 +139,10 @@ class Channel:
         """Wait for a message and return it; None when the other end is gone."""
         head = self._exactly(_HEAD.size)
         return self._body(head)
+
+    def ready(self) -> bool:
+        """Whether `receive` would find something at once."""
+        return bool(select.select((self._sock,), (), (), 0)[0])
 
     def receive_with_fds(self, most: int) -> tuple[Any, list[int]]:
         """Wait for a message that may carry up to `most` descriptors; (None, []) when the other end is gone."""

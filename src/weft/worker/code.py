@@ -20,10 +20,22 @@ class InputCode:
     """One input edge: where its values are, and which of them a task reads.
 
     `lenient` inputs leave out what was never made (sources that failed or were skipped); `live` inputs are read while
-    their sources still run; `last` says that nobody else reads what this input reads.
+    their sources still run, `streamed` ones batch by batch; `last` says that nobody else reads what this input reads.
     """
 
-    __slots__ = ("_column", "_find", "edge", "identity", "last", "lenient", "live", "mode", "router", "source")
+    __slots__ = (
+        "_column",
+        "_find",
+        "edge",
+        "identity",
+        "last",
+        "lenient",
+        "live",
+        "mode",
+        "router",
+        "source",
+        "streamed",
+    )
 
     def __init__(
         self,
@@ -35,6 +47,7 @@ class InputCode:
         lenient: bool = False,
         live: bool = False,
         last: bool = False,
+        streamed: bool = False,
     ) -> None:
         self.edge = edge
         self.source = source
@@ -44,6 +57,7 @@ class InputCode:
         self.lenient = lenient
         self.live = live
         self.last = last
+        self.streamed = streamed
         self.identity = router.single and router.group == 1
         if router.single:
             self.mode = SINGLE
@@ -146,6 +160,11 @@ class TaskCode:
         if fn is None:
             fn = self._fn = resolve(self.program)
         return fn
+
+    @property
+    def in_bubble(self) -> bool:
+        """Whether its tasks stream, so that others wait for them."""
+        return bool(self.streams) or any(inp.streamed for inp in self.inputs)
 
     @property
     def simple(self) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import sleep
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from weft.model.errors import RunCancelledError, UsageError
+from weft.model.errors import RunCancelledError, TaskError, UsageError
+from weft.model.program import Style
+from weft.store.api import sizeof
 
 if TYPE_CHECKING:
     from weft.worker.code import InputCode, TaskCode
@@ -40,9 +42,14 @@ class Host(Protocol):
         """Write to a stream; blocks while its buffer is full."""
         ...
 
-    def end_streams(self, code: TaskCode, index: int) -> None:
+    def end_streams(self, code: TaskCode, index: int, context: Context) -> None:
         """Say that a task writes nothing more to its streams."""
         ...
+
+
+def one_of(batches: list[Any]) -> Any:
+    """Return what a plain function gets of one source task: its batch, None if there is none, the list of several."""
+    return batches[0] if len(batches) == 1 else batches or None
 
 
 class EdgeValues:
@@ -58,9 +65,13 @@ class EdgeValues:
         return self.by_edge.get(edge, {}).get(partition, [])
 
     def single(self, edge: str) -> Any:
-        """Return the one value that was written to an edge, or the list if it was not one."""
-        written = self.part(edge, 0)
-        return written[0] if len(written) == 1 else written
+        """Return what a plain function gets of an edge; see `one_of`."""
+        return one_of(self.part(edge, 0))
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes the values hold."""
+        return sum(sizeof(value) for parts in self.by_edge.values() for found in parts.values() for value in found)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return EdgeValues, (self.by_edge,)
@@ -79,6 +90,7 @@ class _Writer:
         if context.lease.stop:
             raise RunCancelledError(f"{context.vertex}[{context.index}] was told to stop")
         if self._stream:
+            context.streamed.add(self._edge)
             context.host.stream(self._edge, context.index, partition, value, context)
         else:
             context.written.setdefault(self._edge, {}).setdefault(partition, []).append(value)
@@ -99,6 +111,7 @@ class Context:
         self.resources = lease.resources
         self.item = code.items[index] if code.items is not None else None
         self.written: dict[str, dict[int, list[Any]]] = {}
+        self.streamed: set[str] = set()
 
     def out(self, edge: str) -> Any:
         """Return the writer of an output edge."""
@@ -140,20 +153,43 @@ class Context:
         return said
 
     def close(self, result: Any) -> Any:
-        """End the task: return what goes into the store."""
-        streams = self.code.streams
+        """End the task: return what goes into the store.
+
+        What it returned goes to every edge that it did not write to. A program of style TASK that returned None has
+        returned nothing; the None of a plain function is a value.
+        """
+        outputs, streams = self.code.outputs, self.code.streams
+        returned = result is not None or self.code.style is Style.FUNCTION
         if streams:
-            if result is not None:
-                for edge in streams:
-                    parts = self.code.outputs[edge]
-                    for partition, value in enumerate(result) if parts else ((0, result),):
-                        self.host.stream(edge, self.index, partition, value, self)
-            self.host.end_streams(self.code, self.index)
-            if len(streams) == len(self.code.outputs):
+            for edge in sorted(streams - self.streamed) if returned else ():
+                for partition, value in enumerate(self._pieces(edge, result)):
+                    self.host.stream(edge, self.index, partition, value, self)
+            self.host.end_streams(self.code, self.index, self)
+            if len(streams) == len(outputs):
                 return None
-        if not self.written:
+        if not self.written and (returned or not outputs):
             return result
-        for edge, parts in self.code.outputs.items():
-            if edge not in self.written and result is not None and edge not in self.code.streams:
-                self.written[edge] = dict(enumerate([v] for v in result)) if parts else {0: [result]}
+        for edge in outputs:
+            if edge not in self.written and returned and edge not in streams:
+                self.written[edge] = {part: [piece] for part, piece in enumerate(self._pieces(edge, result))}
         return EdgeValues(self.written)
+
+    def _pieces(self, edge: str, result: Any) -> Sequence[Any]:
+        parts = self.code.outputs[edge]
+        if not parts:
+            return (result,)
+        kind = type(result).__name__
+        if not hasattr(result, "__len__"):
+            raise uneven(f"{self.vertex}[{self.index}]", kind, parts)
+        if len(result) != parts:
+            raise uneven(f"{self.vertex}[{self.index}]", f"a {kind} of {len(result)}", parts)
+        return cast("Sequence[Any]", result)
+
+
+def uneven(task: str, what: str, parts: int) -> TaskError:
+    """Return the error of a task that is read through a shuffle and did not return its pieces."""
+    return TaskError(
+        f"{task} returned {what}, not one piece for each of {parts} partitions",
+        task=task,
+        hint="A vertex that is read through a shuffle returns a list with one piece for each partition.",
+    )

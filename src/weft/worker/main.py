@@ -27,16 +27,18 @@ import sys
 import threading
 import time
 from collections import deque
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast
 
 from weft.model.chunks import ChunkRef
-from weft.model.errors import ProgramError, RunCancelledError, UsageError, WeftError
+from weft.model.errors import ProgramError, RunCancelledError, WeftError
 from weft.model.program import Program, Style
 from weft.store import codec, segments
 from weft.store.api import Column
 from weft.store.segments import SegmentWriter
 from weft.worker.channel import (
+    ACK,
     ANSWER,
     ASK,
     BORN,
@@ -49,12 +51,15 @@ from weft.worker.channel import (
     PROGRESS,
     ROWS,
     STARTED,
+    STREAM,
+    STREAM_END,
     Channel,
 )
 from weft.worker.code import InputCode, TaskCode
 from weft.worker.lease import Outcome, WorkerLease
+from weft.worker.outlet import BLOCK, Outlet, Parcel, unpacked
 from weft.worker.remote_store import Packed, PackingError, RemoteStore, pack
-from weft.worker.run import fault_of, run
+from weft.worker.run import LiveInput, fault_of, read_one, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -106,6 +111,7 @@ class Config(NamedTuple):
     shm: str
     spill: str
     target_s: float
+    stream_bytes: int
 
 
 class Assignment(NamedTuple):
@@ -137,6 +143,7 @@ class InputRow(NamedTuple):
     lenient: bool
     live: bool
     last: bool
+    streamed: bool
 
 
 class CodeRow(NamedTuple):
@@ -295,6 +302,9 @@ class Worker:
         self._started = False
         self._told_to_stop = False
         self._rows = 0
+        self._outlet: Outlet | None = None
+        self._messages = 0
+        self._acknowledged = 0
 
     def run(self) -> None:
         """Run leases until the other side is gone."""
@@ -306,7 +316,7 @@ class Worker:
                 return
             if message[0] == FORGET:
                 self._forget(*message[1:])
-            elif message[0] != ANSWER:
+            elif message[0] not in (ANSWER, ACK):
                 _, codes, cones, drops, assignment = message
                 self._codes.update(codes)
                 self._cones.update(cones)
@@ -346,7 +356,7 @@ class Worker:
             outcome.message = str(error) if isinstance(error, WeftError) else f"{type(error).__name__}: {error}"
         _flush()
         with self._telling:
-            self._lease = None
+            self._lease = self._outlet = None
             values, self._values = self._values, []
             sent, self._sent = self._sent, 0
             rows, self._rows = self._rows, 0
@@ -444,6 +454,7 @@ class Worker:
                     lenient=inp.lenient,
                     live=inp.live,
                     last=inp.last,
+                    streamed=inp.streamed,
                 )
                 for inp in row.inputs
             )
@@ -511,6 +522,8 @@ class Worker:
                     now = perf_counter()
                     seconds, self._since = now - self._since, now
                     self._send((PROGRESS, lease.id, lease.lo + done, tuple(packed), seconds))
+            if self._outlet is not None:
+                self._outlet.nudge()
             if lease.stop and not self._told_to_stop:
                 self._told_to_stop = True
                 callbacks = list(lease.callbacks or ())
@@ -535,18 +548,89 @@ class Worker:
         return said
 
     def live_input(self, inp: InputCode, index: int, context: Context) -> Any:
-        """See `Host.live_input`: committed values are asked for one by one."""
-        return _LiveInput(self, inp, index, context)
+        """See `Host.live_input`: blocks of streams and committed values are asked for one by one."""
+        return LiveInput(partial(self._read_stream if inp.streamed else self._read_committed, inp, index, context))
 
     def stream(self, edge: str, index: int, partition: int, value: Any, context: Context) -> None:
-        """See `Host.stream`: there are no streams between processes."""
-        raise UsageError(
-            f"edge {edge!r} is a stream, which worker processes do not have",
-            hint="Use the threads backend for this graph.",
-        )
+        """See `Host.stream`."""
+        outlet = self._outlet
+        if outlet is None:
+            share = self.config.stream_bytes // max(1, context.parallelism)
+            outlet = self._outlet = Outlet(
+                self._writer, max(1, min(BLOCK, share)), self._send_parcels, self._await_room, self._has_room
+            )
+        outlet.write(edge, index, partition, value)
 
-    def end_streams(self, code: TaskCode, index: int) -> None:
+    def end_streams(self, code: TaskCode, index: int, context: Context) -> None:
         """See `Host.end_streams`."""
+        if self._outlet is not None:
+            self._outlet.flush()
+        self._send((STREAM_END, context.lease.id, index, sorted(code.streams)))
+
+    def _send_parcels(self, edge: str, index: int, parcels: list[Parcel]) -> int:
+        assert self._lease is not None
+        self._messages += 1
+        self._send((STREAM, self._lease.id, self._messages, edge, index, parcels))
+        return self._messages
+
+    def _await_room(self, message: int) -> None:
+        """Wait until the streams have room for more than a message brought."""
+        with self._asking:
+            while self._acknowledged < message:
+                self._sort_in(self._channel.receive())
+        lease = self._lease
+        if lease is None or lease.stop:
+            raise RunCancelledError("the task was told to stop")
+
+    def _has_room(self, message: int) -> bool:
+        if self._acknowledged < message and self._asking.acquire(blocking=False):
+            try:
+                while self._acknowledged < message and self._channel.ready():
+                    self._sort_in(self._channel.receive())
+            finally:
+                self._asking.release()
+        return self._acknowledged >= message
+
+    def _sort_in(self, message: Any) -> None:
+        """Take a message that is not what was asked for."""
+        if message is None:
+            os._exit(0)
+        if message[0] == ACK:
+            self._acknowledged = message[1]
+        else:
+            self._backlog.append(message)
+
+    def _read_stream(self, inp: InputCode, index: int, context: Context) -> Iterator[Any]:
+        for lo, hi, part_lo, part_hi in inp.router.inputs(index):
+            for source in range(lo, hi):
+                for part in range(part_lo, part_hi):
+                    while (values := self._next_block(inp.edge, source, part, index, context)) is not None:
+                        yield from values
+
+    def _next_block(self, edge: str, source: int, part: int, index: int, context: Context) -> list[Any] | None:
+        if self._outlet is not None:
+            self._outlet.nudge()
+        state, cell = self._ask(("block", edge, source, part, index))
+        if state == "stop" or context.lease.stop:
+            raise RunCancelledError(f"{context.vertex}[{context.index}] was told to stop")
+        if state == "end":
+            return None
+        return unpacked(cell)
+
+    def _read_committed(self, inp: InputCode, index: int, context: Context) -> Iterator[Any]:
+        for lo, hi, _, _ in inp.router.inputs(index):
+            for source in range(lo, hi):
+                while True:
+                    if context.lease.stop:
+                        raise RunCancelledError(f"{context.vertex}[{context.index}] was told to stop")
+                    state, cell = self._ask(("cell", context.vertex, inp.edge, source))
+                    if state != "wait":
+                        break
+                    time.sleep(_LIVE_POLL_S)
+                if state == "value":
+                    self._store.put_range(inp.column, source, [cell])
+                    yield from read_one(inp, self._store, index, source)
+                    self._store.free_range(inp.column, source, source + 1)
 
     def _ask(self, question: tuple[Any, ...]) -> Any:
         """Ask the backend and wait for the answer; for threads of the running task only."""
@@ -557,43 +641,9 @@ class Worker:
             self._send((ASK, lease.id, *question))
             while True:
                 message = self._channel.receive()
-                if message is None:
-                    os._exit(0)
-                if message[0] == ANSWER:
+                if message is not None and message[0] == ANSWER:
                     return _loads(message[1])
-                self._backlog.append(message)
-
-
-class _LiveInput:
-    """An input that is read while its sources run."""
-
-    def __init__(self, worker: Worker, inp: InputCode, index: int, context: Context) -> None:
-        self._worker = worker
-        self._inp = inp
-        self._index = index
-        self._context = context
-
-    def __iter__(self) -> Iterator[Any]:
-        from weft.worker.run import read_one
-
-        inp, context = self._inp, self._context
-        for lo, hi, _, _ in inp.router.inputs(self._index):
-            for source in range(lo, hi):
-                while True:
-                    if context.lease.stop:
-                        raise RunCancelledError(f"{context.vertex}[{context.index}] was told to stop")
-                    state, cell = self._worker._ask(("cell", context.vertex, inp.edge, source))
-                    if state != "wait":
-                        break
-                    time.sleep(_LIVE_POLL_S)
-                if state == "value":
-                    self._worker._store.put_range(inp.column, source, [cell])
-                    yield from read_one(inp, self._worker._store, self._index, source)
-                    self._worker._store.free_range(inp.column, source, source + 1)
-
-    def all(self) -> list[Any]:
-        """Wait for the sources to end and return all values."""
-        return list(self)
+                self._sort_in(message)
 
 
 def _loads(blob: bytes) -> Any:

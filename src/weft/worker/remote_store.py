@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weft.model.chunks import ChunkRef
 from weft.model.errors import CapacityError, InternalError, NotFoundError, ProgramError
 from weft.store import codec, segments
-from weft.store.api import ABSENT, FIXED, Column, sizeof
+from weft.store.api import ABSENT, Column, sizeof
 from weft.worker.channel import dumps
-from weft.worker.context import EdgeValues
 
 if TYPE_CHECKING:
     from weft.store.segments import SegmentWriter
@@ -119,7 +118,7 @@ def pack(values: Sequence[Any], writer: SegmentWriter | None, parts: int = 0) ->
     kinds = set(map(type, values))
     if kinds <= _PLAIN:
         return Packed(len(values), None if kinds <= {type(None)} else list(values))
-    sizes = list(map(_size, values))
+    sizes = list(map(sizeof, values))
     small = sum(size for size in sizes if size < LARGE)
     limit = LARGE if small < _MESSAGE else 1024
     alone = [at for at, size in enumerate(sizes) if size >= limit] if writer is not None else []
@@ -169,13 +168,6 @@ def unsendable(value: Any, error: Exception) -> ProgramError:
         hint="Return plain data (numbers, text, arrays, tables, containers of them), not open files, locks, "
         "connections or generators; or run with the threads backend, where values stay in one process.",
     )
-
-
-def _size(value: Any) -> int:
-    if type(value) is EdgeValues:
-        return sum(sizeof(item) for parts in value.by_edge.values() for items in parts.values() for item in items)
-    kind = type(value)
-    return FIXED[kind] if kind in FIXED else sizeof(value)
 
 
 def unpack(packed: Packed) -> list[Any]:

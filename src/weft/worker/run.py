@@ -8,7 +8,7 @@ for each. A cone runs its template with a value stack, so that values inside it 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,7 +25,7 @@ from weft.model.errors import (
 from weft.model.program import Style
 from weft.store.api import ABSENT, sizeof
 from weft.worker.code import PIECES, SINGLE, SLICE, InputCode, TaskCode
-from weft.worker.context import Context, EdgeValues
+from weft.worker.context import Context, EdgeValues, one_of, uneven
 from weft.worker.lease import Outcome, WorkerLease
 
 if TYPE_CHECKING:
@@ -139,8 +139,8 @@ _SPECIAL = frozenset({ChunkRef, type(ABSENT), EdgeValues})
 _LISTS = frozenset({list, tuple})
 
 
-def cell(inp: InputCode, store: ChunkStore, index: int) -> Any:
-    """Return one value of a source task."""
+def cell(inp: InputCode, store: ChunkStore, index: int, *, whole: bool = False) -> Any:
+    """Return one value of a source task; `whole`, also what it wrote to other edges."""
     value = inp.column.values[index]
     if type(value) is ChunkRef:
         try:
@@ -152,8 +152,14 @@ def cell(inp: InputCode, store: ChunkStore, index: int) -> Any:
             return None
         raise InputLostError(inp.source, index, "its output is not there")
     if type(value) is EdgeValues:
-        return value.single(inp.edge)
+        return value if whole else value.single(inp.edge)
     return value
+
+
+def batches(inp: InputCode, store: ChunkStore, index: int) -> list[Any]:
+    """Return what a source task wrote to an edge without partitions: its value, or whatever it wrote one by one."""
+    value = cell(inp, store, index, whole=True)
+    return value.part(inp.edge, 0) if type(value) is EdgeValues else [value]
 
 
 def read(inp: InputCode, store: ChunkStore, index: int) -> Any:
@@ -170,7 +176,9 @@ def read(inp: InputCode, store: ChunkStore, index: int) -> Any:
             if _SPECIAL.isdisjoint(map(type, part)):
                 found += part
             else:
-                found.extend(cell(inp, store, i) for i in range(lo, hi) if not (inp.lenient and values[i] is ABSENT))
+                for i in range(lo, hi):
+                    if not (inp.lenient and values[i] is ABSENT):
+                        found += batches(inp, store, i)
         else:
             _read_pieces(inp, store, found, (lo, hi, part_lo, part_hi))
     return found
@@ -249,8 +257,7 @@ def read_one(inp: InputCode, store: ChunkStore, index: int, source: int) -> list
     """Return what task `index` reads of one source task, which is done."""
     router = cast("Router", _OneRouter(inp.router, source))
     one = InputCode(inp.edge, inp.source, router, lambda: inp.column, last=inp.last)
-    found = read(one, store, index)
-    return [found] if inp.router.single else found
+    return batches(one, store, source) if inp.router.single else cast("list[Any]", read(one, store, index))
 
 
 def _piece(inp: InputCode, row: Any, index: int, part: int) -> Any:
@@ -264,11 +271,7 @@ def _piece(inp: InputCode, row: Any, index: int, part: int) -> Any:
 
 
 def _uneven(inp: InputCode, what: str, index: int) -> TaskError:
-    return TaskError(
-        f"{inp.source}[{index}] returned {what}, not one piece for each of {inp.router.partitions} partitions",
-        task=f"{inp.source}[{index}]",
-        hint="A vertex that is read through a shuffle returns a list with one piece for each partition.",
-    )
+    return uneven(f"{inp.source}[{index}]", what, inp.router.partitions)
 
 
 # ------------------------------------------------------------------------------------------------------ fast path
@@ -391,7 +394,9 @@ def _run_tasks(lease: WorkerLease, store: ChunkStore, values: list[Any], where: 
         if code.style is Style.TASK:
             result = fn(context, inputs)
         else:
-            args = [inputs[inp.edge].all()[0] if inp.mode == SINGLE else inputs[inp.edge].all() for inp in code.inputs]
+            args = [
+                one_of(inputs[inp.edge].all()) if inp.mode == SINGLE else inputs[inp.edge].all() for inp in code.inputs
+            ]
             if code.items is not None:
                 args.insert(0, code.items[index])
             result = fn(*args, **code.params)
@@ -412,9 +417,23 @@ class StoredInput:
         return self._values
 
 
+class LiveInput:
+    """An input that is read while its sources run."""
+
+    def __init__(self, values: Callable[[], Iterator[Any]]) -> None:
+        self._values = values
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._values()
+
+    def all(self) -> list[Any]:
+        """Wait for the sources to end and return all values."""
+        return list(self._values())
+
+
 def _input(inp: InputCode, store: ChunkStore, index: int, context: Context) -> Any:
     if inp.live:
         return context.host.live_input(inp, index, context)
     if inp.mode == SINGLE:
-        return StoredInput([cell(inp, store, index if inp.identity else inp.router.inputs(index)[0][0])])
+        return StoredInput(batches(inp, store, index if inp.identity else inp.router.inputs(index)[0][0]))
     return StoredInput(read(inp, store, index))

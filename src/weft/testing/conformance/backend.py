@@ -19,7 +19,7 @@ from weft.engine.events import Done, Failed, Failure, UserEvent
 from weft.engine.invariants import check
 from weft.engine.master import Master
 from weft.graph.builder import Graph, after, gather, one_to_one, shuffle
-from weft.graph.logical import OnFailure, Outcome, Retry, Source
+from weft.graph.logical import OnFailure, Outcome, Retry, Source, Storage
 from weft.graph.validate import mark_results, validate
 from weft.model.errors import RunCancelledError, TaskError
 from weft.model.resources import Resources
@@ -155,6 +155,11 @@ def rows(x: int) -> list[int]:
     return [10 * x + part for part in range(3)]
 
 
+def itself(x: Any) -> Any:
+    """Return what it is given."""
+    return x
+
+
 def total(values: list[int]) -> int:
     """Return the sum."""
     return sum(values)
@@ -209,6 +214,46 @@ def writes(ctx: Any, inputs: Any) -> None:
     for part in range(3):
         ctx.out("pieces").write(part, ctx.index * 10 + part)
     ctx.out("whole").write(0, ctx.index)
+
+
+def piece(at: int) -> int | bytes:
+    """Return a value for a stream: small and large in turn."""
+    return at if at % 2 else bytes([at % 256]) * 100_000
+
+
+def streams(ctx: Any, inputs: Any) -> None:
+    """Write the same pieces to every edge that `params` names."""
+    for at in range(ctx.params["n"]):
+        for edge in ctx.params["edges"]:
+            ctx.out(edge).write(0, piece(at))
+
+
+def reads_stream(ctx: Any, inputs: Any) -> int:
+    """Return how many pieces came, and in order; fail in the middle of the first attempt if `params` say so."""
+    count = 0
+    for found in inputs["first"]:
+        assert found == piece(count)
+        count += 1
+        if count == 50 and ctx.params["fails"] and not ctx.attempt:
+            raise ValueError("in the middle")
+    return count
+
+
+def reads_second_first(ctx: Any, inputs: Any) -> tuple[int, int]:
+    """Read one of two inputs to its end before the other."""
+    return len(inputs["second"].all()), len(inputs["first"].all())
+
+
+def writes_none_or_many(ctx: Any, inputs: Any) -> None:
+    """Write as many values as the index says."""
+    for at in range(ctx.index):
+        ctx.out("many").write(0, at)
+
+
+def reads_batches(ctx: Any, inputs: Any) -> list[Any]:
+    """Return the batches of the only input."""
+    (found,) = inputs.values()
+    return list(found)
 
 
 def three() -> int:
@@ -399,6 +444,41 @@ def an_expander_decides(rig: Rig) -> None:
     assert _results(rig.run(graph))[made] == [3, 3, 3]
 
 
+def a_bubble_streams(rig: Rig) -> None:
+    """What is written to a stream is read while it is written, and again from the start after a failure."""
+    for fails in (False, True):
+        graph = Graph("stream")
+        source = graph.task(streams, name="source", params={"n": 100, "edges": ["first"]})
+        edge = one_to_one(source, name="first", concurrent=True, storage=Storage.EPHEMERAL)
+        sink = graph.task(reads_stream, edge, name="sink", params={"fails": fails}, retry=Retry(user=1))
+        graph.bubble(source, sink)
+        assert _results(rig.run(graph)).value(sink) == 100
+
+
+def a_stream_on_a_cycle_hangs_nobody(rig: Rig) -> None:
+    """A task that reads one of two streams of the same source to its end before the other gets both."""
+    names = ["first", "second"]
+    graph = Graph("cycle")
+    source = graph.task(streams, name="source", params={"n": 100, "edges": names})
+    edges = [one_to_one(source, name=name, concurrent=True, storage=Storage.EPHEMERAL) for name in names]
+    sink = graph.task(reads_second_first, *edges, name="sink")
+    graph.bubble(source, sink)
+    assert _results(rig.run(graph)).value(sink) == (100, 100)
+
+
+def batches_are_read_alike(rig: Rig) -> None:
+    """Several values on one edge are several batches for a program of style TASK; a function gets them as it can."""
+    graph = Graph("batches")
+    source = graph.task(writes_none_or_many, n=3, name="source")
+    batches = graph.task(reads_batches, one_to_one(source, name="many"), name="batches")
+    results = _results(rig.run(graph))
+    assert results[batches] == [[], [0], [0, 1]]
+    graph = Graph("values")
+    source = graph.task(writes_none_or_many, n=3, name="source")
+    values = graph.add(itself, one_to_one(source, name="many"), name="values").keep()
+    assert _results(rig.run(graph))[values] == [None, 0, [0, 1]]
+
+
 VALUE_CHECKS: tuple[Callable[[Rig], None], ...] = (
     values_arrive,
     edges_are_told_apart,
@@ -409,4 +489,7 @@ VALUE_CHECKS: tuple[Callable[[Rig], None], ...] = (
     events_are_heard,
     services_are_found_and_stopped,
     an_expander_decides,
+    a_bubble_streams,
+    a_stream_on_a_cycle_hangs_nobody,
+    batches_are_read_alike,
 )

@@ -1,0 +1,64 @@
+"""Where back-pressure could stop a bubble for ever, so that a stream has to spill instead.
+
+A writer waits for its reader to take something; a reader waits for the writer whose turn it is. Tasks wait for one
+another in a circle only along an undirected cycle of *tasks*. With several tasks to a vertex there are more of these
+than the graph of vertices shows: two shuffles in a row join everybody to everybody. The rule here is on the safe side:
+who may wait does so because no circle can be closed through that edge.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.graph.logical import Storage
+
+if TYPE_CHECKING:
+    from weft.engine.physical import Link, Stage
+
+
+def may_wait(link: Link) -> bool:
+    """Whether the writers of a stream may wait for its readers; False: what has no room is spilled.
+
+    Removing the edge leaves two sides, unless it lies on a cycle of vertices. A circle of waiting tasks that passes
+    the edge has to turn round on both sides: at a task that has several neighbours along one edge. The turns at the two
+    ends of one and the same edge are harmless, since every reader takes its sources in the same order.
+    """
+    here, links_here = _side(link, link.src)
+    if link.dst.index in here:
+        return False
+    _, links_there = _side(link, link.dst)
+    ours, theirs = _turns(link)
+    behind = any(any(_turns(other)) for other in links_here)
+    ahead = any(any(_turns(other)) for other in links_there)
+    return not ((behind and (ahead or theirs)) or (ours and ahead))
+
+
+def _side(link: Link, start: Stage) -> tuple[set[int], set[Link]]:
+    """Return the vertices that are joined to `start` other than by `link`, and what joins them."""
+    seen = {start.index}
+    links: set[Link] = set()
+    waiting = [start]
+    while waiting:
+        stage = waiting.pop()
+        for other in (*stage.inputs, *stage.outputs):
+            if other is link or not _together(other):
+                continue
+            links.add(other)
+            for end in (other.src, other.dst):
+                if end.index not in seen:
+                    seen.add(end.index)
+                    waiting.append(end)
+    return seen, links
+
+
+def _together(link: Link) -> bool:
+    """Whether both ends of a link may run, or wait for one another, at the same time."""
+    return link.edge.storage is Storage.EPHEMERAL or 0 <= link.src.bubble == link.dst.bubble
+
+
+def _turns(link: Link) -> tuple[bool, bool]:
+    """Whether a source task has several readers, and whether a destination task has several sources."""
+    router = link.router
+    if router is not None and router.group:
+        return False, router.group > 1
+    return link.dst.n > 1, link.src.n > 1
