@@ -2,7 +2,9 @@
 
 The world keeps its own books (what is stored, what was ever committed, who works on what) from the commands and
 reports alone and raises `AssertionError` when a command does not fit them: a lease whose inputs are not there, an
-output freed under a reader, a worker with two leases, an output left behind by an ended job.
+output freed under a reader or stored twice, a worker with two leases, an output left behind by an ended job, a job that
+does not end. With `deaths`, the process of all masters dies now and then, in the middle of whatever it does, and a new
+one goes on from the journals.
 """
 
 import random
@@ -11,31 +13,62 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from tests.simulation.disk import Disk
 from tests.simulation.scenarios import MANAGERS, Scenario, random_scenario
-from weft.backends.simulator import Faults, Simulator
-from weft.engine.commands import Launch, Offer, Probe
-from weft.engine.core import Tuning
+from weft.backends.simulated_cluster import Network, SimulatedCluster
+from weft.backends.simulator import Faults
+from weft.engine.commands import Complete, Launch, Offer, Probe
+from weft.engine.core import Core, Tuning
 from weft.engine.events import Done, Event, Failed, Failure, GaveBack, Hit, Miss, OutputLost, UserEvent, Waiting
 from weft.engine.invariants import check
 from weft.engine.machines.job import JobState
 from weft.engine.machines.task import TaskState
 from weft.engine.master import Master
-from weft.engine.ports import Job
+from weft.engine.ports import Job, WorkerSpec
+from weft.engine.replay import Tape, Tick, digest, replay
 from weft.graph.draw import to_text
 from weft.graph.logical import Kind, Outcome, Trigger
 from weft.graph.validate import mark_results
 from weft.model.resources import Resources
+from weft.runtime.journal import Recorded, recover
 from weft.runtime.loop import JobRun, Loop
 
 FOREVER_S = 1e6
 """How long a service runs that nobody stops."""
+PATIENCE_S = 20_000.0
+"""By when every job must have ended that has a network: some time after the last fault."""
 
 
-class World(Simulator):
-    """A simulator that answers for expanders and caches, emits user events, and keeps books."""
+class Killed(BaseException):
+    """The process of the masters dies here."""
 
-    def __init__(self, scenarios: dict[str, Scenario], *, cache: float = 0.5, **simulator: Any) -> None:
+
+class World(SimulatedCluster):
+    """A simulator that answers for expanders and caches, emits user events, and keeps books.
+
+    `deaths` is how often the owner dies, a probability for each thing that it does, at most `most_deaths` times; then
+    jobs have journals. `disk_full` is how often a journal has a disk that gets full.
+    """
+
+    def __init__(
+        self,
+        scenarios: dict[str, Scenario],
+        *,
+        cache: float = 0.5,
+        deaths: float = 0.0,
+        most_deaths: int = 3,
+        disk_full: float = 0.0,
+        **simulator: Any,
+    ) -> None:
         super().__init__(value=self._answer, **simulator)
+        self.journaled = deaths > 0
+        self.deaths = deaths
+        self.deaths_left = most_deaths
+        self.disk_full = disk_full
+        self.recoveries = 0
+        self.jobs: dict[str, JobRun] = {}
+        self.ticks = False
+        self.opened: Callable[[JobRun], None] = lambda _: None
         self.scenarios = scenarios
         self.cache = cache
         self.done: set[tuple[str, str, int]] = set()
@@ -43,6 +76,7 @@ class World(Simulator):
         self.offered: set[tuple[str, int]] = set()
         self.stopping: set[tuple[str, int]] = set()
         self.services: set[str] = set()
+        self.fading: set[tuple[str, str, int]] = set()
         self.lost: set[tuple[str, str, int]] = set()
         self.live: dict[tuple[str, int], tuple[Job, Launch]] = {}
 
@@ -52,10 +86,120 @@ class World(Simulator):
                 return scenario.answers[vertex]()
         return None
 
+    # ------------------------------------------------------------------------------------------ the owner's death
+
+    def mortal(self) -> None:
+        """Something is being done, in the middle of which the owner may die."""
+        if self.journaled and self.deaths_left and self.random.random() < self.deaths:
+            self.deaths_left -= 1
+            raise Killed
+
+    def run(self, *, most_moments: int = 500_000) -> None:
+        """Let time pass until nothing is planned any more, through all deaths of the owner."""
+        dead = False
+        while True:
+            try:
+                if dead:
+                    self._recover()
+                    dead = False
+                super().run(most_moments=most_moments)
+            except Killed:
+                dead = True
+            else:
+                return
+
+    def submit(self, name: str) -> None:
+        """Have a job begin."""
+        graph = self.scenarios[name].graph
+        mark_results(graph)
+        disk = Disk.create(graph, self.tuning, self._later) if self.journaled else None
+        self._take_on(name, Master(graph, name, self.tuning, disk.tape.managers(MANAGERS) if disk else MANAGERS), disk)
+        if disk is not None and self.random.random() < self.disk_full:
+            self._later(10 * self.random.random(), partial(setattr, disk, "full", True))
+        loop_of(self).submit(self.jobs[name])
+
+    def cancel(self, name: str) -> None:
+        """Have a job cancelled, if it has not ended."""
+        job = self.jobs.get(name)
+        if job is not None and job.outcome is None:
+            loop_of(self).cancel(job, "cancelled by the trial")
+
+    def _take_on(self, name: str, master: Master, disk: Disk | None) -> JobRun:
+        job = self.jobs[name] = JobRun(name, self.scenarios[name].graph, master, disk)
+        if disk is not None:
+            disk.master = master
+        self.opened(job)
+        return job
+
+    def _later(self, seconds: float, action: Callable[[], None]) -> None:
+        """Plan something that dies with the owner."""
+        owner = self.incarnation
+        self.at(self.clock.time + seconds, lambda: action() if self.incarnation == owner else None)
+
+    def _recover(self) -> None:
+        """A new owner goes on with all jobs from what is on disk."""
+        self.owner_dies()
+        self.recoveries += 1
+        self.live.clear()
+        self.offered.clear()
+        self.stopping.clear()
+        loop = _WatchedLoop(self, self.clock)
+        loop.world = self
+        if self.ticks:
+            self._later(0.5, lambda: self.tick(0.5))
+        for name, job in list(self.jobs.items()):
+            if job.outcome is None:
+                assert isinstance(job.journal, Disk)
+                self._go_on(loop, name, job.journal, job.journal.torn(self.random))
+
+    def _go_on(self, loop: Loop, name: str, disk: Disk, recorded: Recorded) -> None:
+        graph, tape = self.scenarios[name].graph, Tape()
+        master = Master(graph, name, recorded.header.tuning, tape.managers(MANAGERS))
+        ticks = [at for at, record in enumerate(recorded.records) if isinstance(record, Tick)]
+        replay(master, tape, recorded.records[: ticks[-1] + 1] if ticks else ())
+        again = disk.go_on(recorded, tape)
+        if again.digests:
+            assert digest(master.core) == again.digests[-1], f"{name}: a replay comes to another state"
+        found = recover(graph, recorded, MANAGERS)
+        again.tape = found.tape
+        job = self._take_on(name, found.master, again)
+        core = found.master.core
+        lost = self._sweep(name, core)
+        if found.pending.completed:
+            job.outcome = Complete(core.status.value)
+            return
+        for vertex, i in lost:
+            self.lost.add((name, vertex, i))
+            loop.post_later(name, OutputLost(self.clock.time, vertex, i, i + 1, "it was gone after a crash"))
+        loop.submit(job, None if core.status is JobState.NEW else found.pending)
+
+    def _sweep(self, name: str, core: Core) -> list[tuple[str, int]]:
+        """Remove what no record tells of; return the tasks (vertex, index) whose outputs are gone."""
+        lost = []
+        for (owner, vertex), held in self.held.items():
+            if owner == name and vertex not in core.by_id:
+                self.held_now -= len(held)
+                held.clear()
+        for stage in core.stages:
+            held = self.held.get((name, stage.id), set())
+            for i in range(max(stage.n, 0)):
+                finished = stage.state[i] == TaskState.FINISHED and stage.vertex.kind is Kind.FINITE
+                whole = i in held and not any(
+                    self.pieces_gone.get((name, link.edge.id, i), set()) - (link.freed_parts or set())
+                    for link in stage.outputs
+                )
+                if finished and not whole:
+                    lost.append((stage.id, i))
+                if i in held and not (finished and whole):
+                    held.remove(i)
+                    self.held_now -= 1
+        return lost
+
     # --------------------------------------------------------------------------------------------------- launches
 
     def launch(self, job: Job, lease: Launch) -> None:
         """Check that the lease can run here and now, then run it."""
+        self.mortal()
         if lease.worker >= 0:
             assert lease.worker in {spec.worker for spec in self._specs}, f"{lease} is for a worker that is not there"
             busy = [other for (_, other) in self.live.values() if other.worker == lease.worker]
@@ -73,11 +217,30 @@ class World(Simulator):
                 assert not inside & set(tasks_of(other)), f"{lease} overlaps {other}"
         self.live[(job.id, lease.lease)] = (job, lease)
         super().launch(job, lease)
+        if self.network is not None and lease.worker >= 0:
+            return
         for vertex in {vertex for vertex, _ in inside}:
             for name in self.scenarios[job.id].emits.get(vertex, ()):
-                at = self.clock.time + self.random.random()
-                event = UserEvent(at, vertex, 0, name)
-                self.at(at, partial(loop_of(self).post, job.id, event))
+                seconds = self.random.random()
+                event = UserEvent(self.clock.time + seconds, vertex, 0, name)
+                self._later(seconds, partial(loop_of(self).post, job.id, event))
+
+    def _begin(self, far: Any, job: Job, lease: Launch) -> None:
+        """A worker begins: it emits its events before it ends."""
+        super()._begin(far, job, lease)
+        run = job.backend[lease.lease]
+        for vertex in {vertex for vertex, _ in tasks_of(lease)}:
+            for name in self.scenarios[job.id].emits.get(vertex, ()):
+                seconds = min(1.0, 0.9 * run.seconds) * self.random.random()
+                event = UserEvent(self.clock.time + seconds, vertex, 0, name)
+                self.at(self.clock.time + seconds, partial(self._post, run, event))
+
+    def _beat(self, incarnation: int) -> None:
+        late = self.clock.time > PATIENCE_S
+        assert not late, "it does not end:\n" + "\n".join(
+            line for job in self.jobs.values() if job.outcome is None for line in job.master.story()
+        )
+        super()._beat(incarnation)
 
     def reported(self, job: Job, event: Event) -> None:
         """Take into the books what a worker said of a lease that the loop knows."""
@@ -151,13 +314,32 @@ class World(Simulator):
     def _hold(self, run: Any, lo: int, hi: int) -> None:
         stage = run.job.master.core.by_id[run.launch.vertex]
         if stage.vertex.kind is Kind.FINITE:  # a service has no value
+            if run.launch.lease in run.job.leases:
+                twice = self.held.get((run.job.id, stage.id), set()) & set(range(lo, hi))
+                assert not twice, f"{stage.id}{sorted(twice)} is stored while it is stored"
             super()._hold(run, lo, hi)
             for link in stage.outputs:
                 for i in range(lo, hi):
                     self.pieces_gone.pop((run.job.id, link.edge.id, i), None)
 
+    def _replace(self, spec: WorkerSpec, reason: str) -> None:
+        super()._replace(spec, reason)
+        self.fading.clear()
+
+    def _forget_node(self, node: int) -> None:
+        before = {(*key, i) for key, held in self.held.items() for i in held}
+        super()._forget_node(node)
+        self.fading = before - {(*key, i) for key, held in self.held.items() for i in held}
+
     def free(self, job: Job, vertex: str, lo: int, hi: int) -> None:
         """Check that nobody reads what is freed."""
+        self.mortal()
+        if lo + 1 < hi and self.fading:
+            for i in range(lo, hi):
+                self.free(job, vertex, i, i + 1)
+            return
+        if (job.id, vertex, lo) in self.fading:
+            return  # it was lost with its node, in this very moment
         stages = job.master.core.by_id
         if stages[vertex].state[lo] != TaskState.FREED:  # what a task that came to nothing has left
             super().free(job, vertex, lo, hi)
@@ -178,6 +360,7 @@ class World(Simulator):
 
     def free_parts(self, job: Job, vertex: str, lo: int, hi: int) -> None:
         """Remember which pieces of what is stored are gone."""
+        self.mortal()
         for link in job.master.core.by_id[vertex].outputs:
             if link.router is not None and link.router.partitions:
                 for i in self.held.get((job.id, vertex), ()):
@@ -197,7 +380,7 @@ class World(Simulator):
         if loop.jobs or self._moments:
             every *= 1.05
             if self.clock.time + every < FOREVER_S:
-                self.at(self.clock.time + every, lambda: self.tick(every))
+                self._later(every, lambda: self.tick(every))
 
     # ------------------------------------------------------------------------------------------------------ cache
 
@@ -207,8 +390,9 @@ class World(Simulator):
         now = self.clock.time
         if self.random.random() < 0.3:
             waiting = Waiting(now, probe.vertex, probe.index, "another run")
-            self.at(now, lambda: loop.post(job.id, waiting))
-        at = now + self.random.random() * 2
+            self._later(0.0, lambda: loop.post(job.id, waiting))
+        seconds = self.random.random() * 2
+        at = now + seconds
 
         def answer() -> None:
             if job.outcome is not None:
@@ -222,7 +406,7 @@ class World(Simulator):
             else:
                 loop.post(job.id, Miss(at, probe.vertex, probe.index, "never ran"))
 
-        self.at(at, answer)
+        self._later(seconds, answer)
 
 
 class _WatchedLoop(Loop):
@@ -239,6 +423,7 @@ class _WatchedLoop(Loop):
                     self.world.reported(job, event)
                 if isinstance(event, (Done, Failed)):
                     seen.add(lease)
+        self.world.mortal()
         super()._step(job, events, offers=offers)
 
     def _probe(self, job: JobRun, probe: Probe) -> None:
@@ -278,21 +463,19 @@ def run_scenarios(
     """Run jobs together on one world to their ends; AssertionError for whatever is wrong then or on the way."""
     named = {f"job{at}": scenario for at, scenario in enumerate(scenarios)}
     world = World(named, check=check if checked else None, **simulator)
+    world.opened = opened
+    world.ticks = ticks
     loop = _WatchedLoop(world, world.clock)
     loop.world = world
-    jobs: list[JobRun] = []
-    for at, (name, scenario) in enumerate(named.items()):
-        mark_results(scenario.graph)
-        job = JobRun(name, scenario.graph, Master(scenario.graph, name, world.tuning, MANAGERS))
-        jobs.append(job)
-        opened(job)
+    for at, name in enumerate(named):
         begin = submit_at[at] if submit_at else 0.0
-        world.at(begin, partial(loop.submit, job))
+        world.at(begin, partial(world.submit, name))
         if cancel_at and (when := cancel_at[at]) is not None:
-            world.at(begin + when, partial(_cancel, loop, job))
+            world.at(begin + when, partial(world.cancel, name))
     if ticks:
-        world.at(0.5, lambda: world.tick(0.5))
+        world._later(0.5, lambda: world.tick(0.5))
     world.run(most_moments=500_000)
+    jobs = list(world.jobs.values())
     for job in jobs:
         if job.crash is not None:
             raise job.crash
@@ -303,11 +486,6 @@ def run_scenarios(
         expect_clean(world, job)
     expect_idle(world)
     return world, jobs
-
-
-def _cancel(loop: Loop, job: JobRun) -> None:
-    if job.outcome is None:
-        loop.cancel(job, "cancelled by the trial")
 
 
 def expect_clean(world: World, job: JobRun) -> None:
@@ -355,11 +533,13 @@ def random_session(
     *,
     most_jobs: int = 3,
     words: frozenset[str] | None = None,
+    hard: bool = False,
     opened: Callable[[JobRun], None] = lambda _: None,
 ) -> tuple[World, list[JobRun]]:
     """Run random scenarios of `words` (random ones, if not given) under random faults, all drawn from `seed`.
 
-    `opened` is told of each job before it is submitted.
+    `hard` adds a network that loses, repeats, delays and reorders messages and is cut in one direction, workers that
+    pause and come back, full disks, and deaths of the owner. `opened` is told of each job before it is submitted.
     """
     rng = random.Random(seed)
     count = rng.choice([1, 1, 1, rng.randint(1, most_jobs)])
@@ -404,13 +584,40 @@ def random_session(
         tuning=tuning,
         capacity=rng.choice([None, Resources(memory=100, gpu=1)]),
         cache=rng.choice([0.0, 0.5, 1.0]),
+        **(random_hardship(random.Random(f"hard {seed}")) if hard else {}),
     )
 
 
+def random_hardship(rng: random.Random) -> dict[str, Any]:
+    """Return what makes a session hard: a network and its faults, and how often its owner dies."""
+
+    def often(probability: float) -> float:
+        return probability if rng.random() < 0.4 else 0.0
+
+    network = Network(
+        latency_s=rng.choice([0.001, 0.05]),
+        lost=often(rng.choice([0.02, 0.3])),
+        repeated=often(0.2),
+        late=often(0.2),
+        late_s=rng.choice([0.5, 10.0]),
+        cut=often(0.05),
+        paused=often(0.05),
+        disk=often(0.01),
+        told=rng.choice([0.0, 0.5, 1.0]),
+        until_s=300.0,
+    )
+    return {
+        "network": network if rng.random() < 0.8 else None,
+        "deaths": rng.choice([0.0, 0.005, 0.02, 0.1]),
+        "most_deaths": rng.choice([1, 2, 5]),
+        "disk_full": rng.choice([0.0, 0.0, 0.5]),
+    }
+
+
 def main(arguments: Sequence[str]) -> None:
-    """Replay a session: `python -m tests.simulation.world SEED [WORD,WORD...]`; tell its graphs and its stories."""
+    """Replay a session: `python -m tests.simulation.world SEED [WORD,WORD...|-] [hard]`; tell graphs and stories."""
     seed = int(arguments[0])
-    words = frozenset(filter(None, arguments[1].split(","))) if len(arguments) > 1 else None
+    words = frozenset(filter(None, arguments[1].split(","))) if arguments[1:2] not in ([], ["-"]) else None
     told: list[JobRun] = []
 
     def tell(job: JobRun) -> None:
@@ -418,7 +625,7 @@ def main(arguments: Sequence[str]) -> None:
         sys.stdout.write(f"{job.id}, {job.graph.on_failure.value}\n{to_text(job.graph)}\n")
 
     try:
-        random_session(seed, words=words, opened=tell)
+        random_session(seed, words=words, hard="hard" in arguments, opened=tell)
     finally:
         for job in told:
             sys.stdout.write("\n".join((f"{job.id}: {job.outcome}", *job.master.story(), "")))

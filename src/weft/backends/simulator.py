@@ -283,15 +283,21 @@ class Simulator:
             planned = agenda.pop(heappop(moments))
             if self._tick_s:
                 planned.sort(key=itemgetter(0))
-            for clock.time, what in planned:
-                if isinstance(what, _Running):
-                    done(what)
-                else:
-                    what()
-                if check is not None:
-                    for job in loop.jobs.values():
-                        check(job.master.core)
-            loop.drain()
+            rest = iter(planned)
+            try:
+                for clock.time, what in rest:
+                    if isinstance(what, _Running):
+                        done(what)
+                    else:
+                        what()
+                    if check is not None:
+                        for job in loop.jobs.values():
+                            check(job.master.core)
+                loop.drain()
+            except BaseException:  # whoever has planned this may go on after it
+                for when, what in rest:
+                    self._plan(when, what)
+                raise
 
     def at(self, when: float, action: Callable[[], None]) -> None:
         """Have `action` called when the virtual clock reaches `when`."""
@@ -337,16 +343,19 @@ class Simulator:
         if not self._tick_s:
             loop.drain()
         if self._faulty:
-            faults = self.faults
-            if faults.duplicate and self.random.random() < faults.duplicate:
+            if self.faults.duplicate and self.random.random() < self.faults.duplicate:
                 loop.post(run.job.id, event)
-            if (
-                faults.output_lost
-                and run.job.outcome is None
-                and self.faults_made < faults.most
-                and self.random.random() < faults.output_lost
-            ):
-                self._lose_output(run.job)
+            self._perhaps_lose_output(run)
+
+    def _perhaps_lose_output(self, run: _Running) -> None:
+        faults = self.faults
+        if (
+            faults.output_lost
+            and run.job.outcome is None
+            and self.faults_made < faults.most
+            and self.random.random() < faults.output_lost
+        ):
+            self._lose_output(run.job)
 
     def _hold(self, run: _Running, lo: int, hi: int) -> None:
         if lo >= hi or run.launch.lease not in run.job.leases:
@@ -378,21 +387,22 @@ class Simulator:
         else:
             vertex, index = launch.vertex, hi
         self._over(run)
-        self._hold(run, launch.lo, hi)
-        self._post_over(run, Failed(self.clock.time, launch.lease, hi, vertex, index, kind, "simulated failure"))
+        self._say(run, Failed(self.clock.time, launch.lease, hi, vertex, index, kind, "simulated failure"))
 
     def _stopped(self, run: _Running) -> None:
         if run.gone:
             return
         launch = run.launch
         self._over(run)
-        self._post_over(
+        self._say(
             run,
             Failed(self.clock.time, launch.lease, launch.lo, launch.vertex, launch.lo, Failure.STOPPED, "stopped"),
         )
 
-    def _post_over(self, run: _Running, event: Any) -> None:
+    def _say(self, run: _Running, event: Failed) -> None:
+        """A lease has ended badly; what it made before that is stored."""
         assert self._loop is not None
+        self._hold(run, run.launch.lo, event.hi)
         self._loop.post(run.job.id, event)
 
     def _lose(self, worker: int) -> None:
@@ -408,17 +418,30 @@ class Simulator:
                 del job.backend[run.launch.lease]
         self._busy.discard(worker)
         self._queues.pop(worker, None)
+        self._replace(spec, "simulated death")
+
+    def _replace(self, spec: WorkerSpec, reason: str) -> None:
+        """Tell of the death of a worker, perhaps with its node's memory, and of the one that takes its place."""
+        assert self._loop is not None
         node_lost = bool(self.faults.node_lost) and self.random.random() < self.faults.node_lost
         if node_lost:
-            for job in self._loop.jobs.values():
-                for stage in job.master.core.stages:
-                    held = self.held.get((job.id, stage.id))
-                    if held and stage.node_of is not None:
-                        gone = {i for i in held if stage.node_of[i] == spec.node}
-                        self.held_now -= len(gone)
-                        held -= gone
-        self._loop.worker_lost(worker, "simulated death", node_lost=node_lost)
+            self._forget_node(spec.node)
+        self._loop.worker_lost(spec.worker, reason, node_lost=node_lost)
+        self._loop.worker_joined(self._another(spec))
+
+    def _forget_node(self, node: int) -> None:
+        """What a node held is gone."""
+        assert self._loop is not None
+        for job in self._loop.jobs.values():
+            for stage in job.master.core.stages:
+                held = self.held.get((job.id, stage.id))
+                if held and stage.node_of is not None:
+                    gone = {i for i in held if stage.node_of[i] == node}
+                    self.held_now -= len(gone)
+                    held -= gone
+
+    def _another(self, spec: WorkerSpec) -> WorkerSpec:
         again = WorkerSpec(self._next_worker, spec.node, spec.node_name)
         self._next_worker += 1
         self._specs.append(again)
-        self._loop.worker_joined(again)
+        return again

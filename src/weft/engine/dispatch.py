@@ -15,7 +15,7 @@ from weft.engine.cones import climb, siblings_ready, template
 from weft.engine.core import ANYWHERE, LIGHT_LANE, LeaseRow
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import VERTEX, VertexState
-from weft.engine.physical import INFINITE, Intervals
+from weft.engine.physical import INFINITE, NOTHING, Intervals
 from weft.engine.readiness import (
     LEASED,
     READY,
@@ -56,10 +56,17 @@ def dispatch(core: Core, workers: Sequence[int]) -> None:
 
 
 def has_ready(core: Core) -> bool:
-    """Whether an offered worker would get something."""
+    """Whether an offered worker would get something. Changes nothing: the shell asks as often as it likes."""
     if core.status is not JobState.RUNNING:
         return False
-    return _best(core, ANYWHERE, any_node=True) is not None
+    stages = core.stages
+    for node, heap in core.heaps.items():
+        for _, _, index in heap:
+            stage = stages[index]
+            ready = stage.ready if node == ANYWHERE else (stage.local or {}).get(node, NOTHING)
+            if ready.count and stage.plain:
+                return True
+    return False
 
 
 def _best(core: Core, node: int, *, any_node: bool = False) -> tuple[Stage, Intervals] | None:

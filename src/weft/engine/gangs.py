@@ -188,9 +188,11 @@ def _serve_bubble(core: Core, row: BubbleRow, stage: Stage) -> None:
         row.request = core.fresh()
         core.requests[row.request] = RequestRow(row.request, None, bubble=row.index)
         wants = tuple(
-            (member.id, member.n - member.over, _with_windows(core, member), member.vertex.placement)
+            (member.id, left, _with_windows(core, member), member.vertex.placement)
             for member in row.stages
-            if member.status not in ENDED and not member.light and member.n > member.over
+            if member.status not in ENDED
+            and not member.light
+            and (left := member.n - member.over - member.executing) > 0  # a service goes on while its readers restart
         )
         row.timer = core.set_timer(core.now + row.bubble.timeout_s, "bubble", row.index)
         core.note(row.bubble.id, f"asks for {sum(want[1] for want in wants)} slots at once")
@@ -213,7 +215,7 @@ def _complete(row: BubbleRow) -> bool:
             return False
         inside = [link for link in stage.inputs if link.src.bubble == stage.bubble and _waits(link)]
         wanted = stage.n if stage.released < 0 else min(stage.released, stage.n)
-        if not inside and stage.ready.count < wanted - stage.over:
+        if not inside and stage.ready.count < wanted - stage.over - stage.executing:
             return False
         if inside and any(not _there(link) for link in stage.inputs if link.src.bubble != stage.bubble):
             return False

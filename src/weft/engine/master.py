@@ -146,6 +146,22 @@ class Master:
         if core.replan:
             core.replan = False
             cones.plan(core)
+        if core.needy or core.lights:
+            self._serve()
+        lit = len(core.lights)
+        if core.tuning.race:
+            race(core)
+        elif offered:
+            dispatch(core, offered)
+        if core.needy or len(core.lights) != lit:
+            self._serve_opened(offered)
+        if core.unended == 0 and core.status in _CAN_END:
+            self._see_end()
+        return core.out
+
+    def _serve(self) -> None:
+        """Serve special requests, and those that this makes ready."""
+        core = self.core
         while core.needy or core.lights:
             before = len(core.out)
             if core.needy:
@@ -154,13 +170,19 @@ class Master:
                 lights(core)
             if len(core.out) == before:
                 break
-        if core.tuning.race:
-            race(core)
-        elif offered:
-            dispatch(core, offered)
-        if core.unended == 0 and core.status in _CAN_END:
-            self._see_end()
-        return core.out
+
+    def _serve_opened(self, offered: Sequence[int]) -> None:
+        """What was just started has opened gates. Whoever has special needs behind them may get no other occasion."""
+        core = self.core
+        while True:
+            told = len(core.out)
+            self._serve()
+            if len(core.out) == told:
+                return
+            if core.tuning.race:
+                race(core)
+            else:
+                dispatch(core, [w for w in offered if w in core.workers and not core.workers[w].leases])
 
     # ------------------------------------------------------------------------------------------ for the shell
 

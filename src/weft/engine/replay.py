@@ -174,7 +174,7 @@ def losses(core: Core, now: float, reason: str = "the process that ran it is gon
         if lease.offered:
             continue  # taken back with its workers
         stage, mult = lease.members[0]
-        if lease.stopping:
+        if lease.stopping or stage.status is VertexState.DRAINING:  # nobody waits for it any more
             events.append(Failed(now, lease.id, lease.lo, stage.id, lease.lo * mult, Failure.STOPPED, reason))
         elif any(member.region >= 0 for member, _ in lease.members):
             events.append(Failed(now, lease.id, lease.lo, stage.id, lease.lo * mult, Failure.INFRASTRUCTURE, reason))
