@@ -3,18 +3,20 @@
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from weft.engine.commands import Command
 from weft.engine.core import Tuning
 from weft.engine.events import Event
-from weft.engine.master import Master
 from weft.engine.ports import WhenDurable
 from weft.engine.replay import Epoch, Tape, Tick, digest
 from weft.graph.logical import LogicalGraph
 from weft.runtime.journal import _MAGIC, Header, Recorded, _frame, encode, graph_digest, read_journal
+
+if TYPE_CHECKING:
+    from weft.engine.master import Master
 
 SYNC_S = 0.01
 """How long records wait for a sync, in virtual seconds."""

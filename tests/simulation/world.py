@@ -23,6 +23,7 @@ from weft.engine.events import Done, Event, Failed, Failure, GaveBack, Hit, Miss
 from weft.engine.invariants import check
 from weft.engine.machines.job import JobState
 from weft.engine.machines.task import TaskState
+from weft.engine.machines.vertex import VertexState
 from weft.engine.master import Master
 from weft.engine.ports import Job, WorkerSpec
 from weft.engine.replay import Tape, Tick, digest, replay
@@ -77,6 +78,7 @@ class World(SimulatedCluster):
         self.stopping: set[tuple[str, int]] = set()
         self.services: set[str] = set()
         self.fading: set[tuple[str, str, int]] = set()
+        self.lost_late: set[tuple[str, str, int]] = set()
         self.lost: set[tuple[str, str, int]] = set()
         self.live: dict[tuple[str, int], tuple[Job, Launch]] = {}
 
@@ -177,9 +179,9 @@ class World(SimulatedCluster):
         """Remove what no record tells of; return the tasks (vertex, index) whose outputs are gone."""
         lost = []
         for (owner, vertex), held in self.held.items():
-            if owner == name and vertex not in core.by_id:
-                self.held_now -= len(held)
-                held.clear()
+            if owner == name and (vertex not in core.by_id or core.by_id[vertex].n < 0):
+                for i in tuple(held):
+                    self._forget(name, vertex, i)
         for stage in core.stages:
             held = self.held.get((name, stage.id), set())
             for i in range(max(stage.n, 0)):
@@ -191,8 +193,8 @@ class World(SimulatedCluster):
                 if finished and not whole:
                     lost.append((stage.id, i))
                 if i in held and not (finished and whole):
-                    held.remove(i)
-                    self.held_now -= 1
+                    self._forget(name, stage.id, i)
+        self.fading.clear()
         return lost
 
     # --------------------------------------------------------------------------------------------------- launches
@@ -316,6 +318,7 @@ class World(SimulatedCluster):
         if stage.vertex.kind is Kind.FINITE:  # a service has no value
             if run.launch.lease in run.job.leases:
                 twice = self.held.get((run.job.id, stage.id), set()) & set(range(lo, hi))
+                self.fading -= {(run.job.id, stage.id, i) for i in range(lo, hi)}
                 assert not twice, f"{stage.id}{sorted(twice)} is stored while it is stored"
             super()._hold(run, lo, hi)
             for link in stage.outputs:
@@ -324,22 +327,35 @@ class World(SimulatedCluster):
 
     def _replace(self, spec: WorkerSpec, reason: str) -> None:
         super()._replace(spec, reason)
-        self.fading.clear()
+        for name, vertex, i in tuple(self.fading):
+            job = loop_of(self).jobs.get(name)
+            if job is None or job.master.core.by_id[vertex].state[i] != TaskState.FREED:
+                self.fading.discard((name, vertex, i))
 
-    def _forget_node(self, node: int) -> None:
-        before = {(*key, i) for key, held in self.held.items() for i in held}
-        super()._forget_node(node)
-        self.fading = before - {(*key, i) for key, held in self.held.items() for i in held}
+    def _forget(self, job: str, vertex: str, index: int) -> None:
+        super()._forget(job, vertex, index)
+        self.fading.add((job, vertex, index))
+        found = loop_of(self).jobs.get(job)
+        if found is not None and found.master.core.status is JobState.SUCCEEDED:
+            self.lost_late.add((job, vertex, index))
+
+    def _lose_output(self, job: Job) -> None:
+        super()._lose_output(job)
+        self.fading = {
+            (name, vertex, i)
+            for name, vertex, i in self.fading
+            if name != job.id or job.master.core.by_id[vertex].state[i] == TaskState.FREED
+        }
 
     def free(self, job: Job, vertex: str, lo: int, hi: int) -> None:
         """Check that nobody reads what is freed."""
         self.mortal()
-        if lo + 1 < hi and self.fading:
+        if hi - lo > 1 and self.fading:
             for i in range(lo, hi):
                 self.free(job, vertex, i, i + 1)
             return
         if (job.id, vertex, lo) in self.fading:
-            return  # it was lost with its node, in this very moment
+            return  # it was lost, in this very moment or while its end waited for the journal
         stages = job.master.core.by_id
         if stages[vertex].state[lo] != TaskState.FREED:  # what a task that came to nothing has left
             super().free(job, vertex, lo, hi)
@@ -510,9 +526,16 @@ def expect_clean(world: World, job: JobRun) -> None:
         if state in (TaskState.FINISHED, TaskState.FREED) and core.by_id[vertex].vertex.kind is Kind.FINITE:
             assert (job.id, vertex, i) in world.done, f"{vertex}[{i}] is {state.name}, but never ran"
     if core.status is JobState.SUCCEEDED:
-        bad = {task: state.name for task, state in rows.items() if state in (TaskState.FATAL, TaskState.CANCELLED)}
+        early = {stage.id for stage in core.stages if stage.status is VertexState.DONE_EARLY}
+        bad = {
+            task: state.name
+            for task, state in rows.items()
+            if state in (TaskState.FATAL, TaskState.CANCELLED) and task[0] not in early
+        }
         assert not bad, f"the job succeeded with {bad}"
-        results = {task for task in rows if core.by_id[task[0]].keep and rows[task] is not TaskState.SKIPPED}
+        none = (TaskState.SKIPPED, TaskState.FATAL)
+        results = {task for task in rows if core.by_id[task[0]].keep and rows[task] not in none}
+        results -= {task for task in results if (job.id, *task) in world.lost_late}
         assert results <= held, f"results are missing: {sorted(results - held)[:5]}"
 
 

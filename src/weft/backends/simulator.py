@@ -348,14 +348,16 @@ class Simulator:
             self._perhaps_lose_output(run)
 
     def _perhaps_lose_output(self, run: _Running) -> None:
+        assert self._loop is not None
         faults = self.faults
+        job = self._loop.jobs.get(run.job.id)
         if (
             faults.output_lost
-            and run.job.outcome is None
+            and job is not None
             and self.faults_made < faults.most
             and self.random.random() < faults.output_lost
         ):
-            self._lose_output(run.job)
+            self._lose_output(job)
 
     def _hold(self, run: _Running, lo: int, hi: int) -> None:
         if lo >= hi or run.launch.lease not in run.job.leases:
@@ -371,10 +373,14 @@ class Simulator:
             return
         self.faults_made += 1
         vertex, index = self.random.choice(choices)
-        self.held[(job.id, vertex)].discard(index)
-        self.held_now -= 1
+        self._forget(job.id, vertex, index)
         assert self._loop is not None
         self._loop.post(job.id, OutputLost(self.clock.time, vertex, index, index + 1, "simulated loss"))
+
+    def _forget(self, job: str, vertex: str, index: int) -> None:
+        """An output is gone."""
+        self.held[(job, vertex)].remove(index)
+        self.held_now -= 1
 
     def _fail(self, run: _Running, kind: Failure) -> None:
         if run.gone:
@@ -436,9 +442,8 @@ class Simulator:
             for stage in job.master.core.stages:
                 held = self.held.get((job.id, stage.id))
                 if held and stage.node_of is not None:
-                    gone = {i for i in held if stage.node_of[i] == node}
-                    self.held_now -= len(gone)
-                    held -= gone
+                    for i in [i for i in held if stage.node_of[i] == node]:
+                        self._forget(job.id, stage.id, i)
 
     def _another(self, spec: WorkerSpec) -> WorkerSpec:
         again = WorkerSpec(self._next_worker, spec.node, spec.node_name)

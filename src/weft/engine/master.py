@@ -241,7 +241,7 @@ class Master:
             core.out.append(Complete("cancelled", message=core.cancel_reason))
             return
         free_leftovers(core)
-        if cause is None:
+        if cause is None or core.status is JobState.SUCCEEDED:  # what failed was not needed in the end
             core.out.append(Complete(core.status.value))
         else:
             core.out.append(Complete(core.status.value, cause.task, cause.message, cause.traceback, cause.kind))

@@ -5,6 +5,7 @@ import pytest
 from tests.unit.engine.hand import Hand, body, run_out
 from weft.engine.decisions import Finish
 from weft.engine.events import Failure
+from weft.engine.replay import losses
 from weft.graph.builder import Graph, after, gather, one_to_one
 from weft.graph.logical import OnFailure, Patch, Retry, Storage
 from weft.model.resources import Placement, Resources
@@ -649,4 +650,63 @@ def test_an_ended_member_loses_an_output_while_its_region_is_stopped(hand):
     h.expect()
     h(h.stopped("a[1]"))
     assert h.skip("restart") == ["restart a b"]
+    h.skip()
+
+
+def test_what_a_launch_makes_ready_is_asked_for_in_the_same_tick(hand):
+    # Nobody may ever come by again: the service ends when `a` has, which needs a slot of its own kind.
+    g = Graph("g")
+    s, t = g.service(body, name="s"), g.service(body, n=2, name="t")
+    g.add(body, s, t, n=1, name="a")
+    h = hand(g, workers=6)
+    alone = next(name for name in ("s", "t") if h.core.by_id[name].bubble < 0)
+    h(h.idle(0, 1, 2))
+    assert {line.split("[")[0] for line in h.skip("launch")} == {f"launch {alone}"}
+    assert [line.split()[0] for line in h.skip()] == ["timer", "acquire"]
+
+
+def test_what_a_light_launch_makes_ready_is_given_to_who_is_idle(hand):
+    g = Graph("g")
+    s = g.add(body, n=1, name="s", resources=Resources(cpu=0))
+    t = g.add(body, n=1, name="t")
+    light = g.add(body, after(t, concurrent=True), n=1, name="light", resources=Resources(cpu=0))
+    g.add(body, after(light, concurrent=True), after(s, concurrent=True), n=1, name="b")
+    h = hand(g, workers=2)
+    h.expect("start s[0]")
+    h(h.idle(0, 1))
+    h.expect("launch t[0] on 0", "start light[0]", "launch b[0] on 1")
+
+
+def test_a_service_that_goes_on_keeps_no_restarting_bubble_from_asking(hand):
+    g = Graph("g")
+    s = g.service(body, name="s")
+    a = g.add(body, n=1, name="a")
+    b = g.add(body, one_to_one(a, concurrent=True, storage=Storage.EPHEMERAL), s, n=1, name="b")
+    g.bubble(s, a, b, name="gang", timeout_s=5.0)
+    h = hand(g, workers=4)
+    h.expect("timer at 5", "acquire s*1, a*1, b*1")
+    h(h.granted(s=0, a=1, b=2))
+    assert len(h.skip("launch")) == 3
+    h(h.done("a[0]"))
+    h.skip("release")
+    h.expect()
+    h(h.failed("b[0]", Failure.INFRASTRUCTURE))
+    assert "acquire a*1, b*1" in h.skip()
+    assert h.rows("s") == ["leased"]
+
+
+def test_a_service_that_was_being_stopped_when_the_master_died_is_not_started_again(hand):
+    h = hand(served(), workers=4)
+    h.skip()
+    h(h.granted(s=(0, 1), a=(2, 3)))
+    h.skip()
+    h(h.done("a[0]"), h.done("a[1]"))
+    assert "stop s[0]: drained" in h.skip()
+    h(*losses(h.core, h.now))
+    h.skip("release")
+    h.expect()
+    assert h.state("s") == "done"
+    h(h.worker_joined(4), h.idle(4))
+    h.expect("launch b[0] on 4")
+    h(h.done("b[0]"))
     h.skip()

@@ -9,6 +9,7 @@ from tests.unit.engine.hand import body
 from weft.backends.simulator import Simulator
 from weft.engine.core import Tuning
 from weft.engine.master import Master
+from weft.engine.replay import digest
 from weft.graph.builder import Graph, after, gather
 from weft.runtime.loop import JobRun, Loop
 
@@ -157,3 +158,22 @@ def test_a_tree_reduction_holds_little(two_sources, task_s, target_s):
     assert sim.peak <= 2 * log2(leaves) + 2
     if task_s == 1e-6:
         assert sim.leases < leaves / 10  # and that without a message for each task
+
+
+def test_to_ask_whether_a_job_is_hungry_changes_nothing(hand):
+    # The shell asks when it likes and a replay does not: what is decided may not depend on it.
+    g = Graph("g")
+    g.add(body, n=1, name="a")
+    g.add(body, n=3, name="b")
+    h = hand(g, workers=4, cones=False)
+    asked = []
+    for worker in range(4):
+        before = digest(h.core)
+        asked.append(h.master.hungry)
+        assert digest(h.core) == before
+        h(h.idle(worker))
+        h.skip()
+    before = digest(h.core)
+    asked.append(h.master.hungry)
+    assert digest(h.core) == before
+    assert asked == [True, True, True, True, False]
