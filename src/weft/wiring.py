@@ -27,6 +27,7 @@ from weft.frontends.pipelines.check import parse_pipeline
 from weft.frontends.pipelines.compiler import RunPlace, compile_pipeline, main_root, notes
 from weft.frontends.pipelines.resolve import apply_overrides, resolve
 from weft.frontends.pipelines.states import WORDS, PipelineWords
+from weft.graph.validate import mark_results, validate
 from weft.model.errors import (
     ConflictError,
     DefinitionError,
@@ -48,7 +49,7 @@ from weft.runtime import session as runtime
 from weft.runtime.clock import RealClock, ResumedClock
 from weft.runtime.progress import PATIENCE_S, bars
 from weft.runtime.settings import Settings, parse_size
-from weft.runtime.state import PROJECT_FILE, RunFolder, find_project, os_error, owned, read_description
+from weft.runtime.state import PROJECT_FILE, RunFolder, StateRoot, find_project, os_error, owned, read_description
 from weft.store.folders import SPILL_NAME, RunFolders, shm_root, sweep, sweep_runs, user_root
 from weft.store.keeper import Keeper
 from weft.worker.group import end_recorded
@@ -60,11 +61,11 @@ if TYPE_CHECKING:
     from weft.frontends.pipelines.language import Pipeline
     from weft.frontends.pipelines.resolve import ResolvedStep
     from weft.graph.logical import LogicalGraph
+    from weft.runtime.durable import DurableRun
     from weft.runtime.progress import Bars
     from weft.runtime.records import Record, RunRecord
     from weft.runtime.resume import Plan
     from weft.runtime.session import Results, Run
-    from weft.runtime.state import StateRoot
     from weft.store.catalog import Catalog
 
 MANAGERS: Final[Mapping[str, ManagerFactory]] = {
@@ -99,6 +100,10 @@ class Session(runtime.Session):
     the folder for temporary files). `name` is for people. A task that was told to stop is given up after `grace_s`
     seconds. Nothing of a session is left when it is closed, and what a killed one leaves is swept by the next.
 
+    With `durable` each run has a folder as those of the command line have, under the state folder that is named, or
+    with True the one that `weft` would use from here. Its values are written to files there and its decisions to a
+    journal, so that `weft resume RUN`, or `resume` of another session, goes on with it after the process was killed.
+
     UsageError: a wrong argument. MissingExtraError: the backend needs something that is not installed.
     """
 
@@ -110,8 +115,12 @@ class Session(runtime.Session):
         spill_dir: str | os.PathLike[str] | None = None,
         name: str | None = None,
         grace_s: float = GRACE_S,
+        *,
+        durable: bool | str | os.PathLike[str] = False,
     ) -> None:
         self.name = _session_name(name)
+        self._state = _durable_state(durable)
+        self._about = {"backend": backend if isinstance(backend, str) else type(backend).__name__.lower()}
         count, budget = _count(workers), _size(memory)
         with ExitStack() as undo:
             folders = undo.enter_context(_folders(self.name, spill_dir))
@@ -119,11 +128,67 @@ class Session(runtime.Session):
             undo.callback(store.close)
             if isinstance(backend, str):
                 backend = _backend(backend, count, store, folders.shm, folders.spill, grace_s)
-            super().__init__(backend, store, managers=MANAGERS)
+            super().__init__(backend, store, ResumedClock() if self._state is not None else None, MANAGERS)
             undo.pop_all()
         self.on_close(folders.close)
         self.on_close(lambda: atexit.unregister(self.close))
         atexit.register(self.close)
+
+    def submit(self, graph: LogicalGraph, **options: Any) -> Run:
+        """Check a graph and start it; GraphError or CapacityError if it cannot run here.
+
+        In a durable session the run's folder is made first. ProgramError: something of the graph cannot be pickled.
+        """
+        if self._state is None or options:
+            return super().submit(graph, **options)
+        from weft.runtime.durable import begin
+
+        self.check_open()
+        mark_results(graph)
+        validate(graph, self.loop.pool.capacity())
+        user = Settings().user_name
+        tuning = self.executor.tuning
+        durable, plain = begin(self._state, graph, tuning, projection=PipelineWords(), user=user, about=self._about)
+        return self._start(durable, plain)
+
+    def resume(self, run: str, *, on_record: Callable[[Record], None] | None = None) -> Run:
+        """Go on with a durable run that failed, was cancelled, or whose process was killed; return it.
+
+        `run` is an id or whatever else names one for `weft resume`. What has finished is not run again, unless its
+        output is gone, which `Run.notes` says. Of a run that has succeeded, the results are read and nothing is run.
+        `on_record` is told of every change, on a thread of its own.
+        UsageError: this session keeps no journal. ConflictError: the run still goes on elsewhere, or is a pipeline.
+        ProgramError: its functions cannot be loaded here.
+        """
+        if self._state is None:
+            return super().resume(run, on_record=on_record)
+        from weft.runtime.durable import reopen
+        from weft.runtime.records import find_run
+
+        self.check_open()
+        run_id = find_run(self._state, run).name
+        tuning = self.executor.tuning
+        found = reopen(self._state, run_id, tuning, self.managers, projection=PipelineWords(), on_record=on_record)
+        if isinstance(self.loop.clock, ResumedClock):
+            self.loop.clock.reach(found.now)
+        if found.ended and found.recovered is not None:
+            return self.show(found.graph, found.recovered[0], found.run)
+        return self._start(
+            found.run,
+            found.graph,
+            restored=found.restored,
+            recovered=found.recovered,
+            incarnation=found.incarnation,
+        )
+
+    def _start(self, durable: DurableRun, graph: LogicalGraph, **options: Any) -> Run:
+        try:
+            run = super().submit(graph, journal=durable.journal, durable=durable, **options)
+        except BaseException:
+            durable.close()
+            raise
+        durable.serve(_orders(run), run.job)
+        return run
 
     def run(self, graph: LogicalGraph, *, timeout_s: float | None = None, progress: bool = True) -> Results:
         """Run a graph to its end and return its results. Ctrl-C cancels and waits; a second one leaves at once.
@@ -154,6 +219,25 @@ class Session(runtime.Session):
 
     def __enter__(self) -> Self:
         return self
+
+
+def _durable_state(durable: bool | str | os.PathLike[str]) -> StateRoot | None:
+    if durable is False:
+        return None
+    if durable is True:
+        return Settings().state_root(Path.cwd())
+    if not isinstance(durable, (str, os.PathLike)):
+        raise UsageError(f"durable is {durable!r}; it must be True, False or the path of a state folder")
+    return StateRoot(Path(durable).absolute())
+
+
+def _orders(run: Run) -> dict[str, Callable[[Mapping[str, Any]], Any]]:
+    """Return what a run can be told, and asked, through its control socket."""
+    return {
+        "cancel": lambda order: run.cancel(str(order.get("reason") or "cancelled")),
+        "story": lambda order: list(run.story(str(order.get("subject") or ""))),
+        "explain": lambda _: run.explained()._replace(state=WORDS[run.status].run).to_json(),
+    }
 
 
 def _folders(name: str, spill_dir: str | os.PathLike[str] | None) -> RunFolders:
@@ -415,7 +499,7 @@ def run_pipeline(
     return result
 
 
-def resume_pipeline(
+def resume_run(
     folder: Path,
     settings: Settings,
     *,
@@ -430,12 +514,18 @@ def resume_pipeline(
     is told to `on_note`. Otherwise as `run_pipeline`. ConflictError: the run still goes on, or has succeeded, or was
     made by a version that did not keep what is needed.
     """
+    from weft.runtime.durable import FRONTEND
     from weft.runtime.records import open_catalog, read_run
-    from weft.runtime.state import StateRoot
 
     state = StateRoot(folder.parent.parent)
     with _signals(signal.SIGINT, signal.SIGTERM) as signals, ExitStack() as undo:
         _may_resume(read_run(folder), owned(folder))
+        if read_run(folder).frontend == FRONTEND:
+            tell = _Tell(None if quiet else on_record, on_note, on_interrupt)
+            result = _resume_graph(state, folder, settings, undo, signals, tell)
+            if not isinstance(result.error, RunCancelledError):
+                signals.hand_on()
+            return result
         held = undo.enter_context(RunFolder.create(state, folder.name))
         before = read_run(folder)
         _may_resume(before, alive=False)
@@ -464,15 +554,39 @@ def explain_run(folder: Path) -> Explained:
 
     NotFoundError: there is no run. ConflictError: its description is damaged, or of a newer version.
     """
+    from weft.runtime.durable import FRONTEND, load_graph
     from weft.runtime.explaining import explain_run as explain
     from weft.runtime.records import read_run
 
     run = read_run(folder)
+    if run.frontend == FRONTEND:
+        graph, digest = load_graph(folder)
+        return explain(run, graph, MANAGERS, digest)
     try:
-        graph = _loaded_again(folder, run.file).graph
+        made = _loaded_again(folder, run.file).graph
     except (ConflictError, NotFoundError, DefinitionError):
-        graph = None
-    return explain(run, graph, MANAGERS)
+        made = None
+    return explain(run, made, MANAGERS)
+
+
+def _resume_graph(
+    state: StateRoot, folder: Path, settings: Settings, undo: ExitStack, signals: _Signals, tell: _Tell
+) -> RunResult:
+    """Go on with a run that a session of a program began, on the backend that it had unless another one is named."""
+    backend = settings.backend
+    if settings.origin("backend").kind == "default":
+        began_on = read_description(folder).get("backend")
+        backend = began_on if began_on in BACKENDS else backend
+    spill, memory = settings.spill_dir, settings.memory or None
+    session = undo.enter_context(Session(backend, settings.worker_count, memory, spill, durable=state.path))
+    run = session.resume(folder.name, on_record=tell.record)
+    for note in run.notes:
+        tell.note(note)
+    told = len(run.notes)
+    _wait(run, signals, on_interrupt=tell.interrupt)
+    for note in run.notes[told:]:
+        tell.note(note)
+    return RunResult(run.id, WORDS[run.status].run, folder, {}, _error(run))
 
 
 def _may_resume(run: RunRecord, alive: bool) -> None:
@@ -600,12 +714,7 @@ def _execute(
             else:
                 recorder.say(step, "resumed" if _began(before, step) else "")
     run = session.submit(graph, listeners=[recorder], journal=journal, restored=restored, recovered=recovered)
-    orders = {
-        "cancel": lambda order: run.cancel(str(order.get("reason") or "cancelled")),
-        "story": lambda order: list(run.story(str(order.get("subject") or ""))),
-        "explain": lambda _: run.explained()._replace(state=WORDS[run.status].run).to_json(),
-    }
-    with ControlServer(folder.path, orders):
+    with ControlServer(folder.path, _orders(run)):
         _wait(run, signals, on_interrupt=tell.interrupt)
     error = _error(run)
     if journal.error is not None:

@@ -33,9 +33,11 @@ if TYPE_CHECKING:
     from weft.engine.ports import Job, Shell
     from weft.graph.routing import Router
     from weft.store.keeper import Keeper
+    from weft.store.outputs import Outputs
     from weft.worker.context import Context
 
 _WAKE_S = 0.1
+_KEEPS_NOTHING = (JobState.RUNNING, JobState.SUCCEEDED)
 _WHILE_RUNNING = (Trigger.FRACTION, Trigger.EVENT)
 
 STREAM_BYTES = 64 * 2**20
@@ -54,6 +56,8 @@ def stream_bytes(budget: int) -> int:
     return min(STREAM_BYTES, max(1, budget // 16))
 
 
+Defer = Callable[[Callable[[], None]], None]
+"""Takes something that may block, to call it soon on another thread."""
 AnyLease = TypeVar("AnyLease", bound=WorkerLease)
 AnyAnswer = TypeVar("AnyAnswer")
 
@@ -74,6 +78,8 @@ class LocalJob:
         self._endpoints: dict[str, dict[int, Any]] = {}
         self.moved = threading.Condition()
         self.watched = False
+        self.outputs: Outputs | None = job.outputs
+        self._parts_freed: dict[str, set[int]] = {}
 
     # ------------------------------------------------------------------------------------------------ columns
 
@@ -202,7 +208,13 @@ class LocalJob:
         reached = outcome.reached
         vertex = lease.codes[reached].vertex if reached >= 0 else lease.root.vertex
         column = self.columns.get(vertex) or self.column(core.by_id[vertex])
+        refs: list[Any] = []
+        if self.outputs is not None:
+            refs = self.outputs.put(vertex, len(column), lease.id, lease.lo, values, column.parts)
         outcome.nbytes = self.store.put_range(column, lease.lo, values, within=reservation)
+        for index, ref in enumerate(refs, lease.lo):
+            if ref is not None:
+                self.store.back(column, index, ref)
         if self.closed:
             self.store.free_range(column, lease.lo, lease.lo + len(values))
         if self.watched:
@@ -238,6 +250,27 @@ class LocalJob:
             outcome.nbytes,
             outcome.lost,
         )
+
+    def restore(self, stage: Stage, indices: Collection[int]) -> None:
+        """Put into the store what an earlier process found out; tasks of which nothing is there are passed over."""
+        if self.outputs is None or not indices:
+            return
+        column = self.column(stage)
+        for lo, cells in self.outputs.cells(stage.id, indices):
+            self.store.put_range(column, lo, cells)
+
+    def free(self, vertex: str, lo: int, hi: int, defer: Defer) -> None:
+        """Nobody reads these outputs any more. What a job that fails or is cancelled has made stays, to go on from."""
+        if self.outputs is not None and self.job.master.core.status in _KEEPS_NOTHING:
+            self.outputs.free(vertex, lo, hi, defer)
+
+    def free_parts(self, column: Column, vertex: str, part_lo: int, part_hi: int, defer: Defer) -> None:
+        """Nobody reads these partitions any more; a file goes with the last of them."""
+        if self.outputs is not None:
+            freed = self._parts_freed.setdefault(vertex, set())
+            freed.update(range(part_lo, part_hi))
+            if len(freed) >= column.parts:
+                self.free(vertex, 0, len(column), defer)
 
     def close(self) -> None:
         """Drop all values."""
@@ -576,14 +609,18 @@ class LocalBackend(ABC):
 
     def free(self, job: Job, vertex: str, lo: int, hi: int) -> None:
         """See `Executor.free`."""
-        column = job.backend.columns.get(vertex)
+        local: LocalJob = job.backend
+        column = local.columns.get(vertex)
         if column is not None:
+            local.free(vertex, lo, hi, self._lane.put)
             self.store.free_range(column, lo, hi, defer=self._lane.put)
 
     def free_parts(self, job: Job, vertex: str, lo: int, hi: int) -> None:
         """See `Executor.free_parts`."""
-        column = job.backend.columns.get(vertex)
+        local: LocalJob = job.backend
+        column = local.columns.get(vertex)
         if column is not None:
+            local.free_parts(column, vertex, lo, hi, self._lane.put)
             self.store.free_parts(column, lo, hi, 0, len(column))
 
     def publish(self, job: Job, event: Publish) -> None:
@@ -593,6 +630,10 @@ class LocalBackend(ABC):
     def restart(self, job: Job, command: Restart) -> None:
         """See `Executor.restart`."""
         self._lane.put(job.backend.reset_streams(command.vertices))
+
+    def restore(self, job: Job, vertex: str, lo: int, hi: int) -> None:
+        """See `Executor.restore`."""
+        job.backend.restore(job.master.core.by_id[vertex], range(lo, hi))
 
     def set_timer(self, job: Job, at: float, timer: int) -> None:
         """See `Executor.set_timer`."""

@@ -233,6 +233,7 @@ class Processes(LocalBackend):
         column = local.columns.get(vertex)
         if column is None:
             return
+        local.free(vertex, lo, hi, self._lane.put)
         number = local.column_number(vertex)
         for conn in list(self._conns.values()):
             sent = conn.sent.get(number)

@@ -255,6 +255,9 @@ class Simulator:
     def restart(self, job: Job, command: Restart) -> None:
         """See `Executor.restart`."""
 
+    def restore(self, job: Job, vertex: str, lo: int, hi: int) -> None:
+        """See `Executor.restore`."""
+
     def set_timer(self, job: Job, at: float, timer: int) -> None:
         """See `Executor.set_timer`."""
         assert self._loop is not None

@@ -164,7 +164,7 @@ def resume(
     where = _where(context, settings, base)
     try:
         with progress:
-            result = context.wiring().resume_pipeline(
+            result = context.wiring().resume_run(
                 found.folder,
                 settings,
                 on_record=progress.add,
@@ -678,29 +678,9 @@ def _root(context: Context, project: Path | None, state_dir: Path | None) -> Sta
 
 def _find(context: Context, name: str, project: Path | None, state_dir: Path | None) -> RunRecord:
     """Return the run that a name means."""
-    from weft.runtime.records import open_catalog, read_run
+    from weft.runtime.records import find_run, read_run
 
-    root = _root(context, project, state_dir)
-    direct = root.runs / name
-    if name.isascii() and name.replace("-", "").isalnum() and direct.is_dir():
-        return read_run(direct)  # the usual case needs no database
-    try:
-        newest = _newest(root, name)
-        row = open_catalog(root).find(name) if newest is None else newest
-    except NotFoundError as error:
-        hint = "List the runs: weft ls. Those of another folder: -C FOLDER"
-        raise NotFoundError(error.message.removesuffix("/weft.db"), hint=hint) from None
-    return read_run(Path(row.folder or root.folder(row.id)))
-
-
-def _newest(root: StateRoot, name: str) -> RunRow | None:
-    """Return the run that @last or @failed means, as the folders of the runs tell it; None for other names."""
-    from weft.runtime.records import list_runs
-
-    if name not in ("@last", "@failed"):
-        return None
-    rows, _ = list_runs(root, limit=1, state="failed" if name == "@failed" else None)
-    return rows[0] if rows else None
+    return read_run(find_run(_root(context, project, state_dir), name))
 
 
 def _split(target: str) -> tuple[str, str, int | None]:

@@ -91,7 +91,7 @@ class Wiring(Protocol):
         """Run it to its end; the first signal cancels it. KeyboardInterrupt: a second one, or one too late."""
         ...
 
-    def resume_pipeline(
+    def resume_run(
         self,
         folder: Path,
         settings: Settings,

@@ -67,7 +67,10 @@ class WorkerSpec(NamedTuple):
 
 
 class Job(Protocol):
-    """A job as a backend sees it. `backend` is the backend's own; `leases` are those that the loop still waits for."""
+    """A job as a backend sees it. `backend` is the backend's own; `leases` are those that the loop still waits for.
+
+    `outputs` keeps the values of a durable job in files (`weft.store.outputs`), None for any other.
+    """
 
     id: str
     graph: LogicalGraph
@@ -75,6 +78,7 @@ class Job(Protocol):
     leases: dict[int, Launch]
     outcome: Complete | None
     backend: Any
+    outputs: Any
 
 
 class Shell(Protocol):
@@ -175,6 +179,10 @@ class Executor(Protocol):
 
     def restart(self, job: Job, command: Restart) -> None:
         """Forget what vertices have streamed."""
+        ...
+
+    def restore(self, job: Job, vertex: str, lo: int, hi: int) -> None:
+        """Put what an earlier process found out in tasks `lo:hi` where those who read them look."""
         ...
 
     def set_timer(self, job: Job, at: float, timer: int) -> None:

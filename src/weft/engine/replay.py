@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.engine.commands import Acquire, Complete, Probe, SetTimer
-from weft.engine.events import Done, Event, Failed, Failure, GaveBack, WorkerLost
+from weft.engine.events import Done, Event, Failed, Failure, GaveBack, Progress, WorkerLost
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import VertexState
 from weft.engine.readiness import PROBING
@@ -21,7 +21,7 @@ from weft.model.errors import InternalError, WeftError
 
 if TYPE_CHECKING:
     from weft.engine.commands import Command
-    from weft.engine.core import Core
+    from weft.engine.core import Core, Tuning
     from weft.engine.master import Master
     from weft.engine.policy import ManagerFactory, Moment, VertexManager, View
 
@@ -46,9 +46,13 @@ class Tick(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """From here on another process goes on with the job; the first one is incarnation 0."""
+    """From here on another process goes on with the job, with another tuning if one is named.
+
+    The first one is incarnation 0.
+    """
 
     incarnation: int
+    tuning: Tuning | None = None
 
 
 class Tape:
@@ -119,11 +123,15 @@ class _Taped:
 
 
 class Pending(NamedTuple):
-    """What a replay leaves to do: `commands` that somebody waits for, and the time of the last event in seconds."""
+    """What a replay leaves to do: `commands` that somebody waits for, and the time of the last event in seconds.
+
+    `taken` are the leases whose reports were taken: what others have made does not count.
+    """
 
     commands: tuple[Command, ...]
     now: float
     completed: bool
+    taken: frozenset[int] = frozenset()
 
 
 def replay(master: Master, tape: Tape, records: Iterable[Tick | Epoch]) -> Pending:
@@ -133,10 +141,14 @@ def replay(master: Master, tape: Tape, records: Iterable[Tick | Epoch]) -> Pendi
     requests: dict[int, Acquire] = {}
     probes: dict[tuple[str, int], Probe] = {}
     completed = False
+    taken: set[int] = set()
     for record in records:
         if isinstance(record, Epoch):
-            begin(core, record.incarnation)
+            begin(core, record)
             continue
+        for event in record.events:
+            if isinstance(event, Done | Failed | Progress) and event.lease in core.leases:
+                taken.add(event.lease)
         for command in tape.play(master.handle, record):
             if type(command) is SetTimer:
                 timers[command.timer] = command
@@ -155,12 +167,14 @@ def replay(master: Master, tape: Tape, records: Iterable[Tick | Epoch]) -> Pendi
         for (vertex, index), command in probes.items()
         if vertex in core.by_id and core.by_id[vertex].state[index] == PROBING
     ]
-    return Pending(tuple(wanted), core.now, completed)
+    return Pending(tuple(wanted), core.now, completed, frozenset(taken))
 
 
-def begin(core: Core, incarnation: int) -> None:
+def begin(core: Core, epoch: Epoch) -> None:
     """A new incarnation begins: its leases, requests and timers have other numbers than any before."""
-    core.counter = max(core.counter, incarnation << _IDS)
+    core.counter = max(core.counter, epoch.incarnation << _IDS)
+    if epoch.tuning is not None:
+        core.tuning = epoch.tuning
 
 
 def losses(core: Core, now: float, reason: str = "the process that ran it is gone") -> list[Event]:

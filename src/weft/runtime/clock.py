@@ -20,9 +20,14 @@ class RealClock:
 class ResumedClock(RealClock):
     """Goes on from `at` (seconds on the clock of an earlier process), so that a job never sees time go back."""
 
-    def __init__(self, at: float) -> None:
-        self._ahead = max(0.0, at - time.monotonic())
+    def __init__(self, at: float = 0.0) -> None:
+        self._ahead = 0.0
+        self.reach(at)
+
+    def reach(self, at: float) -> None:
+        """Go on from `at`, unless it is later already."""
+        self._ahead += max(0.0, at - self.now())
 
     def now(self) -> float:
-        """Return seconds since an arbitrary moment; never before `at`."""
+        """Return seconds since an arbitrary moment; never goes back."""
         return time.monotonic() + self._ahead

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.engine.explain import Explained, Row, explain, planned_edge, planned_width
+from weft.graph.validate import mark_results
 from weft.model.errors import WeftError
+from weft.runtime.facts import asking
 from weft.runtime.journal import JOURNAL, graph_digest, read_journal, recover
-from weft.runtime.resume import restore
+from weft.runtime.state import check_trusted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,8 +19,12 @@ if TYPE_CHECKING:
     from weft.runtime.records import RunRecord, StepRecord
 
 
-def explain_run(run: RunRecord, graph: LogicalGraph | None, managers: Mapping[str, ManagerFactory]) -> Explained:
+def explain_run(
+    run: RunRecord, graph: LogicalGraph | None, managers: Mapping[str, ManagerFactory], digest: str = ""
+) -> Explained:
     """Explain a run from its folder. `graph` is what was submitted, None where nobody knows any more.
+
+    With `digest`, by which its journal names it, its results are marked, and the journal may hold pickles.
 
     The journal is replayed, and the master that comes out is asked. Where that cannot be, the records tell what became
     of each step, and the remark why that is all.
@@ -26,10 +32,15 @@ def explain_run(run: RunRecord, graph: LogicalGraph | None, managers: Mapping[st
     if graph is None:
         return _from_records(run, None, "its folder does not tell what the plan was")
     try:
-        recorded = read_journal(run.folder / JOURNAL)
+        if digest:
+            check_trusted(run.folder, JOURNAL)
+        recorded = read_journal(run.folder / JOURNAL, trusted=bool(digest))
         restored = {vertex for vertex, _ in recorded.header.restored}
-        asked = restore(graph, restored) if restored else graph
-        core = recover(asked, recorded, managers, graph_digest(graph)).master.core
+        asked = asking(graph, restored) if restored else graph
+        if not digest:
+            digest = graph_digest(graph)
+            mark_results(asked)
+        core = recover(asked, recorded, managers, digest).master.core
     except WeftError as error:
         return _from_records(run, graph, f"its records alone tell this: {error.message}")
     return explain(core)._replace(state=run.state)

@@ -36,13 +36,14 @@ from weft.graph.grid import OneToAll
 from weft.graph.logical import Patch
 from weft.graph.rectangles import Rectangles
 from weft.graph.routers import Broadcast, Group, OneToOne, ScatterGather
-from weft.graph.validate import mark_results
 from weft.graph.wire import dumps, patch_from_json, patch_to_json
 from weft.model.errors import ConflictError, NotFoundError, ProgramError, WeftError
 from weft.model.program import Program, Style
 from weft.model.resources import ONE_SLOT, ONE_SLOT_ONLY, Placement, Resources
 from weft.runtime.clock import RealClock
 from weft.runtime.state import os_error
+from weft.store.codec import from_pickle, to_pickle
+from weft.store.disk import sync_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from weft.engine.policy import ManagerFactory
     from weft.engine.ports import WhenDurable
     from weft.graph.logical import LogicalGraph
+    from weft.store.outputs import Outputs
 
 FORMAT: Final = 1
 JOURNAL: Final = "journal"
@@ -68,7 +70,7 @@ _FRAME: Final = Struct("<II")
 # ------------------------------------------------------------------------------------------------------------ encoding
 
 _PLAIN: Final = frozenset({type(None), bool, float, str, bytes})
-_TUPLE, _NAMED, _ENUM, _ARRAY, _PAIRS, _RANGE, _SET, _INT, _PATCH, _RECTANGLES, _ROUTER = range(1, 12)
+_TUPLE, _NAMED, _ENUM, _ARRAY, _PAIRS, _RANGE, _SET, _INT, _PATCH, _RECTANGLES, _ROUTER, _PICKLED = range(1, 13)
 _ROUTERS: Final = {kind.__name__: kind for kind in (OneToOne, Group, Broadcast, ScatterGather, OneToAll)}
 _CONSTANTS: Final = (logical.SEQUENTIAL, logical.ONE_TO_ONE, logical.BROADCAST, logical.NONE, ONE_SLOT, ONE_SLOT_ONLY)
 """The engine tells some of these by identity."""
@@ -94,29 +96,31 @@ def _ext(code: int, value: Any) -> msgspec.msgpack.Ext:
     return msgspec.msgpack.Ext(code, msgspec.msgpack.encode(value))
 
 
-def _pack(value: Any) -> Any:
-    """Return a value as MessagePack takes it; ProgramError for what cannot be written down."""
+def _pack(value: Any, by_value: Callable[[Any], bytes] | None = None) -> Any:
+    """Return a value as MessagePack takes it; `by_value` pickles what has no form there, ProgramError without it."""
     kind = type(value)
     if kind in _PLAIN:
         return value
     if kind is int:
         return value if -(1 << 63) <= value < 1 << 63 else _ext(_INT, str(value))
     if kind is list:
-        return [_pack(item) for item in value]
+        return [_pack(item, by_value) for item in value]
     if kind is tuple:
-        return _ext(_TUPLE, [_pack(item) for item in value])
+        return _ext(_TUPLE, [_pack(item, by_value) for item in value])
     if kind is dict:
         if all(type(key) is str for key in value):
-            return {key: _pack(item) for key, item in value.items()}
-        return _ext(_PAIRS, [[_pack(key), _pack(item)] for key, item in value.items()])
+            return {key: _pack(item, by_value) for key, item in value.items()}
+        return _ext(_PAIRS, [[_pack(key, by_value), _pack(item, by_value)] for key, item in value.items()])
     name = kind.__name__
+    if kind is Patch and by_value is not None:
+        return _ext(_PICKLED, by_value(value))  # its programs may be functions that have no name
     if _KINDS.get(name) is kind:
         if kind is Patch:
             return _ext(_PATCH, _pack(patch_to_json(value)))
         if isinstance(value, Enum):
             return _ext(_ENUM, [name, value.value])
         parts = value if isinstance(value, tuple) else [getattr(value, field.name) for field in fields(value)]
-        return _ext(_NAMED, [name, *map(_pack, parts)])
+        return _ext(_NAMED, [name, *(_pack(part, by_value) for part in parts)])
     if kind is Rectangles:
         return _ext(_RECTANGLES, [value.n_src, value.n_dst, value.partitions, value.rows()])
     if _ROUTERS.get(name) is kind:
@@ -128,15 +132,17 @@ def _pack(value: Any) -> Any:
     if kind is range:
         return _ext(_RANGE, [value.start, value.stop, value.step])
     if kind in (set, frozenset):
-        return _ext(_SET, [kind is frozenset, *map(_pack, sorted(value, key=repr))])
+        return _ext(_SET, [kind is frozenset, *(_pack(item, by_value) for item in sorted(value, key=repr))])
+    if by_value is not None:
+        return _ext(_PICKLED, by_value(value))
     raise ProgramError(
         f"a {name} cannot be written to the journal of the run",
         hint="Have expanders and managers answer with numbers, text, lists, dictionaries and arrays.",
     )
 
 
-def _unpack_ext(code: int, data: memoryview) -> Any:
-    value = _decode(data)
+def _unpack_ext(code: int, data: memoryview, decode: Callable[[memoryview], Any] | None = None) -> Any:
+    value = (decode or _decode)(data)
     if code == _TUPLE:
         return _constant(tuple(value))
     if code == _NAMED:
@@ -164,25 +170,37 @@ def _unpack_ext(code: int, data: memoryview) -> Any:
     raise ValueError(f"unknown tag {code}")
 
 
+def _unpack_trusted(code: int, data: memoryview) -> Any:
+    return from_pickle(_decode_trusted(data)) if code == _PICKLED else _unpack_ext(code, data, _decode_trusted)
+
+
 def _constant(value: Any) -> Any:
     return next((known for known in _CONSTANTS if type(known) is type(value) and known == value), value)
 
 
-_decode = msgspec.msgpack.Decoder(ext_hook=_unpack_ext).decode
+_decode: Final = msgspec.msgpack.Decoder(ext_hook=_unpack_ext).decode
+_decode_trusted: Final = msgspec.msgpack.Decoder(ext_hook=_unpack_trusted).decode
 
 
-def encode(record: Tick | Epoch) -> bytes:
-    """Return the payload of a record; ProgramError if it holds something that cannot be written down."""
+def encode(record: Tick | Epoch, by_value: Callable[[Any], bytes] | None = None) -> bytes:
+    """Return the payload of a record; `by_value` pickles what has no form here, without it that is a ProgramError."""
     if isinstance(record, Epoch):
-        return msgspec.msgpack.encode([1, record.incarnation])
-    return msgspec.msgpack.encode([0, [_pack(e) for e in record.events], [_pack(a) for a in record.answers]])
+        return msgspec.msgpack.encode([1, record.incarnation, None if record.tuning is None else asdict(record.tuning)])
+    events, answers = record
+    return msgspec.msgpack.encode([0, [_pack(e, by_value) for e in events], [_pack(a, by_value) for a in answers]])
 
 
-def decode(payload: bytes) -> Tick | Epoch:
-    """Return the record of a payload; ConflictError if it is none."""
+def decode(payload: bytes, *, trusted: bool = False) -> Tick | Epoch:
+    """Return the record of a payload; ConflictError if it is none.
+
+    Only where it is `trusted` are values unpickled, which may run any code: where it lies in a folder of this user's
+    that nobody else may write to.
+    """
     try:
-        kind, *rest = _decode(payload)
-        return Epoch(rest[0]) if kind else Tick(tuple(rest[0]), tuple(rest[1]))
+        kind, *rest = (_decode_trusted if trusted else _decode)(payload)
+        if kind:
+            return Epoch(rest[0], None if rest[1] is None else Tuning(**rest[1]))
+        return Tick(tuple(rest[0]), tuple(rest[1]))
     except (msgspec.DecodeError, ValueError, TypeError, KeyError, IndexError, WeftError) as error:
         raise ConflictError(
             f"a record of the journal cannot be read: {error}",
@@ -203,7 +221,8 @@ class Header:
     """What a journal begins with: who wrote it, and for which graph.
 
     `restored` are the tasks (vertex, index) that had finished before this journal began, `incarnation` counts the
-    processes that owned the run before.
+    processes that owned the run before. Of expanders that are `answered` the values are known, and `taken` are the
+    leases of earlier journals whose outputs count.
     """
 
     graph: str
@@ -212,6 +231,8 @@ class Header:
     restored: tuple[tuple[str, int], ...] = ()
     weft: str = __version__
     format: int = FORMAT
+    answered: tuple[str, ...] = ()
+    taken: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,11 +248,18 @@ class Recorded:
         """The last process that owned the run: 0 for the first."""
         return max([self.header.incarnation, *(r.incarnation for r in self.records if isinstance(r, Epoch))])
 
+    @property
+    def tuning(self) -> Tuning:
+        """The tuning that was in force at the end."""
+        said = [r.tuning for r in self.records if isinstance(r, Epoch) and r.tuning is not None]
+        return said[-1] if said else self.header.tuning
 
-def read_journal(path: Path) -> Recorded:
+
+def read_journal(path: Path, *, trusted: bool = False) -> Recorded:
     """Read a journal; a last record that is cut off or damaged, and all behind it, is left out.
 
-    NotFoundError: there is none. ConflictError: it is no journal, of another format, or of another version of Weft.
+    `trusted`: see `decode`. NotFoundError: there is none. ConflictError: it is no journal, of another format, or of
+    another version of Weft.
     """
     try:
         data = path.read_bytes()
@@ -254,9 +282,11 @@ def read_journal(path: Path) -> Recorded:
             **said,
             "tuning": Tuning(**said["tuning"]),
             "restored": tuple((vertex, index) for vertex, index in said["restored"]),
+            "answered": tuple(said["answered"]),
+            "taken": tuple(said["taken"]),
         }
     )
-    return Recorded(header, tuple(map(decode, payloads[1:])), size)
+    return Recorded(header, tuple(decode(payload, trusted=trusted) for payload in payloads[1:]), size)
 
 
 class Recovered(NamedTuple):
@@ -268,23 +298,28 @@ class Recovered(NamedTuple):
 
 
 def recover(
-    graph: LogicalGraph, recorded: Recorded, managers: Mapping[str, ManagerFactory], digest: str = ""
+    graph: LogicalGraph,
+    recorded: Recorded,
+    managers: Mapping[str, ManagerFactory],
+    digest: str = "",
+    *,
+    tuning: Tuning | None = None,
 ) -> Recovered:
-    """Bring a new master for the same graph to where the journal ends, and begin its next incarnation.
+    """Bring a new master for the same graph, its results marked, to where the journal ends; another incarnation begins.
 
-    `digest` is that of the graph as it was first submitted, where that is another one. ConflictError: the journal is
-    of another graph, or what it tells does not happen again.
+    `digest` is that of the graph as it was first submitted, where that is another one; `tuning` is in force from now
+    on, where it is another one. ConflictError: the journal is of another graph, or what it tells does not happen again.
     """
     if recorded.header.graph != (digest or graph_digest(graph)):
         raise ConflictError("the journal was written for another graph")
-    mark_results(graph)
     tape = Tape()
     master = Master(graph, graph.name, recorded.header.tuning, tape.managers(managers))
+    begin(master.core, Epoch(recorded.header.incarnation))
     try:
         pending = replay(master, tape, recorded.records)
     except Exception as error:
         raise ConflictError(f"the journal cannot be replayed: {error}") from error
-    begin(master.core, recorded.incarnation + 1)
+    begin(master.core, Epoch(recorded.incarnation + 1, tuning))
     return Recovered(master, tape, pending)
 
 
@@ -320,16 +355,27 @@ class FileJournal:
     """Writes a journal; see `weft.engine.ports.Journal`. Make one with `create` or `reopen`.
 
     What goes wrong with the disk does not end the run: `error` keeps it, what comes later is not written, and nobody
-    waits for it.
+    waits for it. With `outputs`, the values of tasks are made durable before the record that tells of them, and
+    nothing of them is freed once that cannot be written down.
     """
 
-    def __init__(self, path: Path, fd: int, tape: Tape, *, sync: Callable[[int], None] = os.fdatasync) -> None:
+    def __init__(
+        self,
+        path: Path,
+        fd: int,
+        tape: Tape,
+        *,
+        sync: Callable[[int], None] = os.fdatasync,
+        outputs: Outputs | None = None,
+    ) -> None:
         self.path = path
         self.tape = tape
         self.error: WeftError | None = None
         self.faults: list[Exception] = []
         self._fd = fd
         self._sync = sync
+        self._outputs = outputs
+        self._by_value = None if outputs is None else to_pickle
         self._lock = threading.Condition()
         self._frames: list[bytes] = []
         self._events = 0
@@ -340,7 +386,7 @@ class FileJournal:
         self._thread.start()
 
     @classmethod
-    def create(cls, path: Path, header: Header) -> FileJournal:
+    def create(cls, path: Path, header: Header, *, outputs: Outputs | None = None) -> FileJournal:
         """Begin a journal, in the place of one that may be there; it is on disk with its header before this returns.
 
         ForbiddenError, DiskFullError: it cannot be made.
@@ -353,32 +399,40 @@ class FileJournal:
             _write_all(fd, _MAGIC + _frame(msgspec.msgpack.encode(asdict(header))))
             os.fdatasync(fd)
             draft.replace(path)
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         except OSError as error:
             if fd >= 0:
                 os.close(fd)
             with suppress(OSError):
                 draft.unlink()
             raise os_error(f"the journal {path} cannot be made", error) from None
-        return cls(path, fd, Tape())
+        return cls(path, fd, Tape(), outputs=outputs)
 
     @classmethod
-    def reopen(cls, path: Path, recorded: Recorded, tape: Tape) -> FileJournal:
+    def reopen(
+        cls,
+        path: Path,
+        recorded: Recorded,
+        tape: Tape,
+        *,
+        outputs: Outputs | None = None,
+        tuning: Tuning | None = None,
+    ) -> FileJournal:
         """Go on with a journal that was read: what was cut off is removed, and a new incarnation begins.
 
-        ForbiddenError, DiskFullError: it cannot be written.
+        `tuning` as for `recover`. ForbiddenError, DiskFullError: it cannot be written.
         """
         fd = -1
         try:
             fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
             os.ftruncate(fd, recorded.size)
-            _write_all(fd, _frame(encode(Epoch(recorded.incarnation + 1))))
+            _write_all(fd, _frame(encode(Epoch(recorded.incarnation + 1, tuning))))
             os.fdatasync(fd)
         except OSError as error:
             if fd >= 0:
                 os.close(fd)
             raise os_error(f"the journal {path} cannot be written", error) from None
-        return cls(path, fd, tape)
+        return cls(path, fd, tape, outputs=outputs)
 
     # -------------------------------------------------------------------------------------------- under the loop's lock
 
@@ -388,7 +442,7 @@ class FileJournal:
 
     def append(self, events: Sequence[Event], commands: Sequence[Command]) -> WhenDurable | None:
         """Take one tick; ProgramError if it cannot be written down. Never waits."""
-        frame = _frame(encode(Tick(tuple(events), self.tape.take())))
+        frame = _frame(encode(Tick(tuple(events), self.tape.take()), self._by_value))
         with self._lock:
             self._frames.append(frame)
             self._events += len(events)
@@ -433,10 +487,14 @@ class FileJournal:
                 closing = self._closing
             if frames and self.error is None:
                 try:
+                    if self._outputs is not None:
+                        self._outputs.sync()
                     _write_all(self._fd, b"".join(frames))
                     self._sync(self._fd)
                 except OSError as error:
                     self.error = os_error(f"the journal {self.path} cannot be written", error)
+                    if self._outputs is not None:
+                        self._outputs.hold()
             with self._lock:
                 due = [then for number, then in self._waiting if number <= upto]
                 self._waiting = [pair for pair in self._waiting if pair[0] > upto]
@@ -455,11 +513,3 @@ def _write_all(fd: int, data: bytes) -> None:
     left = memoryview(data)
     while left:
         left = left[os.write(fd, left) :]
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

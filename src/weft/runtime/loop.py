@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.engine.commands import (
@@ -42,10 +42,12 @@ from weft.engine.events import (
     IdleTick,
     JobSubmitted,
     Offered,
+    OutputLost,
     Refused,
     WorkerJoined,
     WorkerLost,
 )
+from weft.engine.readiness import FINISHED
 from weft.engine.replay import losses
 from weft.runtime.pool import KEEP_BACK_S, Pool
 
@@ -75,6 +77,19 @@ NO_TIMER = -1
 """A timer that the master knows nothing of: it only makes a tick."""
 
 
+def runs(indices: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Yield ascending indices as ranges."""
+    lo = hi = -1
+    for index in indices:
+        if index != hi:
+            if hi > lo:
+                yield lo, hi
+            lo = index
+        hi = index + 1
+    if hi > lo:
+        yield lo, hi
+
+
 class JobRun:
     """One job of a session, as the shell knows it."""
 
@@ -85,7 +100,9 @@ class JobRun:
         self.journal = journal
         self.leases: dict[int, Launch] = {}
         self.outcome: Complete | None = None
+        self.outputs: Any = None
         self.restored: frozenset[tuple[str, int]] = frozenset()
+        self.answers: Mapping[str, Sequence[Any]] = {}
         self.held = _Held()
         self.finished = threading.Event()
         self.listeners: list[Callable[[JobRun, Sequence[Event], Sequence[Command]], None]] = []
@@ -127,16 +144,28 @@ class Loop:
 
     # ------------------------------------------------------------------------------------------------ jobs
 
-    def submit(self, job: JobRun, pending: Pending | None = None) -> None:
-        """Take a job on; it begins at once, or, with what a replay left to do, goes on."""
+    def submit(
+        self, job: JobRun, pending: Pending | None = None, gone: Mapping[str, Iterable[int]] | None = None
+    ) -> None:
+        """Take a job on; it begins at once, or, with what a replay left to do, goes on.
+
+        `gone` are finished tasks, by vertex, whose outputs are not there any more.
+        """
         now = self.clock.now()
         self.executor.open_job(job)
+        if pending is not None and job.outputs is not None:
+            for stage in job.master.core.stages:
+                for lo, hi in runs(i for i in range(max(stage.n, 0)) if stage.state[i] == FINISHED):
+                    self.executor.restore(job, stage.id, lo, hi)
         with self._lock:
             self.jobs[job.id] = job
             self.pool.join(job.id)
             joined = [WorkerJoined(now, s.worker, s.node, s.node_name, s.party) for s in self.specs.values()]
             if pending is not None:
                 self._queue.extend((job.id, event) for event in losses(job.master.core, now))
+                for vertex, indices in (gone or {}).items():
+                    for lo, hi in runs(indices):
+                        self._queue.append((job.id, OutputLost(now, vertex, lo, hi, "its file is gone")))
             self._queue.extend((job.id, event) for event in joined)
             if pending is None:
                 self._queue.append((job.id, JobSubmitted(now)))
@@ -260,7 +289,8 @@ class Loop:
             self._crashed(job, error)
             return
         do = self._do
-        take, launch, name = pool.take, self.executor.launch, job.id
+        launch: Callable[[JobRun, Launch], None] = self._launch_answered if job.answers else self.executor.launch
+        take, name = pool.take, job.id
         for command in ahead:
             if type(command) is Launch:  # by far the most of them
                 leases[command.lease] = command
@@ -324,7 +354,7 @@ class Loop:
                 if not isinstance(command, Launch):
                     self._do[type(command)](job, command)
                 elif command.lease in job.leases:
-                    self.executor.launch(job, command)
+                    (self._launch_answered if job.answers else self.executor.launch)(job, command)
         if not job.held.ticks:
             job.held = _Held()
         if job.outcome is not None:
@@ -371,9 +401,20 @@ class Loop:
         from weft.engine.events import Hit, Miss
 
         if (probe.vertex, probe.index) in job.restored:
+            if job.outputs is not None:
+                self.executor.restore(job, probe.vertex, probe.index, probe.index + 1)
             self._again.append((job, Hit(self.clock.now(), probe.vertex, probe.index)))
             return
         self._again.append((job, Miss(self.clock.now(), probe.vertex, probe.index, "this session has no cache")))
+
+    def _launch_answered(self, job: JobRun, lease: Launch) -> None:
+        """Give out a lease, unless an earlier process knows what its tasks have answered."""
+        if lease.vertex not in job.answers:
+            self.executor.launch(job, lease)
+            return
+        values = job.answers[lease.vertex][lease.lo : lease.hi]
+        self.executor.restore(job, lease.vertex, lease.lo, lease.hi)
+        self._queue.append((job.id, Done(self.clock.now(), lease.lease, lease.hi, values=values)))
 
     def _complete(self, job: JobRun, outcome: Complete) -> None:
         job.outcome = outcome

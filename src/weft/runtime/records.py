@@ -166,10 +166,11 @@ class _Tick:
 class RunRecorder:
     """Writes down what happens to one run; add it to `JobRun.listeners` before the job is submitted.
 
-    `steps` limits what is told to these vertices (default: all). `on_record` is called on the recorder's thread, with
-    every record, in order. `warning` names the user event whose payload becomes the message of its step, if that
-    succeeds. Nothing here raises into the run: what goes wrong is kept in `problems`, and what could not be written is
-    tried again with what comes next. The index is never told what the folder does not know.
+    `steps` limits what is told to these vertices (default: all), of those in `without` nothing is told. `on_record` is
+    called on the recorder's thread, with every record, in order. `warning` names the user event whose payload becomes
+    the message of its step, if that succeeds. Nothing here raises into the run: what goes wrong is kept in `problems`,
+    and what could not be written is tried again with what comes next. The index is never told what the folder does not
+    know.
     """
 
     def __init__(
@@ -180,6 +181,7 @@ class RunRecorder:
         projection: Projection,
         catalog: Catalog | None = None,
         steps: Iterable[str] | None = None,
+        without: Iterable[str] = (),
         on_record: Callable[[Record], None] | None = None,
         warning: str | None = None,
     ) -> None:
@@ -189,6 +191,7 @@ class RunRecorder:
         self._catalog = catalog
         self._words = projection
         self._only = None if steps is None else frozenset(steps)
+        self._without = frozenset(without)
         self._on_record = on_record
         self._warning = warning
         self._queue: queue.SimpleQueue[_Tick | Record | threading.Event | None] = queue.SimpleQueue()
@@ -426,7 +429,7 @@ class RunRecorder:
         return self._run_is(state, tick.time, _cut(message), code, ended=True)
 
     def _told_of(self, step: str) -> bool:
-        return self._only is None or step in self._only
+        return (self._only is None or step in self._only) and step not in self._without
 
 
 _TOLD: Final = frozenset({Failed, Hit, UserEvent})
@@ -639,6 +642,25 @@ def list_runs(
         right += [row for row in catalog.list(limit=most, state=state, name=name) if row.id not in seen]
         total += catalog.count(state=state, name=name) - (listed if state is None else 0)
     return sorted(right, key=lambda row: (-row.number, row.id))[:limit], total
+
+
+def find_run(root: StateRoot, name: str) -> Path:
+    """Return the folder of the run that a name means: an id, its unique beginning, a number, @last or @failed.
+
+    NotFoundError: there is none.
+    """
+    direct = root.runs / name
+    if name.isascii() and name.replace("-", "").isalnum() and direct.is_dir():
+        return direct  # the usual case needs no database
+    rows: Sequence[RunRow] = ()
+    if name in ("@last", "@failed"):  # as the folders of the runs tell it
+        rows, _ = list_runs(root, limit=1, state="failed" if name == "@failed" else None)
+    try:
+        row = rows[0] if rows else open_catalog(root).find(name)
+    except NotFoundError as error:
+        hint = "List the runs: weft ls. Those of another folder: -C FOLDER"
+        raise NotFoundError(error.message.removesuffix("/weft.db"), hint=hint) from None
+    return Path(row.folder or root.folder(row.id))
 
 
 def as_it_is(row: RunRow) -> RunRow:

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from weft.engine.replay import may_go_on
+from weft.graph.validate import mark_results
 from weft.model.errors import ConflictError, NotFoundError, WeftError
+from weft.runtime.facts import asking
 from weft.runtime.journal import Recovered, finished_tasks, graph_digest, read_journal, recover
 
 if TYPE_CHECKING:
@@ -24,9 +26,6 @@ if TYPE_CHECKING:
     from weft.engine.policy import ManagerFactory
     from weft.graph.logical import LogicalGraph
     from weft.runtime.journal import Recorded
-
-RESTORED: Final = "restored"
-"""The cache key of tasks that had finished before: the loop answers for them."""
 
 
 @dataclass(slots=True)
@@ -52,12 +51,6 @@ class Plan:
         return 0 if self.recorded is None else self.recorded.incarnation + 1
 
 
-def restore(graph: LogicalGraph, vertices: Iterable[str]) -> LogicalGraph:
-    """Return a graph in which the tasks of these vertices ask before they run."""
-    asking = {id: replace(graph.vertices[id], cache_key=RESTORED) for id in vertices if id in graph.vertices}
-    return replace(graph, vertices={**graph.vertices, **asking})
-
-
 def plan_resume(
     journal: Path,
     graph: LogicalGraph,
@@ -74,25 +67,26 @@ def plan_resume(
     succeeded, `outputs` the paths that each vertex must have left (a vertex that is not in it is always run again
     unless the journal is replayed).
     """
+    mark_results(graph)
     digest = graph_digest(graph)
     finished = {vertex for vertex in told if vertex in outputs}
     why = ""
     recorded: Recorded | None = None
     recovered: Recovered | None = None
-    asking = graph
+    again = graph
     try:
         recorded = read_journal(journal)
         if recorded.header.graph != digest:
             raise ConflictError("the journal was written for another graph")
         before = {vertex for vertex, _ in recorded.header.restored}
         finished |= before & outputs.keys()
-        asking = restore(graph, before)
-        recovered = recover(asking, recorded, managers, digest)
+        again = asking(graph, before)
+        recovered = recover(again, recorded, managers, digest)
         core = recovered.master.core
         known = {vertex for vertex, _ in finished_tasks(core)}
         if recovered.pending.completed or not may_go_on(core):
             why = "the run had ended" if recovered.pending.completed else "something had failed"
-        elif recorded.header.tuning != tuning:
+        elif recorded.tuning != tuning:
             why = "another backend runs it now"
         elif not finished <= known:
             why = "the records know more than the journal"
@@ -109,6 +103,6 @@ def plan_resume(
     if gone:
         why = why or "an output is gone"
     if recovered is not None and not why:
-        return Plan(asking, digest, frozenset(finished), {}, "", recorded, recovered)
+        return Plan(again, digest, frozenset(finished), {}, "", recorded, recovered)
     kept = frozenset(finished - gone.keys())
-    return Plan(restore(graph, kept), digest, kept, gone, why, recorded)
+    return Plan(asking(graph, kept), digest, kept, gone, why, recorded)

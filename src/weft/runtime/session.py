@@ -10,14 +10,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from weft.engine.commands import Command
+from weft.engine.commands import Command, Complete
 from weft.engine.events import Event
 from weft.engine.explain import Explained, explain
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import VertexState
 from weft.engine.master import Master
+from weft.engine.replay import Epoch, begin
 from weft.graph.validate import mark_results, validate
 from weft.model.chunks import ChunkRef
 from weft.model.errors import (
@@ -30,6 +31,7 @@ from weft.model.errors import (
     RunCancelledError,
     RunFailedError,
     TaskError,
+    UsageError,
     WeftError,
 )
 from weft.model.ids import parse_task
@@ -39,6 +41,7 @@ from weft.store.api import ABSENT
 from weft.worker.context import EdgeValues
 
 if TYPE_CHECKING:
+    import threading
     from types import TracebackType
 
     from weft.engine.policy import ManagerFactory
@@ -46,10 +49,37 @@ if TYPE_CHECKING:
     from weft.engine.replay import Pending
     from weft.engine.view import JobView
     from weft.graph.logical import LogicalGraph
+    from weft.runtime.records import Record
     from weft.store.keeper import Keeper
 
 _SPECIAL = frozenset({ChunkRef, type(ABSENT), EdgeValues})
 """The types of cells that are not the value itself."""
+
+
+class Durable(Protocol):
+    """What keeps a run on disk; `weft.runtime.durable` has it.
+
+    `name` is the id of the run, `settled` is set when its end is on disk, `gone` are finished tasks, by vertex, whose
+    values are not there any more.
+    """
+
+    name: str
+    settled: threading.Event
+    notes: list[str]
+    gone: Mapping[str, Sequence[int]]
+
+    def managers(self, factories: Mapping[str, ManagerFactory]) -> Mapping[str, ManagerFactory]:
+        """Return factories of managers whose answers are written down."""
+        ...
+
+    def join(self, job: JobRun) -> None:
+        """Be told of the job, which is about to begin."""
+        ...
+
+    def close(self) -> None:
+        """Give the run up; what is written stays."""
+        ...
+
 
 Listener = Callable[[JobRun, Sequence[Event], Sequence[Command]], None]
 
@@ -57,13 +87,14 @@ Listener = Callable[[JobRun, Sequence[Event], Sequence[Command]], None]
 class Run:
     """One submitted graph: wait for it, watch it, cancel it, read its results."""
 
-    def __init__(self, session: Session, job: JobRun) -> None:
+    def __init__(self, session: Session, job: JobRun, durable: Durable | None = None) -> None:
         self._session = session
         self._job = job
+        self._durable = durable
 
     @property
     def id(self) -> str:
-        """The id within the session."""
+        """The id within the session; of a durable run, the id by which `weft resume` knows it."""
         return self._job.id
 
     @property
@@ -79,11 +110,18 @@ class Run:
     @property
     def done(self) -> bool:
         """Whether it has ended."""
-        return self._job.finished.is_set()
+        return self._job.finished.is_set() and (self._durable is None or self._durable.settled.is_set())
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about what a durable run could not write down, or had to do again; there are none of any other."""
+        return () if self._durable is None else tuple(self._durable.notes)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for the end; False if `timeout_s` seconds were not enough."""
-        return self._job.finished.wait(timeout_s)
+        if self._durable is None:
+            return self._job.finished.wait(timeout_s)
+        return self._durable.settled.wait(timeout_s)
 
     def cancel(self, reason: str = "cancelled") -> None:
         """Ask for the run to stop; it has when `wait` returns."""
@@ -262,24 +300,60 @@ class Session:
         journal: Journal | None = None,
         restored: Iterable[tuple[str, int]] = (),
         recovered: tuple[Master, Pending] | None = None,
+        incarnation: int = 0,
+        durable: Durable | None = None,
     ) -> Run:
         """Check a graph and start it; GraphError or CapacityError if it cannot run here.
 
         `restored` are tasks (vertex, index) with a cache key that had finished before: they are not run. `recovered` is
         a master that was brought to where an earlier one was, with what that left to do: the job goes on from there.
+        `incarnation` counts the processes that were at it before. `durable` keeps the values of the run in files.
         """
-        if self._closed:
-            raise ConflictError("the session is closed", hint="Open another one.")
-        mark_results(graph)
+        self.check_open()
+        if durable is None:
+            mark_results(graph)
         validate(graph, self.loop.pool.capacity())
-        name = f"{graph.name}-{next(self._numbers)}"
-        master, pending = recovered or (Master(graph, name, self.executor.tuning, self.managers), None)
+        name = f"{graph.name}-{next(self._numbers)}" if durable is None else durable.name
+        if recovered is None:
+            managers = self.managers if durable is None else durable.managers(self.managers)
+            master, pending = Master(graph, name, self.executor.tuning, managers), None
+            begin(master.core, Epoch(incarnation))
+        else:
+            master, pending = recovered
         job = JobRun(name, graph, master, journal)
         job.restored = frozenset(restored)
         job.listeners.extend(listeners)
+        if durable is not None:
+            durable.join(job)
         self._jobs[name] = job
-        self.loop.submit(job, pending)
-        return Run(self, job)
+        self.loop.submit(job, pending, durable.gone if durable is not None else None)
+        return Run(self, job, durable)
+
+    def show(self, graph: LogicalGraph, master: Master, durable: Durable) -> Run:
+        """Return a run that had succeeded before, so that its results can be read."""
+        job = JobRun(durable.name, graph, master)
+        durable.join(job)
+        self._jobs[job.id] = job
+        self.executor.open_job(job)
+        for stage in master.core.stages:
+            if stage.keep and stage.n > 0:
+                self.executor.restore(job, stage.id, 0, stage.n)
+        job.outcome = Complete("succeeded")
+        job.finished.set()
+        durable.close()
+        return Run(self, job, durable)
+
+    def check_open(self) -> None:
+        """ConflictError: the session is closed."""
+        if self._closed:
+            raise ConflictError("the session is closed", hint="Open another one.")
+
+    def resume(self, run: str, *, on_record: Callable[[Record], None] | None = None) -> Run:
+        """Go on with a durable run; sessions that keep state do it. UsageError: this one keeps none."""
+        raise UsageError(
+            f"this session keeps no journal, so there is nothing of {run[:100]!r} to resume",
+            hint="Open it with durable=True, before the run is begun and to go on with it.",
+        )
 
     def run(self, graph: LogicalGraph, *, timeout_s: float | None = None) -> Results:
         """Run a graph to its end and return its results. Ctrl-C cancels and waits; a second one leaves at once."""

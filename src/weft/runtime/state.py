@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -239,6 +240,32 @@ def read_description(folder: Path) -> dict[str, Any]:
             hint="Look at it with the version that made it.",
         )
     return found
+
+
+def check_trusted(folder: Path, name: str) -> None:
+    """See that a file and its folder are this user's and closed to the writing of others.
+
+    NotFoundError: it is not there. ForbiddenError: somebody else could have written it.
+    """
+    for path, kind in ((folder, stat.S_ISDIR), (folder / name, stat.S_ISREG)):
+        try:
+            found = path.lstat()
+        except FileNotFoundError:
+            raise NotFoundError(f"there is no {path}") from None
+        except OSError as error:
+            raise os_error(f"{path} cannot be read", error) from None
+        if not kind(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
+            raise ForbiddenError(
+                f"{path} is not yours alone, so it is not loaded: reading it runs the code in it",
+                hint="A run goes on for the user who began it. See that nobody else may write there: chmod -R go-w",
+            )
+
+
+def read_trusted(folder: Path, name: str) -> bytes:
+    """Return the bytes of a file; errors as `check_trusted`."""
+    check_trusted(folder, name)
+    with safe_open(folder, name, mode="rb") as file:
+        return bytes(file.read())
 
 
 def list_logs(folder: Path) -> list[LogFile]:

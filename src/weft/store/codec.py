@@ -274,7 +274,17 @@ def to_bytes(encoded: Encoded) -> bytes:
     return b"".join(spans(encoded))
 
 
+def to_pickle(value: Any) -> bytes:
+    """Return any value as bytes for `from_pickle`: code of scripts and lambdas by value. ProgramError: it cannot be."""
+    return to_bytes(_encode_pickle(value))
+
+
 # ---------------------------------------------------------------------------------------------------------- decoding
+
+
+def from_pickle(data: bytes) -> Any:
+    """Return the value of `to_pickle`, which may run any code: only for what this user wrote. Errors as `decode`."""
+    return decode(data)
 
 
 def decode(view: memoryview | bytes, copy: bool = False) -> Any:

@@ -85,7 +85,7 @@ class ChunkFiles:
                 for i, offset in zip(group, offsets, strict=True):
                     refs[i] = ChunkRef(self.tier, path, offset, chunks[i].nbytes, chunks[i].parts)
             if self._durable and done:
-                self._sync_folder()
+                sync_folder(self.folder)
         except BaseException as error:
             remove(done)
             if isinstance(error, OSError):
@@ -133,12 +133,14 @@ class ChunkFiles:
                 written -= len(piece)
                 at += 1
 
-    def _sync_folder(self) -> None:
-        fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+
+def sync_folder(folder: str | os.PathLike[str]) -> None:
+    """Make the names in a folder durable. OSError: they cannot be."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def failed(error: OSError, folder: str, nbytes: int) -> CapacityError:

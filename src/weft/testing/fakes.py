@@ -134,6 +134,10 @@ class RecordingExecutor:
         """See `Executor.restart`."""
         self.calls.append(("restart", job.id, command))
 
+    def restore(self, job: Job, vertex: str, lo: int, hi: int) -> None:
+        """See `Executor.restore`."""
+        self.calls.append(("restore", job.id, vertex, lo, hi))
+
     def set_timer(self, job: Job, at: float, timer: int) -> None:
         """See `Executor.set_timer`."""
         self.calls.append(("set_timer", job.id, at, timer))
