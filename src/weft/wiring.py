@@ -713,7 +713,14 @@ def _execute(
                 recorder.say(step, f"run again: its output {plan.gone[step]} is gone")
             else:
                 recorder.say(step, "resumed" if _began(before, step) else "")
-    run = session.submit(graph, listeners=[recorder], journal=journal, restored=restored, recovered=recovered)
+    run = session.submit(
+        graph,
+        listeners=[recorder],
+        journal=journal,
+        restored=restored,
+        recovered=recovered,
+        incarnation=0 if plan is None else plan.incarnation,
+    )
     with ControlServer(folder.path, _orders(run)):
         _wait(run, signals, on_interrupt=tell.interrupt)
     error = _error(run)

@@ -67,8 +67,8 @@ def plan_resume(
     succeeded, `outputs` the paths that each vertex must have left (a vertex that is not in it is always run again
     unless the journal is replayed).
     """
-    mark_results(graph)
     digest = graph_digest(graph)
+    mark_results(graph)
     finished = {vertex for vertex in told if vertex in outputs}
     why = ""
     recorded: Recorded | None = None
