@@ -1,0 +1,523 @@
+"""Durable sessions: a run whose process was killed goes on, with all that it had decided, and runs nothing twice."""
+
+import errno
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+from tests.integration import durable_program
+from weft import Source, after, gather
+from weft.engine.core import Core
+from weft.engine.readiness import FINISHED, FREED
+from weft.graph.logical import NONE, Edge, OnFailure, Patch, Storage
+from weft.model.errors import (
+    ConflictError,
+    DiskFullError,
+    ForbiddenError,
+    NotFoundError,
+    ProgramError,
+    RunCancelledError,
+    TaskError,
+    UsageError,
+)
+from weft.runtime.durable import load_graph
+from weft.runtime.facts import asking
+from weft.runtime.journal import FileJournal, read_journal, recover
+from weft.runtime.records import read_run
+from weft.store.outputs import Outputs
+from weft.wiring import MANAGERS
+
+DEADLINE_S = 60.0
+SOURCE = Path(weft.__file__).parents[1]
+MAIN = "import sys; from weft.cli.main import main; sys.exit(main())"
+RUN = "run-000001"
+
+
+def until(condition: Callable[[], Any], what: str = "it") -> Any:
+    end = time.monotonic() + DEADLINE_S
+    while not (found := condition()):
+        assert time.monotonic() < end, f"{what} did not come"
+        time.sleep(0.001)
+    return found
+
+
+class Place:
+    """A folder for the program's state and its marks."""
+
+    def __init__(self, folder: Path) -> None:
+        self.state = folder / "state"
+        self.marks = folder / "marks"
+        self.marks.mkdir()
+        self.folder = folder
+
+    @property
+    def run(self) -> Path:
+        return self.state / "runs" / RUN
+
+    @property
+    def journal(self) -> Path:
+        return self.run / "journal"
+
+    def python(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, *words],
+            cwd=self.folder,
+            env=os.environ | {"PYTHONPATH": str(SOURCE)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def start(self, backend: str) -> subprocess.Popen[str]:
+        return self.python(durable_program.__file__, backend, str(self.state), str(self.marks))
+
+    def weft(self, *words: str) -> tuple[int, str, str]:
+        process = self.python("-c", MAIN, *words, "--state-dir", str(self.state))
+        out, err = process.communicate(timeout=DEADLINE_S)
+        return process.returncode, out, err
+
+    def core(self) -> Core:
+        """The master as the journal tells it."""
+        graph, digest = load_graph(self.run)
+        recorded = read_journal(self.journal, trusted=True)
+        again = asking(graph, {vertex for vertex, _ in recorded.header.restored})
+        return recover(again, recorded, MANAGERS, digest).master.core
+
+    def counts(self) -> Counter[str]:
+        """How often each task came to its end."""
+        return Counter(path.name.partition(".")[0] for path in self.marks.iterdir())
+
+    def kill_at(self, process: subprocess.Popen[str], size: int) -> bool:
+        """Kill a process once its journal has a size; tell whether it was still there."""
+        try:
+            until(lambda: process.poll() is not None or (self.journal.exists() and self.journal.stat().st_size >= size))
+        finally:
+            process.kill()
+            process.communicate()
+        return process.returncode == -signal.SIGKILL
+
+
+@pytest.fixture
+def place(tmp_path) -> Place:
+    return Place(tmp_path)
+
+
+def decided(core: Core) -> dict[str, Any]:
+    """What has been decided so far."""
+    taken: dict[str, Any] = {name: row.taken for name, row in core.choices.items() if row.taken}
+    return taken | {stage.id: stage.n for stage in core.stages if stage.n >= 0}
+
+
+def finished_marks(core: Core) -> set[str]:
+    done = (FINISHED, FREED)
+    names = {f"load-{i}" for i, state in enumerate(core.by_id["load"].state) if state in done} if core.by_id else set()
+    for name in ("add", "left", "right"):
+        if name in core.by_id and core.by_id[name].n == 1 and core.by_id[name].state[0] in done:
+            names.add(name)
+    return names
+
+
+class TestKilled:
+    def test_at_random_points(self, tmp_path, seed):
+        rng = random.Random(seed)
+        (tmp_path / "whole").mkdir()
+        whole = Place(tmp_path / "whole")
+        process = whole.start("threads")
+        out, err = process.communicate(timeout=DEADLINE_S)
+        assert out.split() == [str(durable_program.ANSWER)], err
+        size = whole.journal.stat().st_size
+        killed = 0
+        for number in range(10):
+            (tmp_path / str(number)).mkdir()
+            place = Place(tmp_path / str(number))
+            backend = "processes" if number % 3 == 2 else "threads"
+            killed += place.kill_at(place.start(backend), rng.randrange(100, size))
+            until((place.run / "graph.pickle").exists)
+            before = place.core() if place.journal.exists() else None
+            finished = finished_marks(before) if before is not None else set()
+            if number == 0:
+                code, _, err = place.weft("resume", RUN)
+                assert code in (0, 7), err  # 7: it was quicker than the kill
+            with weft.Session(workers=2, durable=place.state) as session:
+                run = session.resume(RUN)
+                assert run.result(DEADLINE_S).value("end") == durable_program.ANSWER, f"seed {seed}: {number}"
+                assert run.notes == ()
+            counts = place.counts()
+            twice = {name: counts[name] for name in finished if counts[name] != 1}
+            assert not twice, f"seed {seed}: kill {number}: {twice}"
+            if before is not None:
+                after_all = decided(place.core())
+                assert {key: after_all.get(key) for key in decided(before)} == decided(before), f"seed {seed}: {number}"
+            assert read_run(place.run).state == "succeeded"
+        assert killed >= 5, "most of them were to be killed before their end"
+
+    def test_while_it_is_resumed(self, place):
+        process = place.start("threads")
+        place.kill_at(process, 1500)
+        for size in (2000, 2800):
+            resumed = place.python("-c", MAIN, "resume", RUN, "-q", "--state-dir", str(place.state))
+            place.kill_at(resumed, size)
+        finished = finished_marks(place.core())
+        before = place.counts()
+        with weft.Session(workers=2, durable=place.state) as session:
+            assert session.resume(RUN).result(DEADLINE_S).value("end") == durable_program.ANSWER
+        assert all(place.counts()[name] == before[name] for name in finished)
+
+    def test_another_backend_goes_on(self, place):
+        place.kill_at(place.start("threads"), 2500)
+        finished = finished_marks(place.core())
+        code, out, err = place.weft("resume", RUN, "--backend", "processes", "--workers", "3")
+        assert code == 0, err
+        assert "succeeded" in out
+        assert all(place.counts()[name] == 1 for name in finished)
+
+
+# ------------------------------------------------------------------------------------------------------ in process
+
+
+class Counted:
+    """Counts calls of tasks, which stay in this process."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[Any] = Counter()
+        self.broken = ""
+        self.gate = threading.Event()
+        self.began = threading.Event()
+
+
+HERE: dict[str, Counted] = {}
+
+
+@pytest.fixture
+def counted(request):
+    name = request.node.nodeid
+    HERE[name] = Counted()
+    yield name, HERE[name]
+    del HERE[name]
+
+
+def made(number: int, who: str) -> np.ndarray:
+    HERE[who].calls["made", number] += 1
+    return np.full(500, number)
+
+
+def summed(values: list[np.ndarray], who: str) -> int:
+    HERE[who].calls["summed"] += 1
+    if HERE[who].broken == "summed":
+        raise ValueError("broken")
+    return int(sum(value.sum() for value in values))
+
+
+def chosen(total: Any, who: str) -> str:
+    HERE[who].calls["chosen"] += 1
+    return "yes" if HERE[who].calls["chosen"] == 1 else "no"
+
+
+def passed(value: Any, who: str, name: str) -> Any:
+    HERE[who].calls[name] += 1
+    if HERE[who].broken == name:
+        raise ValueError("broken")
+    return value
+
+
+def waited(value: Any, who: str) -> int:
+    HERE[who].began.set()
+    assert HERE[who].gate.wait(DEADLINE_S)
+    HERE[who].calls["waited"] += 1
+    return 7
+
+
+def patched(total: int, who: str) -> Patch:
+    HERE[who].calls["patched"] += 1
+    graph = weft.Graph("more")
+    node = graph.add(passed, name="patched/more", params={"value": 1500, "who": who, "name": "more"}, keep=True)
+    return Patch.of(graph, [Edge("patched", node.id, NONE, storage=Storage.NONE)])
+
+
+def how_many(values: Any, who: str) -> int:
+    HERE[who].calls["how_many"] += 1
+    return 2 + HERE[who].calls["how_many"]
+
+
+def chain(who: str, **options: Any) -> weft.Graph:
+    graph = weft.Graph("chain", **options)
+    numbers = graph.map(made, range(6), params={"who": who}, name="made")
+    graph.add(summed, gather(numbers), params={"who": who}, name="summed")
+    return graph
+
+
+def opened(tmp_path: Path, **options: Any) -> weft.Session:
+    return weft.Session(workers=2, durable=tmp_path / "state", **options)
+
+
+class TestWithout:
+    def test_a_session_without_durability_says_so_in_a_sentence(self):
+        with weft.Session(workers=1) as session, pytest.raises(UsageError, match="keeps no journal") as caught:
+            session.resume("run-000001")
+        assert "durable=True" in (caught.value.hint or "")
+
+    def test_it_has_no_journal_and_no_files(self, counted):
+        who, _ = counted
+        with weft.Session(workers=1) as session:
+            run = session.submit(chain(who))
+            run.result(DEADLINE_S)
+            assert (run.job.journal, run.job.outputs, run.notes) == (None, None, ())
+
+
+class TestGoingOn:
+    def test_a_run_that_has_succeeded_gives_its_results_and_runs_nothing(self, tmp_path, counted):
+        who, here = counted
+        with opened(tmp_path) as session:
+            assert session.run(chain(who)).value("summed") == 7500
+        before = here.calls.copy()
+        with opened(tmp_path) as session:
+            run = session.resume("@last")
+            assert (run.id, run.status, run.result(DEADLINE_S).value("summed")) == (RUN, "succeeded", 7500)
+        assert here.calls == before
+
+    def test_a_failed_run_goes_on_where_it_failed(self, tmp_path, counted):
+        who, here = counted
+        here.broken = "summed"
+        with opened(tmp_path) as session, pytest.raises(TaskError):
+            session.run(chain(who))
+        here.broken = ""
+        for _ in range(2):  # and what it says is believed the next time too
+            with opened(tmp_path) as session:
+                assert session.resume(RUN).result(DEADLINE_S).value("summed") == 7500
+        assert here.calls == Counter({("made", i): 1 for i in range(6)}) + Counter(summed=2)
+        assert read_run(tmp_path / "state" / "runs" / RUN).state == "succeeded"
+
+    def test_answers_of_a_failed_run_stay_and_what_a_patch_added_is_not_run_again(self, tmp_path, counted):
+        who, here = counted
+        own = {"who": who}
+
+        def graph() -> weft.Graph:
+            graph = weft.Graph("answers")
+            numbers = graph.map(made, range(3), params=own, name="made")
+            total = graph.add(summed, gather(numbers), params=own, name="total")
+            which = graph.add(chosen, total, params=own, name="which", expands=True)
+            yes, no = (
+                graph.add(passed, total, after(which), params=own | {"name": name}, name=name) for name in ("yes", "no")
+            )
+            graph.choice(which, name="choice", yes=yes, no=no)
+            many = graph.add(how_many, total, params=own, name="many", expands=True)
+            wide = graph.add(
+                passed, gather(total), after(many), n=Source(many.id), params=own | {"name": "wide"}, name="wide"
+            )
+            patches = graph.add(patched, total, params=own, name="patched", expands=True)
+            last = {**own, "name": "last"}
+            graph.add(passed, gather(wide), after(patches), after(yes), after(no), params=last, name="last")
+            graph.on_failure = OnFailure.CONTINUE
+            return graph
+
+        here.broken = "last"
+        with opened(tmp_path) as session, pytest.raises(TaskError):
+            session.run(graph(), progress=False)
+        here.broken = ""
+        with opened(tmp_path) as session:
+            run = session.resume(RUN)
+            assert run.result(DEADLINE_S).value("patched/more") == 1500
+            assert len(run.results()["last"][0]) == 3
+        once = ["summed", "chosen", "how_many", "patched", "more", "yes", *[("made", i) for i in range(3)]]
+        assert here.calls == Counter(once) + Counter(wide=3, last=2)
+
+    def test_a_cancelled_run_goes_on(self, tmp_path, counted):
+        who, here = counted
+        graph = weft.Graph("held")
+        numbers = graph.map(made, range(4), params={"who": who}, name="made")
+        graph.add(waited, gather(numbers), params={"who": who}, name="waited")
+        with opened(tmp_path) as session:
+            run = session.submit(graph)
+            assert here.began.wait(DEADLINE_S)
+            run.cancel("enough")
+            here.gate.set()
+            with pytest.raises(RunCancelledError):
+                run.result(DEADLINE_S)
+        assert read_run(tmp_path / "state" / "runs" / RUN).state == "terminated"
+        with opened(tmp_path) as session:
+            assert session.resume(RUN).result(DEADLINE_S).value("waited") == 7
+        assert [here.calls["made", i] for i in range(4)] == [1] * 4
+
+    def test_an_output_that_is_gone_is_made_again_and_it_is_said(self, tmp_path, counted):
+        who, here = counted
+        graph = weft.Graph("held")
+        numbers = graph.map(made, range(4), params={"who": who}, name="made")
+        first = graph.add(summed, gather(numbers), params={"who": who}, name="first")
+        graph.add(waited, gather(first), params={"who": who}, name="waited")
+        with opened(tmp_path) as session:
+            session.submit(graph)
+            assert here.began.wait(DEADLINE_S)
+            folder = tmp_path / "state" / "runs" / RUN
+            place = Place(tmp_path)
+            until(lambda: "first" in decided(core := place.core()) and core.by_id["first"].state[0] == FINISHED)
+            copy = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+            here.gate.set()
+        for name, data in copy.items():  # as a kill would have left it, but for the values
+            (folder / name).write_bytes(data)
+        for file in (folder / "values").iterdir():
+            file.unlink()
+        with opened(tmp_path) as session:
+            run = session.resume(RUN)
+            assert run.notes == ("first: 1 finished task is run again: the output is gone",)
+            assert run.result(DEADLINE_S).value("waited") == 7
+        assert here.calls["summed"] == 2
+        (step,) = [step for step in read_run(folder).steps if step.name == "first"]
+        assert (step.state, step.message) == ("succeeded", "1 finished task is run again: the output is gone")
+
+    @pytest.mark.parametrize("damage", ["gone", "garbage", "torn"])
+    def test_without_its_journal_the_files_decide(self, tmp_path, counted, damage):
+        who, here = counted
+        here.broken = "summed"
+        with opened(tmp_path) as session, pytest.raises(TaskError):
+            session.run(chain(who))
+        here.broken = ""
+        journal = tmp_path / "state" / "runs" / RUN / "journal"
+        if damage == "gone":
+            journal.unlink()
+        else:
+            journal.write_bytes(b"\0" * 1000 if damage == "garbage" else journal.read_bytes()[:40])
+        with opened(tmp_path) as session:
+            assert session.resume(RUN).result(DEADLINE_S).value("summed") == 7500
+        assert here.calls == Counter({("made", i): 1 for i in range(6)}) + Counter(summed=2)
+
+
+class TestRefused:
+    def test_a_run_that_goes_on(self, tmp_path, counted):
+        who, here = counted
+        graph = weft.Graph("held")
+        graph.add(waited, graph.map(made, range(1), params={"who": who}), params={"who": who}, name="waited")
+        with opened(tmp_path) as session:
+            run = session.submit(graph)
+            assert here.began.wait(DEADLINE_S)
+            with opened(tmp_path) as other, pytest.raises(ConflictError, match="in use by another process"):
+                other.resume(RUN)
+            here.gate.set()
+            run.result(DEADLINE_S)
+
+    def test_a_run_that_is_not_there(self, tmp_path):
+        with opened(tmp_path) as session, pytest.raises(NotFoundError):
+            session.resume("run-000009")
+
+    @pytest.mark.parametrize("name", ["graph.pickle", "journal", "."])
+    def test_files_that_others_may_write_to_are_not_loaded(self, tmp_path, counted, name):
+        who, here = counted
+        here.broken = "summed"
+        with opened(tmp_path) as session, pytest.raises(TaskError):
+            session.run(chain(who))
+        path = tmp_path / "state" / "runs" / RUN / name
+        path.chmod(0o777)
+        with opened(tmp_path) as session, pytest.raises(ForbiddenError, match="not yours alone"):
+            session.resume(RUN)
+
+    def test_what_cannot_be_pickled_is_named_before_anything_is_run(self, tmp_path):
+        graph = weft.Graph("locked")
+        lock = threading.Lock()
+        graph.add(lambda: lock.locked(), name="uses-a-lock")
+        with opened(tmp_path) as session, pytest.raises(ProgramError, match="'uses-a-lock' cannot be written down"):
+            session.submit(graph)
+        assert not (tmp_path / "state" / "runs").exists()
+
+    def test_a_value_that_cannot_be_pickled_fails_its_task(self, tmp_path):
+        graph = weft.Graph("locks")
+        graph.add(threading.Lock, name="lock")
+        with opened(tmp_path) as session, pytest.raises(ProgramError, match="cannot leave the process"):
+            session.run(graph)
+
+    def test_functions_that_cannot_be_imported_any_more(self, tmp_path, monkeypatch):
+        (tmp_path / "lib").mkdir()
+        module = tmp_path / "lib" / "weft_test_vanishing.py"
+        module.write_text("def work():\n    raise ValueError('not yet')\n")
+        monkeypatch.syspath_prepend(str(tmp_path / "lib"))
+        import weft_test_vanishing  # type: ignore[import-not-found]
+
+        graph = weft.Graph("vanishing")
+        graph.add(weft_test_vanishing.work, name="work")
+        with opened(tmp_path) as session, pytest.raises(TaskError):
+            session.run(graph)
+        module.unlink()
+        monkeypatch.delitem(sys.modules, "weft_test_vanishing")
+        with opened(tmp_path) as session, pytest.raises(ProgramError, match=r"cannot be loaded.*weft_test_vanishing"):
+            session.resume(RUN)
+
+
+class TestCancel:
+    @pytest.mark.parametrize("backend", ["threads", "processes"])
+    def test_what_commits_while_it_is_cancelled_is_journaled_or_dropped(self, tmp_path, monkeypatch, backend):
+        """The cancel ends after the commit; what the journal says has finished, and only that, counts."""
+        putting, go_on = threading.Event(), threading.Event()
+        put = Outputs.put
+
+        def slow(self: Outputs, *arguments: Any) -> Any:
+            putting.set()
+            assert go_on.wait(DEADLINE_S)
+            return put(self, *arguments)
+
+        monkeypatch.setattr(Outputs, "put", slow)
+        graph = weft.Graph("commits")
+        graph.map(str, range(2), name="texts", keep=True)
+        with opened(tmp_path, backend=backend) as session:
+            run = session.submit(graph)
+            assert putting.wait(DEADLINE_S)
+            run.cancel("now")
+            assert not run.done
+            go_on.set()
+            with pytest.raises(RunCancelledError):
+                run.result(DEADLINE_S)
+        folder = tmp_path / "state" / "runs" / RUN
+        graph_again, digest = load_graph(folder)
+        found = recover(graph_again, read_journal(folder / "journal", trusted=True), MANAGERS, digest)
+        assert found.pending.completed
+        with opened(tmp_path) as session:
+            assert session.resume(RUN).result(DEADLINE_S)["texts"] == ["0", "1"]
+
+
+class TestFullDisk:
+    def test_no_room_for_values_is_one_clear_error_and_the_run_goes_on_later(self, tmp_path, monkeypatch, counted):
+        who, here = counted
+        write = os.pwritev
+
+        def full(fd: int, buffers: Any, offset: int) -> int:
+            if here.calls["summed"]:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return write(fd, buffers, offset)
+
+        monkeypatch.setattr(os, "pwritev", full)
+        with opened(tmp_path) as session, pytest.raises(DiskFullError, match=r"no room for .* bytes"):
+            session.run(chain(who))
+        monkeypatch.setattr(os, "pwritev", write)
+        with opened(tmp_path) as session:
+            assert session.resume(RUN).result(DEADLINE_S).value("summed") == 7500
+        assert [here.calls["made", i] for i in range(6)] == [1] * 6
+
+    def test_no_room_for_the_journal_is_said_and_nothing_is_freed_any_more(self, tmp_path, monkeypatch, counted):
+        who, _ = counted
+        sync = os.fdatasync
+        journal = tmp_path / "state" / "runs" / RUN / "journal"
+
+        def full(fd: int) -> None:
+            if journal.exists() and os.path.samestat(os.fstat(fd), journal.stat()):
+                raise OSError(errno.ENOSPC, "No space left on device")
+            sync(fd)
+
+        monkeypatch.setitem(FileJournal.__init__.__kwdefaults__, "sync", full)
+        with opened(tmp_path) as session:
+            run = session.submit(chain(who))
+            assert run.result(DEADLINE_S).value("summed") == 7500, "the run itself goes on"
+            (note,) = run.notes
+            assert "No space left" in note
+        assert list((journal.parent / "values").iterdir())
+        monkeypatch.setitem(FileJournal.__init__.__kwdefaults__, "sync", sync)
+        with opened(tmp_path) as session:
+            assert session.resume(RUN).result(DEADLINE_S).value("summed") == 7500
