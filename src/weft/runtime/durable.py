@@ -27,7 +27,7 @@ from weft.engine.machines.job import JobState
 from weft.engine.master import Master
 from weft.engine.readiness import FINISHED, FREED
 from weft.engine.replay import may_go_on
-from weft.graph.logical import LogicalGraph, Storage
+from weft.graph.logical import LogicalGraph
 from weft.graph.validate import mark_results
 from weft.model.chunks import ChunkRef
 from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, ProgramError, WeftError
@@ -363,7 +363,7 @@ def _plan(
         plan.ended = core.status is JobState.SUCCEEDED
         if not plan.ended and not may_go_on(core):
             plan.why = "something had failed, or it was cancelled"
-        elif not plan.ended and not _fits(core, recorded.tuning, tuning):
+        elif not plan.ended and not _fits(recorded.tuning, tuning):
             plan.why = "another backend runs it now"
         if not plan.why:
             _go_on(plan, again, found, outputs)
@@ -377,11 +377,8 @@ def _plan(
     return plan
 
 
-def _fits(core: Core, old: Tuning, new: Tuning) -> bool:
+def _fits(old: Tuning, new: Tuning) -> bool:
     """Whether a job may simply go on with another tuning: sizes may differ, what its graph was made for may not."""
-    streaming = any(link.edge.storage is Storage.EPHEMERAL for link in core.links.values())
-    if not streaming:
-        old = replace(old, streams=new.streams)
     same = replace(
         old,
         target_s=new.target_s,
