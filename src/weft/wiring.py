@@ -42,6 +42,7 @@ from weft.model.errors import (
 )
 from weft.model.ids import is_name
 from weft.policies.choices import Conditional
+from weft.policies.eviction import furthest, largest
 from weft.policies.pruning import Pruning
 from weft.policies.shuffle import Shuffle
 from weft.policies.waves import Waves
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from weft.runtime.records import Record, RunRecord
     from weft.runtime.resume import Plan
     from weft.runtime.session import Results, Run
+    from weft.store.api import EvictionKey
     from weft.store.catalog import Catalog
 
 MANAGERS: Final[Mapping[str, ManagerFactory]] = {
@@ -76,6 +78,8 @@ MANAGERS: Final[Mapping[str, ManagerFactory]] = {
 }
 """The vertex managers that a graph may name."""
 
+EVICTION: Final[Mapping[str, EvictionKey | None]] = {"furthest": furthest, "largest": largest, "lru": None}
+"""What a session may be told to spill first; None is the order that the store keeps by itself."""
 GRACE_S: Final = 3.0
 """How long a task that was told to stop may take before it is given up, in seconds."""
 PIPELINE_GRACE_S: Final = 30.0
@@ -98,7 +102,9 @@ class Session(runtime.Session):
     `workers` tasks run at a time (default: one for each core). `memory` bounds the values held in memory and shared
     memory, in bytes or as "4GiB" (default: half of what the machine has); what is over goes to `spill_dir` (default:
     the folder for temporary files). `name` is for people. A task that was told to stop is given up after `grace_s`
-    seconds. Nothing of a session is left when it is closed, and what a killed one leaves is swept by the next.
+    seconds. `eviction` says what goes to disk first: "furthest" (what will be read last, the default), "lru" (what was
+    not touched for longest), "largest", or a key function of `weft.store.api.ChunkInfo`. Nothing of a session is left
+    when it is closed, and what a killed one leaves is swept by the next.
 
     With `durable` each run has a folder as those of the command line have, under the state folder that is named, or
     with True the one that `weft` would use from here. Its values are written to files there and its decisions to a
@@ -116,6 +122,7 @@ class Session(runtime.Session):
         name: str | None = None,
         grace_s: float = GRACE_S,
         *,
+        eviction: str | EvictionKey = "furthest",
         durable: bool | str | os.PathLike[str] = False,
     ) -> None:
         self.name = _session_name(name)
@@ -124,7 +131,7 @@ class Session(runtime.Session):
         count, budget = _count(workers), _size(memory)
         with ExitStack() as undo:
             folders = undo.enter_context(_folders(self.name, spill_dir))
-            store = Keeper(budget, shm=folders.shm, spill=folders.spill)
+            store = Keeper(budget, shm=folders.shm, spill=folders.spill, eviction=_eviction(eviction))
             undo.callback(store.close)
             if isinstance(backend, str):
                 backend = _backend(backend, count, store, folders.shm, folders.spill, grace_s)
@@ -277,6 +284,14 @@ def _backend(name: str, workers: int, store: Keeper, shm: Path, spill: Path, gra
     except ModuleNotFoundError as error:
         message = f"the {name} backend needs {error.name}, which is not installed"
         raise MissingExtraError(message, hint=f"Install it: pip install 'weft[{name}]'") from None
+
+
+def _eviction(asked: str | EvictionKey) -> EvictionKey | None:
+    if callable(asked):
+        return asked
+    if not isinstance(asked, str) or asked not in EVICTION:
+        raise UsageError(f"there is no eviction policy {asked!r}", hint=f"There are: {', '.join(EVICTION)}")
+    return EVICTION[asked]
 
 
 def _session_name(name: str | None) -> str:

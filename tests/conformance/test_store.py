@@ -2,6 +2,7 @@
 
 import pytest
 
+from weft.policies.eviction import furthest
 from weft.store.keeper import Keeper
 from weft.testing.conformance.store import CHECKS
 
@@ -24,11 +25,15 @@ def largest_first(tmp_path):
     return Keeper(SMALL_BUDGET, spill=tmp_path / "spill", eviction=lambda info: (-info.nbytes, info.used))
 
 
+def furthest_first(tmp_path):
+    return Keeper(SMALL_BUDGET, shm=tmp_path / "shm", spill=tmp_path / "spill", eviction=furthest)
+
+
 def no_memory_at_all(tmp_path):
     return Keeper(0, spill=tmp_path / "spill")
 
 
-@pytest.mark.parametrize("make", [memory, shared, spilling, largest_first, no_memory_at_all])
+@pytest.mark.parametrize("make", [memory, shared, spilling, largest_first, furthest_first, no_memory_at_all])
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_store(check, make, tmp_path):
     for name in ("shm", "spill"):

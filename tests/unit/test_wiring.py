@@ -48,6 +48,10 @@ def squares() -> weft.Graph:
     return graph
 
 
+def big(at: int) -> bytes:
+    return bytes(50_000)
+
+
 class TestSession:
     @pytest.mark.parametrize("backend", ["threads", "processes"])
     def test_runs_a_graph(self, backend):
@@ -83,6 +87,22 @@ class TestSession:
         with Session(workers=1, memory=1 << 20) as session:
             assert session.store.budget == 1 << 20
 
+    def test_what_goes_to_disk_first_is_a_name_or_a_function(self):
+        asked = []
+
+        def key(info):
+            asked.append((info.vertex, info.next_use < 0))
+            return info.used
+
+        for eviction in ("furthest", "lru", key):
+            graph = weft.Graph("g")
+            total = graph.add(b"".join, weft.gather(graph.map(big, range(10), name="big")), n=1).keep()
+            with Session(workers=1, memory=200_000, eviction=eviction) as session:
+                assert len(session.run(graph).value(total)) == 500_000
+                assert session.store.stats().spilled > 0
+        assert ("big", True) in asked
+        assert ("join", True) not in asked, "nobody reads a result"
+
     def test_an_executor_can_be_handed_in(self):
         from weft.backends.threads import Threads
         from weft.store.keeper import Keeper
@@ -99,6 +119,8 @@ class TestSession:
             ({"workers": 2.5}, "workers is 2.5"),
             ({"memory": "much"}, "memory is 'much'"),
             ({"memory": -1}, "memory is -1"),
+            ({"eviction": "oldest"}, "furthest, largest, lru"),
+            ({"eviction": 3}, "furthest, largest, lru"),
             ({"name": "a b"}, "'a b'"),
             ({"name": "../x"}, "'../x'"),
             ({"spill_dir": "/proc/none"}, "/proc/none"),

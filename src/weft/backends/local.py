@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weft.backends.streams import END, Streams
 from weft.engine.core import Tuning
 from weft.engine.events import Accepted, Done, Failed, Failure, GaveBack, TimerFired, UserEvent
+from weft.engine.foresight import next_use
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.graph.logical import Move, Outcome, Storage, Trigger
@@ -90,7 +91,13 @@ class LocalJob:
             kinds = [(link.router, link.edge.movement) for link in stage.outputs]
             parts = max((_parts(router, kind.partitions, kind.move) for router, kind in kinds), default=0)
             column = self.columns[stage.id] = self.store.column((self.job.id, stage.id), stage.n, parts)
+            column.foresee = partial(next_use, stage, self._passed)
         return column
+
+    def _passed(self, vertex: str) -> list[tuple[int, int]]:
+        """Return the tasks of a vertex that running leases are done with."""
+        running = list(self.running.values())
+        return [(lease.lo, lease.at) for lease in running if lease.root.vertex == vertex]
 
     def code(self, vertex: str) -> TaskCode:
         """Return what a worker must know of a vertex; made at its first lease, when its edges are settled."""

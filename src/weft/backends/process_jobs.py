@@ -128,6 +128,12 @@ class RemoteLease(WorkerLease):
             self.hi = max(middle, page.pos + 1)
             return self.hi
 
+    @property
+    def at(self) -> int:
+        """See `WorkerLease.at`."""
+        with self.conn.lock:
+            return int(self.conn.page.pos) if self.conn.current is self else self.lo
+
     def tell_to_stop(self) -> None:
         """Raise the flag."""
         self.stop = True

@@ -212,6 +212,8 @@ class Streams:
         if column is None:
             number = next(self._numbers)
             column = stream.column = self._store.column((self._job.id, f"{source.edge.id}#{number}"), 0)
+            depth = source.edge.dst.depth
+            column.foresee = lambda at: at / (at + 1) - depth  # its reader runs, and takes them in order
         cell, at = block.cell, len(column)
         column.grow()
         self._store.put_range(column, at, [cell])

@@ -43,16 +43,19 @@ class Column:
     """The values of one vertex's tasks: `values[i]` is the cell of task `i`.
 
     `parts` is the number of partitions when each value is a list of pieces, read one by one (a shuffle), else 0.
+    `foresee(i)` says when cell `i` will be read next, the lower the sooner, where somebody knows.
+
     The other fields are the store's own: `small_count` cells of `small_bytes` bytes together are only summed,
     `tracked` has an entry for every cell that is large or lies in a file.
     """
 
-    __slots__ = ("key", "parts", "small_bytes", "small_count", "tracked", "values")
+    __slots__ = ("foresee", "key", "parts", "small_bytes", "small_count", "tracked", "values")
 
     def __init__(self, key: tuple[str, str], n: int, parts: int = 0) -> None:
         self.key = key
         self.values: list[Any] = [ABSENT] * n
         self.parts = parts
+        self.foresee: Callable[[int], float] | None = None
         self.small_count = 0
         self.small_bytes = 0
         self.tracked: dict[int, Any] = {}
@@ -229,11 +232,27 @@ def fixed_size(kinds: set[type], values: Sequence[Any]) -> int | None:
 class ChunkInfo:
     """What an eviction policy may know of a chunk; the lower `used`, the longer ago it was put or read."""
 
-    __slots__ = ("index", "job", "nbytes", "tier", "used", "vertex")
+    __slots__ = ("_column", "index", "nbytes", "tier", "used")
 
-    def __init__(self, job: str, vertex: str, index: int, nbytes: int, tier: str, used: int) -> None:
-        self.job, self.vertex, self.index = job, vertex, index
-        self.nbytes, self.tier, self.used = nbytes, tier, used
+    def __init__(self, column: Column, index: int, nbytes: int, tier: str, used: int) -> None:
+        self._column = column
+        self.index, self.nbytes, self.tier, self.used = index, nbytes, tier, used
+
+    @property
+    def job(self) -> str:
+        """The job whose value it is."""
+        return self._column.key[0]
+
+    @property
+    def vertex(self) -> str:
+        """The vertex whose task `index` made it."""
+        return self._column.key[1]
+
+    @property
+    def next_use(self) -> float:
+        """When it will be read next, the lower the sooner; infinite where nobody is known to read it."""
+        foresee = self._column.foresee
+        return float("inf") if foresee is None else foresee(self.index)
 
 
 EvictionKey = Callable[[ChunkInfo], Any]

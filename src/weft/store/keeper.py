@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 _CANCEL_POLL_S: Final = 0.1
 _SPILL_SHARE: Final = 64
 """A spill frees at least this part of the budget where it can, so that files are not tiny."""
+_LOOK_AT: Final = 4096
+"""How many chunks an eviction policy compares at a time."""
 _RECYCLED_SHARE: Final = 4
 """At most this part of the budget lies in files of freed chunks that wait to be written again."""
 
@@ -419,7 +421,11 @@ class Keeper:
             self._touch(column, index)
             return value
         if last or ref.tier == "inline":
-            return codec.decode(disk.read(ref))
+            value = codec.decode(disk.read(ref))
+            if ref.tier == "disk":
+                with self._lock:
+                    self._restored += ref.nbytes
+            return value
         with self._lock:
             entry = column.tracked.get(index)
             keep = entry is not None and entry.tier == "disk" and ref.nbytes <= self.budget
@@ -711,7 +717,7 @@ class Keeper:
         order: Iterable[Entry] = self._lru
         if self._eviction is not None:
             key = self._eviction
-            order = heapq.nsmallest(len(self._lru), self._lru, key=lambda entry: key(_info(entry)))
+            order = _sorted(list(self._lru), key)
         chosen: list[Entry] = []
         for entry in order:
             if nbytes <= 0:
@@ -1025,6 +1031,13 @@ def _sorted_out(column: Column, lo: int, values: Sequence[Any]) -> tuple[int, in
     return count, small, large
 
 
-def _info(entry: Entry) -> ChunkInfo:
-    job, vertex = entry.column.key
-    return ChunkInfo(job, vertex, entry.index, entry.nbytes, entry.tier, entry.used)
+def _sorted(entries: Sequence[Entry], key: EvictionKey) -> Iterator[Entry]:
+    """Yield chunks in the order of their keys, of very many only a part; the first few are had without sorting."""
+    entries = entries[:: 1 + len(entries) // _LOOK_AT]
+    heap = [
+        (key(ChunkInfo(entry.column, entry.index, entry.nbytes, entry.tier, entry.used)), at, entry)
+        for at, entry in enumerate(entries)
+    ]
+    heapq.heapify(heap)
+    while heap:
+        yield heapq.heappop(heap)[2]

@@ -69,6 +69,11 @@ class WorkerLease:
         self.hi = middle
         return max(middle, self.pos + 1)
 
+    @property
+    def at(self) -> int:
+        """The unit that is being done."""
+        return self.pos
+
     def cancel(self) -> None:
         """Tell the running task to stop."""
         self.stop = True

@@ -1,0 +1,49 @@
+"""When an output will be read next, in the order in which dispatch gives tasks out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from weft.engine.machines.task import TaskState
+from weft.engine.machines.vertex import ENDED
+
+if TYPE_CHECKING:
+    from weft.engine.physical import Link, Stage
+
+NEVER: Final = float("inf")
+"""No task is known that will read it: somebody only keeps it."""
+
+_DONE: Final = frozenset(
+    int(state)
+    for state in (TaskState.FINISHED, TaskState.FREED, TaskState.FATAL, TaskState.CANCELLED, TaskState.SKIPPED)
+)
+
+
+Passed = Callable[[str], Sequence[tuple[int, int]]]
+"""The tasks `lo:hi` of a vertex that running leases are done with and have not reported."""
+
+
+def next_use(stage: Stage, passed: Passed, index: int) -> float:
+    """Return the priority of the task that will read an output next, the lower the sooner; NEVER if there is none.
+
+    It is the number that dispatch orders tasks by: deeper vertices first, then those that are further on. Safe to call
+    while the master is at work: what comes out may then be a moment old.
+    """
+    return min((_next_reader(link, passed, index) for link in stage.outputs if link.data), default=NEVER)
+
+
+def _next_reader(link: Link, passed: Passed, index: int) -> float:
+    dst, router = link.dst, link.router
+    if dst.status in ENDED:
+        return NEVER
+    if router is None or dst.n < 1:
+        return float(-dst.depth)
+    done = passed(dst.id) if dst.executing else ()
+    if router.wide:  # every task reads it: the next of them does
+        return (dst.over + sum(hi - lo for lo, hi in done)) / dst.n - dst.depth
+    for first, last in router.consumers(index):
+        for reader in range(first, last):
+            if dst.state[reader] not in _DONE and not any(lo <= reader < hi for lo, hi in done):
+                return reader / dst.n - dst.depth
+    return NEVER
