@@ -20,7 +20,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -656,15 +655,20 @@ class Processes(LocalBackend):
 
     def _start_worker(self, number: int) -> None:
         ours, theirs = socket.socketpair()
-        with theirs, tempfile.TemporaryFile(dir=self._shm) as file:
-            file.truncate(PAGE_BYTES)
-            page = mmap.mmap(file.fileno(), PAGE_BYTES)
+        # Not a file in shared memory: where that is full, touching the page would end this process with a bus error.
+        page_fd = os.memfd_create("weft-page")
+        try:
+            os.ftruncate(page_fd, PAGE_BYTES)
+            page = mmap.mmap(page_fd, PAGE_BYTES)
             ours.setblocking(False)
             prefix = f"w{number}-"
             conn = self._conns[number] = Conn(number, ours, page, Frames(self._shm, prefix))
             config = Config(number, prefix, self._shm, self._spill, self.tuning.target_s, self.window)
             self._selector.register(ours, selectors.EVENT_READ, conn)
-            self._tell_nursery((START, tuple(config)), (theirs.fileno(), file.fileno()))
+            self._tell_nursery((START, tuple(config)), (theirs.fileno(), page_fd))
+        finally:
+            os.close(page_fd)
+            theirs.close()
 
     def _tell_nursery(self, message: tuple[Any, ...], fds: tuple[int, ...] = ()) -> None:
         if self._channel is not None:
