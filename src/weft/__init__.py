@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from weft.graph.builder import Graph as Graph
     from weft.graph.builder import Node as Node
     from weft.graph.builder import after as after
+    from weft.graph.builder import controlled as controlled
     from weft.graph.builder import custom as custom
     from weft.graph.builder import gather as gather
     from weft.graph.builder import grid as grid
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
     from weft.wiring import Session as Session
 
 _HOMES = {
-    "weft.graph.builder": ("Graph", "Node", "after", "custom", "gather", "grid", "one_to_one", "shuffle"),
+    "weft.graph.builder": ("Graph", "Node", "after", "controlled", "custom", "gather", "grid", "one_to_one", "shuffle"),
     "weft.graph.logical": (
         "Kind", "OnFailure", "Outcome", "Range", "Retry", "SameAs", "Source", "Storage", "Trigger",
     ),

@@ -41,6 +41,7 @@ from weft.model.errors import (
     WeftError,
 )
 from weft.model.ids import is_name
+from weft.model.resources import Resources
 from weft.policies.choices import Conditional
 from weft.policies.eviction import furthest, largest
 from weft.policies.pruning import Pruning
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from weft.frontends.pipelines.resolve import ResolvedStep
     from weft.graph.logical import LogicalGraph
     from weft.runtime.durable import DurableRun
+    from weft.runtime.history import Historian
     from weft.runtime.progress import Bars
     from weft.runtime.records import Record, RunRecord
     from weft.runtime.resume import Plan
@@ -103,12 +105,16 @@ class Session(runtime.Session):
     memory, in bytes or as "4GiB" (default: half of what the machine has); what is over goes to `spill_dir` (default:
     the folder for temporary files). `name` is for people. A task that was told to stop is given up after `grace_s`
     seconds. `eviction` says what goes to disk first: "furthest" (what will be read last, the default), "lru" (what was
-    not touched for longest), "largest", or a key function of `weft.store.api.ChunkInfo`. Nothing of a session is left
-    when it is closed, and what a killed one leaves is swept by the next.
+    not touched for longest), "largest", or a key function of `weft.store.api.ChunkInfo`. `gpus` of this machine, all of
+    `gpu_type`, are handed out to tasks that ask for them. Nothing of a session is left when it is closed, and what a
+    killed one leaves is swept by the next.
 
     With `durable` each run has a folder as those of the command line have, under the state folder that is named, or
     with True the one that `weft` would use from here. Its values are written to files there and its decisions to a
     journal, so that `weft resume RUN`, or `resume` of another session, goes on with it after the process was killed.
+
+    `history` names a state folder (that of a durable session is taken by itself): what the vertices of a run that
+    succeeds took is kept there, for control vertices of later runs of the same graph.
 
     UsageError: a wrong argument. MissingExtraError: the backend needs something that is not installed.
     """
@@ -124,19 +130,29 @@ class Session(runtime.Session):
         *,
         eviction: str | EvictionKey = "furthest",
         durable: bool | str | os.PathLike[str] = False,
+        gpus: int = 0,
+        gpu_type: str = "",
+        history: str | os.PathLike[str] | None = None,
     ) -> None:
         self.name = _session_name(name)
         self._state = _durable_state(durable)
         self._about = {"backend": backend if isinstance(backend, str) else type(backend).__name__.lower()}
+        if isinstance(gpus, bool) or not isinstance(gpus, int) or gpus < 0:
+            raise UsageError(f"gpus is {gpus!r}; it must be a whole number from 0 on")
         count, budget = _count(workers), _size(memory)
         with ExitStack() as undo:
             folders = undo.enter_context(_folders(self.name, spill_dir))
             store = Keeper(budget, shm=folders.shm, spill=folders.spill, eviction=_eviction(eviction))
             undo.callback(store.close)
             if isinstance(backend, str):
-                backend = _backend(backend, count, store, folders.shm, folders.spill, grace_s)
+                node = Resources(cpu=count, memory=store.budget, gpu=gpus, gpu_type=gpu_type)
+                backend = _backend(backend, count, store, folders.shm, folders.spill, grace_s, node)
             super().__init__(backend, store, ResumedClock() if self._state is not None else None, MANAGERS)
             undo.pop_all()
+        kept = self._state if history is None else StateRoot(Path(history).absolute())
+        if kept is not None:
+            self.historian = _historian(kept)
+            self.on_close(self.historian.close)
         self.on_close(folders.close)
         self.on_close(lambda: atexit.unregister(self.close))
         atexit.register(self.close)
@@ -247,6 +263,13 @@ def _orders(run: Run) -> dict[str, Callable[[Mapping[str, Any]], Any]]:
     }
 
 
+def _historian(state: StateRoot) -> Historian:
+    from weft.runtime.history import Historian
+
+    state.prepare()
+    return Historian(state.catalog(), RealClock())
+
+
 def _folders(name: str, spill_dir: str | os.PathLike[str] | None) -> RunFolders:
     """Make the folders of something that leaves nothing behind, and sweep what killed ones left."""
     base = Path(tempfile.gettempdir() if spill_dir is None else spill_dir)
@@ -260,27 +283,33 @@ def _folders(name: str, spill_dir: str | os.PathLike[str] | None) -> RunFolders:
     return RunFolders(f"{name}-{os.getpid()}-{secrets.token_hex(4)}", shared, root)
 
 
-def _threads(workers: int, store: Keeper, shm: Path, spill: Path, grace_s: float) -> Executor:
+def _threads(
+    workers: int, store: Keeper, shm: Path, spill: Path, grace_s: float, node: Resources | None = None
+) -> Executor:
     from weft.backends.threads import Threads
 
-    return Threads(workers, store, grace_s=grace_s)
+    return Threads(workers, store, resources=node, grace_s=grace_s)
 
 
-def _processes(workers: int, store: Keeper, shm: Path, spill: Path, grace_s: float) -> Executor:
+def _processes(
+    workers: int, store: Keeper, shm: Path, spill: Path, grace_s: float, node: Resources | None = None
+) -> Executor:
     from weft.backends.processes import Processes
 
-    return Processes(workers, store, shm, spill=spill, grace_s=grace_s)
+    return Processes(workers, store, shm, spill=spill, resources=node, grace_s=grace_s)
 
 
 BACKENDS: Final = {"threads": _threads, "processes": _processes}
 """What settings and `Session` may name; each is loaded when it is first asked for."""
 
 
-def _backend(name: str, workers: int, store: Keeper, shm: Path, spill: Path, grace_s: float) -> Executor:
+def _backend(
+    name: str, workers: int, store: Keeper, shm: Path, spill: Path, grace_s: float, node: Resources | None = None
+) -> Executor:
     if name not in BACKENDS:
         raise UsageError(f"there is no backend {name!r}", hint=f"There are: {', '.join(BACKENDS)}")
     try:
-        return BACKENDS[name](workers, store, shm, spill, grace_s)
+        return BACKENDS[name](workers, store, shm, spill, grace_s, node)
     except ModuleNotFoundError as error:
         message = f"the {name} backend needs {error.name}, which is not installed"
         raise MissingExtraError(message, hint=f"Install it: pip install 'weft[{name}]'") from None

@@ -23,6 +23,7 @@ LONG_LINES = 1_000
 
 # Each change here changes what users may rely on: it owes a line in CHANGELOG.md.
 PUBLIC = {
+    "controlled",
     "CapacityError",
     "ConflictError",
     "DefinitionError",

@@ -32,6 +32,14 @@ SAYS = {
         "last consumer has ended",
     ],
     "bubble": ["smallest: [0, 2, 4, 6, 8]", "numbers, even", "shuffle of 1, local"],
+    "control_vertex": [
+        "train: ['1 T4', '1 T4']",
+        "steer/dry-run         (added by steer)                      1 task",
+        "train            1 to 4 tasks                          2 tasks",
+        "gpu 1 of type T4 or cpu 1, gpu 2 of type T4) (seen: a dry run: gpu_memory 6e+09, gpu_busy 0.2)",
+        "(seen: 1 earlier runs: gpu_memory 6e+09",
+        "SetParallelism(vertex='evaluate', n=1) (seen: 6 losses, the last 0.167)",
+    ],
     "patch": ["plan/round-4", "(added by plan)", "plan: patch: 4 vertices, 4 edges added"],
 }
 

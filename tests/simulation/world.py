@@ -414,7 +414,8 @@ class World(SimulatedCluster):
             if job.outcome is not None:
                 return
             if self.random.random() < self.cache:
-                if job.master.core.by_id[probe.vertex].state[probe.index] == TaskState.PROBING:
+                stage = job.master.core.by_id[probe.vertex]
+                if probe.index < stage.n and stage.state[probe.index] == TaskState.PROBING:
                     self.held.setdefault((job.id, probe.vertex), set()).add(probe.index)
                     self.held_now += 1
                     self.done.add((job.id, probe.vertex, probe.index))

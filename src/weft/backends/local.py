@@ -6,7 +6,8 @@ import contextlib
 import queue
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,12 +18,14 @@ from weft.engine.events import Accepted, Done, Failed, Failure, GaveBack, TimerF
 from weft.engine.foresight import next_use
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VertexState
-from weft.graph.logical import Move, Outcome, Storage, Trigger
+from weft.graph.logical import Kind, Move, Outcome, Storage, Trigger
+from weft.graph.task import Watched
 from weft.model.errors import NotFoundError, RunCancelledError, WeftError
 from weft.model.program import Style
 from weft.model.resources import Resources
 from weft.store.api import ABSENT, Column, sizeof
 from weft.worker.code import Edges, InputCode, TaskCode
+from weft.worker.context import not_controlled
 from weft.worker.lease import Outcome as LeaseOutcome
 from weft.worker.lease import WorkerLease
 from weft.worker.outlet import unpacked
@@ -30,9 +33,10 @@ from weft.worker.run import LiveInput, fault_of, read_one, run
 
 if TYPE_CHECKING:
     from weft.engine.commands import Drop, Launch, Offer, Publish, Restart
-    from weft.engine.physical import Stage
+    from weft.engine.physical import Link, Stage
     from weft.engine.ports import Job, Shell
     from weft.graph.routing import Router
+    from weft.graph.task import Past
     from weft.store.keeper import Keeper
     from weft.store.outputs import Outputs
     from weft.worker.context import Context
@@ -43,6 +47,8 @@ _WHILE_RUNNING = (Trigger.FRACTION, Trigger.EVENT)
 
 STREAM_BYTES = 64 * 2**20
 """How many bytes a streamed edge holds before its writers wait; less where the memory is small."""
+EVENTS_KEPT = 1_000
+"""How many events of a vertex are kept for its control vertex."""
 GRACE_S = 3.0
 """How long a task that was told to stop may take before it is given up, in seconds."""
 
@@ -55,6 +61,10 @@ def lease_bytes(budget: int, workers: int) -> int:
 def stream_bytes(budget: int) -> int:
     """Return how many bytes a streamed edge may hold: a small part of the memory, since a bubble may have several."""
     return min(STREAM_BYTES, max(1, budget // 16))
+
+
+def _controls(link: Link) -> bool:
+    return link.src.vertex.kind is Kind.SERVICE and not link.data
 
 
 Defer = Callable[[Callable[[], None]], None]
@@ -77,6 +87,7 @@ class LocalJob:
         self.running: dict[int, WorkerLease] = {}
         self.closed = False
         self._endpoints: dict[str, dict[int, Any]] = {}
+        self._said: dict[str, deque[tuple[str, int, Any]]] = {}
         self.moved = threading.Condition()
         self.watched = False
         self.outputs: Outputs | None = job.outputs
@@ -314,9 +325,44 @@ class LocalJob:
         return [said[index] for index in range(stage.n)] if len(said) == stage.n else None
 
     def publish(self, event: Publish) -> None:
-        """Remember what a service said."""
+        """Remember what a service said, and what is of interest to a control vertex."""
         if event.name == "endpoint":
             self._endpoints.setdefault(event.vertex, {})[event.index] = event.payload
+        stage = self.job.master.core.by_id.get(event.vertex)
+        if stage is not None and any(_controls(link) for link in stage.inputs):
+            said = self._said.setdefault(event.vertex, deque(maxlen=EVENTS_KEPT))
+            said.append((event.name, event.index, event.payload))
+
+    def history(self, vertex: str) -> Sequence[Past]:
+        """See `Host.history`."""
+        return [past for past in self.job.history if past.vertex == vertex]
+
+    def watch(self, control: str, vertex: str) -> Watched:
+        """See `Host.watch`."""
+        seen = self.seen(control, vertex)
+        if seen is None:
+            raise not_controlled(control, vertex)
+        return seen
+
+    def reply(self, token: str) -> str | None:
+        """See `Host.reply`."""
+        return self.job.master.core.replies.pop(token, None)
+
+    def seen(self, control: str, vertex: str) -> Watched | None:
+        """Return a vertex as its control vertex sees it, None if `control` controls none of that name."""
+        core = self.job.master.core
+        stage = core.by_id.get(vertex)
+        if stage is None or not any(link.src.id == control and _controls(link) for link in stage.inputs):
+            return None
+        return Watched(
+            stage.status.value,
+            stage.n,
+            stage.finished,
+            stage.seconds,
+            stage.nbytes,
+            tuple(self._said.get(vertex, ())),
+            dict(core.usage.get(vertex, {})),
+        )
 
     @property
     def streams(self) -> Streams:

@@ -507,6 +507,12 @@ class Processes(LocalBackend):
                 self._send(conn, (ANSWER, dumps(local.endpoints(question[1]))))
             elif question[0] == "block":
                 self._answer_block(lease, *question[1:])
+            elif question[0] == "history":
+                self._send(conn, (ANSWER, dumps(local.history(question[1]))))
+            elif question[0] == "watch":
+                self._send(conn, (ANSWER, dumps(local.seen(*question[1:]))))
+            elif question[0] == "reply":
+                self._send(conn, (ANSWER, dumps(local.reply(question[1]))))
             else:
                 self._lane.put(partial(self._answer_cell, lease, *question[1:]))
 

@@ -105,7 +105,7 @@ class Simulator:
         self._size = None if callable(nbytes) else nbytes
         self._value = value
         self._speeds = speeds
-        self._alike = speeds is None  # a task takes as long on every worker
+        self._alike = speeds is None and type(self)._duration is Simulator._duration  # a task takes as long everywhere
         self._capacity = capacity
         self._specs = [WorkerSpec(w, w * nodes // workers, f"node{w * nodes // workers}") for w in range(workers)]
         self._next_worker = workers

@@ -72,8 +72,9 @@ def consult(core: Core, apply: Callable[[Core, Decision], None]) -> None:
             decisions = (Fail(stage.id, error.message),)
         seen = f" (seen: {_seen(view)})" if decisions else ""
         for decision in decisions:
-            core.note(stage.id, f"its manager decides: {_shown(decision)}{seen}")
+            core.note(stage.id, f"its manager decides: {shown(decision)}{seen}")
             try:
+                core.claim(f"the manager of {stage.id}", decision)
                 apply(core, decision)
             except WeftError as error:
                 core.note(stage.id, f"rejected: {error.message}")
@@ -85,10 +86,16 @@ def consult(core: Core, apply: Callable[[Core, Decision], None]) -> None:
                 apply(core, SetParallelism(stage.id, width.hi))
 
 
-def _shown(decision: Decision) -> str:
+def shown(decision: Decision) -> str:
     """Write a decision without what may be very long."""
-    fields = {name: value for name, value in decision._asdict().items() if name not in ("routers", "items") and value}
-    return f"{type(decision).__name__}({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
+    hidden = ("routers", "items", "patch")
+    fields = {name: value for name, value in decision._asdict().items() if name not in hidden and value}
+    told = {name: _list(value) if name == "resources" else repr(value) for name, value in fields.items()}
+    return f"{type(decision).__name__}({', '.join(f'{name}={value}' for name, value in told.items())})"
+
+
+def _list(alternatives: Sequence[Any]) -> str:
+    return " or ".join(map(str, alternatives))
 
 
 def _seen(view: View) -> str:

@@ -13,13 +13,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from weft.engine.decisions import ApplyPatch, Emit
 from weft.engine.machines.bubble import BubbleState
 from weft.engine.machines.job import JobState
 from weft.engine.policy import Moment
 from weft.graph.logical import LogicalGraph
+from weft.model.errors import GraphError
 
 if TYPE_CHECKING:
     from weft.engine.commands import Command
+    from weft.engine.decisions import Decision
     from weft.engine.physical import Link, Stage
     from weft.engine.policy import ManagerFactory
     from weft.graph.lease import Cone
@@ -215,6 +218,10 @@ class Core:
         self.stats: dict[str, Any] = {}
         self.managers: Mapping[str, ManagerFactory] = {}
         self.dirty: set[int] = set()
+        self.usage: dict[str, dict[str, float]] = {}
+        self.replies: dict[str, str] = {}
+        self.claims: dict[tuple[str, str], str] = {}
+        self._claimed_in: list[Command] = []
         self.payloads: dict[tuple[str, str], list[Any]] = {}
         self.ring: deque[tuple[float, str, str]] = deque(maxlen=ring)
 
@@ -236,6 +243,16 @@ class Core:
             manager = self.stages[index].manager
             if manager is not None and moment in manager.moments and own == (index == stage.index):
                 self.dirty.add(index)
+
+    def claim(self, who: str, decision: Decision) -> None:
+        """Note who decides what in this tick; GraphError if another policy has decided the same before."""
+        if self._claimed_in is not self.out:
+            self._claimed_in, self.claims = self.out, {}
+        if isinstance(decision, (ApplyPatch, Emit)):
+            return
+        first = self.claims.setdefault((type(decision).__name__, decision[0]), who)
+        if first != who:
+            raise GraphError(f"{first} has decided this in the same moment", subject=decision[0], rule="first-decision")
 
     def fresh(self) -> int:
         """Return a number that was not used before in this job: ids of leases, requests and timers."""

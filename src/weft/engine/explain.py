@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 CHANGES = (
     "its manager",
+    "control vertex",
     "rejected:",
     "configured with",
     "ended early:",

@@ -37,7 +37,7 @@ from weft.engine.readiness import (
     write,
 )
 from weft.engine.story import story
-from weft.graph.logical import SEQUENTIAL, Bubble, Kind, Storage, Trigger
+from weft.graph.logical import SEQUENTIAL, Bubble, Kind, Outcome, Storage, Trigger
 from weft.model.resources import Resources
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ def form(core: Core, bubbles: tuple[Bubble, ...] | list[Bubble], known: Collecti
         _row(core, bubble, [core.by_id[name] for name in bubble.vertices])
     branches = {name for row in core.choices.values() for branch in row.choice.branches.values() for name in branch}
     for stage in core.order:
-        if stage.vertex.kind is not Kind.SERVICE or stage.bubble >= 0 or stage in known:
-            continue
+        if stage.vertex.kind is not Kind.SERVICE or stage.light or stage.bubble >= 0 or stage in known:
+            continue  # a light one holds no slot, so that there is nothing to have together
         members = [stage]
         for link in sorted(stage.outputs, key=lambda link: (link.dst.depth, link.dst.index)):
             dst = link.dst
@@ -240,8 +240,11 @@ def _lend_back(core: Core, row: BubbleRow) -> None:
 
 
 def _there(link: Link) -> bool:
-    """Whether an input has all that its destination may wait for."""
-    return link.opened if link.gate else link.src.status in ENDED
+    """Whether an input has all that its destination may wait for; where one success is enough, it may have failed."""
+    ended = link.src.status in ENDED
+    if link.gate and not (ended and link.edge.scheduling.outcome is Outcome.ONE_SUCCESS):
+        return link.opened
+    return ended
 
 
 def _serve_stage(core: Core, stage: Stage) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from weft.engine import cones, gangs, patching
 from weft.engine.commands import Command, Complete, Drop, Free, Launch, Publish, Shrink, Stop
 from weft.engine.consulting import consult, make
+from weft.engine.control import heard
 from weft.engine.core import ANYWHERE, Core, LeaseRow, Tuning, WorkerRow
 from weft.engine.dispatch import dispatch, has_ready, lights, race, return_tokens
 from weft.engine.events import (
@@ -80,6 +81,7 @@ from weft.engine.readiness import (
 from weft.engine.story import story
 from weft.engine.view import JobView, view
 from weft.graph.logical import Kind, LogicalGraph
+from weft.graph.task import RESERVED
 from weft.model.ids import task_name
 
 if TYPE_CHECKING:
@@ -769,6 +771,9 @@ class Master:
 
     def _on_user_event(self, event: UserEvent) -> None:
         core = self.core
+        if event.name.startswith(RESERVED):
+            heard(core, event)
+            return
         core.note(task_name(event.vertex, event.index), f"emitted {event.name}")
         core.out.append(Publish(event.vertex, event.index, event.name, event.payload))
         source = core.by_id.get(event.vertex)
@@ -780,7 +785,7 @@ class Master:
     def _on_hit(self, event: Hit) -> None:
         core = self.core
         stage = core.by_id[event.vertex]
-        if stage.state[event.index] != PROBING:
+        if event.index >= stage.n or stage.state[event.index] != PROBING:
             return
         core.note(task_name(stage.id, event.index), "taken from the cache")
         if stage.status is VertexState.CONFIGURED:
@@ -793,7 +798,7 @@ class Master:
     def _on_miss(self, event: Miss) -> None:
         core = self.core
         stage = core.by_id[event.vertex]
-        if stage.state[event.index] != PROBING:
+        if event.index >= stage.n or stage.state[event.index] != PROBING:
             return
         core.note(task_name(stage.id, event.index), f"not in the cache: {event.reason or 'never ran'}")
         if stage.probed is None:

@@ -28,6 +28,7 @@ from weft.engine.events import Failure
 from weft.engine.failures import fatal, finish_early, give_up_rest, spread
 from weft.engine.gangs import derive_regions, form
 from weft.engine.lineage import remake
+from weft.engine.machines.bubble import BubbleState
 from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
 from weft.engine.physical import INFINITE, NOTHING, Link, Stage
 from weft.engine.readiness import (
@@ -48,7 +49,7 @@ from weft.engine.readiness import (
     recount_readers,
     settle_links,
 )
-from weft.graph.logical import Choice, Edge, Patch, Range, SameAs, Source, Trigger, Vertex
+from weft.graph.logical import Choice, Edge, Kind, Patch, Range, SameAs, Source, Trigger, Vertex
 from weft.graph.routing import Router, bind
 from weft.model.errors import GraphError, WeftError
 
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from weft.model.resources import Resources
 
 _EARLY = (Trigger.FRACTION, Trigger.SOURCE_CONFIGURED, Trigger.SOURCE_RUNNING)
+_STOPPED = frozenset({*ENDED, VertexState.DRAINING})
 _CONFIGURED = VERTEX[VertexState.CONFIGURING]["configured"]
 
 
@@ -357,6 +359,13 @@ def _set_parallelism(core: Core, decision: SetParallelism) -> None:
                 rule="items",
             )
         stage.vertex = replace(stage.vertex, program=replace(stage.vertex.program, items=decision.items))
+    elif stage.vertex.program.items is not None and len(stage.vertex.program.items) != decision.n:
+        raise GraphError(
+            f"vertex {stage.id!r} has {len(stage.vertex.program.items)} items, one for each task, and cannot have "
+            f"{decision.n} tasks",
+            subject=stage.id,
+            rule="items",
+        )
     ready, key, missing, refs = stage.ready, stage.key, stage.missing, stage.refs
     stage.ready, stage.key, stage.missing, stage.refs = NOTHING, INFINITE, None, None
     try:
@@ -367,6 +376,12 @@ def _set_parallelism(core: Core, decision: SetParallelism) -> None:
 
 
 def _set_resources(core: Core, stage: Stage, resources: tuple[Resources, ...]) -> None:
+    if stage.bubble >= 0 and core.bubbles[stage.bubble].state in (BubbleState.WAITING, BubbleState.HELD):
+        raise GraphError(
+            f"the bubble of {stage.id!r} has asked for its slots: what its tasks take is settled",
+            subject=stage.id,
+            rule="not-started",
+        )
     before, plain, light = stage.resources, stage.plain, stage.light
     busy = stage.executing or any(row.stage is stage for row in core.requests.values())
     stage.ask(resources)
@@ -445,6 +460,11 @@ def patch(core: Core, decision: ApplyPatch) -> None:
         if link.dst.status not in (VertexState.CONFIGURING, VertexState.CONFIGURED):
             raise GraphError(f"patch drops edge {name}: {link.dst.id!r} has started", subject=name, rule="not-started")
     for edge in change.edges:
+        service = core.by_id.get(edge.src)
+        if service is not None and service.vertex.kind is Kind.SERVICE and service.status in _STOPPED:
+            raise GraphError(
+                f"patch adds edge {edge.id}: the service {edge.src!r} has ended", subject=edge.id, rule="not-ended"
+            )
         dst = core.by_id.get(edge.dst)
         if dst is not None and dst.status not in (VertexState.CONFIGURING, VertexState.CONFIGURED):
             raise GraphError(
@@ -481,6 +501,8 @@ def patch(core: Core, decision: ApplyPatch) -> None:
     core.replan = core.patched = True
     for edge in change.edges:
         link = core.links[edge.id]
+        if link.src.n < 0 and link.src.status in (VertexState.FAILED, VertexState.CANCELLED):
+            spread(core, link.src, 0, 0)
         if link.src.n > 0 and link.src.state.count(FATAL):
             for index in [i for i in range(link.src.n) if link.src.state[i] == FATAL]:
                 spread(core, link.src, index, index + 1)

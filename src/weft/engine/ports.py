@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from weft.engine.events import Event
     from weft.engine.master import Master
     from weft.graph.logical import LogicalGraph
+    from weft.graph.task import Past
     from weft.model.resources import Resources
 
 
@@ -69,7 +70,8 @@ class WorkerSpec(NamedTuple):
 class Job(Protocol):
     """A job as a backend sees it. `backend` is the backend's own; `leases` are those that the loop still waits for.
 
-    `outputs` keeps the values of a durable job in files (`weft.store.outputs`), None for any other.
+    `outputs` keeps the values of a durable job in files (`weft.store.outputs`), None for any other. `history` is what
+    earlier runs of its graph took, where somebody kept it.
     """
 
     id: str
@@ -79,6 +81,7 @@ class Job(Protocol):
     outcome: Complete | None
     backend: Any
     outputs: Any
+    history: Sequence[Past]
 
 
 class Shell(Protocol):

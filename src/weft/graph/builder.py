@@ -106,6 +106,11 @@ def one_to_one(node: Node, **options: Unpack[LinkOptions]) -> Link:
     return _link(node, ONE_TO_ONE, options)
 
 
+def controlled(node: Node, event: str = "ready") -> Link:
+    """Wait until the control vertex `node` emits `event`: by then it has decided what the reader is to be."""
+    return after(node, concurrent=True, when=Trigger.EVENT, event=event)
+
+
 def gather(node: Node, **options: Unpack[LinkOptions]) -> Link:
     """Every task gets the list of all values of `node`."""
     return _link(node, BROADCAST, options)
@@ -257,6 +262,29 @@ class Graph(LogicalGraph):
         """
         fields["kind"] = Kind.SERVICE
         return self._add(fn, inputs, n, None, name, params, Style.TASK, fields)
+
+    def control(
+        self,
+        fn: Target,
+        *,
+        name: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        **fields: Unpack[VertexFields],
+    ) -> Node:
+        """Add a control vertex, called `fn(ctx, inputs)`: a service that takes no core and changes other vertices.
+
+        It may change those that read it (`controlled`, or it as a plain input), through `ctx.set_resources`,
+        `ctx.set_parallelism` and `ctx.patch`, and ends when the last of them has.
+        """
+        if "resources" in fields:
+            raise GraphError(
+                f"control vertex {name or _base_name(fn)!r} asks for resources, and takes no core",
+                subject=name or "",
+                rule="control",
+                hint="Use graph.service for one that computes.",
+            )
+        fields["resources"] = _LIGHT
+        return self.service(fn, n=1, name=name, params=params, **fields)
 
     def map(
         self,
@@ -498,6 +526,7 @@ class Graph(LogicalGraph):
 
 
 _NOTHING = Vertex("", Program(""))
+_LIGHT = (Resources(cpu=0),)
 _BUBBLE: Wanted = {"prewarmed": ((bool,), "True or False"), "timeout_s": ((int, float), "a number of seconds")}
 
 

@@ -8,14 +8,56 @@ results leave through `ctx.out(edge).write(partition, value)` or as the return v
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from weft.model.errors import ProgramError
 
 if TYPE_CHECKING:
+    from weft.graph.logical import Patch
     from weft.model.program import Program
     from weft.model.resources import Resources
+
+
+RESERVED = "weft."
+"""How the names of events begin that users do not emit themselves."""
+DECIDE = "weft.decide"
+"""The event of a control vertex that asks for a change."""
+USAGE = "weft.usage"
+"""The event of a task that says what it used."""
+
+
+class Past(NamedTuple):
+    """What a vertex took in an earlier run of the same graph.
+
+    `ended_at` is in seconds since 1970; `seconds` and `nbytes` are means for a task (-1: not known), `rows` is the sum
+    where rows were counted, `resources` what its tasks asked for, `usage` the most that any of them said it used.
+    """
+
+    vertex: str
+    ended_at: float
+    tasks: int
+    seconds: float
+    nbytes: float
+    rows: int
+    resources: tuple[Resources, ...]
+    usage: Mapping[str, float]
+
+
+class Watched(NamedTuple):
+    """A vertex as its control vertex sees it; the fields are those of `weft.engine.view.VertexView`.
+
+    `events` are (name, index, payload) of what its tasks emitted, oldest first, the last 1,000 of them; `usage` is the
+    most that any task said it used.
+    """
+
+    state: str
+    n: int
+    finished: int
+    seconds: float
+    nbytes: float
+    events: tuple[tuple[str, int, Any], ...]
+    usage: Mapping[str, float]
 
 
 class Input(Protocol):
@@ -70,6 +112,35 @@ class TaskContext(Protocol):
 
     def endpoints(self, service: str) -> list[Any]:
         """Wait until every task of a SERVICE vertex has said `emit("endpoint", payload)`; return these by index."""
+        ...
+
+    def usage(self, **most: float) -> None:
+        """Say the most that this task used, such as `memory=` in bytes, to control vertices of this and later runs."""
+        ...
+
+    # What follows is for control vertices: services with an order-only edge to the vertices that they control.
+
+    def history(self, vertex: str) -> Sequence[Past]:
+        """Return what a vertex took in earlier runs of the same graph, newest first; empty where no session kept it."""
+        ...
+
+    def watch(self, vertex: str) -> Watched:
+        """Look at a vertex that this one controls, or has patched in. NotFoundError: there is none of that name."""
+        ...
+
+    def set_resources(self, vertex: str, *alternatives: Resources, because: str = "") -> str:
+        """Have tasks of a vertex that have not started take the first of `alternatives` that can be had.
+
+        This and the next two return "" when it was done, else why it was rejected; `because` is kept for `explain`.
+        """
+        ...
+
+    def set_parallelism(self, vertex: str, n: int, because: str = "") -> str:
+        """Have a vertex that has not started have `n` tasks."""
+        ...
+
+    def patch(self, change: Patch, because: str = "") -> str:
+        """Add vertices, whose ids begin with this one's and a slash, and edges to the live graph."""
         ...
 
 

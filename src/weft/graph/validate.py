@@ -783,7 +783,7 @@ def check_patch(graph: LogicalGraph, patch: Patch, expander_id: str) -> None:
     A patch whose edges all lead to its own vertices and have no names costs time for itself, not for the graph's edges.
     """
     expander = graph.vertices.get(expander_id)
-    if expander is None or not expander.expands:
+    if expander is None or not (expander.expands or expander.kind is Kind.SERVICE):
         raise GraphError(
             f"a patch came from {expander_id!r}, which does not expand", subject=expander_id, rule="expander"
         )

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from weft.engine.ports import Clock, Executor, Journal, WhenDurable, WorkerSpec
     from weft.engine.replay import Pending
     from weft.graph.logical import LogicalGraph
+    from weft.graph.task import Past
 
 
 class _Durable(NamedTuple):
@@ -101,6 +102,7 @@ class JobRun:
         self.leases: dict[int, Launch] = {}
         self.outcome: Complete | None = None
         self.outputs: Any = None
+        self.history: Sequence[Past] = ()
         self.restored: frozenset[tuple[str, int]] = frozenset()
         self.answers: Mapping[str, Sequence[Any]] = {}
         self.held = _Held()

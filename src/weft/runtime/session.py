@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from weft.engine.replay import Pending
     from weft.engine.view import JobView
     from weft.graph.logical import LogicalGraph
+    from weft.runtime.history import Historian
     from weft.runtime.records import Record
     from weft.store.keeper import Keeper
 
@@ -291,6 +292,7 @@ class Session:
         """Whether a KeyboardInterrupt left a run behind that had not ended."""
         self._closed = False
         self._closers: list[Callable[[], None]] = []
+        self.historian: Historian | None = None
 
     def submit(
         self,
@@ -323,6 +325,9 @@ class Session:
         job = JobRun(name, graph, master, journal)
         job.restored = frozenset(restored)
         job.listeners.extend(listeners)
+        if self.historian is not None:
+            known, job.history = self.historian.read(graph)
+            self.historian.follow(job, known)
         if durable is not None:
             durable.join(job)
         self._jobs[name] = job

@@ -42,6 +42,9 @@ _TRIES: Final = 5_000
 _TRY_PAUSE_S: Final = 0.002
 _BUSY_MS: Final = 5_000
 _SHOWN: Final = 5
+HISTORY_RUNS: Final = 10
+HISTORY_ROWS: Final = 20_000
+HISTORY_VERTICES: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +73,27 @@ class RunRow:
 _COLUMNS: Final = frozenset(field.name for field in fields(RunRow))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryRow:
+    """What a vertex took in one run of the graph with this fingerprint; see `weft.graph.task.Past`."""
+
+    fingerprint: str
+    vertex: str
+    ended_at: float
+    tasks: int
+    seconds: float
+    nbytes: float
+    rows: int
+    resources: Sequence[Mapping[str, Any]] = ()
+    usage: Mapping[str, float] = field(default_factory=dict)
+
+
 class _Schema(NamedTuple):
     metadata: MetaData
     about: Table
     counters: Table
     runs: Table
+    history: Table
 
 
 @cache
@@ -105,7 +124,21 @@ def _schema() -> _Schema:
         Column("error_message", Text, nullable=False),
         Column("version", Integer, nullable=False),
     )
-    return _Schema(metadata, about, counters, runs)
+    history = Table(
+        "history",
+        metadata,
+        Column("number", Integer, primary_key=True),
+        Column("fingerprint", String(64), nullable=False, index=True),
+        Column("vertex", Text, nullable=False),
+        Column("ended_at", Double, nullable=False),
+        Column("tasks", Integer, nullable=False),
+        Column("seconds", Double, nullable=False),
+        Column("nbytes", Double, nullable=False),
+        Column("rows", Integer, nullable=False),
+        Column("resources", JSON, nullable=False),
+        Column("usage", JSON, nullable=False),
+    )
+    return _Schema(metadata, about, counters, runs, history)
 
 
 class Catalog:
@@ -232,7 +265,44 @@ class Catalog:
                 connection.execute(update(schema.counters).where(mine).values(value=highest))
         return len(rows)
 
+    def add_history(self, rows: Sequence[HistoryRow]) -> None:
+        """Add what the vertices of one run took, and forget what is too much.
+
+        For each graph its last 10 runs are kept, and 20,000 rows in all; of a run with more than 1,000 vertices, these.
+        """
+        from sqlalchemy import delete, func, insert, select
+
+        if not rows:
+            return
+        history = _schema().history
+        mine = history.c.fingerprint == rows[0].fingerprint
+        with self._write() as connection:
+            history.create(connection, checkfirst=True)  # the index may be older than this table
+            connection.execute(
+                insert(history), [{**asdict(row), "resources": list(row.resources)} for row in rows[:HISTORY_VERTICES]]
+            )
+            ends = select(history.c.ended_at).where(mine).distinct().order_by(history.c.ended_at.desc())
+            old = connection.execute(ends.offset(HISTORY_RUNS).limit(1)).scalar()
+            if old is not None:
+                connection.execute(delete(history).where(mine, history.c.ended_at <= old))
+            last = connection.execute(select(func.max(history.c.number))).scalar() or 0
+            connection.execute(delete(history).where(history.c.number <= last - HISTORY_ROWS))
+
     # --------------------------------------------------------------------------------------------------- reading
+
+    def history(self, fingerprint: str) -> Sequence[HistoryRow]:
+        """Return what vertices took in earlier runs of the graph with a fingerprint, newest first."""
+        from sqlalchemy import inspect, select
+
+        history = _schema().history
+        if not self.exists():
+            return []
+        with self._read() as connection:
+            if not self._check(connection) or history.name not in inspect(connection).get_table_names():
+                return []
+            columns = [column for column in history.c if column.name != "number"]
+            query = select(*columns).where(history.c.fingerprint == fingerprint).order_by(history.c.number.desc())
+            return [HistoryRow(**row) for row in connection.execute(query).mappings()]
 
     def exists(self) -> bool:
         """Whether there is a database (for a URL: always)."""

@@ -7,11 +7,17 @@ from collections.abc import Callable, Sequence
 from time import sleep
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from weft.model.errors import RunCancelledError, TaskError, UsageError
+from weft.graph.logical import Patch
+from weft.graph.task import DECIDE, RESERVED, USAGE
+from weft.model.errors import NotFoundError, RunCancelledError, TaskError, UsageError
 from weft.model.program import Style
+from weft.model.resources import Resources
 from weft.store.api import sizeof
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from weft.graph.task import Past, Watched
     from weft.worker.code import InputCode, TaskCode
     from weft.worker.lease import WorkerLease
 
@@ -34,6 +40,18 @@ class Host(Protocol):
         """Return what the tasks of a service said with `emit("endpoint", payload)`, by index; None until all have."""
         ...
 
+    def history(self, vertex: str) -> Sequence[Past]:
+        """Return what a vertex took in earlier runs of the same graph, newest first."""
+        ...
+
+    def watch(self, control: str, vertex: str) -> Watched:
+        """Return a vertex as its control vertex sees it; NotFoundError: `control` controls none of that name."""
+        ...
+
+    def reply(self, token: str) -> str | None:
+        """Return what the master has replied to a decision, once; None until it has."""
+        ...
+
     def live_input(self, inp: InputCode, index: int, context: Context) -> Any:
         """Return an input that is read while its sources run."""
         ...
@@ -50,6 +68,13 @@ class Host(Protocol):
 def one_of(batches: list[Any]) -> Any:
     """Return what a plain function gets of one source task: its batch, None if there is none, the list of several."""
     return batches[0] if len(batches) == 1 else batches or None
+
+
+def not_controlled(control: str, vertex: str) -> NotFoundError:
+    """Return the error for a vertex that is not there, or that `control` does not control."""
+    return NotFoundError(
+        f"{control} controls no vertex {vertex!r}", hint=f"Add it as an input: controlled({control}), or patch it in."
+    )
 
 
 class EdgeValues:
@@ -112,6 +137,7 @@ class Context:
         self.item = code.items[index] if code.items is not None else None
         self.written: dict[str, dict[int, list[Any]]] = {}
         self.streamed: set[str] = set()
+        self._asked = 0
 
     def out(self, edge: str) -> Any:
         """Return the writer of an output edge."""
@@ -122,6 +148,8 @@ class Context:
 
     def emit(self, name: str, payload: Any = None) -> None:
         """Send a user event to the master."""
+        if name.startswith(RESERVED):
+            raise UsageError(f"{self.vertex} emits {name!r}: names that begin with {RESERVED!r} are Weft's own")
         size = len(json.dumps(payload))
         if size > EVENT_BYTES:
             raise UsageError(f"event {name!r} of {self.vertex} has {size:,} bytes; at most {EVENT_BYTES:,} are allowed")
@@ -151,6 +179,51 @@ class Context:
                 raise RunCancelledError(f"{self.vertex}[{self.index}] was told to stop while it waited for {service}")
             sleep(_ENDPOINT_POLL_S)
         return said
+
+    def usage(self, **most: float) -> None:
+        """Say the most that this task used."""
+        self.host.emit(
+            self.lease.id, self.vertex, self.index, USAGE, {name: float(value) for name, value in most.items()}
+        )
+
+    def history(self, vertex: str) -> Sequence[Past]:
+        """Return what a vertex took in earlier runs of the same graph, newest first."""
+        return self.host.history(vertex)
+
+    def watch(self, vertex: str) -> Watched:
+        """Look at a vertex that this one controls, or has patched in."""
+        return self.host.watch(self.vertex, vertex)
+
+    def set_resources(self, vertex: str, *alternatives: Resources, because: str = "") -> str:
+        """Have tasks of a vertex that have not started take the first of `alternatives` that can be had."""
+        if not alternatives or not all(isinstance(each, Resources) for each in alternatives):
+            raise UsageError(
+                f"{self.vertex} asks for {alternatives!r} for {vertex}", hint="Give one Resources or more."
+            )
+        return self._decide("resources", vertex, alternatives, because)
+
+    def set_parallelism(self, vertex: str, n: int, because: str = "") -> str:
+        """Have a vertex that has not started have `n` tasks."""
+        if isinstance(n, bool) or not isinstance(n, int):
+            raise UsageError(f"{self.vertex} asks for {n!r} tasks of {vertex}", hint="Give a whole number.")
+        return self._decide("parallelism", vertex, n, because)
+
+    def patch(self, change: Patch, because: str = "") -> str:
+        """Add vertices and edges to the live graph."""
+        if not isinstance(change, Patch):
+            raise UsageError(f"{self.vertex} patches with a {type(change).__name__}", hint="Give a Patch.")
+        return self._decide("patch", "", change, because)
+
+    def _decide(self, what: str, vertex: str, value: Any, because: str) -> str:
+        """Ask the master, and wait for its reply."""
+        self._asked += 1
+        token = f"{self.lease.id}.{self.index}.{self._asked}"
+        self.host.emit(self.lease.id, self.vertex, self.index, DECIDE, (token, what, vertex, value, because))
+        while (reply := self.host.reply(token)) is None:
+            if self.lease.stop:
+                raise RunCancelledError(f"{self.vertex}[{self.index}] was told to stop")
+            sleep(_ENDPOINT_POLL_S)
+        return reply
 
     def close(self, result: Any) -> Any:
         """End the task: return what goes into the store.

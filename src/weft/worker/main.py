@@ -56,6 +56,7 @@ from weft.worker.channel import (
     Channel,
 )
 from weft.worker.code import InputCode, TaskCode
+from weft.worker.context import not_controlled
 from weft.worker.lease import Outcome, WorkerLease
 from weft.worker.outlet import BLOCK, Outlet, Parcel, unpacked
 from weft.worker.remote_store import Packed, PackingError, RemoteStore, pack
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from weft.graph.lease import Cone
+    from weft.graph.task import Past, Watched
     from weft.worker.context import Context
 
 LOOK_S: Final = 0.05
@@ -545,6 +547,23 @@ class Worker:
     def endpoints(self, service: str) -> list[Any] | None:
         """See `Host.endpoints`."""
         said: list[Any] | None = self._ask(("endpoints", service))
+        return said
+
+    def history(self, vertex: str) -> Sequence[Past]:
+        """See `Host.history`."""
+        told: Sequence[Past] = self._ask(("history", vertex))
+        return told
+
+    def watch(self, control: str, vertex: str) -> Watched:
+        """See `Host.watch`."""
+        seen: Watched | None = self._ask(("watch", control, vertex))
+        if seen is None:
+            raise not_controlled(control, vertex)
+        return seen
+
+    def reply(self, token: str) -> str | None:
+        """See `Host.reply`."""
+        said: str | None = self._ask(("reply", token))
         return said
 
     def live_input(self, inp: InputCode, index: int, context: Context) -> Any:

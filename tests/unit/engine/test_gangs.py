@@ -7,7 +7,7 @@ from weft.engine.decisions import Finish
 from weft.engine.events import Failure
 from weft.engine.replay import losses
 from weft.graph.builder import Graph, after, gather, one_to_one
-from weft.graph.logical import OnFailure, Patch, Retry, Storage
+from weft.graph.logical import OnFailure, Outcome, Patch, Retry, Storage
 from weft.model.resources import Placement, Resources
 
 CONTINUE = OnFailure.CONTINUE
@@ -105,6 +105,20 @@ def test_a_slot_that_is_lost_while_it_is_held_is_asked_for_again(hand):
     h.expect_any_order("release 0", "acquire b*1")
     h(h.granted(b=2))
     h.expect("launch b[0] on 2")
+
+
+def test_a_bubble_does_not_wait_for_what_has_failed_where_one_success_is_enough(hand):
+    g = Graph("g", on_failure=CONTINUE)
+    bad = g.add(body, name="bad", retry=Retry(user=0))
+    good = g.add(body, name="good")
+    one = Outcome.ONE_SUCCESS
+    g.bubble(good, g.add(body, after(bad, outcome=one), after(good, outcome=one), name="either"), name="gang")
+    h = hand(g, workers=2, cones=False)
+    h(h.idle(0))
+    h.expect("launch bad[0] on 0")
+    h(h.failed("bad[0]"))
+    assert h.master.view().bubbles == {"gang": "waiting"}
+    h.skip("acquire good*1, either*1", "timer")
 
 
 def test_a_bubble_that_waits_too_long_shrinks(hand):

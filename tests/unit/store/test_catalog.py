@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from weft.model.errors import ConflictError, MissingExtraError, NotFoundError, UsageError
-from weft.store.catalog import Catalog, RunRow
+from weft.store import catalog as module
+from weft.store.catalog import Catalog, HistoryRow, RunRow
 
 ROOT = Path(__file__).parents[3]
 
@@ -246,3 +247,53 @@ def test_urls_are_checked():
         Catalog.open("sqlite:///x.db")
     with pytest.raises(MissingExtraError, match="not installed"):
         Catalog.open("oracle+cx_oracle://user@host/db")
+
+
+# ------------------------------------------------------------------------------------------------------------- history
+
+
+def past(ended_at: float, *, known: str = "f", vertex: str = "v") -> HistoryRow:
+    gpu = {"cpu": 1, "gpu": 2}
+    return HistoryRow(
+        fingerprint=known,
+        vertex=vertex,
+        ended_at=ended_at,
+        tasks=4,
+        seconds=1.5,
+        nbytes=-1.0,
+        rows=7,
+        resources=[gpu],
+        usage={"memory": 3.0},
+    )
+
+
+def test_history_comes_back_newest_first_and_of_this_graph_alone(catalog):
+    assert catalog.history("f") == []
+    catalog.add_history([past(1.0, vertex="a"), past(1.0, vertex="b")])
+    catalog.add_history([past(2.0)])
+    catalog.add_history([past(3.0, known="other")])
+    catalog.add_history([])
+    assert catalog.history("f") == [past(2.0), past(1.0, vertex="b"), past(1.0, vertex="a")]
+    assert catalog.history("nobody") == []
+
+
+def test_history_is_bounded_for_each_graph_for_each_run_and_in_all(catalog, monkeypatch):
+    for ended in range(module.HISTORY_RUNS + 3):
+        catalog.add_history([past(float(ended))])
+    catalog.add_history([past(1.0, known="other")])
+    assert [row.ended_at for row in catalog.history("f")] == [float(ended) for ended in range(12, 2, -1)]
+    monkeypatch.setattr(module, "HISTORY_VERTICES", 2)
+    catalog.add_history([past(9.0, known="wide", vertex=str(n)) for n in range(5)])
+    assert len(catalog.history("wide")) == 2
+    monkeypatch.setattr(module, "HISTORY_ROWS", 1)
+    catalog.add_history([past(20.0, known="last")])
+    assert [len(catalog.history(known)) for known in ("f", "other", "wide", "last")] == [0, 0, 0, 1]
+
+
+def test_an_index_that_is_older_than_history_gets_it(catalog, tmp_path):
+    catalog.next_run_id()
+    with sqlite3.connect(tmp_path / "weft.db") as connection:
+        connection.execute("DROP TABLE history")
+    assert catalog.history("f") == []
+    catalog.add_history([past(1.0)])
+    assert catalog.history("f") == [past(1.0)]

@@ -1,0 +1,71 @@
+"""Control vertices: services that change the vertices which they have an order-only edge to.
+
+What one asks for arrives as a user event of a reserved name and is taken like any decision, at once: so it comes before
+what vertex managers, bubbles and stragglers decide in the same tick. What is not allowed is rejected and noted, and the
+job goes on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from weft.engine.consulting import shown
+from weft.engine.decisions import ApplyPatch, SetParallelism, SetResources
+from weft.engine.machines.job import JobState
+from weft.engine.patching import apply
+from weft.graph.logical import Kind
+from weft.graph.task import DECIDE, USAGE
+from weft.model.errors import GraphError, WeftError
+
+if TYPE_CHECKING:
+    from weft.engine.core import Core
+    from weft.engine.decisions import Decision
+    from weft.engine.events import UserEvent
+    from weft.engine.physical import Stage
+
+
+def heard(core: Core, event: UserEvent) -> None:
+    """Take an event of a reserved name; whoever asks for a change is replied to."""
+    stage = core.by_id.get(event.vertex)
+    if stage is None:
+        return
+    if event.name == USAGE:
+        most = core.usage.setdefault(stage.id, {})
+        for name, value in event.payload.items():
+            most[name] = max(value, most.get(name, value))
+    elif event.name == DECIDE:
+        token, what, vertex, value, because = event.payload
+        core.replies[token] = _decide(core, stage, what, vertex, value, because)
+
+
+def _decide(core: Core, stage: Stage, what: str, vertex: str, value: Any, because: str) -> str:
+    """Carry out what a control vertex asks for; return why not, "" if it was done."""
+    if core.status is not JobState.RUNNING:
+        return f"the job is {core.status.value}"
+    decision: Decision
+    if what == "resources":
+        decision = SetResources(vertex, value)
+    elif what == "parallelism":
+        decision = SetParallelism(vertex, value)
+    else:
+        decision = ApplyPatch(stage.id, value)
+    subject = vertex or stage.id
+    core.note(subject, f"control vertex {stage.id} decides: {shown(decision)} (seen: {because or 'not said'})")
+    try:
+        _may(core, stage, vertex)
+        core.claim(stage.id, decision)
+        apply(core, decision)
+    except WeftError as error:
+        core.note(subject, f"rejected: {error.message}")
+        return error.message
+    return ""
+
+
+def _may(core: Core, stage: Stage, vertex: str) -> None:
+    """Raise GraphError unless a stage controls a vertex."""
+    if stage.vertex.kind is not Kind.SERVICE:
+        raise GraphError(f"{stage.id!r} is not a service: it controls nothing", subject=stage.id, rule="control")
+    if vertex and not any(link.dst.id == vertex and not link.data for link in stage.outputs):
+        raise GraphError(
+            f"{stage.id!r} does not control {vertex!r}: no order-only edge leads there", subject=vertex, rule="control"
+        )

@@ -1,0 +1,57 @@
+"""Which graphs are the same work: a digest of programs, parameters and shape, equal in every process.
+
+What may differ between two runs of the same work is left out: how many tasks a vertex has, the items they are given,
+and the resources they ask for. A function counts by its name, so that an edited one keeps its history.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from weft.graph.logical import Edge, LogicalGraph, Vertex
+
+
+def fingerprint(graph: LogicalGraph) -> str:
+    """Return the fingerprint of a graph: 64 hexadecimal digits. The order in which it was built does not count."""
+    vertices = sorted(map(vertex_fingerprint, graph.vertices.values()))
+    edges = sorted(map(_edge, graph.edges))
+    return sha256(json.dumps([graph.name, vertices, edges]).encode()).hexdigest()
+
+
+def vertex_fingerprint(vertex: Vertex) -> str:
+    """Return the fingerprint of a vertex alone: id, program, parameters, kind, manager."""
+    manager = [vertex.manager.name, _plain(vertex.manager.params)] if vertex.manager is not None else None
+    program = vertex.program
+    said = [vertex.id, _named(program.target), _plain(program.params), vertex.kind.value, manager]
+    return sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def _edge(edge: Edge) -> list[Any]:
+    return [edge.id, edge.src, edge.dst, edge.movement.move.value, edge.scheduling.concurrent]
+
+
+def _named(target: str | Callable[..., Any]) -> str:
+    """Return the name of what a program calls: an address in memory would be another one in each process."""
+    if isinstance(target, str):
+        return target
+    while isinstance(target, partial):
+        target = target.func
+    if not hasattr(target, "__qualname__"):
+        target = type(target)
+    return f"{target.__module__}:{target.__qualname__}"
+
+
+def _plain(value: Any) -> Any:
+    """Return parameters as JSON takes them; what is no plain value counts by its type."""
+    if isinstance(value, (str, int, float, bool)) or value is None:
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "items"):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return f"a {type(value).__name__}"

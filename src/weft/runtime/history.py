@@ -1,0 +1,119 @@
+"""What vertices took, kept for later runs of the same graph: read once when a job starts, written when it has ended.
+
+The index of runs holds it (`weft.store.catalog`), bounded for each graph and in all. Only a session that names a state
+folder pays for it, and only jobs that succeed are kept: what a failed one took says little.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from weft.engine.commands import Complete
+from weft.graph.fingerprint import fingerprint
+from weft.graph.logical import Kind
+from weft.graph.task import Past
+from weft.model.errors import WeftError
+from weft.model.resources import Resources
+from weft.store.catalog import HistoryRow
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from weft.engine.commands import Command
+    from weft.engine.core import Core
+    from weft.engine.events import Event
+    from weft.graph.logical import LogicalGraph
+    from weft.runtime.clock import RealClock
+    from weft.runtime.loop import JobRun
+    from weft.store.catalog import Catalog
+
+
+class Historian:
+    """Reads and writes the history of one session's jobs. Close it to see that all is written.
+
+    `problems` are errors that kept a history from being read or written; no job fails of them.
+    """
+
+    def __init__(self, catalog: Catalog, clock: RealClock) -> None:
+        self.problems: list[WeftError] = []
+        self._catalog = catalog
+        self._clock = clock
+        self._prints: dict[str, str] = {}
+        self._queue: queue.SimpleQueue[list[HistoryRow] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._write, name="weft-history", daemon=True)
+        self._thread.start()
+
+    def read(self, graph: LogicalGraph) -> tuple[str, list[Past]]:
+        """Return the fingerprint of a graph, and what its vertices took before, newest first."""
+        known = fingerprint(graph)
+        try:
+            return known, [_past(row) for row in self._catalog.history(known)]
+        except WeftError as error:
+            self.problems.append(error)
+            return known, []
+
+    def follow(self, job: JobRun, known: str) -> None:
+        """Write what a job took when it has ended well."""
+        self._prints[job.id] = known
+        job.listeners.append(self)
+
+    def __call__(self, job: JobRun, events: Sequence[Event], commands: Sequence[Command]) -> None:
+        """See whether this tick ends the job; the loop calls this under its lock."""
+        for command in commands:
+            if type(command) is Complete:
+                known = self._prints.pop(job.id, "")
+                if command.state == "succeeded" and known:
+                    self._queue.put(rows_of(job.master.core, known, self._clock.wall()))
+
+    def close(self) -> None:
+        """Write what is left; a second time does nothing."""
+        if self._thread.is_alive():
+            self._queue.put(None)
+            self._thread.join()
+            self._catalog.close()
+
+    def _write(self) -> None:
+        while (rows := self._queue.get()) is not None:
+            try:
+                self._catalog.add_history(rows)
+            except WeftError as error:
+                self.problems.append(error)
+
+
+def rows_of(core: Core, known: str, now: float) -> list[HistoryRow]:
+    """Return what the vertices of a job that has ended took, `now` in seconds since 1970."""
+    return [
+        HistoryRow(
+            fingerprint=known,
+            vertex=stage.id,
+            ended_at=now,
+            tasks=stage.n,
+            seconds=float(stage.seconds),
+            nbytes=float(stage.nbytes),
+            rows=int(stage.rows),
+            resources=[_resources_out(each) for each in stage.resources],
+            usage=dict(core.usage.get(stage.id, {})),
+        )
+        for stage in core.stages
+        if stage.finished and stage.vertex.kind is Kind.FINITE
+    ]
+
+
+def _past(row: HistoryRow) -> Past:
+    resources: tuple[Resources, ...] = ()
+    with suppress(TypeError, ValueError):  # of another version
+        resources = tuple(Resources(**{**each, "tokens": tuple(map(tuple, each["tokens"]))}) for each in row.resources)
+    return Past(row.vertex, row.ended_at, row.tasks, row.seconds, row.nbytes, row.rows, resources, row.usage)
+
+
+def _resources_out(each: Resources) -> dict[str, Any]:
+    return {
+        "cpu": each.cpu,
+        "memory": each.memory,
+        "gpu": each.gpu,
+        "gpu_type": each.gpu_type,
+        "tokens": [list(pair) for pair in each.tokens],
+    }
