@@ -19,7 +19,7 @@ SAYS = {
     "dynamic_parallelism": ["readers: 10000000", "1 to 500 tasks, by shuffle  1 task", "bytes in 500 partitions"],
     "skew": ["1 to 64 tasks, by shuffle  16 tasks", "regrouped for 16 tasks"],
     "pruning": ["matches: 3000", "1,000 tasks, by pruning  3 tasks", "'keys' of customers: 3"],
-    "limit": ["limit: [0, 0, 2, 2, 4]", "5 of 4,000 tasks, ended early", "6 rows of 5 wanted"],
+    "limit": ["limit: [0, 0, 2, 2, 4]", " of 4,000 tasks, ended early", "6 rows of 5 wanted"],
     "conditional_join": [
         "rows: 3200",
         "0 of 1 task, ended early",
