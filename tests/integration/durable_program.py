@@ -49,7 +49,9 @@ def merge(parts: list[np.ndarray], marks: str) -> int:
 
 
 def add(sums: list[int], marks: str) -> int:
-    """Add the parts."""
+    """Add the parts, but not while there is a file `hold` beside the marks."""
+    while Path(marks).with_name("hold").exists():
+        time.sleep(0.005)
     mark(marks, "add")
     return sum(sums)
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,10 +100,22 @@ class Place:
         """How often each task came to its end."""
         return Counter(path.name.partition(".")[0] for path in self.marks.iterdir())
 
-    def kill_at(self, process: subprocess.Popen[str], size: int) -> bool:
-        """Kill a process once its journal has a size; tell whether it was still there."""
+    def finished(self, vertex: str, some: int) -> bool:
+        """Whether some tasks of a vertex have finished, as the journal tells."""
         try:
-            until(lambda: process.poll() is not None or (self.journal.exists() and self.journal.stat().st_size >= size))
+            stage = self.core().by_id[vertex]
+        except (KeyError, NotFoundError, ConflictError):
+            return False
+        return sum(state in (FINISHED, FREED) for state in stage.state) >= some
+
+    def has_grown(self, size: int) -> bool:
+        """Whether the journal has so many bytes."""
+        return self.journal.exists() and self.journal.stat().st_size >= size
+
+    def kill_when(self, process: subprocess.Popen[str], condition: Callable[[], Any]) -> bool:
+        """Kill a process once a condition holds; tell whether it was still there."""
+        try:
+            until(lambda: condition() or process.poll() is not None)
         finally:
             process.kill()
             process.communicate()
@@ -143,7 +156,8 @@ class TestKilled:
             (tmp_path / str(number)).mkdir()
             place = Place(tmp_path / str(number))
             backend = "processes" if number % 3 == 2 else "threads"
-            killed += place.kill_at(place.start(backend), rng.randrange(100, size))
+            wanted = rng.randrange(100, size)
+            killed += place.kill_when(place.start(backend), partial(place.has_grown, wanted))
             until((place.run / "graph.pickle").exists)
             before = place.core() if place.journal.exists() else None
             finished = finished_marks(before) if before is not None else set()
@@ -164,11 +178,12 @@ class TestKilled:
         assert killed >= 5, "most of them were to be killed before their end"
 
     def test_while_it_is_resumed(self, place):
-        process = place.start("threads")
-        place.kill_at(process, 1500)
-        for size in (2000, 2800):
+        (place.folder / "hold").touch()
+        place.kill_when(place.start("threads"), lambda: place.finished("load", 3))
+        for some in (8, durable_program.LOADS):
             resumed = place.python("-c", MAIN, "resume", RUN, "-q", "--state-dir", str(place.state))
-            place.kill_at(resumed, size)
+            place.kill_when(resumed, partial(place.finished, "load", some))
+        (place.folder / "hold").unlink()
         finished = finished_marks(place.core())
         before = place.counts()
         with weft.Session(workers=2, durable=place.state) as session:
@@ -176,7 +191,9 @@ class TestKilled:
         assert all(place.counts()[name] == before[name] for name in finished)
 
     def test_another_backend_goes_on(self, place):
-        place.kill_at(place.start("threads"), 2500)
+        (place.folder / "hold").touch()
+        place.kill_when(place.start("threads"), lambda: place.finished("load", durable_program.LOADS))
+        (place.folder / "hold").unlink()
         finished = finished_marks(place.core())
         code, out, err = place.weft("resume", RUN, "--backend", "processes", "--workers", "3")
         assert code == 0, err
