@@ -17,6 +17,7 @@ _JOIN = _ours("join")
 _FAULTS = _ours("faults")
 _BUBBLES = _ours("bubbles")
 _REAL = _ours("bubbles_real")
+_JOURNAL = _ours("journal")
 
 SPECS = (
     Spec(
@@ -193,6 +194,34 @@ SPECS = (
         1.0,
         "The time of this pipeline in batch over that in bubbles.",
         figure="speedup",
+        at_least=True,
+    ),
+    Spec(
+        "journal_events_per_s",
+        "events/s",
+        _JOURNAL,
+        50_000,
+        "200,000 events in ticks of two, written and synced to the disk of the working folder, at most 1,000 events or "
+        "10 ms at a time, until the last one is durable.",
+        figure="events",
+        at_least=True,
+    ),
+    Spec(
+        "journal_floor_events_per_s",
+        "events/s",
+        _JOURNAL,
+        50_000,
+        "The floor of that row in the same run: the same bytes written and synced as they are, 1,000 events at a time.",
+        figure="floor",
+        at_least=True,
+    ),
+    Spec(
+        "journal_read_events_per_s",
+        "events/s",
+        _JOURNAL,
+        50_000,
+        "The same journal read back and decoded, as a resume does.",
+        figure="read",
         at_least=True,
     ),
 )

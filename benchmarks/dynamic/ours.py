@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import weft
 from benchmarks.dynamic.bubbles import real, simulated
 from benchmarks.dynamic.data import FILES, GROUPS, ROWS, files
+from benchmarks.dynamic.journal import journal
 from benchmarks.harness import expect
 from weft import Range, Trigger, after, gather, shuffle
 from weft.backends.simulator import Faults
@@ -320,5 +321,5 @@ def bubbles_real() -> dict[str, float]:
 
 CASES = {
     case.__name__: case
-    for case in (parallelism, skew, pruning, limit, limit_worst, join, faults, bubbles, bubbles_real)
+    for case in (parallelism, skew, pruning, limit, limit_worst, join, faults, bubbles, bubbles_real, journal)
 }
