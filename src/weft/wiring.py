@@ -171,7 +171,9 @@ class Session(runtime.Session):
         validate(graph, self.loop.pool.capacity())
         user = Settings().user_name
         tuning = self.executor.tuning
-        durable, plain = begin(self._state, graph, tuning, projection=PipelineWords(), user=user, about=self._about)
+        durable, plain = begin(
+            self._state, graph, tuning, self.managers, projection=PipelineWords(), user=user, about=self._about
+        )
         return self._start(durable, plain)
 
     def resume(self, run: str, *, on_record: Callable[[Record], None] | None = None) -> Run:

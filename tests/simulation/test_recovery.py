@@ -15,7 +15,17 @@ from weft.engine.replay import Epoch, Tape, Tick, digest, may_go_on, replay
 from weft.graph.validate import mark_results
 from weft.policies.shuffle import Shuffle
 from weft.policies.waves import Waves
-from weft.runtime.journal import Header, Recorded, decode, encode, finished_tasks, graph_digest, recover
+from weft.runtime import snapshot
+from weft.runtime.journal import (
+    Header,
+    Recorded,
+    decode,
+    encode,
+    finished_tasks,
+    graph_digest,
+    recover,
+    replay_journal,
+)
 from weft.runtime.loop import JobRun, Loop
 from weft.testing.graphs import random_graph
 from weft.testing.trial import expect_clean
@@ -161,6 +171,25 @@ def test_a_master_recovers_from_a_run_with_faults(number):
         assert job.outcome.state == fair.state, f"seed {number}: record {at}: {job.outcome}"
         check(job.master.core)
         expect_clean(sim, job)
+
+
+@pytest.mark.parametrize("number", range(25))
+def test_a_snapshot_is_as_good_as_what_it_stands_for(number):
+    rng = random.Random(2000 + number)
+    graph = random_graph(rng).finish()
+    options = world(rng, Faults(seed=number, worker_lost=0.1, infrastructure=0.1, started=0.3, most=10))
+    book, _ = first_run(graph, options)
+    whole = recorded_of(graph, options, book.records)
+    for at in sorted(rng.sample(range(len(book.records) + 1), k=min(6, len(book.records) + 1))):
+        data = snapshot.dump(graph, replay_journal(graph, recorded_of(graph, options, book.records[:at]), MANAGERS))
+        cut = Recorded(whole.header, whole.records[at:], 0, data)
+        replayed = snapshot.load(data, graph, MANAGERS, Tape())
+        for later in range(at, len(book.records)):
+            replayed.feed([decode(book.records[later])])
+            assert digest(replayed.master.core) == book.digests[later], f"seed {number}: cut at {at}, record {later}"
+        a, b = recover(graph, whole, MANAGERS), recover(graph, cut, MANAGERS)
+        assert a.pending == b.pending, f"seed {number}: cut at {at}"
+        assert digest(a.master.core) == digest(b.master.core)
 
 
 def test_late_reports_of_an_earlier_incarnation_are_ignored():

@@ -134,40 +134,71 @@ class Pending(NamedTuple):
     taken: frozenset[int] = frozenset()
 
 
+class Replay:
+    """Feeds a new master what was recorded, and collects what is left to do. Go on with it as long as records come."""
+
+    def __init__(self, master: Master, tape: Tape) -> None:
+        self.master = master
+        self.tape = tape
+        self._timers: dict[int, SetTimer] = {}
+        self._requests: dict[int, Acquire] = {}
+        self._probes: dict[tuple[str, int], Probe] = {}
+        self._taken: set[int] = set()
+        self._completed = False
+
+    def feed(self, records: Iterable[Tick | Epoch]) -> None:
+        """Take more records. Raises what `handle` raises, and InternalError where the two differ."""
+        master, core = self.master, self.master.core
+        for record in records:
+            if isinstance(record, Epoch):
+                begin(core, record)
+                continue
+            for event in record.events:
+                if isinstance(event, Done | Failed | Progress) and event.lease in core.leases:
+                    self._taken.add(event.lease)
+            for command in self.tape.play(master.handle, record):
+                if type(command) is SetTimer:
+                    self._timers[command.timer] = command
+                elif type(command) is Acquire:
+                    self._requests[command.request] = command
+                elif type(command) is Probe:
+                    self._probes[command.vertex, command.index] = command
+                elif type(command) is Complete:
+                    self._completed = True
+
+    def pending(self) -> Pending:
+        """Return what is left to do."""
+        self._forget()
+        commands: list[Command] = [*self._requests.values(), *self._timers.values(), *self._probes.values()]
+        return Pending(tuple(commands), self.master.core.now, self._completed, frozenset(self._taken))
+
+    def _forget(self) -> None:
+        """Drop what nobody waits for any more."""
+        core = self.master.core
+        rows, stages = core.requests, core.by_id
+        self._requests = {n: c for n, c in self._requests.items() if (row := rows.get(n)) and not row.granted}
+        self._timers = {timer: command for timer, command in self._timers.items() if timer in core.timers}
+        self._probes = {
+            (vertex, index): command
+            for (vertex, index), command in self._probes.items()
+            if vertex in stages and stages[vertex].state[index] == PROBING
+        }
+
+    def collected(self) -> tuple[Any, ...]:
+        """Return what was collected, for `collect` of another replay."""
+        self._forget()
+        return self._timers, self._requests, self._probes, self._taken, self._completed
+
+    def collect(self, collected: tuple[Any, ...]) -> None:
+        """Go on from what another replay has collected."""
+        self._timers, self._requests, self._probes, self._taken, self._completed = collected
+
+
 def replay(master: Master, tape: Tape, records: Iterable[Tick | Epoch]) -> Pending:
-    """Feed a new master what was recorded. Raises what `handle` raises, and InternalError where the two differ."""
-    core = master.core
-    timers: dict[int, SetTimer] = {}
-    requests: dict[int, Acquire] = {}
-    probes: dict[tuple[str, int], Probe] = {}
-    completed = False
-    taken: set[int] = set()
-    for record in records:
-        if isinstance(record, Epoch):
-            begin(core, record)
-            continue
-        for event in record.events:
-            if isinstance(event, Done | Failed | Progress) and event.lease in core.leases:
-                taken.add(event.lease)
-        for command in tape.play(master.handle, record):
-            if type(command) is SetTimer:
-                timers[command.timer] = command
-            elif type(command) is Acquire:
-                requests[command.request] = command
-            elif type(command) is Probe:
-                probes[command.vertex, command.index] = command
-            elif type(command) is Complete:
-                completed = True
-    wanted: list[Command] = [
-        command for number, command in requests.items() if (row := core.requests.get(number)) and not row.granted
-    ]
-    wanted += [command for timer, command in timers.items() if timer in core.timers]
-    wanted += [
-        command
-        for (vertex, index), command in probes.items()
-        if vertex in core.by_id and core.by_id[vertex].state[index] == PROBING
-    ]
-    return Pending(tuple(wanted), core.now, completed, frozenset(taken))
+    """Feed a new master what was recorded, and return what is left to do; errors as `Replay.feed`."""
+    replayed = Replay(master, tape)
+    replayed.feed(records)
+    return replayed.pending()
 
 
 def begin(core: Core, epoch: Epoch) -> None:

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -31,10 +32,11 @@ from weft.graph.logical import LogicalGraph
 from weft.graph.validate import mark_results
 from weft.model.chunks import ChunkRef
 from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, ProgramError, WeftError
+from weft.runtime import snapshot
 from weft.runtime.clock import RealClock
 from weft.runtime.control import ControlServer
 from weft.runtime.facts import answers_asking, asking, restorable
-from weft.runtime.journal import JOURNAL, FileJournal, Header, read_journal, recover
+from weft.runtime.journal import JOURNAL, FileJournal, Header, read_journal, recover, replay_journal
 from weft.runtime.records import RunRecorder, open_catalog, read_run
 from weft.runtime.state import RunFolder, check_trusted, os_error, read_description, read_trusted
 from weft.store import codec, disk
@@ -133,6 +135,7 @@ def begin(
     state: StateRoot,
     graph: LogicalGraph,
     tuning: Tuning,
+    managers: Mapping[str, ManagerFactory],
     *,
     projection: Projection,
     user: str,
@@ -174,7 +177,8 @@ def begin(
         catalog.add_run(RunRow(id=run_id, folder=str(folder.path), **told))
         outputs = Outputs(folder.path / FOLDER)
         header = Header(graph=sha256(data).hexdigest(), tuning=tuning)
-        journal = FileJournal.create(folder.path / JOURNAL, header, outputs=outputs)
+        cutter = partial(_snapshot, plain, managers)
+        journal = FileJournal.create(folder.path / JOURNAL, header, outputs=outputs, cutter=cutter)
         recorder = RunRecorder(folder, RealClock(), catalog=catalog, projection=projection, on_record=on_record)
     except BaseException:
         catalog.close()
@@ -183,6 +187,10 @@ def begin(
         raise
     recorder.run_state("pending")
     return DurableRun(folder, outputs, journal, recorder, catalog), plain
+
+
+def _snapshot(graph: LogicalGraph, managers: Mapping[str, ManagerFactory], recorded: Recorded) -> bytes:
+    return snapshot.dump(graph, replay_journal(graph, recorded, managers))
 
 
 def _pickled(graph: LogicalGraph) -> bytes:
@@ -287,12 +295,14 @@ def reopen(
         outputs = Outputs(path / FOLDER)
         plan = _plan(path, graph, digest, outputs, tuning, managers)
         changed = tuning if plan.recorded is None or plan.recorded.tuning != tuning else None
+        cutter = partial(_snapshot, plan.graph, managers)
         if plan.recovered is not None and plan.recorded is not None:
+            tape = plan.recovered.tape
             journal = FileJournal.reopen(
-                path / JOURNAL, plan.recorded, plan.recovered.tape, outputs=outputs, tuning=changed
+                path / JOURNAL, plan.recorded, tape, outputs=outputs, tuning=changed, cutter=cutter
             )
         else:
-            journal = FileJournal.create(path / JOURNAL, plan.header, outputs=outputs)
+            journal = FileJournal.create(path / JOURNAL, plan.header, outputs=outputs, cutter=cutter)
         over = {step.name for step in before.steps if step.state in ("succeeded", "skipped")} - plan.gone.keys()
         if plan.recovered is None:
             over -= {vertex.id for vertex in graph.vertices.values()} - {v for v, _ in plan.restored}

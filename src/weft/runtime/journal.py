@@ -14,9 +14,10 @@ from __future__ import annotations
 import os
 import threading
 import zlib
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from enum import Enum
 from hashlib import sha256
 from struct import Struct
@@ -29,7 +30,7 @@ from weft.engine import decisions, events
 from weft.engine.core import Tuning
 from weft.engine.master import Master
 from weft.engine.readiness import FINISHED, FREED
-from weft.engine.replay import Answer, Epoch, Pending, Tape, Tick, begin, replay
+from weft.engine.replay import Answer, Epoch, Pending, Replay, Tape, Tick, begin
 from weft.graph import logical
 from weft.graph.axes import Axis, GridMap, Op
 from weft.graph.grid import OneToAll
@@ -40,6 +41,7 @@ from weft.graph.wire import dumps, patch_from_json, patch_to_json
 from weft.model.errors import ConflictError, NotFoundError, ProgramError, WeftError
 from weft.model.program import Program, Style
 from weft.model.resources import ONE_SLOT, ONE_SLOT_ONLY, Placement, Resources
+from weft.runtime import snapshot
 from weft.runtime.clock import RealClock
 from weft.runtime.state import os_error
 from weft.store.codec import from_pickle, to_pickle
@@ -56,6 +58,9 @@ if TYPE_CHECKING:
     from weft.graph.logical import LogicalGraph
     from weft.store.outputs import Outputs
 
+Cutter = Callable[["Recorded"], bytes]
+"""Returns a snapshot of the master that a journal tells of."""
+
 FORMAT: Final = 1
 JOURNAL: Final = "journal"
 """The name of the file in a run's folder."""
@@ -63,7 +68,12 @@ GROUP_EVENTS: Final = 1_000
 GROUP_S: Final = 0.010
 """A sync comes after this many events or seconds, and at once when somebody waits for it."""
 
+CUT_BYTES: Final = 8 << 20
+"""A journal that has grown by so much, and by twice its last snapshot, is cut: some seconds of replay."""
+
 _MAGIC: Final = b"weftjnl\n"
+_SNAPSHOT: Final = b"snapshot"
+"""Begins the payload of a snapshot; no record begins so."""
 _FRAME: Final = Struct("<II")
 
 
@@ -237,11 +247,15 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A journal as it was found: its header, its whole records, and the bytes that hold them."""
+    """A journal as it was found: its header, its whole records, and how many bytes hold all this.
+
+    Where it was cut, `snapshot` is what came before the records.
+    """
 
     header: Header
     records: tuple[Tick | Epoch, ...]
     size: int
+    snapshot: bytes = b""
 
     @property
     def incarnation(self) -> int:
@@ -267,6 +281,11 @@ def read_journal(path: Path, *, trusted: bool = False) -> Recorded:
         raise NotFoundError(f"there is no journal {path}") from None
     except OSError as error:
         raise os_error(f"{path} cannot be read", error) from None
+    return parse_journal(data, path, trusted=trusted)
+
+
+def parse_journal(data: bytes, path: Path, *, trusted: bool = False) -> Recorded:
+    """Return the journal in the bytes of a file; errors as `read_journal`."""
     payloads, size = _frames(data)
     if not payloads:
         raise ConflictError(f"{path} is not a journal", hint="The run cannot go on from it.")
@@ -286,7 +305,10 @@ def read_journal(path: Path, *, trusted: bool = False) -> Recorded:
             "taken": tuple(said["taken"]),
         }
     )
-    return Recorded(header, tuple(decode(payload, trusted=trusted) for payload in payloads[1:]), size)
+    snapshot = b""
+    if trusted and len(payloads) > 1 and payloads[1].startswith(_SNAPSHOT):
+        snapshot = payloads.pop(1)[len(_SNAPSHOT) :]
+    return Recorded(header, tuple(decode(payload, trusted=trusted) for payload in payloads[1:]), size, snapshot)
 
 
 class Recovered(NamedTuple):
@@ -312,15 +334,24 @@ def recover(
     """
     if recorded.header.graph != (digest or graph_digest(graph)):
         raise ConflictError("the journal was written for another graph")
+    replayed = replay_journal(graph, recorded, managers)
+    begin(replayed.master.core, Epoch(recorded.incarnation + 1, tuning))
+    return Recovered(replayed.master, replayed.tape, replayed.pending())
+
+
+def replay_journal(graph: LogicalGraph, recorded: Recorded, managers: Mapping[str, ManagerFactory]) -> Replay:
+    """Bring a new master to where the journal ends; ConflictError: what it tells does not happen again."""
     tape = Tape()
-    master = Master(graph, graph.name, recorded.header.tuning, tape.managers(managers))
-    begin(master.core, Epoch(recorded.header.incarnation))
+    if recorded.snapshot:
+        replayed = snapshot.load(recorded.snapshot, graph, managers, tape)
+    else:
+        replayed = Replay(Master(graph, graph.name, recorded.header.tuning, tape.managers(managers)), tape)
+        begin(replayed.master.core, Epoch(recorded.header.incarnation))
     try:
-        pending = replay(master, tape, recorded.records)
+        replayed.feed(recorded.records)
     except Exception as error:
         raise ConflictError(f"the journal cannot be replayed: {error}") from error
-    begin(master.core, Epoch(recorded.incarnation + 1, tuning))
-    return Recovered(master, tape, pending)
+    return replayed
 
 
 def finished_tasks(core: Core) -> set[tuple[str, int]]:
@@ -356,7 +387,8 @@ class FileJournal:
 
     What goes wrong with the disk does not end the run: `error` keeps it, what comes later is not written, and nobody
     waits for it. With `outputs`, the values of tasks are made durable before the record that tells of them, and
-    nothing of them is freed once that cannot be written down.
+    nothing of them is freed once that cannot be written down. With `cutter`, which makes a snapshot of what a journal
+    tells, the file is cut when it has become long.
     """
 
     def __init__(
@@ -367,6 +399,9 @@ class FileJournal:
         *,
         sync: Callable[[int], None] = os.fdatasync,
         outputs: Outputs | None = None,
+        cutter: Cutter | None = None,
+        size: int = 0,
+        cut_bytes: int = CUT_BYTES,
     ) -> None:
         self.path = path
         self.tape = tape
@@ -377,26 +412,34 @@ class FileJournal:
         self._outputs = outputs
         self._by_value = None if outputs is None else to_pickle
         self._lock = threading.Condition()
-        self._frames: list[bytes] = []
+        self._frames: deque[tuple[bytes, int]] = deque()
         self._events = 0
         self._appended = 0
+        self._written = 0
+        self._cutter = cutter
+        self._cut_bytes = cut_bytes
+        self._size = size
+        self._cut_at = 0
+        self._cutting: threading.Thread | None = None
+        self._head: tuple[bytes, int] | None = None
         self._waiting: list[tuple[int, Callable[[], None]]] = []
         self._closing = False
         self._thread = threading.Thread(target=self._write, name=f"journal of {path.parent.name}", daemon=True)
         self._thread.start()
 
     @classmethod
-    def create(cls, path: Path, header: Header, *, outputs: Outputs | None = None) -> FileJournal:
+    def create(cls, path: Path, header: Header, **options: Any) -> FileJournal:
         """Begin a journal, in the place of one that may be there; it is on disk with its header before this returns.
 
-        ForbiddenError, DiskFullError: it cannot be made.
+        `options` are those of a `FileJournal`. ForbiddenError, DiskFullError: it cannot be made.
         """
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         fd = -1
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
             fd = os.open(draft, flags, 0o600)
-            _write_all(fd, _MAGIC + _frame(msgspec.msgpack.encode(asdict(header))))
+            head = _head_of(header)
+            _write_all(fd, head)
             os.fdatasync(fd)
             draft.replace(path)
             sync_folder(path.parent)
@@ -406,7 +449,7 @@ class FileJournal:
             with suppress(OSError):
                 draft.unlink()
             raise os_error(f"the journal {path} cannot be made", error) from None
-        return cls(path, fd, Tape(), outputs=outputs)
+        return cls(path, fd, Tape(), size=len(head), **options)
 
     @classmethod
     def reopen(
@@ -415,24 +458,26 @@ class FileJournal:
         recorded: Recorded,
         tape: Tape,
         *,
-        outputs: Outputs | None = None,
         tuning: Tuning | None = None,
+        **options: Any,
     ) -> FileJournal:
         """Go on with a journal that was read: what was cut off is removed, and a new incarnation begins.
 
-        `tuning` as for `recover`. ForbiddenError, DiskFullError: it cannot be written.
+        `tuning` as for `recover`, `options` are those of a `FileJournal`. ForbiddenError, DiskFullError: it cannot be
+        written.
         """
         fd = -1
         try:
             fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
             os.ftruncate(fd, recorded.size)
-            _write_all(fd, _frame(encode(Epoch(recorded.incarnation + 1, tuning))))
+            epoch = _frame(encode(Epoch(recorded.incarnation + 1, tuning)))
+            _write_all(fd, epoch)
             os.fdatasync(fd)
         except OSError as error:
             if fd >= 0:
                 os.close(fd)
             raise os_error(f"the journal {path} cannot be written", error) from None
-        return cls(path, fd, tape, outputs=outputs)
+        return cls(path, fd, tape, size=recorded.size + len(epoch), **options)
 
     # -------------------------------------------------------------------------------------------- under the loop's lock
 
@@ -444,7 +489,7 @@ class FileJournal:
         """Take one tick; ProgramError if it cannot be written down. Never waits."""
         frame = _frame(encode(Tick(tuple(events), self.tape.take()), self._by_value))
         with self._lock:
-            self._frames.append(frame)
+            self._frames.append((frame, len(events)))
             self._events += len(events)
             self._appended += 1
             number = self._appended
@@ -475,26 +520,38 @@ class FileJournal:
         now = RealClock().now
         while True:
             with self._lock:
-                while not (self._frames or self._waiting or self._closing):
+                while not (self._frames or self._waiting or self._closing or self._head):
                     self._lock.wait()
                 end = now() + GROUP_S
-                while not (self._waiting or self._closing or self._events >= GROUP_EVENTS):
+                while not (self._waiting or self._closing or self._head or self._events >= GROUP_EVENTS):
                     if (left := end - now()) <= 0:
                         break
                     self._lock.wait(left)
-                frames, self._frames, self._events = self._frames, [], 0
-                upto = self._appended
+                frames: list[bytes] = []
+                events = 0
+                while self._frames and (not frames or events + self._frames[0][1] <= GROUP_EVENTS):
+                    frame, count = self._frames.popleft()
+                    frames.append(frame)
+                    events += count
+                self._events -= events
+                self._written += len(frames)
+                upto = self._written
                 closing = self._closing
+                head, self._head = self._head, None
             if frames and self.error is None:
                 try:
                     if self._outputs is not None:
                         self._outputs.sync()
-                    _write_all(self._fd, b"".join(frames))
+                    data = b"".join(frames)
+                    _write_all(self._fd, data)
                     self._sync(self._fd)
+                    self._size += len(data)
                 except OSError as error:
                     self.error = os_error(f"the journal {self.path} cannot be written", error)
                     if self._outputs is not None:
                         self._outputs.hold()
+            if self._cutter is not None and self.error is None and not closing:
+                self._see_to_length(head)
             with self._lock:
                 due = [then for number, then in self._waiting if number <= upto]
                 self._waiting = [pair for pair in self._waiting if pair[0] > upto]
@@ -506,7 +563,63 @@ class FileJournal:
             with self._lock:
                 if closing and not (self._frames or self._waiting):
                     break
+        if self._cutting is not None:
+            self._cutting.join()
         os.close(self._fd)
+
+    def _see_to_length(self, head: tuple[bytes, int] | None) -> None:
+        """Put the head of a cut journal in the place of what it stands for, or begin to make one."""
+        if head is not None:
+            self._cutting = None
+            self._replace(*head)
+        elif self._cutting is None and self._size - self._cut_at >= max(self._cut_bytes, 2 * self._cut_at):
+            self._cutting = threading.Thread(target=self._cut, args=(self._size,), name="cut", daemon=True)
+            self._cutting.start()
+
+    def _cut(self, size: int) -> None:
+        """Make the head of a journal that says what the first `size` bytes say; beside the thread that writes."""
+        assert self._cutter is not None
+        try:
+            with self.path.open("rb") as file:
+                recorded = parse_journal(file.read(size), self.path, trusted=True)
+            header = replace(recorded.header, incarnation=recorded.incarnation, tuning=recorded.tuning)
+            head = _head_of(header) + _frame(_SNAPSHOT + self._cutter(recorded))
+        except Exception as error:  # noqa: BLE001
+            self.faults.append(error)
+            self._cutter = None  # it stays long
+            return
+        with self._lock:
+            self._head = head, size
+            self._lock.notify()
+
+    def _replace(self, head: bytes, size: int) -> None:
+        """Write a head and what came after the first `size` bytes into a new file, in the place of this one."""
+        draft = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        fd = -1
+        try:
+            with self.path.open("rb") as file:
+                file.seek(size)
+                tail = file.read()
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+            fd = os.open(draft, flags, 0o600)
+            _write_all(fd, head + tail)
+            os.fdatasync(fd)
+            draft.replace(self.path)
+            sync_folder(self.path.parent)
+        except OSError as error:
+            if fd >= 0:
+                os.close(fd)
+            with suppress(OSError):
+                draft.unlink()
+            self.faults.append(error)
+            self._cutter = None
+            return
+        os.close(self._fd)
+        self._fd, self._cut_at, self._size = fd, len(head), len(head) + len(tail)
+
+
+def _head_of(header: Header) -> bytes:
+    return _MAGIC + _frame(msgspec.msgpack.encode(asdict(header)))
 
 
 def _write_all(fd: int, data: bytes) -> None:
