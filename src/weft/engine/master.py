@@ -392,7 +392,7 @@ class Master:
         root = lease.stage
         if (
             cone is None
-            and hi == lease.hi
+            and hi == lease.hi > lease.lo
             and root.n > 64
             and not (event.stats or event.rows or lease.request or root.attempts or root.vertex.expands)
             and core.tuning.shared_memory
