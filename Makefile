@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; 
             done)
 BIN := .venv/bin
 FAST_TESTS = $(wildcard tests/unit tests/properties tests/conformance tests/architecture)
-SOAK_TESTS = $(wildcard tests/properties tests/simulation)
+SOAK_TESTS = $(wildcard tests/properties tests/simulation tests/integration/test_durable.py)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

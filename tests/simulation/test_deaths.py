@@ -204,7 +204,7 @@ def test_the_owner_of_a_random_job_dies_around_any_record(number):
 
 
 def example(name: str) -> Scenario:
-    """Return an example, with answers for its expanders, and no vertex wider than 100: the auditor looks at them all."""
+    """Return an example, with answers for its expanders, and no vertex wider than 100: the auditor sees them all."""
     module = importlib.import_module(name)
     graph = module.build()[0]
     for vertex in graph.vertices.values():
