@@ -33,6 +33,8 @@ from weft.runtime.loop import JobRun
 
 SOAK = os.environ.get("HYPOTHESIS_PROFILE", "ci") == "soak"
 EXAMPLES = Path(__file__).parents[2] / "examples" / "scenarios"
+NOT_SIMULATED = {"show", "control_vertex"}
+"""What is no scenario, and one whose control vertex does nothing where nothing is computed."""
 RANDOM = 400 if SOAK else 25
 MOST_POINTS = 10_000 if SOAK else 60
 TIMELESS = [word for word in WORDS if word not in ("timeouts", "decisions", "events")]
@@ -220,7 +222,7 @@ def example(name: str) -> Scenario:
     return Scenario(graph, frozenset(), answers, most_served=4 * len(services))
 
 
-@pytest.mark.parametrize("name", sorted({path.stem for path in EXAMPLES.glob("*.py")} - {"show"}))
+@pytest.mark.parametrize("name", sorted({path.stem for path in EXAMPLES.glob("*.py")} - NOT_SIMULATED))
 def test_the_owner_of_an_example_dies_around_any_record(name, seed, monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES))
     monkeypatch.setattr(worlds, "MANAGERS", wiring.MANAGERS)
