@@ -13,6 +13,8 @@ from benchmarks.dynamic import bubbles, ours
 from benchmarks.dynamic.tpch import QUERIES, graph_of
 from weft.graph.validate import validate
 from weft.policies.bubbles import apply_cut
+from weft.policies.choices import Conditional
+from weft.testing.trial import run_graph
 
 
 def test_every_row_has_a_case_and_a_name_of_its_own():
@@ -41,10 +43,32 @@ def test_every_shape_is_a_legal_graph_in_every_mode():
             validate(apply_cut(graph, cut, prewarmed=prewarmed))
 
 
-@pytest.mark.parametrize("name", bubbles.PUBLISHED)
+@pytest.mark.parametrize(
+    "name",
+    [name if at == 2 else pytest.param(name, marks=pytest.mark.slow) for at, name in enumerate(bubbles.PUBLISHED)],
+)
 def test_bubbles_are_between_batch_and_a_gang(name):
     costs = bubbles.modes(bubbles.PUBLISHED[name])
     assert bubbles.in_order(costs), costs
+
+
+@pytest.mark.parametrize(("step", "best"), [(1000, "copied"), (1, "shuffled")])
+def test_a_choice_ends_at_the_moment_at_which_the_better_plan_does(step, best, monkeypatch):
+    monkeypatch.setattr(ours, "files", lambda: [f"file-{number}" for number in range(ours.BIG)])
+    seconds = {"small": 0.004, "big": 0.004, "copied": 0.01, "small_parts": 0.006, "big_parts": 0.006, "shuffled": 0.03}
+    ends = {}
+    for plan in (best, "choice"):
+        graph, _ = ours._planned(plan, step)
+        trial = run_graph(
+            graph,
+            managers={"conditional": Conditional},
+            workers=2,
+            seconds=lambda vertex, _: seconds.get(vertex, 0.0),
+            nbytes=lambda vertex, _: 400_000 // (step if vertex == "small" else 1),
+        )
+        ends[plan] = trial.simulator.clock.time
+        assert trial.job.master.view().choices.get("plan", best) == best
+    assert ends["choice"] == pytest.approx(ends[best])
 
 
 def test_the_order_is_seen_when_it_is_wrong():
