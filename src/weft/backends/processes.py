@@ -483,7 +483,7 @@ class Processes(LocalBackend):
         lease = self._leases.get(rest[0])
         if lease is None:
             if kind == STREAM:
-                disk.remove(cell.path for _, cell, _ in rest[4] if isinstance(cell, ChunkRef))
+                disk.remove(cell.path for _, _, _, cell, _ in rest[2] if isinstance(cell, ChunkRef))
             return
         loop, local = self.loop, lease.local
         now = loop.clock.now()
@@ -571,11 +571,11 @@ class Processes(LocalBackend):
             now = self.loop.clock.now()
             self.loop.post_later(lease.local.job.id, Progress(now, lease.id, outcome.hi, outcome.nbytes))
 
-    def _stream(self, lease: RemoteLease, number: int, edge: str, index: int, parcels: list[Parcel]) -> None:
+    def _stream(self, lease: RemoteLease, number: int, parcels: list[Parcel]) -> None:
         """Take what a task writes to its streams, and tell it when there is room for more."""
         streams = lease.local.streams
-        full = []
-        for part, cell, nbytes in parcels:
+        written = []
+        for edge, index, part, cell, nbytes in parcels:
             try:
                 streams.put(edge, index, part, cell, nbytes, lease)
             except RunCancelledError:
@@ -584,19 +584,19 @@ class Processes(LocalBackend):
                 lease.error = lease.error or error
                 lease.tell_to_stop()
                 continue
-            full.append(part)
-        self._acknowledge(lease, number, edge, index, full)
+            written.append((edge, index, part))
+        self._acknowledge(lease, number, written)
 
-    def _acknowledge(self, lease: RemoteLease, number: int, edge: str, index: int, parts: list[int]) -> None:
+    def _acknowledge(self, lease: RemoteLease, number: int, written: list[tuple[str, int, int]]) -> None:
         """Acknowledge a message once every stream that it went to has room."""
         streams = lease.local.streams
-        while parts and not lease.stop:
-            again = partial(self._acknowledge, lease, number, edge, index, parts)
-            if not streams.has_room(edge, index, parts[-1], again):
+        again = partial(self._acknowledge, lease, number, written)
+        while written and not lease.stop:
+            if not streams.has_room(*written[-1], again):
                 if lease.stop:  # maybe before it was noted who is to be woken
                     streams.wake_all()
                 return
-            parts.pop()
+            written.pop()
         self._send(lease.conn, (ACK, number))
 
     def _answer_block(self, lease: RemoteLease, edge: str, source: int, part: int, index: int) -> None:

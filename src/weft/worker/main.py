@@ -586,10 +586,10 @@ class Worker:
             self._outlet.flush()
         self._send((STREAM_END, context.lease.id, index, sorted(code.streams)))
 
-    def _send_parcels(self, edge: str, index: int, parcels: list[Parcel]) -> int:
+    def _send_parcels(self, parcels: list[Parcel]) -> int:
         assert self._lease is not None
         self._messages += 1
-        self._send((STREAM, self._lease.id, self._messages, edge, index, parcels))
+        self._send((STREAM, self._lease.id, self._messages, parcels))
         return self._messages
 
     def _await_room(self, message: int) -> None:
@@ -615,7 +615,7 @@ class Worker:
         if message is None:
             os._exit(0)
         if message[0] == ACK:
-            self._acknowledged = message[1]
+            self._acknowledged = max(self._acknowledged, message[1])  # one of an earlier lease may come late
         else:
             self._backlog.append(message)
 

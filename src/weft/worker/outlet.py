@@ -26,8 +26,8 @@ BLOCK: Final = 64 * 1024
 GATHER_S: Final = 0.005
 """How long a value waits for others, in seconds, where more are written."""
 
-Parcel = tuple[int, bytes | ChunkRef, int]
-"""A block on its way: (partition, the encoded list of its values or a ref to that, bytes)."""
+Parcel = tuple[str, int, int, bytes | ChunkRef, int]
+"""A block on its way: (edge, source task, partition, the encoded list of its values or a ref to that, bytes)."""
 
 
 def packed(values: list[Any], writer: SegmentWriter | None) -> tuple[bytes | ChunkRef, int]:
@@ -47,7 +47,7 @@ def unpacked(cell: Any) -> list[Any]:
 
 
 class Outlet:
-    """What one lease writes. `send(edge, index, parcels)` returns a number, `wait(number)` until that has its answer.
+    """What one lease writes. `send(parcels)` returns a number, `wait(number)` until that has its answer.
 
     `answered(number)` tells without waiting. `limit` is how many bytes are gathered at most.
     """
@@ -56,7 +56,7 @@ class Outlet:
         self,
         writer: SegmentWriter | None,
         limit: int,
-        send: Callable[[str, int, list[Parcel]], int],
+        send: Callable[[list[Parcel]], int],
         wait: Callable[[int], None],
         answered: Callable[[int], bool],
     ) -> None:
@@ -67,7 +67,7 @@ class Outlet:
         self._answered = answered
         self._lock = threading.Lock()
         self._flushing = threading.Lock()
-        self._gathered: dict[tuple[str, int], dict[int, list[Any]]] = {}
+        self._gathered: dict[tuple[str, int, int], list[Any]] = {}
         self._nbytes = 0
         self._last = 0.0
         self._under_way = 0
@@ -76,7 +76,7 @@ class Outlet:
     def write(self, edge: str, index: int, part: int, value: Any) -> None:
         """Take a value; waits while the backend has no room for what was gathered before."""
         with self._lock:
-            self._gathered.setdefault((edge, index), {}).setdefault(part, []).append(value)
+            self._gathered.setdefault((edge, index, part), []).append(value)
             self._nbytes += sizeof(value)
             due = self._nbytes >= self._limit or perf_counter() - self._last >= GATHER_S
         if due:
@@ -105,7 +105,6 @@ class Outlet:
         with self._lock:
             gathered, self._gathered = self._gathered, {}
             self._nbytes = 0
-        for (edge, index), parts in gathered.items():
-            parcels = [(part, *packed(values, self._writer)) for part, values in parts.items()]
-            self._under_way = self._send(edge, index, parcels)
+        if gathered:
+            self._under_way = self._send([(*to, *packed(values, self._writer)) for to, values in gathered.items()])
         self._last = perf_counter()
