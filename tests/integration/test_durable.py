@@ -36,6 +36,7 @@ from weft.model.errors import (
     TaskError,
     UsageError,
 )
+from weft.runtime import journal as module
 from weft.runtime import snapshot
 from weft.runtime.durable import load_graph
 from weft.runtime.facts import asking
@@ -254,7 +255,9 @@ def passed(value: Any, who: str, name: str) -> Any:
     return value
 
 
-def waited(value: Any, who: str) -> int:
+def waited(*values: Any, who: str) -> int:
+    if HERE[who].broken == "waited":
+        raise ValueError("broken")
     HERE[who].began.set()
     assert HERE[who].gate.wait(DEADLINE_S)
     HERE[who].calls["waited"] += 1
@@ -282,6 +285,16 @@ def chain(who: str, **options: Any) -> weft.Graph:
 
 def opened(tmp_path: Path, **options: Any) -> weft.Session:
     return weft.Session(workers=2, durable=tmp_path / "state", **options)
+
+
+def reseal(journal: Path) -> None:
+    """Make the check of a header that was changed right again."""
+    data = bytearray(journal.read_bytes())
+    at = len(module._MAGIC)
+    length, _ = module._FRAME.unpack_from(data, at)
+    header = bytes(data[at + module._FRAME.size : at + module._FRAME.size + length])
+    data[at : at + module._FRAME.size + length] = module._frame(header)
+    journal.write_bytes(data)
 
 
 class TestWithout:
@@ -355,6 +368,50 @@ class TestGoingOn:
         once = ["summed", "chosen", "how_many", "patched", "more", "yes", *[("made", i) for i in range(3)]]
         assert here.calls == Counter(once) + Counter(wide=3, last=2)
 
+    def test_killed_while_it_begins_again_from_what_is_there(self, tmp_path, counted):
+        """Nothing that the second process took over from the first is run by the third, nor is anything asked again."""
+        who, here = counted
+        own = {"who": who}
+
+        def graph() -> weft.Graph:
+            graph = weft.Graph("thrice")
+            total = graph.add(
+                summed, gather(graph.map(made, range(3), params=own, name="made")), params=own, name="total"
+            )
+            which = graph.add(chosen, gather(total), params=own, name="which", expands=True)
+            yes, no = (
+                graph.add(passed, gather(total), after(which), params=own | {"name": name}, name=name)
+                for name in ("yes", "no")
+            )
+            graph.choice(which, name="choice", yes=yes, no=no)
+            held = graph.add(waited, gather(yes), gather(no), params=own, name="held")
+            graph.add(passed, gather(held), params=own | {"name": "last"}, name="last")
+            return graph
+
+        here.broken = "waited"
+        with opened(tmp_path) as session, pytest.raises(TaskError):
+            session.run(graph(), progress=False)
+        here.broken = ""
+        place = Place(tmp_path)
+        for number in range(2):
+            here.began.clear()
+            with opened(tmp_path) as session:
+                session.resume(RUN)
+                assert here.began.wait(DEADLINE_S)
+                until(lambda: place.finished("yes", 1))
+                shutil.copytree(place.run, tmp_path / f"copy{number}", ignore=shutil.ignore_patterns("*.sock"))
+                here.gate.set()
+            here.gate.clear()
+            shutil.rmtree(place.run)
+            (tmp_path / f"copy{number}").rename(place.run)  # as a kill would have left it
+        here.gate.set()
+        with opened(tmp_path) as session:
+            run = session.resume(RUN)
+            assert (run.result(DEADLINE_S).value("last"), run.notes) == ([7], ())
+        for name in ("summed", "chosen", "yes", *[("made", i) for i in range(3)]):
+            assert here.calls[name] == 1, name
+        assert here.calls["no"] == 0
+
     def test_a_cancelled_run_goes_on(self, tmp_path, counted):
         who, here = counted
         graph = weft.Graph("held")
@@ -398,7 +455,7 @@ class TestGoingOn:
         (step,) = [step for step in read_run(folder).steps if step.name == "first"]
         assert (step.state, step.message) == ("succeeded", "1 finished task is run again: the output is gone")
 
-    @pytest.mark.parametrize("damage", ["gone", "garbage", "torn"])
+    @pytest.mark.parametrize("damage", ["gone", "garbage", "torn", "older"])
     def test_without_its_journal_the_files_decide(self, tmp_path, counted, damage):
         who, here = counted
         here.broken = "summed"
@@ -408,6 +465,11 @@ class TestGoingOn:
         journal = tmp_path / "state" / "runs" / RUN / "journal"
         if damage == "gone":
             journal.unlink()
+        elif damage == "older":
+            journal.write_bytes(
+                journal.read_bytes().replace(weft.__version__.encode(), b"9" * len(weft.__version__), 1)
+            )
+            reseal(journal)
         else:
             journal.write_bytes(b"\0" * 1000 if damage == "garbage" else journal.read_bytes()[:40])
         with opened(tmp_path) as session:
