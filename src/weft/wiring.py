@@ -35,6 +35,7 @@ from weft.model.errors import (
     InputLimitError,
     MissingExtraError,
     NotFoundError,
+    ProgramError,
     RunCancelledError,
     TaskError,
     UsageError,
@@ -613,6 +614,25 @@ def explain_run(folder: Path) -> Explained:
     except (ConflictError, NotFoundError, DefinitionError):
         made = None
     return explain(run, made, MANAGERS)
+
+
+def story_run(folder: Path, subject: str = "") -> tuple[str, ...]:
+    """Return what the journal of a session's run tells of a vertex, a task or (with "") the run; nothing if it cannot.
+
+    The owner of the run is gone. ForbiddenError: others could have written to what would be loaded.
+    """
+    from weft.engine.story import story
+    from weft.runtime.durable import FRONTEND, load_graph
+    from weft.runtime.explaining import replayed
+    from weft.runtime.records import read_run
+
+    if read_run(folder).frontend != FRONTEND:
+        return ()
+    try:
+        graph, digest = load_graph(folder)
+        return story(replayed(folder, graph, MANAGERS, digest), subject)
+    except (ConflictError, NotFoundError, ProgramError):
+        return ()
 
 
 def _resume_graph(

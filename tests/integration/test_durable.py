@@ -196,6 +196,26 @@ class TestKilled:
             assert session.resume(RUN).result(DEADLINE_S).value("end") == durable_program.ANSWER
         assert all(place.counts()[name] == before[name] for name in finished)
 
+    def test_what_is_told_of_it_before_and_after_a_resume(self, place):
+        (place.folder / "hold").touch()
+        place.kill_when(place.start("threads"), lambda: place.finished("load", durable_program.LOADS))
+        (place.folder / "hold").unlink()
+        assert place.weft("ls")[1].split("\n")[1].split()[:4] == [RUN, "!", "interrupted", "durable"]
+        _, shown, _ = place.weft("show", RUN)
+        assert "load" in shown
+        assert "durable_program.py" in shown
+        code, told, _ = place.weft("story", f"{RUN}/load[3]")
+        assert code == 0
+        assert "load[3]: F" in told  # finished, or freed already
+        assert place.weft("resume", RUN, "-q")[0] == 0
+        code, told, _ = place.weft("story", f"{RUN}/which")
+        assert "choice side: takes" in told
+        assert "choice side" in place.weft("explain", RUN)[1]
+        assert place.weft("logs", RUN)[0] == 0
+        code, _, err = place.weft("resume", RUN)
+        assert code == 7
+        assert "has succeeded" in err
+
     def test_another_backend_goes_on(self, place):
         (place.folder / "hold").touch()
         place.kill_when(place.start("threads"), lambda: place.finished("load", durable_program.LOADS))

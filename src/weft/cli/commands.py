@@ -520,6 +520,9 @@ def story(
             pass
         else:
             return
+    elif lines := context.wiring().story_run(found.folder, step):
+        context.out.write("".join(f"{clean(line)}\n" for line in lines))
+        return
     name = step.partition("[")[0]
     for record in read_records(found.folder):
         if step and record.step != name:

@@ -104,6 +104,10 @@ class Wiring(Protocol):
         """Go on with the run in a folder, to its end. KeyboardInterrupt: as above."""
         ...
 
+    def story_run(self, folder: Path, subject: str = "") -> Sequence[str]:
+        """Tell what the journal of a run knows that no process owns; nothing if its records know as much."""
+        ...
+
     def explain_run(self, folder: Path) -> Explained:
         """Explain the run in a folder that no process owns."""
         ...

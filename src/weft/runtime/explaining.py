@@ -13,7 +13,9 @@ from weft.runtime.state import check_trusted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
+    from weft.engine.core import Core
     from weft.engine.policy import ManagerFactory
     from weft.graph.logical import LogicalGraph
     from weft.runtime.records import RunRecord, StepRecord
@@ -32,18 +34,26 @@ def explain_run(
     if graph is None:
         return _from_records(run, None, "its folder does not tell what the plan was")
     try:
-        if digest:
-            check_trusted(run.folder, JOURNAL)
-        recorded = read_journal(run.folder / JOURNAL, trusted=bool(digest))
-        restored = {vertex for vertex, _ in recorded.header.restored}
-        asked = asking(graph, restored) if restored else graph
-        if not digest:
-            digest = graph_digest(graph)
-            mark_results(asked)
-        core = recover(asked, recorded, managers, digest).master.core
+        core = replayed(run.folder, graph, managers, digest)
     except WeftError as error:
         return _from_records(run, graph, f"its records alone tell this: {error.message}")
     return explain(core)._replace(state=run.state)
+
+
+def replayed(folder: Path, graph: LogicalGraph, managers: Mapping[str, ManagerFactory], digest: str = "") -> Core:
+    """Return what the master of a run was like at last, as its journal tells; arguments as for `explain_run`.
+
+    Errors are those of `read_journal`, `recover` and `check_trusted`.
+    """
+    if digest:
+        check_trusted(folder, JOURNAL)
+    recorded = read_journal(folder / JOURNAL, trusted=bool(digest))
+    restored = {vertex for vertex, _ in recorded.header.restored}
+    asked = asking(graph, restored) if restored else graph
+    if not digest:
+        digest = graph_digest(graph)
+        mark_results(asked)
+    return recover(asked, recorded, managers, digest).master.core
 
 
 def _from_records(run: RunRecord, graph: LogicalGraph | None, remark: str) -> Explained:

@@ -293,9 +293,11 @@ class Outputs:
         """Let go of the files, which stay; a second time does nothing."""
         with self._lock:
             files, self._files = list(self._files.values()), {}
+            empty = [file.path for file in files if not file.live and not self._held]
             self._held = True
             for file in files:
                 file.close()
+        disk.remove(empty)
 
     # ------------------------------------------------------------------------------------------------------- reading
 

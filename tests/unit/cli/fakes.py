@@ -85,6 +85,9 @@ class FakeWiring:
             run_id=id, state=state, folder=folder.path, outputs={"report.page": "/out/page.html"}, error=error
         )
 
+    def story_run(self, folder, subject=""):
+        return ()
+
     def explain_run(self, folder):
         return Explained("chain", "succeeded", (Row("train", "1 task", "1 \x1b[31mtask"),))
 
