@@ -1,46 +1,21 @@
-"""The index of runs: one database, and the only module that touches it.
+"""The index of runs: where they are and what was last known of them.
 
-The folders of runs are the truth; the database says where they are and what was last known of them, and can be made
-again from them (`Catalog.rebuild`). It is an SQLite file on one machine, or a database that SQLAlchemy knows, by URL.
-
-An SQLite file is opened, written, folded (its log of writes moved into it) and closed only while `db.lock` beside it is
-held by flock: two connections that write or fold at the same moment can destroy the file in releases of SQLite before
-3.51.3. Readers open the file read-only; they never wait and cannot fold.
+The folders of runs are the truth; the index can be made again from them (`Catalog.rebuild`). It is an SQLite file on
+one machine, or a database by URL (`weft.store.database`).
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
-import sqlite3
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, fields
-from functools import cache
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
-from urllib.parse import quote
+from typing import Any, Final
 
-from weft.model.errors import (
-    ConflictError,
-    DiskFullError,
-    ForbiddenError,
-    InternalError,
-    MissingExtraError,
-    NotFoundError,
-    UsageError,
-    WeftError,
-)
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine, MetaData, Select, Table
+from weft.model.errors import ConflictError, NotFoundError, UsageError
+from weft.store.database import Connection, Database
 
 SCHEMA_VERSION: Final = 1
-LOCK_NAME: Final = "db.lock"
-_TRIES: Final = 5_000
-_TRY_PAUSE_S: Final = 0.002
-_BUSY_MS: Final = 5_000
 _SHOWN: Final = 5
 HISTORY_RUNS: Final = 10
 HISTORY_ROWS: Final = 20_000
@@ -70,9 +45,6 @@ class RunRow:
     version: int = SCHEMA_VERSION
 
 
-_COLUMNS: Final = frozenset(field.name for field in fields(RunRow))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryRow:
     """What a vertex took in one run of the graph with this fingerprint; see `weft.graph.task.Past`."""
@@ -88,67 +60,41 @@ class HistoryRow:
     usage: Mapping[str, float] = field(default_factory=dict)
 
 
-class _Schema(NamedTuple):
-    metadata: MetaData
-    about: Table
-    counters: Table
-    runs: Table
-    history: Table
-
-
-@cache
-def _schema() -> _Schema:
-    from sqlalchemy import JSON, Column, Double, Integer, MetaData, String, Table, Text
-
-    metadata = MetaData()
-    about = Table("weft_about", metadata, Column("key", String(64), primary_key=True), Column("value", Text))
-    counters = Table("weft_counters", metadata, Column("name", String(64), primary_key=True), Column("value", Integer))
-    runs = Table(
-        "runs",
-        metadata,
-        Column("id", String(128), primary_key=True),
-        Column("number", Integer, nullable=False, index=True),
-        Column("name", Text, nullable=False, index=True),
-        Column("frontend", Text, nullable=False),
-        Column("file", Text, nullable=False),
-        Column("folder", Text, nullable=False),
-        Column("state", Text, nullable=False, index=True),
-        Column("created_at", Double, nullable=False),
-        Column("started_at", Double),
-        Column("ended_at", Double),
-        Column("user", Text, nullable=False),
-        Column("host", Text, nullable=False),
-        Column("pid", Integer, nullable=False),
-        Column("parameters", JSON, nullable=False),
-        Column("error_code", Text, nullable=False),
-        Column("error_message", Text, nullable=False),
-        Column("version", Integer, nullable=False),
-    )
-    history = Table(
-        "history",
-        metadata,
-        Column("number", Integer, primary_key=True),
-        Column("fingerprint", String(64), nullable=False, index=True),
-        Column("vertex", Text, nullable=False),
-        Column("ended_at", Double, nullable=False),
-        Column("tasks", Integer, nullable=False),
-        Column("seconds", Double, nullable=False),
-        Column("nbytes", Double, nullable=False),
-        Column("rows", Integer, nullable=False),
-        Column("resources", JSON, nullable=False),
-        Column("usage", JSON, nullable=False),
-    )
-    return _Schema(metadata, about, counters, runs, history)
+_COLUMNS: Final = tuple(field.name for field in fields(RunRow))
+_ALL: Final = ", ".join(f'"{name}"' for name in _COLUMNS)
+_INSERT: Final = f"INSERT INTO runs ({_ALL}) VALUES ({', '.join(f':{name}' for name in _COLUMNS)})"
+_SCHEMA: Final = (
+    "CREATE TABLE weft_counters (name VARCHAR(64) PRIMARY KEY, value INTEGER)",
+    """CREATE TABLE runs (
+        id VARCHAR(128) PRIMARY KEY, number INTEGER NOT NULL, name TEXT NOT NULL, frontend TEXT NOT NULL,
+        file TEXT NOT NULL, folder TEXT NOT NULL, state TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL,
+        started_at DOUBLE PRECISION, ended_at DOUBLE PRECISION, "user" TEXT NOT NULL, host TEXT NOT NULL,
+        pid INTEGER NOT NULL, parameters TEXT NOT NULL, error_code TEXT NOT NULL, error_message TEXT NOT NULL,
+        version INTEGER NOT NULL)""",
+    "CREATE INDEX ix_runs_number ON runs (number)",
+    "CREATE INDEX ix_runs_name ON runs (name)",
+    "CREATE INDEX ix_runs_state ON runs (state)",
+)
+_PAST: Final = tuple(field.name for field in fields(HistoryRow))
+_PAST_ALL: Final = ", ".join(f'"{name}"' for name in _PAST)
+_PAST_INSERT: Final = (
+    f"INSERT INTO history (number, {_PAST_ALL}) VALUES (:number, {', '.join(f':{name}' for name in _PAST)})"
+)
+_HISTORY: Final = (
+    """CREATE TABLE IF NOT EXISTS history (
+        number INTEGER PRIMARY KEY, fingerprint VARCHAR(64) NOT NULL, vertex TEXT NOT NULL,
+        ended_at DOUBLE PRECISION NOT NULL, tasks INTEGER NOT NULL, seconds DOUBLE PRECISION NOT NULL,
+        nbytes DOUBLE PRECISION NOT NULL, "rows" INTEGER NOT NULL, resources TEXT NOT NULL, "usage" TEXT NOT NULL)""",
+    "CREATE INDEX IF NOT EXISTS ix_history_fingerprint ON history (fingerprint)",
+)
 
 
 class Catalog:
     """The index of runs of one state folder or one server. Safe to use from several threads and processes."""
 
-    def __init__(self, where: str, file: Path | None, reader: Engine, writer: Engine) -> None:
-        self.where = where
-        self.file = file
-        self._reader = reader
-        self._writer = writer
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.where, self.file = database.where, database.file
 
     @classmethod
     def open(cls, path_or_url: Path | str) -> Catalog:
@@ -156,90 +102,53 @@ class Catalog:
 
         UsageError: no such kind of URL. MissingExtraError: its driver is not installed.
         """
-        from sqlalchemy import create_engine, event
-        from sqlalchemy.engine import make_url
-        from sqlalchemy.exc import ArgumentError
-        from sqlalchemy.pool import NullPool
-
-        if isinstance(path_or_url, Path) or "://" not in path_or_url:
-            file = Path(path_or_url).absolute()
-
-            def connect(mode: str) -> Callable[[], sqlite3.Connection]:
-                uri = _uri(file, mode)
-                return lambda: sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_BUSY_MS / 1000)
-
-            reader = create_engine("sqlite://", creator=connect("ro"), poolclass=NullPool)
-            writer = create_engine("sqlite://", creator=connect("rwc"), poolclass=NullPool)
-            event.listen(writer, "connect", _set_up)
-            event.listen(writer, "begin", _begin_at_once)
-            return cls(str(file), file, reader, writer)
-        try:
-            url = make_url(path_or_url)
-            engine = create_engine(url, pool_pre_ping=True)
-        except ArgumentError:
-            raise UsageError(
-                f"{path_or_url.partition('://')[0]}://... is not the URL of a database that can be used",
-                hint="Write the path of a file, or postgresql+psycopg://user@host/database",
-            ) from None
-        except ModuleNotFoundError as error:
-            raise MissingExtraError(
-                f"the driver for this database is not installed: {error.name}",
-                hint=f"Install it: pip install {error.name}",
-            ) from None
-        if url.get_backend_name() == "sqlite":
-            raise UsageError("give an SQLite database as a path, not as a URL", hint=f"Write: {url.database}")
-        return cls(url.render_as_string(hide_password=True), None, engine, engine)
+        return cls(
+            Database(
+                path_or_url,
+                what="the index of runs",
+                schema=(*_SCHEMA, *_HISTORY),
+                version=SCHEMA_VERSION,
+                again="the next command makes it again from the folders of the runs",
+            )
+        )
 
     def close(self) -> None:
         """Close what connections there are; using it again opens new ones."""
-        self._reader.dispose()
-        self._writer.dispose()
+        self.database.close()
 
     # --------------------------------------------------------------------------------------------------- writing
 
     def next_run_id(self) -> tuple[str, int]:
         """Return a fresh run id, such as `run-000001`, and its number; no other caller gets the same, ever."""
-        from sqlalchemy import insert, update
-
-        counters = _schema().counters
-        mine = counters.c.name == "run"
-        with self._write() as connection:
-            taken = connection.execute(
-                update(counters).where(mine).values(value=counters.c.value + 1).returning(counters.c.value)
-            ).scalar()
-            if taken is None:
-                taken = 1 + self._highest(connection)
-                connection.execute(insert(counters).values(name="run", value=taken))
-        return f"run-{taken:06d}", int(taken)
+        with self.database.write() as db:
+            taken = db.rows("UPDATE weft_counters SET value = value + 1 WHERE name = 'run' RETURNING value")
+            number = int(taken[0][0]) if taken else 1 + _highest(db)
+            if not taken:
+                db.run("INSERT INTO weft_counters (name, value) VALUES ('run', :value)", {"value": number})
+        return f"run-{number:06d}", number
 
     def add_run(self, run: RunRow) -> None:
         """Add a run. ConflictError: its id is taken."""
-        from sqlalchemy import insert, select
-
-        runs = _schema().runs
-        with self._write() as connection:
-            if connection.execute(select(runs.c.id).where(runs.c.id == run.id)).first() is not None:
+        with self.database.write() as db:
+            if db.rows("SELECT id FROM runs WHERE id = :id", {"id": run.id}):
                 raise ConflictError(f"there is a run {run.id} already", hint="Take the id from next_run_id().")
-            connection.execute(insert(runs).values(**_values(run)))
+            db.run(_INSERT, _values(run))
 
     def update_run(self, id: str, **changes: Any) -> None:
         """Change fields of a run, durably. NotFoundError: no such run. UsageError: no such field."""
-        from sqlalchemy import update
-
-        if unknown := sorted(changes.keys() - (_COLUMNS - {"id"})):
+        if unknown := sorted(changes.keys() - set(_COLUMNS[1:])):
             raise UsageError(f"a run has no field {', '.join(unknown)}")
-        runs = _schema().runs
-        with self._write() as connection:
-            if not connection.execute(update(runs).where(runs.c.id == id).values(**changes)).rowcount:
+        if "parameters" in changes:
+            changes["parameters"] = json.dumps(changes["parameters"])
+        assignments = ", ".join(f'"{name}" = :{name}' for name in changes) or "id = id"
+        with self.database.write() as db:
+            if not db.run(f"UPDATE runs SET {assignments} WHERE id = :id", {**changes, "id": id}):
                 raise NotFoundError(f"there is no run {id} in {self.where}")
 
     def remove(self, id: str) -> None:
         """Forget a run; its folder stays. NotFoundError: no such run."""
-        from sqlalchemy import delete
-
-        runs = _schema().runs
-        with self._write() as connection:
-            if not connection.execute(delete(runs).where(runs.c.id == id)).rowcount:
+        with self.database.write() as db:
+            if not db.run("DELETE FROM runs WHERE id = :id", {"id": id}):
                 raise NotFoundError(f"there is no run {id} in {self.where}")
 
     def rebuild(self, runs_root: Path, describe: Callable[[Path], RunRow | None]) -> int:
@@ -247,22 +156,15 @@ class Catalog:
 
         A folder of which `describe` returns None is left out. Numbers already given out stay used.
         """
-        from sqlalchemy import delete, func, insert, select, update
-
         folders = sorted(path for path in runs_root.iterdir() if path.is_dir()) if runs_root.is_dir() else []
         rows = [row for folder in folders if (row := describe(folder)) is not None]
-        schema = _schema()
-        with self._write() as connection:
-            connection.execute(delete(schema.runs))
-            if rows:
-                connection.execute(insert(schema.runs), [_values(row) for row in rows])
-            mine = schema.counters.c.name == "run"
-            before = connection.execute(select(func.max(schema.counters.c.value)).where(mine)).scalar()
-            highest = max((before or 0, *(row.number for row in rows)))
-            if before is None:
-                connection.execute(insert(schema.counters).values(name="run", value=highest))
-            else:
-                connection.execute(update(schema.counters).where(mine).values(value=highest))
+        with self.database.write() as db:
+            db.run("DELETE FROM runs")
+            db.many(_INSERT, [_values(row) for row in rows])
+            before = db.rows("SELECT value FROM weft_counters WHERE name = 'run'")
+            highest = max((before[0][0] if before else 0, *(row.number for row in rows)))
+            db.run("DELETE FROM weft_counters WHERE name = 'run'")
+            db.run("INSERT INTO weft_counters (name, value) VALUES ('run', :value)", {"value": highest})
         return len(rows)
 
     def add_history(self, rows: Sequence[HistoryRow]) -> None:
@@ -270,65 +172,58 @@ class Catalog:
 
         For each graph its last 10 runs are kept, and 20,000 rows in all; of a run with more than 1,000 vertices, these.
         """
-        from sqlalchemy import delete, func, insert, select
-
         if not rows:
             return
-        history = _schema().history
-        mine = history.c.fingerprint == rows[0].fingerprint
-        with self._write() as connection:
-            history.create(connection, checkfirst=True)  # the index may be older than this table
-            connection.execute(
-                insert(history), [{**asdict(row), "resources": list(row.resources)} for row in rows[:HISTORY_VERTICES]]
+        mine = {"mine": rows[0].fingerprint}
+        with self.database.write() as db:
+            for statement in _HISTORY:  # the index may be older than this table
+                db.run(statement)
+            last = int(db.rows("SELECT max(number) FROM history")[0][0] or 0)
+            kept = rows[:HISTORY_VERTICES]
+            db.many(_PAST_INSERT, [{**_past_values(row), "number": last + at} for at, row in enumerate(kept, 1)])
+            old = db.rows(
+                "SELECT DISTINCT ended_at FROM history WHERE fingerprint = :mine "
+                f"ORDER BY ended_at DESC LIMIT 1 OFFSET {HISTORY_RUNS}",
+                mine,
             )
-            ends = select(history.c.ended_at).where(mine).distinct().order_by(history.c.ended_at.desc())
-            old = connection.execute(ends.offset(HISTORY_RUNS).limit(1)).scalar()
-            if old is not None:
-                connection.execute(delete(history).where(mine, history.c.ended_at <= old))
-            last = connection.execute(select(func.max(history.c.number))).scalar() or 0
-            connection.execute(delete(history).where(history.c.number <= last - HISTORY_ROWS))
+            if old:
+                db.run("DELETE FROM history WHERE fingerprint = :mine AND ended_at <= :old", {**mine, "old": old[0][0]})
+            db.run("DELETE FROM history WHERE number <= :last", {"last": last + len(kept) - HISTORY_ROWS})
 
     # --------------------------------------------------------------------------------------------------- reading
 
     def history(self, fingerprint: str) -> Sequence[HistoryRow]:
         """Return what vertices took in earlier runs of the graph with a fingerprint, newest first."""
-        from sqlalchemy import inspect, select
-
-        history = _schema().history
-        if not self.exists():
-            return []
-        with self._read() as connection:
-            if not self._check(connection) or history.name not in inspect(connection).get_table_names():
-                return []
-            columns = [column for column in history.c if column.name != "number"]
-            query = select(*columns).where(history.c.fingerprint == fingerprint).order_by(history.c.number.desc())
-            return [HistoryRow(**row) for row in connection.execute(query).mappings()]
+        query = f"SELECT {_PAST_ALL} FROM history WHERE fingerprint = :mine ORDER BY number DESC"
+        with self.database.read() as db:
+            found = db.rows(query, {"mine": fingerprint}) if db is not None and "history" in db.tables() else []
+        rows = [dict(zip(_PAST, row, strict=True)) for row in found]
+        return [
+            HistoryRow(**{**row, **{name: json.loads(row[name]) for name in ("resources", "usage")}}) for row in rows
+        ]
 
     def exists(self) -> bool:
         """Whether there is a database (for a URL: always)."""
-        return self.file is None or self.file.exists()
+        return self.database.exists()
 
     def find(self, text: str) -> RunRow:
         """Return the run that `text` names: an id, its unique beginning, a number, `@last` or `@failed`.
 
         NotFoundError: none. UsageError: the beginning of more than one.
         """
-        from sqlalchemy import select
-
-        runs = _schema().runs
-        newest = select(runs).order_by(runs.c.number.desc(), runs.c.id)
         if text == "@last":
-            found = self._rows(newest.limit(1))
+            found = self._rows("", {}, 1)
         elif text == "@failed":
-            found = self._rows(newest.where(runs.c.state == "failed").limit(1))
+            found = self._rows("WHERE state = 'failed'", {}, 1)
         elif text.startswith("@"):
             raise UsageError(f"{text} is no name of a run", hint="There are @last and @failed.")
         elif text.isascii() and text.isdigit():
-            found = self._rows(newest.where(runs.c.number == int(text[:18])).limit(1))
+            found = self._rows("WHERE number = :number", {"number": int(text[:18])}, 1)
         else:
-            found = self._rows(newest.where(runs.c.id == text))
+            found = self._rows("WHERE id = :id", {"id": text}, None)
             if not found and text:
-                found = self._rows(newest.where(runs.c.id.startswith(text, autoescape=True)).limit(_SHOWN + 1))
+                like = text.replace("/", "//").replace("%", "/%").replace("_", "/_") + "%"
+                found = self._rows("WHERE id LIKE :beginning ESCAPE '/'", {"beginning": like}, _SHOWN + 1)
         if not found:
             raise NotFoundError(f"there is no run {text!r} in {self.where}", hint="List the runs: weft ls")
         if len(found) > 1:
@@ -341,182 +236,51 @@ class Catalog:
         self, *, limit: int | None = 20, state: str | Collection[str] | None = None, name: str | None = None
     ) -> Sequence[RunRow]:
         """Return the newest runs, newest first, at most `limit`, of one state (or one of several) and one name."""
-        from sqlalchemy import select
-
-        runs = _schema().runs
-        query = select(runs).order_by(runs.c.number.desc(), runs.c.id)
-        return self._rows(_only(query, state, name).limit(limit))
+        where, values = _only(state, name)
+        return self._rows(where, values, limit)
 
     def count(self, *, state: str | Collection[str] | None = None, name: str | None = None) -> int:
         """Return how many runs `list` would give without a limit."""
-        from sqlalchemy import func, select
-
-        query = _only(select(func.count()).select_from(_schema().runs), state, name)
-        if not self.exists():
-            return 0
-        with self._read() as connection:
-            return int(connection.execute(query).scalar_one()) if self._check(connection) else 0
+        where, values = _only(state, name)
+        with self.database.read() as db:
+            return 0 if db is None else int(db.rows(f"SELECT count(*) FROM runs {where}", values)[0][0])
 
     # ---------------------------------------------------------------------------------------------------- inside
 
-    def _rows(self, query: Select[Any]) -> Sequence[RunRow]:
-        if not self.exists():
-            return []
-        with self._read() as connection:
-            if not self._check(connection):  # somebody is just making it
+    def _rows(self, where: str, values: Mapping[str, Any], limit: int | None) -> Sequence[RunRow]:
+        most = "" if limit is None else f" LIMIT {limit:d}"
+        with self.database.read() as db:
+            if db is None:
                 return []
-            return [RunRow(**row) for row in connection.execute(query).mappings()]
-
-    @staticmethod
-    def _highest(connection: Connection) -> int:
-        from sqlalchemy import func, select
-
-        return int(connection.execute(select(func.max(_schema().runs.c.number))).scalar() or 0)
-
-    @contextmanager
-    def _read(self) -> Iterator[Connection]:
-        with self._told(), self._reader.connect() as connection:
-            yield connection
-
-    @contextmanager
-    def _write(self) -> Iterator[Connection]:
-        """One transaction. The connection is opened and closed inside the lock, since both may fold the log."""
-        with self._locked(), self._told(), self._company(), self._writer.begin() as connection:
-            if not self._check(connection):
-                from sqlalchemy import insert
-
-                _schema().metadata.create_all(connection)
-                connection.execute(insert(_schema().about).values(key="version", value=str(SCHEMA_VERSION)))
-            yield connection
-
-    @contextmanager
-    def _company(self) -> Iterator[None]:
-        """Keep a reader open, so that the writer is not the last to close: that would fold, for three times the cost.
-
-        The log is folded by the commit that brings it to 1,000 pages.
-        """
-        reader = None
-        if self.file is not None and self.file.exists():
-            reader = sqlite3.connect(_uri(self.file, "ro"), uri=True, timeout=_BUSY_MS / 1000)
-        try:
-            if reader is not None:
-                reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            yield
-        finally:
-            if reader is not None:
-                reader.close()
-
-    def _check(self, connection: Connection) -> bool:
-        """Return whether the tables are there; ConflictError if they are of another program or version."""
-        from sqlalchemy import inspect, select
-
-        about = _schema().about
-        names = inspect(connection).get_table_names()
-        if about.name not in names:
-            if names and self.file is not None:
-                raise ConflictError(
-                    f"{self.where} is a database of another program", hint="Move it away, or use another state folder."
-                )
-            return False
-        value = connection.execute(select(about.c.value).where(about.c.key == "version")).scalar() or ""
-        if value != str(SCHEMA_VERSION):
-            raise ConflictError(
-                f"{self.where} was written by another version of Weft: its format is {value or 'unknown'}, "
-                f"this one reads {SCHEMA_VERSION}",
-                hint="Use that version, or move the file away: it is made again from the folders of the runs.",
-            )
-        return True
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        if self.file is None:
-            yield
-            return
-        try:
-            self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path = self.file.parent / LOCK_NAME
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        except OSError as error:
-            raise _os_error(self.where, error) from None
-        try:
-            for _ in range(_TRIES):
-                with suppress(BlockingIOError):
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                time.sleep(_TRY_PAUSE_S)
-            else:
-                raise ConflictError(
-                    f"another process has held {path} for {_TRIES * _TRY_PAUSE_S:g} s",
-                    hint="It may be stopped: look with `fuser`, and end it or let it go on.",
-                )
-            try:
-                yield
-            finally:
-                fcntl.flock(fd, fcntl.LOCK_UN)  # a forked child may hold a copy: closing would not be enough
-        finally:
-            os.close(fd)
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Turn what the driver raises into our own errors."""
-        from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-
-        try:
-            yield
-        except WeftError:
-            raise
-        except DBAPIError as error:
-            self._fail(error.orig or error)
-        except SQLAlchemyError as error:
-            raise InternalError(f"the index of runs in {self.where}: {error}") from error
-        except sqlite3.Error as error:  # raised while connecting
-            self._fail(error)
-
-    def _fail(self, error: BaseException) -> NoReturn:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        said = f"the index of runs in {self.where}: {error}"
-        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            raise ConflictError(
-                f"the index of runs in {self.where} is damaged: {error}",
-                hint="Move the file away: the next command makes it again from the folders of the runs.",
-            ) from error
-        if code == sqlite3.SQLITE_FULL:
-            raise DiskFullError(said, hint="Make room on this disk.") from error
-        if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
-            raise ForbiddenError(said, hint="See that you may read and write this folder.") from error
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR) or self.file is None:
-            raise ConflictError(said, hint="Try again; see that the database and its disk can be reached.") from error
-        raise InternalError(said) from error
+            found = db.rows(f"SELECT {_ALL} FROM runs {where} ORDER BY number DESC, id{most}", values)
+        rows = [dict(zip(_COLUMNS, row, strict=True)) for row in found]
+        return [RunRow(**{**row, "parameters": json.loads(row["parameters"])}) for row in rows]
 
 
-def _uri(file: Path, mode: str) -> str:
-    return f"file:{quote(str(file))}?mode={mode}"
+def _highest(db: Connection) -> int:
+    return int(db.rows("SELECT max(number) FROM runs")[0][0] or 0)
 
 
 def _values(run: RunRow) -> dict[str, Any]:
-    return {**asdict(run), "parameters": dict(run.parameters)}
+    row = {name: getattr(run, name) for name in _COLUMNS}
+    return {**row, "parameters": json.dumps(dict(run.parameters))}
 
 
-def _only(query: Select[Any], state: str | Iterable[str] | None, name: str | None) -> Select[Any]:
-    runs = _schema().runs
+def _past_values(row: HistoryRow) -> dict[str, Any]:
+    values = {name: getattr(row, name) for name in _PAST}
+    resources = [dict(one) for one in row.resources]
+    return {**values, "resources": json.dumps(resources), "usage": json.dumps(dict(row.usage))}
+
+
+def _only(state: str | Collection[str] | None, name: str | None) -> tuple[str, dict[str, Any]]:
+    """Return the condition on a state (or one of several) and a name, and its values."""
+    values: dict[str, Any] = {}
+    conditions = []
     if state is not None:
-        query = query.where(runs.c.state.in_([state] if isinstance(state, str) else sorted(state)))
-    return query if name is None else query.where(runs.c.name == name)
-
-
-def _set_up(connection: sqlite3.Connection, _: object) -> None:
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=FULL")
-
-
-def _begin_at_once(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-def _os_error(where: str, error: OSError) -> WeftError:
-    import errno
-
-    said = f"the index of runs in {where} cannot be opened: {error.strerror}"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFullError(said, hint="Make room on this disk.")
-    return ForbiddenError(said, hint="See that you may write to this folder.")
+        states = [state] if isinstance(state, str) else sorted(state)
+        values |= {f"state{at}": one for at, one in enumerate(states)}
+        conditions.append(f"state IN ({', '.join(f':state{at}' for at in range(len(states)))})")
+    if name is not None:
+        values["name"] = name
+        conditions.append("name = :name")
+    return (f"WHERE {' AND '.join(conditions)}" if conditions else ""), values

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.model.errors import ConflictError, MissingExtraError, NotFoundError, UsageError
+from weft.model.errors import ConflictError, MissingExtraError, NotFoundError, UsageError, WeftError
 from weft.store import catalog as module
 from weft.store.catalog import Catalog, HistoryRow, RunRow
 
@@ -175,15 +175,15 @@ def test_what_a_killed_writer_left_in_the_log_is_not_lost(catalog, tmp_path):
 
 def test_a_reader_cannot_write(catalog):
     add(catalog)
-    with catalog._reader.connect() as connection, pytest.raises(Exception, match="readonly"):
-        connection.exec_driver_sql("DELETE FROM runs")
+    with pytest.raises(WeftError, match="readonly"), catalog.database.read() as connection:
+        connection.run("DELETE FROM runs")
     assert catalog.count() == 1
 
 
 def test_a_reader_that_stays_does_not_hold_writers_up(catalog):
     add(catalog)
-    with catalog._read() as connection:
-        assert connection.exec_driver_sql("SELECT count(*) FROM runs").scalar() == 1
+    with catalog.database.read() as connection:
+        assert connection.rows("SELECT count(*) FROM runs") == [(1,)]
         add(catalog)
     assert catalog.count() == 2
 
@@ -192,8 +192,8 @@ def test_what_fails_is_not_half_written(catalog):
     add(catalog)
 
     def fail() -> None:
-        with catalog._write() as connection:
-            connection.exec_driver_sql("DELETE FROM runs")
+        with catalog.database.write() as connection:
+            connection.run("DELETE FROM runs")
             raise RuntimeError
 
     with pytest.raises(RuntimeError):

@@ -1,0 +1,356 @@
+"""The one home of databases: an SQLite file on this machine, or a database that SQLAlchemy knows, by URL.
+
+Statements are plain SQL with `:names`, which both understand. SQLAlchemy is loaded for URLs alone: it would cost a
+command on a laptop more time than all else that it does.
+
+An SQLite file is opened, written, folded (its log of writes moved into it) and closed only while its lock file is held
+by flock: two connections that write or fold at the same moment can destroy the file in releases of SQLite before
+3.51.3. Readers open the file read-only; they never wait and cannot fold.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+from urllib.parse import quote
+
+from weft.model.errors import (
+    ConflictError,
+    DiskFullError,
+    ForbiddenError,
+    InternalError,
+    MissingExtraError,
+    UsageError,
+    WeftError,
+)
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection as AlchemyConnection
+    from sqlalchemy import Engine
+
+_TRIES: Final = 5_000
+_TRY_PAUSE_S: Final = 0.002
+_BUSY_MS: Final = 5_000
+_ABOUT: Final = "CREATE TABLE weft_about (key VARCHAR(64) PRIMARY KEY, value TEXT)"
+
+Row = Sequence[Any]
+
+
+class Connection(Protocol):
+    """One transaction of a database, or one look at it."""
+
+    def rows(self, sql: str, values: Mapping[str, Any] | None = None) -> list[Row]:
+        """Carry out a statement and return its rows."""
+        ...
+
+    def run(self, sql: str, values: Mapping[str, Any] | None = None) -> int:
+        """Carry out a statement and return how many rows it touched."""
+        ...
+
+    def many(self, sql: str, values: Iterable[Mapping[str, Any]]) -> None:
+        """Carry out a statement once for each of `values`."""
+        ...
+
+    def tables(self) -> list[str]:
+        """Return the names of the tables there are."""
+        ...
+
+
+class _Sqlite:
+    """A `Connection` of the standard library."""
+
+    def __init__(self, inner: sqlite3.Connection) -> None:
+        self.inner = inner
+
+    def rows(self, sql: str, values: Mapping[str, Any] | None = None) -> list[Row]:
+        return self.inner.execute(sql, values or {}).fetchall()
+
+    def run(self, sql: str, values: Mapping[str, Any] | None = None) -> int:
+        return self.inner.execute(sql, values or {}).rowcount
+
+    def many(self, sql: str, values: Iterable[Mapping[str, Any]]) -> None:
+        self.inner.executemany(sql, values)
+
+    def tables(self) -> list[str]:
+        return [row[0] for row in self.rows("SELECT name FROM sqlite_master WHERE type = 'table'")]
+
+
+class _Alchemy:
+    """A `Connection` of SQLAlchemy."""
+
+    def __init__(self, inner: AlchemyConnection) -> None:
+        self.inner = inner
+
+    def rows(self, sql: str, values: Mapping[str, Any] | None = None) -> list[Row]:
+        from sqlalchemy import text
+
+        return [tuple(row) for row in self.inner.execute(text(sql), dict(values or {}))]
+
+    def run(self, sql: str, values: Mapping[str, Any] | None = None) -> int:
+        from sqlalchemy import text
+
+        return self.inner.execute(text(sql), dict(values or {})).rowcount
+
+    def many(self, sql: str, values: Iterable[Mapping[str, Any]]) -> None:
+        from sqlalchemy import text
+
+        if rows := [dict(value) for value in values]:
+            self.inner.execute(text(sql), rows)
+
+    def tables(self) -> list[str]:
+        from sqlalchemy import inspect
+
+        return inspect(self.inner).get_table_names()
+
+
+class Database:
+    """A database with the tables of one module, made when it is first written. For several threads and processes.
+
+    `what` names it for people ("the index of runs"), `schema` has the statements that make its tables, `version` their
+    format, and `again` says how it comes back if it is moved away. With `safe_from_power_loss` a write is on the disk
+    when it returns; else a kill cannot undo it, but a power failure can.
+    """
+
+    def __init__(
+        self,
+        path_or_url: Path | str,
+        *,
+        what: str,
+        schema: Sequence[str],
+        version: int,
+        again: str,
+        lock_name: str = "db.lock",
+        safe_from_power_loss: bool = True,
+    ) -> None:
+        self.what, self.again = what, again
+        self._schema, self._version = schema, str(version)
+        self._synchronous = "FULL" if safe_from_power_loss else "NORMAL"
+        self._mutex = threading.RLock()
+        self._reader: sqlite3.Connection | None = None
+        self._known: tuple[int, int] | None = None
+        self._engine: Engine | None = None
+        self.file: Path | None = None
+        if isinstance(path_or_url, Path) or "://" not in path_or_url:
+            self.file = Path(path_or_url).absolute()
+            self.where = str(self.file)
+            self._lock_path = self.file.with_name(lock_name)
+        else:
+            self._engine, self.where = _engine(path_or_url)
+
+    def exists(self) -> bool:
+        """Whether there is a database (for a URL: always)."""
+        return self.file is None or self.file.exists()
+
+    def close(self) -> None:
+        """Close what connections there are; using it again opens new ones."""
+        with self._mutex:
+            if self._engine is not None:
+                self._engine.dispose()
+            self._close_reader()
+
+    @contextmanager
+    def read(self) -> Iterator[Connection | None]:
+        """Look at the database; None if there is none, or somebody is just making it."""
+        with self._mutex, self._told():
+            if self._engine is not None:
+                with self._engine.connect() as inner:
+                    alchemy = _Alchemy(inner)
+                    yield alchemy if self._check(alchemy) else None
+                return
+            reader = self._open_reader()
+            yield _Sqlite(reader) if reader is not None and self._check(_Sqlite(reader)) else None
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """One transaction. An SQLite connection is opened and closed inside the lock, since both may fold the log."""
+        with self._mutex, self._locked(), self._told():
+            if self._engine is not None:
+                with self._engine.begin() as inner:
+                    alchemy = _Alchemy(inner)
+                    self._make(alchemy)
+                    yield alchemy
+                return
+            assert self.file is not None
+            # A reader stays open, so that the writer is not the last to close: that would fold, for three times the
+            # cost. The log is folded by the commit that brings it to 1,000 pages.
+            if (reader := self._open_reader()) is not None:
+                reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            writer = self._connect("rwc")
+            try:
+                writer.execute("PRAGMA journal_mode=WAL")
+                writer.execute(f"PRAGMA synchronous={self._synchronous}")
+                writer.execute("BEGIN IMMEDIATE")
+                try:
+                    connection = _Sqlite(writer)
+                    self._make(connection)
+                    yield connection
+                    writer.execute("COMMIT")
+                except BaseException:
+                    if writer.in_transaction:
+                        with suppress(sqlite3.Error):
+                            writer.execute("ROLLBACK")
+                    raise
+            finally:
+                writer.close()
+
+    def damage(self) -> str:
+        """Return what is wrong with the file, "" if nothing is, after reading all of it."""
+        if self.file is None or not self.exists():
+            return ""
+        try:
+            with self.read() as connection:
+                said = [] if connection is None else connection.rows("PRAGMA quick_check(1)")
+        except WeftError as error:
+            return str(error)
+        return "" if not said or said[0][0] == "ok" else f"{self.what} in {self.where} is damaged: {said[0][0]}"
+
+    # ---------------------------------------------------------------------------------------------------- inside
+
+    def _connect(self, mode: str) -> sqlite3.Connection:
+        uri = f"file:{quote(self.where)}?mode={mode}"
+        return sqlite3.connect(
+            uri, uri=True, isolation_level=None, timeout=_BUSY_MS / 1000, check_same_thread=False, cached_statements=64
+        )
+
+    def _open_reader(self) -> sqlite3.Connection | None:
+        """Return the reader, opened again if the file is another one by now; None while there is none."""
+        assert self.file is not None
+        try:
+            found = os.stat(self.file)
+        except FileNotFoundError:
+            self._close_reader()
+            return None
+        if self._reader is not None and (found.st_dev, found.st_ino) == self._known:
+            return self._reader
+        self._close_reader()
+        self._reader, self._known = self._connect("ro"), (found.st_dev, found.st_ino)
+        return self._reader
+
+    def _close_reader(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def _make(self, connection: Connection) -> None:
+        if not self._check(connection):
+            for statement in (_ABOUT, *self._schema):
+                connection.run(statement)
+            values = {"key": "version", "value": self._version}
+            connection.run("INSERT INTO weft_about (key, value) VALUES (:key, :value)", values)
+
+    def _check(self, connection: Connection) -> bool:
+        """Return whether the tables are there; ConflictError if they are of another program or version."""
+        names = connection.tables()
+        if "weft_about" not in names:
+            if names and self.file is not None:
+                raise ConflictError(
+                    f"{self.where} is a database of another program", hint="Move it away, or use another state folder."
+                )
+            return False
+        found = connection.rows("SELECT value FROM weft_about WHERE key = 'version'")
+        value = found[0][0] if found else ""
+        if value != self._version:
+            raise ConflictError(
+                f"{self.where} was written by another version of Weft: its format is {value or 'unknown'}, "
+                f"this one reads {self._version}",
+                hint=f"Use that version, or move the file away: {self.again}.",
+            )
+        return True
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        if self.file is None:
+            yield
+            return
+        path = self._lock_path
+        try:
+            self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            said = f"{self.what} in {self.where} cannot be opened: {error.strerror}"
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise DiskFullError(said, hint="Make room on this disk.") from None
+            raise ForbiddenError(said, hint="See that you may write to this folder.") from None
+        try:
+            for _ in range(_TRIES):
+                with suppress(BlockingIOError):
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                time.sleep(_TRY_PAUSE_S)
+            else:
+                raise ConflictError(
+                    f"another process has held {path} for {_TRIES * _TRY_PAUSE_S:g} s",
+                    hint="It may be stopped: look with `fuser`, and end it or let it go on.",
+                )
+            try:
+                yield
+            finally:
+                fcntl.flock(fd, fcntl.LOCK_UN)  # a forked child may hold a copy: closing would not be enough
+        finally:
+            os.close(fd)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Turn what the driver raises into our own errors."""
+        try:
+            yield
+        except WeftError:
+            raise
+        except sqlite3.Error as error:
+            self._fail(error)
+        except Exception as error:
+            if self._engine is None:
+                raise
+            from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+            if isinstance(error, DBAPIError):
+                self._fail(error.orig or error)
+            if isinstance(error, SQLAlchemyError):
+                raise InternalError(f"{self.what} in {self.where}: {error}") from error
+            raise
+
+    def _fail(self, error: BaseException) -> NoReturn:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        said = f"{self.what} in {self.where}: {error}"
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            raise ConflictError(
+                f"{self.what} in {self.where} is damaged: {error}", hint=f"Move the file away: {self.again}."
+            ) from error
+        if code == sqlite3.SQLITE_FULL:
+            raise DiskFullError(said, hint="Make room on this disk.") from error
+        if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
+            raise ForbiddenError(said, hint="See that you may read and write this folder.") from error
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR) or self.file is None:
+            raise ConflictError(said, hint="Try again; see that the database and its disk can be reached.") from error
+        raise InternalError(said) from error
+
+
+def _engine(url: str) -> tuple[Engine, str]:
+    """Return what connects to the database at a URL, and the URL without its password."""
+    from sqlalchemy import create_engine
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        parsed = make_url(url)
+        engine = create_engine(parsed, pool_pre_ping=True)
+    except ArgumentError:
+        raise UsageError(
+            f"{url.partition('://')[0]}://... is not the URL of a database that can be used",
+            hint="Write the path of a file, or postgresql+psycopg://user@host/database",
+        ) from None
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            f"the driver for this database is not installed: {error.name}", hint=f"Install it: pip install {error.name}"
+        ) from None
+    if parsed.get_backend_name() == "sqlite":
+        raise UsageError("give an SQLite database as a path, not as a URL", hint=f"Write: {parsed.database}")
+    return engine, parsed.render_as_string(hide_password=True)
