@@ -22,7 +22,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from weft.frontends.pipelines.body import WARNING, make_folders
+from weft.frontends.pipelines.body import WARNING
+from weft.frontends.pipelines.caching import CachePlace, recipe_of
 from weft.frontends.pipelines.check import parse_pipeline
 from weft.frontends.pipelines.compiler import RunPlace, compile_pipeline, main_root, notes
 from weft.frontends.pipelines.resolve import apply_overrides, resolve
@@ -53,8 +54,11 @@ from weft.runtime.clock import RealClock, ResumedClock
 from weft.runtime.progress import PATIENCE_S, bars
 from weft.runtime.settings import Settings, parse_size
 from weft.runtime.state import PROJECT_FILE, RunFolder, StateRoot, find_project, os_error, owned, read_description
-from weft.store.folders import SPILL_NAME, RunFolders, shm_root, sweep, sweep_runs, user_root
+from weft.store.entries import CACHE_NAME
+from weft.store.folders import SPILL_NAME, RunFolders, make_folders, shm_root, sweep, sweep_runs, user_root
 from weft.store.keeper import Keeper
+from weft.store.locks import LOCKS
+from weft.store.results import close_cache, open_cache
 from weft.worker.group import end_recorded
 
 if TYPE_CHECKING:
@@ -64,6 +68,7 @@ if TYPE_CHECKING:
     from weft.frontends.pipelines.language import Pipeline
     from weft.frontends.pipelines.resolve import ResolvedStep
     from weft.graph.logical import LogicalGraph
+    from weft.runtime.cache import StepCache
     from weft.runtime.durable import DurableRun
     from weft.runtime.history import Historian
     from weft.runtime.progress import Bars
@@ -438,6 +443,14 @@ def _picture(run: Run, name: str, undo: ExitStack) -> Callable[[], None]:
 
 
 @dataclass(frozen=True, slots=True)
+class Caching:
+    """What a run was asked to do about the cache: nothing at all (`off`), or not to look up the steps in `refresh`."""
+
+    off: bool = False
+    refresh: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Loaded:
     """A pipeline that could run: read, checked, with its parameters.
 
@@ -455,6 +468,7 @@ class Loaded:
     text: str = ""
     overrides: Mapping[str, str] = field(default_factory=dict)
     renamed: str | None = None
+    caching: Caching = field(default_factory=Caching)
 
 
 @dataclass(frozen=True, slots=True)
@@ -681,10 +695,21 @@ def _loaded_again(folder: Path, file: str) -> Loaded:
         raise NotFoundError(f"the folder {root} that {folder.name} works in is gone", hint="Start a new run.")
     pipeline = _parse(text, file, overrides, renamed)
     steps = _resolve(pipeline, folder.name, user, Path(root))
-    graph = compile_pipeline(pipeline, steps, RunPlace(folder / "logs", folder / "processes"))
-    names = [step.name for step in steps]
+    caching = Caching(off=bool(said.get("cache_off")))
+    graph = compile_pipeline(pipeline, steps, _place(folder, caching))
     return Loaded(
-        pipeline.name, graph, names, notes(steps), Path(file), Path(root), user, pipeline, text, overrides, renamed
+        pipeline.name,
+        graph,
+        [step.name for step in steps],
+        notes(steps),
+        Path(file),
+        Path(root),
+        user,
+        pipeline,
+        text,
+        overrides,
+        renamed,
+        caching,
     )
 
 
@@ -721,7 +746,8 @@ def _execute(
 
     run_id = folder.run_id
     steps = _resolve(loaded.pipeline, run_id, loaded.user, loaded.root)
-    graph = compile_pipeline(loaded.pipeline, steps, RunPlace(folder.logs, folder.path / "processes"))
+    graph = compile_pipeline(loaded.pipeline, steps, _place(folder.path, loaded.caching))
+    cache = _open_cache(loaded, graph, folder, undo, tell)
     # Not the run's own name: another state folder may have a run of the same id.
     folders = undo.enter_context(_folders(run_id, settings.spill_dir))
     spill = folders.spill
@@ -781,7 +807,8 @@ def _execute(
                 recorder.say(step, "resumed" if _began(before, step) else "")
     run = session.submit(
         graph,
-        listeners=[recorder],
+        listeners=[recorder] if cache is None else [recorder, cache.watch],
+        cache=cache,
         journal=journal,
         restored=restored,
         recovered=recovered,
@@ -799,6 +826,34 @@ def _execute(
         tell.note(f"{problem}{lost}")
     outputs = {name: path for name, path in _outputs(steps).items() if os.path.lexists(path)}
     return RunResult(run_id, WORDS[run.status].run, folder.path, outputs, error)
+
+
+def _open_cache(
+    loaded: Loaded, graph: LogicalGraph, folder: RunFolder, undo: ExitStack, tell: _Tell
+) -> StepCache | None:
+    """Return the cache of a run, None if no step of it asks for one."""
+    if not any(vertex.cache_key for vertex in graph.vertices.values()):
+        return None
+    from weft.runtime.cache import DECISIONS, StepCache
+
+    index = folder.path.parent.parent / CACHE_NAME
+    results = open_cache(index, RealClock().wall)
+    undo.callback(close_cache, results)
+    log = folder.path / DECISIONS
+    cache = StepCache(results, index.with_name(LOCKS), folder.run_id, log, recipe_of, refresh=loaded.caching.refresh)
+
+    def close() -> None:
+        cache.close()
+        for problem in dict.fromkeys(cache.problems):
+            tell.note(problem)
+
+    undo.callback(close)
+    return cache
+
+
+def _place(folder: Path, caching: Caching) -> RunPlace:
+    cache = None if caching.off else CachePlace(folder.parent.parent / CACHE_NAME, folder.name)
+    return RunPlace(folder / "logs", folder / "processes", cache)
 
 
 def _plan(
@@ -872,7 +927,14 @@ def _index(
         "created_at": RealClock().wall(),
         "parameters": {f"{step.name}.{name}": value for step in steps for name, value in step.parameters.items()},
     }
-    again = {"text": loaded.text, "overrides": dict(loaded.overrides), "renamed": loaded.renamed}  # for a resume
+    # What a resume needs:
+    again = {
+        "text": loaded.text,
+        "overrides": dict(loaded.overrides),
+        "renamed": loaded.renamed,
+        "cache_off": loaded.caching.off,
+    }
+
     folder.describe(**about, steps=loaded.steps, outputs=_outputs(steps), root=str(loaded.root), **again)
     catalog.add_run(RunRow(id=folder.run_id, folder=str(folder.path), **about))
 

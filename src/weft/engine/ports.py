@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from weft.engine.commands import Command, Complete, Drop, Launch, Offer, Publish, Restart
+    from weft.engine.commands import Command, Complete, Drop, Launch, Offer, Probe, Publish, Restart
     from weft.engine.core import Tuning
     from weft.engine.events import Event
     from weft.engine.master import Master
@@ -120,6 +120,14 @@ class Shell(Protocol):
 
     def idle_tick(self) -> None:
         """Nothing came for a while."""
+        ...
+
+
+class Cache(Protocol):
+    """What knows earlier results of tasks that have a cache key."""
+
+    def probe(self, shell: Shell, job: Job, probe: Probe) -> None:
+        """Take a question on and return at once; later post `Hit` or `Miss`, perhaps after `Waiting`."""
         ...
 
 

@@ -53,7 +53,7 @@ from weft.runtime.pool import KEEP_BACK_S, Pool
 
 if TYPE_CHECKING:
     from weft.engine.master import Master
-    from weft.engine.ports import Clock, Executor, Journal, WhenDurable, WorkerSpec
+    from weft.engine.ports import Cache, Clock, Executor, Journal, WhenDurable, WorkerSpec
     from weft.engine.replay import Pending
     from weft.graph.logical import LogicalGraph
     from weft.graph.task import Past
@@ -104,6 +104,7 @@ class JobRun:
         self.outputs: Any = None
         self.history: Sequence[Past] = ()
         self.restored: frozenset[tuple[str, int]] = frozenset()
+        self.cache: Cache | None = None
         self.answers: Mapping[str, Sequence[Any]] = {}
         self.held = _Held()
         self.finished = threading.Event()
@@ -406,6 +407,9 @@ class Loop:
             if job.outputs is not None:
                 self.executor.restore(job, probe.vertex, probe.index, probe.index + 1)
             self._again.append((job, Hit(self.clock.now(), probe.vertex, probe.index)))
+            return
+        if job.cache is not None:
+            job.cache.probe(self, job, probe)
             return
         self._again.append((job, Miss(self.clock.now(), probe.vertex, probe.index, "this session has no cache")))
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from weft.engine.policy import ManagerFactory
-    from weft.engine.ports import Clock, Executor, Journal
+    from weft.engine.ports import Cache, Clock, Executor, Journal
     from weft.engine.replay import Pending
     from weft.engine.view import JobView
     from weft.graph.logical import LogicalGraph
@@ -304,12 +304,14 @@ class Session:
         recovered: tuple[Master, Pending] | None = None,
         incarnation: int = 0,
         durable: Durable | None = None,
+        cache: Cache | None = None,
     ) -> Run:
         """Check a graph and start it; GraphError or CapacityError if it cannot run here.
 
         `restored` are tasks (vertex, index) with a cache key that had finished before: they are not run. `recovered` is
         a master that was brought to where an earlier one was, with what that left to do: the job goes on from there.
         `incarnation` counts the processes that were at it before. `durable` keeps the values of the run in files.
+        `cache` is asked for other tasks that have a cache key.
         """
         self.check_open()
         if durable is None:
@@ -324,6 +326,7 @@ class Session:
             master, pending = recovered
         job = JobRun(name, graph, master, journal)
         job.restored = frozenset(restored)
+        job.cache = cache
         job.listeners.extend(listeners)
         if self.historian is not None:
             known, job.history = self.historian.read(graph)

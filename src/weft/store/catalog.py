@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from weft.model.errors import ConflictError, NotFoundError, UsageError
 from weft.store.database import Connection, Database
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SCHEMA_VERSION: Final = 1
 _SHOWN: Final = 5

@@ -20,7 +20,7 @@ import stat
 import tempfile
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final
@@ -235,6 +235,43 @@ def _remove(folder: Path) -> None:
     with suppress(FileNotFoundError):
         folder.rename(trash)
         shutil.rmtree(trash, ignore_errors=True)
+
+
+# ------------------------------------------------------------------------------------------------ folders, step by step
+
+_FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def make_folders(root: str | Path, names: Iterable[str]) -> int:
+    """Make folders below `root` one in the other, and return a descriptor of the last; the caller closes it.
+
+    OSError if that is not possible, or if something of such a name is a link or no folder.
+    """
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    for name in names:
+        if name in ("", ".", ".."):
+            os.close(folder)
+            raise ForbiddenError(f"{name!r} cannot be a folder below {root}", hint="Use plain names.")
+        try:
+            with suppress(FileExistsError):
+                os.mkdir(name, dir_fd=folder)
+            below = os.open(name, _FOLDER_FLAGS, dir_fd=folder)
+        finally:
+            os.close(folder)
+        folder = below
+    return folder
+
+
+def remove_at(name: str, folder: int) -> None:
+    """Remove what has this name in an open folder, if anything: a file, a link, or a folder with all that is in it."""
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(found.st_mode):
+        shutil.rmtree(name, dir_fd=folder)
+    else:
+        os.unlink(name, dir_fd=folder)
 
 
 # ---------------------------------------------------------------------------------------------------------- safe open

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
-import stat
-from contextlib import suppress
+import time
 from copy import copy
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from weft.model.errors import DiskFullError, ForbiddenError, TaskError
+from weft.frontends.pipelines.caching import RECIPE, recipe_of
+from weft.model.errors import DiskFullError, TaskError
 from weft.operators.call import run_command
+from weft.store.folders import make_folders, remove_at
+from weft.store.results import open_cache
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -30,7 +31,6 @@ WARNING = "warning"
 
 _OWN_PREFIX = "WEFT_"
 _OF_ANOTHER_SHELL = frozenset({"_", "OLDPWD", "PWD", "SHLVL", "PYTHONHOME", "__PYVENV_LAUNCHER__"})
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def run_step(ctx: TaskContext, inputs: object) -> dict[str, Any]:
@@ -38,12 +38,15 @@ def run_step(ctx: TaskContext, inputs: object) -> dict[str, Any]:
 
     Parameters: `command`, `cwd`, `env` (added to this process's own), `logs` and `processes` (folders for the log
     `<step>.<attempt>.log` and for the record of processes), `outputs` (paths below `cwd`: removed, their parents
-    made), and further fields of `CommandSpec`. An output that was not made and a log that is not complete are told by
-    the event `WARNING`. Raises what `run_command` raises, TaskError or DiskFullError when the place of an output cannot
-    be made.
+    made), `cache` (a `Recipe` by which its result is kept), and further fields of `CommandSpec`. An output that was not
+    made, a result that is not kept and a log that is not complete are told by the event `WARNING`. Raises what
+    `run_command` raises, TaskError or DiskFullError when the place of an output cannot be made.
     """
     own = dict(ctx.params)
     outputs = list(own.get("outputs", ()))
+    recipe = recipe_of(own, ctx.index)
+    own.pop(RECIPE, None)
+    started = time.time()
     name = f"{ctx.vertex}.{ctx.attempt}"
     logs, processes = Path(own.pop("logs")), Path(own.pop("processes"))
     if not ctx.cancelled():
@@ -58,6 +61,10 @@ def run_step(ctx: TaskContext, inputs: object) -> dict[str, Any]:
     warnings = [f"its output {PurePosixPath(path).name} was not made" for path in outputs if not os.path.lexists(path)]
     if result["log_error"]:
         warnings.append(f"its log is not complete: {result['log_error']}")
+    if recipe is not None:
+        reason = open_cache(recipe.index, time.time).keep(recipe, started)
+        if reason:
+            warnings.append(f"its result is not kept: {reason}")
     if warnings:
         ctx.emit(WARNING, "; ".join(warnings))
     return result
@@ -90,7 +97,7 @@ def make_room(root: str, outputs: Iterable[str], step: str) -> None:
         try:
             parent = make_folders(root, folders)
             try:
-                _remove(last, parent)
+                remove_at(last, parent)
             finally:
                 os.close(parent)
         except OSError as error:
@@ -99,34 +106,3 @@ def make_room(root: str, outputs: Iterable[str], step: str) -> None:
                 raise DiskFullError(message, hint="Make room on this disk.") from None
             hint = "See that you may write there, and that no link is on the way."
             raise TaskError(message, task=step, hint=hint) from None
-
-
-def make_folders(root: str | Path, names: Iterable[str]) -> int:
-    """Make folders below `root` one in the other, and return a descriptor of the last; the caller closes it.
-
-    OSError if that is not possible, or if something of such a name is a link or no folder.
-    """
-    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    for name in names:
-        if name in ("", ".", ".."):
-            os.close(folder)
-            raise ForbiddenError(f"{name!r} cannot be a folder below {root}", hint="Use plain names.")
-        try:
-            with suppress(FileExistsError):
-                os.mkdir(name, dir_fd=folder)
-            below = os.open(name, _FOLDER, dir_fd=folder)
-        finally:
-            os.close(folder)
-        folder = below
-    return folder
-
-
-def _remove(name: str, folder: int) -> None:
-    try:
-        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return
-    if stat.S_ISDIR(found.st_mode):
-        shutil.rmtree(name, dir_fd=folder)
-    else:
-        os.unlink(name, dir_fd=folder)

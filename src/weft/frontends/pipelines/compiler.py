@@ -7,11 +7,12 @@ Data flows through files, so edges carry nothing and only say what comes first.
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.frontends.pipelines.body import SKIPPED
+from weft.frontends.pipelines.caching import RECIPE, CachePlace, describe
 from weft.graph.logical import (
     DEFAULT_RETRY,
     NONE,
@@ -49,10 +50,14 @@ _TOP = (".git", "weft.toml")
 
 @dataclass(frozen=True, slots=True)
 class RunPlace:
-    """Folders of one run: for the logs, and for the records of the processes that its steps start."""
+    """Folders of one run: for the logs, and for the records of the processes that its steps start.
+
+    `cache` is None where nothing is looked up or kept.
+    """
 
     logs: Path
     processes: Path
+    cache: CachePlace | None = None
 
 
 def compile_pipeline(pipeline: Pipeline, steps: tuple[ResolvedStep, ...], place: RunPlace) -> LogicalGraph:
@@ -75,7 +80,12 @@ def compile_pipeline(pipeline: Pipeline, steps: tuple[ResolvedStep, ...], place:
     for step in steps:
         program = Program(f"{BODY}:run_step", _params(step, place), style=Style.TASK)
         retry = DEFAULT_RETRY if step.retry is None else Retry(**asdict(step.retry))
-        graph.add_vertex(Vertex(step.name, program, resources=_ONE_AT_A_TIME, retry=retry))
+        recipe = describe(pipeline, step, place.cache)
+        key = None
+        if recipe is not None:
+            program = replace(program, params={**program.params, RECIPE: recipe.to_params()})
+            key = recipe.static_key
+        graph.add_vertex(Vertex(step.name, program, resources=_ONE_AT_A_TIME, retry=retry, cache_key=key))
         deps = dict.fromkeys(step.deps)
         for dep in step.deps:
             if dep in disabled:

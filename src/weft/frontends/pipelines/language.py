@@ -29,6 +29,8 @@ ParameterKind: TypeAlias = Literal["string", "int", "float", "path", "list"]
 Strategy: TypeAlias = Literal["fail_fast", "continue"]
 
 KINDS: tuple[ParameterKind, ...] = ("string", "int", "float", "path", "list")
+CACHE_MODES = ("content", "paddleflow")
+"""How files are compared: by what is in them, or by the time of their last change as PaddleFlow does."""
 STRATEGIES: tuple[Strategy, ...] = ("fail_fast", "continue")
 
 _PIPELINE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,127}")
@@ -90,6 +92,7 @@ class CacheOptions:
     enable: bool = False
     max_expired_time: int = NEVER_EXPIRES
     fs_scope: tuple[FsScope, ...] = ()
+    mode: str = CACHE_MODES[0]
     given: frozenset[str] = frozenset()
     mark: Mark = START
 
@@ -100,6 +103,7 @@ class CacheOptions:
             enable=self.enable if "enable" in self.given else general.enable,
             max_expired_time=self.max_expired_time if "max_expired_time" in self.given else general.max_expired_time,
             fs_scope=self.fs_scope + general.fs_scope,
+            mode=self.mode if "mode" in self.given else general.mode,
             given=self.given | general.given,
         )
 
@@ -438,8 +442,12 @@ def _failure_options(top: _Map) -> FailureOptions:
 
 
 def _cache(parent: _Map) -> CacheOptions:
-    options = parent.map("cache", ("enable", "max_expired_time", "fs_scope"))
+    options = parent.map("cache", ("enable", "max_expired_time", "fs_scope", "mode"))
+    mode = options.text("mode").value or CACHE_MODES[0]
+    if mode not in CACHE_MODES:
+        options.wrong("mode", f"{show(mode)} is no way to compare files", f"use {' or '.join(CACHE_MODES)}")
     return CacheOptions(
+        mode=mode,
         enable=options.flag("enable", False),
         max_expired_time=_expiry(options),
         fs_scope=tuple(scope for path, node in options.items("fs_scope") if (scope := _scope(node, path, options))),

@@ -1,0 +1,387 @@
+"""The content of results, kept once: files named by their digest, and put in place where they are wanted.
+
+A `ContentStore` lies on the file system of the artifacts, so that a file costs no second room where that can be had. It
+is put in place as a clone that shares blocks until one side is written (where the file system can do that), else as a
+second name of the same file, which is made read-only, else as a copy. A user who may write what is read-only (root)
+always gets copies, so that nothing that a later step does can reach what is kept.
+
+`lock` is shared by all who store or take content, and exclusive to who removes what nobody refers to.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import secrets
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+from weft.model.errors import ConflictError, DiskFullError, ForbiddenError, NotFoundError, WeftError
+from weft.store.digests import (
+    EXECUTABLE,
+    FILE,
+    FOLDER,
+    LINK,
+    Item,
+    folder_digest,
+    link_digest,
+    read_listing,
+    stamp_of,
+    write_listing,
+)
+from weft.store.entries import CacheIndex, Output
+from weft.store.folders import make_folders, remove_at
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_FICLONE: Final = 0x40049409
+_BLOCK: Final = 1 << 20
+_NO_CLONES: Final = frozenset(
+    {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM, errno.ETXTBSY}
+)
+_NO_LINKS: Final = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.EACCES})
+_SHOWN: Final = 200
+
+
+class ContentStore:
+    """Files by their digest in one folder, which is made when something is first kept.
+
+    `share` says whether a file may get a second name instead of being copied; it is False for root by default.
+    """
+
+    def __init__(self, folder: Path, index: CacheIndex, *, share: bool | None = None) -> None:
+        self.folder = folder
+        self.index = index
+        self.share = os.geteuid() != 0 if share is None else share
+        self._no_clones: set[int] = set()
+        self._made = False
+
+    # --------------------------------------------------------------------------------------------------- storing
+
+    def keep(self, path: str) -> Output:
+        """Take the content of an artifact over and return what it is.
+
+        Each file is first made the store's own and then read, so what is kept is what the digest says. ForbiddenError:
+        it is, or has in it, a link that leads out of it, or what is neither file nor folder. ConflictError: it changes
+        meanwhile. NotFoundError: there is nothing. DiskFullError: no room.
+        """
+        place = os.fsencode(path)
+        self._make()
+        try:
+            about = os.lstat(place)
+            sizes: list[int] = []
+            digest, newest = self._keep(place, about, place, sizes)
+        except FileNotFoundError:
+            raise NotFoundError(f"{path} is not there") from None
+        except OSError as error:
+            raise _os_error(f"{path} cannot be kept in {self.folder}", error) from None
+        return Output(digest, sum(sizes), len(sizes), newest)
+
+    def _keep(self, path: bytes, about: os.stat_result, root: bytes, sizes: list[int]) -> tuple[str, int]:
+        """Return the digest and the newest time of change of a file or a folder that is kept now."""
+        if stat.S_ISREG(about.st_mode):
+            sizes.append(about.st_size)
+            return self._keep_file(path, about), about.st_mtime_ns
+        if not stat.S_ISDIR(about.st_mode):
+            what = "a link that leads elsewhere" if stat.S_ISLNK(about.st_mode) else "neither a file nor a folder"
+            raise ForbiddenError(f"{_shown(path)} is {what}")
+        newest = about.st_mtime_ns
+        items = []
+        with os.scandir(path) as scan:
+            entries = sorted(scan, key=lambda entry: entry.name)
+        for entry in entries:
+            target = b""
+            if entry.is_symlink():
+                target = os.readlink(entry.path)
+                _check_link(root, path, target, entry.path)
+                digest = link_digest(target)
+            else:
+                digest, changed = self._keep(entry.path, entry.stat(follow_symlinks=False), root, sizes)
+                newest = max(newest, changed)
+            items.append(Item(entry.name, digest, target))
+        listing = write_listing(items)
+        digest = folder_digest(listing)
+        self.index.note_tree(digest, listing)
+        return digest, newest
+
+    def _keep_file(self, path: bytes, about: os.stat_result) -> str:
+        executable = bool(about.st_mode & 0o111)
+        mode = 0o555 if executable else 0o444
+        draft = os.fsencode(self.folder / "drafts" / secrets.token_hex(12))
+        source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            shared = False
+            if self._clone(source, draft, mode):
+                content = _hash_file(draft)
+            elif self.share and self._link(path, draft, source, mode):
+                shared = True
+                about = os.fstat(source)
+                content = _hash_file(draft)
+            else:
+                content = _copy(source, draft, mode)
+            if stamp_of(os.fstat(source)) != stamp_of(about):
+                raise ConflictError(f"{_shown(path)} changed while it was being kept")
+            digest = (EXECUTABLE if executable else FILE) + content
+            if self._problem(digest):  # not kept yet
+                if not shared:
+                    os.utime(draft, ns=(about.st_mtime_ns, about.st_mtime_ns))
+                target = self._place(digest)
+                with suppress(FileExistsError):
+                    os.mkdir(os.path.dirname(target))
+                os.rename(draft, target)
+                self._trust(os.lstat(target), digest)
+            else:
+                os.unlink(draft)
+            self._trust(os.fstat(source), digest)
+        finally:
+            os.close(source)
+            with suppress(FileNotFoundError):
+                os.unlink(draft)
+        return digest
+
+    # ---------------------------------------------------------------------------------------------------- taking
+
+    def problem(self, output: Output) -> str:
+        """Return why an output cannot be taken any more, "" if it can: each file must be there, as it was kept."""
+        try:
+            for digest in self.digests(output):
+                problem = self._problem(digest)
+                if problem:
+                    return problem
+        except NotFoundError as error:
+            return error.message
+        return ""
+
+    def digests(self, output: Output) -> Iterator[str]:
+        """Yield the digest of each file of an output. NotFoundError: a listing of a folder of it is gone."""
+        todo = [output.digest]
+        while todo:
+            digest = todo.pop()
+            if digest[0] == FOLDER:
+                todo += [item.digest for item in read_listing(self.index.tree(digest))]
+            elif digest[0] in (FILE, EXECUTABLE):
+                yield digest
+
+    def put(self, output: Output, root: str, path: str) -> None:
+        """Put an output at an absolute path below `root`, in place of what lies there; no link on the way is followed.
+
+        ConflictError: a file was found to be damaged while it was copied. DiskFullError, ForbiddenError: it cannot be
+        written.
+        """
+        relative = os.path.relpath(path, root)
+        *folders, name = relative.split("/")
+        draft = f".{name[:100]}.{secrets.token_hex(8)}"
+        try:
+            parent = make_folders(root, folders)
+        except OSError as error:
+            raise _os_error(f"no room can be made for {path}", error) from None
+        try:
+            self._put(output.digest, draft, parent)
+            remove_at(name, parent)
+            os.rename(draft, name, src_dir_fd=parent, dst_dir_fd=parent)
+            found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+            if output.digest[0] == FOLDER:
+                os.utime(name, ns=(output.modified_ns,) * 2, dir_fd=parent, follow_symlinks=False)
+            else:
+                self._trust(found, output.digest)
+        except OSError as error:
+            raise _os_error(f"{path} cannot be written", error) from None
+        finally:
+            with suppress(OSError):
+                remove_at(draft, parent)
+            os.close(parent)
+
+    def _put(self, digest: str, name: str | bytes, parent: int) -> None:
+        if digest[0] != FOLDER:
+            self._put_file(digest, name, parent)
+            return
+        os.mkdir(name, dir_fd=parent)
+        folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        try:
+            for item in read_listing(self.index.tree(digest)):
+                if item.digest[0] == LINK:
+                    os.symlink(item.target, item.name, dir_fd=folder)
+                else:
+                    self._put(item.digest, item.name, folder)
+                    if item.digest[0] != FOLDER:
+                        self._trust(os.stat(item.name, dir_fd=folder, follow_symlinks=False), item.digest)
+        finally:
+            os.close(folder)
+
+    def _put_file(self, digest: str, name: str | bytes, parent: int) -> None:
+        kept = self._place(digest)
+        mode = 0o755 if digest[0] == EXECUTABLE else 0o644
+        source = os.open(kept, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            about = os.fstat(source)
+            if self._clone(source, name, mode, parent):
+                pass
+            elif self.share and self._link(kept, name, source, stat.S_IMODE(about.st_mode), parent):
+                self._trust(os.fstat(source), digest)
+                return
+            elif _copy(source, name, mode, parent) != digest[1:]:
+                raise ConflictError(f"a file that was kept ({digest[1:13]}) was changed")
+            os.utime(name, ns=(about.st_mtime_ns, about.st_mtime_ns), dir_fd=parent, follow_symlinks=False)
+        finally:
+            os.close(source)
+
+    # --------------------------------------------------------------------------------------------------- removing
+
+    def sweep(self, kept: Iterable[str]) -> tuple[int, int]:
+        """Remove what is not among the digests `kept`; return how many files that were, and their bytes.
+
+        Call it under `lock(exclusive=True)`.
+        """
+        wanted = {_name(digest) for digest in kept}
+        files = size = 0
+        for folder in [*sorted(self.folder.glob("objects/??")), self.folder / "drafts"]:
+            with suppress(FileNotFoundError):
+                for entry in list(os.scandir(folder)):
+                    if folder.name + entry.name not in wanted:
+                        size += entry.stat(follow_symlinks=False).st_size
+                        files += 1
+                        os.unlink(entry.path)
+        return files, size
+
+    def size(self) -> tuple[int, int]:
+        """Return how many files are kept, and their bytes."""
+        sizes = [path.lstat().st_size for path in self.folder.glob("objects/??/*")]
+        return len(sizes), sum(sizes)
+
+    @contextmanager
+    def lock(self, *, exclusive: bool = False) -> Iterator[None]:
+        """Hold the store still: nothing is removed from it meanwhile, or nothing else happens to it at all."""
+        self._make()
+        fd = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+            yield
+        finally:
+            os.close(fd)
+
+    # ---------------------------------------------------------------------------------------------------- inside
+
+    def _make(self) -> None:
+        if self._made:
+            return
+        try:
+            for name in ("objects", "drafts"):
+                (self.folder / name).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _os_error(f"the store of the cache, {self.folder}, cannot be made", error) from None
+        self._made = True
+
+    def _place(self, digest: str) -> bytes:
+        name = _name(digest)
+        return os.fsencode(f"{self.folder}/objects/{name[:2]}/{name[2:]}")
+
+    def _problem(self, digest: str) -> str:
+        """Return why a file that was kept cannot be used, "" if it can; read again only where its stat is not known."""
+        place = self._place(digest)
+        try:
+            about = os.lstat(place)
+        except OSError:
+            return f"a file that was kept ({digest[1:13]}) is gone"
+        if self.index.known(about.st_dev, about.st_ino) == (stamp_of(about), digest[1:]):
+            return ""
+        return self._reread(place, digest)
+
+    def _reread(self, place: bytes, digest: str) -> str:
+        """Verify a file by its content; what is damaged is removed."""
+        with suppress(OSError):
+            about = os.lstat(place)
+            if _hash_file(place) == digest[1:] and stamp_of(os.lstat(place)) == stamp_of(about):
+                self._trust(about, digest)
+                return ""
+        with suppress(OSError):
+            os.unlink(place)
+        return f"a file that was kept ({digest[1:13]}) was changed"
+
+    def _trust(self, about: os.stat_result, digest: str) -> None:
+        """Note the digest of a file that was just written here, or read to its end."""
+        self.index.note(about.st_dev, about.st_ino, stamp_of(about), digest[1:])
+
+    def _clone(self, source: int, name: str | bytes, mode: int, parent: int | None = None) -> bool:
+        """Make a file that shares its blocks with another until one of them is written; False: not possible here."""
+        device = os.fstat(source).st_dev
+        if device in self._no_clones:
+            return False
+        fd = _create(name, mode, parent)
+        try:
+            fcntl.ioctl(fd, _FICLONE, source)
+        except OSError as error:
+            os.unlink(name, dir_fd=parent)
+            if error.errno not in _NO_CLONES:
+                raise
+            self._no_clones.add(device)
+            return False
+        finally:
+            os.close(fd)
+        return True
+
+    @staticmethod
+    def _link(path: bytes, name: str | bytes, source: int, mode: int, parent: int | None = None) -> bool:
+        """Give a file a second name and make it read-only; False: not possible here."""
+        try:
+            if stat.S_IMODE(os.fstat(source).st_mode) != mode:
+                os.fchmod(source, mode)
+            os.link(path, name, dst_dir_fd=parent, follow_symlinks=False)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            return False
+        return True
+
+
+def _create(name: str | bytes, mode: int, parent: int | None) -> int:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(name, flags, mode, dir_fd=parent)
+
+
+def _copy(source: int, name: str | bytes, mode: int, parent: int | None = None) -> str:
+    """Copy all of a file, and return the digest of what was copied."""
+    fd = _create(name, mode, parent)
+    content = hashlib.sha256()
+    try:
+        while block := os.read(source, _BLOCK):
+            content.update(block)
+            rest = memoryview(block)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+    finally:
+        os.close(fd)
+    return content.hexdigest()
+
+
+def _hash_file(path: bytes) -> str:
+    content = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:
+        while block := file.read(_BLOCK):
+            content.update(block)
+    return content.hexdigest()
+
+
+def _check_link(root: bytes, folder: bytes, target: bytes, link: bytes) -> None:
+    end = os.path.normpath(os.path.join(folder, target))
+    if target.startswith(b"/") or not (end == root or end.startswith(root + b"/")):
+        raise ForbiddenError(f"{_shown(link)} is a link that leads out of the artifact")
+
+
+def _name(digest: str) -> str:
+    return digest[1:] + (".x" if digest[0] == EXECUTABLE else "")
+
+
+def _shown(path: bytes) -> str:
+    return os.fsdecode(path)[-_SHOWN:]
+
+
+def _os_error(what: str, error: OSError) -> WeftError:
+    said = f"{what}: {error.strerror or error}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFullError(said, hint="Make room on this disk, for example: weft cache gc")
+    return ForbiddenError(said, hint="See that you may write there, and that no link is on the way.")

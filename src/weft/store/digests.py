@@ -1,0 +1,309 @@
+"""Digests of what files and folders hold, without reading again what has not changed.
+
+A digest is a text: a letter for the kind and the SHA-256 of the content. A folder's is made from the names, kinds and
+digests of what is in it (a Merkle tree), so equal digests mean equal trees, wherever and whenever they were made.
+Times, owners and permissions do not count, except whether a file can be executed.
+
+What a file's digest was is kept with the file's stat: device, inode, size, and the times of its last change of content
+and of anything. It is believed only if it was found when both times were older than `MARGIN_NS`: a file that was
+changed just before it was read may be changed once more within the same tick of the file system's clock, with the same
+stat. The time of the last change of anything cannot be set by a program, so a content put in place with the old time is
+seen. For a folder the same is kept once for all files directly in it, so that an unchanged one costs a stat for each
+file, one look-up, and no byte of content.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple, Protocol
+
+from weft.model.errors import ConflictError, ForbiddenError, InputLimitError
+
+FILE: Final = "f"
+EXECUTABLE: Final = "x"
+FOLDER: Final = "d"
+LINK: Final = "l"
+OTHER: Final = "o"
+ABSENT: Final = "-"
+"""The digest of what is not there, and the kinds that a digest begins with."""
+MARGIN_NS: Final = 2_000_000_000
+SYSTEM_FOLDERS: Final = frozenset({b".pipeline", b".weft"})
+"""What Weft itself writes beside the files of users."""
+MAX_DEPTH: Final = 256
+_TRIES: Final = 3
+_BLOCK: Final = 1 << 20
+
+
+class Known(Protocol):
+    """What is remembered of stats; see `weft.store.entries`."""
+
+    def known(self, device: int, inode: int) -> tuple[str, str] | None:
+        """Return the stat and the digest that were noted last, if any."""
+        ...
+
+    def note(self, device: int, inode: int, seen: str, digest: str) -> None:
+        """Remember that what had this stat has this digest."""
+        ...
+
+    def note_tree(self, digest: str, listing: bytes) -> None:
+        """Remember what a folder of this digest has in it."""
+        ...
+
+
+class Item(NamedTuple):
+    """One thing in a folder; `digest` begins with its kind. Of a link, `target` is where it leads."""
+
+    name: bytes
+    digest: str
+    target: bytes = b""
+
+
+class Digester:
+    """Finds digests; counts in `bytes_read` and `files_seen` what that took.
+
+    `now_ns` tells the time in nanoseconds since 1970 by the clock that the file system uses. Names in `ignore` are left
+    out of every folder.
+    """
+
+    def __init__(
+        self,
+        known: Known,
+        now_ns: Callable[[], int],
+        *,
+        ignore: Collection[bytes] = frozenset(),
+        margin_ns: int = MARGIN_NS,
+    ) -> None:
+        self.known = known
+        self.now_ns = now_ns
+        self.ignore = frozenset(ignore)
+        self.margin_ns = margin_ns
+        self.bytes_read = 0
+        self.files_seen = 0
+        self._mark = b"\0".join(sorted(self.ignore))
+        self._following: list[str] = []
+
+    def of(self, path: str | os.PathLike[str]) -> str:
+        """Return the digest of what lies at a path, links followed; ABSENT if nothing does.
+
+        ConflictError: it keeps changing while it is read. ForbiddenError: it cannot be read. InputLimitError: folders
+        are nested deeper than `MAX_DEPTH`.
+        """
+        place = os.fsencode(os.path.abspath(path))
+        try:
+            found = os.stat(place)
+        except (FileNotFoundError, NotADirectoryError):
+            return ABSENT
+        except OSError as error:
+            raise _unreadable(place, error) from None
+        root = os.path.realpath(place)
+        if stat.S_ISDIR(found.st_mode):
+            return self._folder(root, found, root, 0)
+        return self._thing(root, found)
+
+    def of_all(self, paths: Sequence[str]) -> str:
+        """Return the digest of several paths, in their order; of one path its own."""
+        return self.join([self.of(path) for path in paths])
+
+    @staticmethod
+    def join(digests: Sequence[str]) -> str:
+        """Return the digest of several things from their own; of one its own."""
+        return digests[0] if len(digests) == 1 else OTHER + hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+    def newest(self, paths: Sequence[str]) -> int:
+        """Return the newest time of change, in ns since 1970, of the paths and of all that is below; -1: none is there.
+
+        This is what the documented rules look at; it can be fooled.
+        """
+        newest = -1
+        for path in paths:
+            try:
+                newest = max(newest, os.stat(path).st_mtime_ns)
+            except OSError:
+                continue
+            for folder, folders, files in os.walk(path):
+                for name in (*folders, *files):
+                    with suppress(OSError):
+                        newest = max(newest, os.lstat(os.path.join(folder, name)).st_mtime_ns)
+        return newest
+
+    # ---------------------------------------------------------------------------------------------------- inside
+
+    def _folder(self, path: bytes, found: os.stat_result, root: bytes, depth: int) -> str:
+        if depth > MAX_DEPTH:
+            raise InputLimitError(f"{os.fsdecode(path)} is nested deeper than {MAX_DEPTH} folders")
+        for _ in range(_TRIES):
+            started = self.now_ns()
+            try:
+                with os.scandir(path) as scan:
+                    entries = sorted(((e.name, e) for e in scan if e.name not in self.ignore), key=_name)
+                digest = self._listed(path, found, root, depth, entries, started)
+            except (FileNotFoundError, NotADirectoryError):  # somebody removes files meanwhile
+                continue
+            except OSError as error:
+                raise _unreadable(path, error) from None
+            if digest is not None:
+                return digest
+        raise _changing(path)
+
+    def _listed(
+        self,
+        path: bytes,
+        found: os.stat_result,
+        root: bytes,
+        depth: int,
+        entries: list[tuple[bytes, os.DirEntry[bytes]]],
+        started: int,
+    ) -> str | None:
+        """Return the digest of a folder from its entries; None if a file changed meanwhile."""
+        newest = 0
+        seen: list[bytes] = [self._mark]
+        things: list[tuple[bytes, str, os.stat_result | None]] = []
+        for name, entry in entries:
+            about = entry.stat(follow_symlinks=False)
+            mode = about.st_mode
+            if stat.S_ISREG(mode):
+                changed, modified = about.st_ctime_ns, about.st_mtime_ns
+                seen.append(
+                    b"%b\0%b%d %d %d %d"
+                    % (name, b"x" if mode & 0o111 else b"f", about.st_ino, about.st_size, modified, changed)
+                )
+                newest = max(newest, changed, modified)
+                things.append((name, "", about))
+                continue
+            if stat.S_ISDIR(mode):
+                digest = self._folder(b"%b/%b" % (path, name), about, root, depth + 1)
+            elif stat.S_ISLNK(mode):
+                digest = self._link(b"%b/%b" % (path, name), root)
+            else:
+                digest = self._thing(name, about)
+            seen.append(b"%b\0%b" % (name, digest.encode()))
+            things.append((name, digest, None))
+        self.files_seen += len(things)
+        stamp = hashlib.sha256(b"\0\0".join(seen)).hexdigest()
+        known = self.known.known(found.st_dev, found.st_ino)
+        if known is not None and known[0] == stamp:
+            return known[1]
+        items = []
+        for name, digest, regular in things:
+            if regular is not None:
+                digest = self._file(b"%b/%b" % (path, name), regular, started)
+                if not digest:
+                    return None
+            items.append(Item(name, digest, os.readlink(b"%b/%b" % (path, name)) if digest[0] == LINK else b""))
+        listing = write_listing(items)
+        digest = folder_digest(listing)
+        self.known.note_tree(digest, listing)
+        if newest + self.margin_ns <= started:
+            self.known.note(found.st_dev, found.st_ino, stamp, digest)
+        return digest
+
+    def _link(self, path: bytes, root: bytes) -> str:
+        """Return the digest of a link: where it leads and, outside of the tree that is looked at, what is there."""
+        target = os.readlink(path)
+        beyond = b""
+        real = os.path.realpath(path)
+        if real != root and not real.startswith(root.rstrip(b"/") + b"/"):
+            shown = os.fsdecode(real)
+            if shown not in self._following and len(self._following) < MAX_DEPTH:
+                self._following.append(shown)
+                try:
+                    beyond = self.of(shown).encode()
+                finally:
+                    self._following.pop()
+        return link_digest(target, beyond)
+
+    def _thing(self, path: bytes, about: os.stat_result) -> str:
+        if not stat.S_ISREG(about.st_mode):
+            return OTHER + hashlib.sha256(b"%d %d" % (stat.S_IFMT(about.st_mode), about.st_rdev)).hexdigest()
+        for _ in range(_TRIES):
+            started = self.now_ns()
+            digest = self._file(path, about, started)
+            if digest:
+                return digest
+            about = os.stat(path)
+        raise _changing(path)
+
+    def _file(self, path: bytes, about: os.stat_result, started: int) -> str:
+        """Return the digest of a regular file that had this stat; "" if it has another one when it has been read."""
+        kind = EXECUTABLE if about.st_mode & 0o111 else FILE
+        seen = stamp_of(about)
+        known = self.known.known(about.st_dev, about.st_ino)
+        if known is not None and known[0] == seen:
+            return kind + known[1]
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            raise _unreadable(path, error) from None
+        try:
+            before = os.fstat(fd)
+            if stamp_of(before) != seen or before.st_ino != about.st_ino:
+                return ""
+            content = hashlib.sha256()
+            while block := os.read(fd, _BLOCK):
+                content.update(block)
+                self.bytes_read += len(block)
+            if stamp_of(os.fstat(fd)) != seen:
+                return ""
+        except OSError as error:
+            raise _unreadable(path, error) from None
+        finally:
+            os.close(fd)
+        digest = content.hexdigest()
+        if max(about.st_ctime_ns, about.st_mtime_ns) + self.margin_ns <= started:
+            self.known.note(about.st_dev, about.st_ino, seen, digest)
+        return kind + digest
+
+
+def stamp_of(found: os.stat_result) -> str:
+    """Return what changes with every change of a file's content."""
+    return f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
+
+
+def folder_digest(listing: bytes) -> str:
+    """Return the digest of a folder with this listing."""
+    return FOLDER + hashlib.sha256(b"folder\0" + listing).hexdigest()
+
+
+def link_digest(target: bytes, beyond: bytes = b"") -> str:
+    """Return the digest of a link: where it leads and, outside of the tree, the digest of what is there."""
+    return LINK + hashlib.sha256(b"link\0%b\0%b" % (target, beyond)).hexdigest()
+
+
+def write_listing(items: Sequence[Item]) -> bytes:
+    """Return what a folder has in it as bytes, in the order of names."""
+    return b"".join(b"%b %b\0%b\0" % (item.digest.encode(), item.name, item.target) for item in items)
+
+
+def read_listing(listing: bytes) -> list[Item]:
+    """Return the things that `write_listing` wrote down. ConflictError: it is damaged."""
+    parts = listing.split(b"\0")
+    if len(parts) % 2 != 1 or parts[-1]:
+        raise ConflictError("the listing of a stored folder is damaged", hint="See: weft doctor")
+    found = []
+    for at in range(0, len(parts) - 1, 2):
+        digest, _, name = parts[at].partition(b" ")
+        found.append(Item(name, digest.decode(), parts[at + 1]))
+    return found
+
+
+def _name(entry: tuple[bytes, os.DirEntry[bytes]]) -> bytes:
+    return entry[0]
+
+
+def _changing(path: bytes) -> ConflictError:
+    return ConflictError(
+        f"{os.fsdecode(path)} keeps changing while it is read",
+        hint="Let what writes to it end first, or leave it out of fs_scope.",
+    )
+
+
+def _unreadable(path: bytes, error: OSError) -> ForbiddenError:
+    why = "too many links" if error.errno == errno.ELOOP else error.strerror
+    return ForbiddenError(f"{os.fsdecode(path)} cannot be read: {why}", hint="See that you may read it.")

@@ -1,0 +1,355 @@
+"""The index of the cache: what results are kept, who is making one now, and which digests files had.
+
+It is a database file of its own in the state folder (`cache.db`), so that the index of runs stays small, and so that it
+can be thrown away: without it nothing is wrong, only nothing is found. A write survives a kill of the process, not
+always a power failure; what is found is verified before it is used.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from weft.model.errors import NotFoundError, UsageError
+from weft.store.database import Connection, Database
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CACHE_VERSION: Final = 1
+CACHE_NAME: Final = "cache.db"
+_PENDING: Final = 4_096
+_NEAR: Final = 50
+_SCHEMA: Final = (
+    """CREATE TABLE digests (
+        device INTEGER NOT NULL, inode INTEGER NOT NULL, seen TEXT NOT NULL, digest TEXT NOT NULL,
+        PRIMARY KEY (device, inode)) WITHOUT ROWID""",
+    "CREATE TABLE trees (digest TEXT PRIMARY KEY, listing BLOB NOT NULL) WITHOUT ROWID",
+    """CREATE TABLE entries (
+        key TEXT PRIMARY KEY, store TEXT NOT NULL, pipeline TEXT NOT NULL, step TEXT NOT NULL, run TEXT NOT NULL,
+        started REAL NOT NULL, completed REAL NOT NULL, expires REAL, used REAL NOT NULL, size INTEGER NOT NULL,
+        pinned INTEGER NOT NULL, leaves TEXT NOT NULL, outputs TEXT NOT NULL)""",
+    "CREATE INDEX ix_entries_step ON entries (pipeline, step, completed)",
+    "CREATE INDEX ix_entries_used ON entries (used)",
+    "CREATE TABLE uses (key TEXT NOT NULL, run TEXT NOT NULL, PRIMARY KEY (key, run)) WITHOUT ROWID",
+    "CREATE INDEX ix_uses_run ON uses (run)",
+    """CREATE TABLE claims (
+        key TEXT PRIMARY KEY, epoch INTEGER NOT NULL, run TEXT NOT NULL, step TEXT NOT NULL, task INTEGER NOT NULL,
+        host TEXT NOT NULL, pid INTEGER NOT NULL, since REAL NOT NULL, lease_until REAL NOT NULL,
+        leaves TEXT NOT NULL)""",
+    "CREATE INDEX ix_claims_task ON claims (run, step, task)",
+    "CREATE TABLE epochs (name TEXT PRIMARY KEY, value INTEGER NOT NULL)",
+    "INSERT INTO epochs (name, value) VALUES ('claim', 0)",
+)
+_ENTRY: Final = "key, store, pipeline, step, run, started, completed, expires, used, size, pinned, leaves, outputs"
+_CLAIM: Final = "key, epoch, run, step, task, host, pid, since, lease_until, leaves"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One artifact of a result: its digest, whose first letter is its kind, its bytes, and its newest time of change.
+
+    `files` counts the files in it; `modified_ns` is in ns since 1970.
+    """
+
+    digest: str
+    size: int
+    files: int
+    modified_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A result that is kept. Times are in seconds since 1970; `expires` None: never. `size` is in bytes.
+
+    `leaves` is what its key was made of, `store` the folder that holds the content of its outputs.
+    """
+
+    key: str
+    store: str
+    pipeline: str
+    step: str
+    run: str
+    started: float
+    completed: float
+    expires: float | None
+    used: float = 0.0
+    size: int = 0
+    pinned: bool = False
+    leaves: Mapping[str, str] = field(default_factory=dict)
+    outputs: Mapping[str, Output] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Who is making a result. `epoch` grows with every claim: a commit of an earlier one is refused."""
+
+    key: str
+    epoch: int
+    run: str
+    step: str
+    task: int
+    host: str
+    pid: int
+    since: float
+    lease_until: float
+    leaves: Mapping[str, str]
+
+
+class CacheIndex:
+    """The index in one file. Safe to use from several threads and processes. Also a `weft.store.digests.Known`."""
+
+    def __init__(self, file: Path) -> None:
+        self.database = Database(
+            file,
+            what="the index of the cache",
+            schema=_SCHEMA,
+            version=CACHE_VERSION,
+            again="steps then run again, and nothing else is lost",
+            lock_name="cache.lock",
+            safe_from_power_loss=False,
+        )
+        self.file = file
+        self._mutex = threading.Lock()
+        self._digests: dict[tuple[int, int], tuple[str, str]] = {}
+        self._trees: dict[str, bytes] = {}
+        self._uses: dict[tuple[str, str], float] = {}
+
+    def close(self) -> None:
+        """Write what was only noted, and close."""
+        try:
+            self.flush()
+        finally:
+            self.database.close()
+
+    # --------------------------------------------------------------------------------------------------- digests
+
+    def known(self, device: int, inode: int) -> tuple[str, str] | None:
+        """Return the stat and the digest that were noted last for a file, if any."""
+        noted = self._digests.get((device, inode))
+        if noted is not None:
+            return noted
+        with self.database.read() as db:
+            found = (
+                db.rows(
+                    "SELECT seen, digest FROM digests WHERE device = :device AND inode = :inode",
+                    {"device": _signed(device), "inode": _signed(inode)},
+                )
+                if db is not None
+                else []
+            )
+        return (found[0][0], found[0][1]) if found else None
+
+    def note(self, device: int, inode: int, seen: str, digest: str) -> None:
+        """Remember that what had this stat has this digest; written with the next `flush`."""
+        self._digests[device, inode] = (seen, digest)
+
+    def note_tree(self, digest: str, listing: bytes) -> None:
+        """Remember what a folder of this digest has in it; written with the next `flush`."""
+        self._trees[digest] = listing
+
+    def tree(self, digest: str) -> bytes:
+        """Return what a folder of this digest has in it. NotFoundError: it is not known."""
+        noted = self._trees.get(digest)
+        if noted is not None:
+            return noted
+        with self.database.read() as db:
+            found = [] if db is None else db.rows("SELECT listing FROM trees WHERE digest = :it", {"it": digest})
+        if not found:
+            raise NotFoundError(f"what the folder {digest[:13]} had in it is not known any more")
+        return bytes(found[0][0])
+
+    def flush(self) -> None:
+        """Write what was only noted: digests, folders and uses."""
+        if self._digests or self._trees or self._uses:
+            with self.database.write() as db:
+                self._write_noted(db)
+
+    @property
+    def full(self) -> bool:
+        """Whether so much was noted that it should be written."""
+        return len(self._digests) + len(self._trees) + len(self._uses) > _PENDING
+
+    def _write_noted(self, db: Connection) -> None:
+        with self._mutex:
+            digests, self._digests = self._digests, {}
+            trees, self._trees = self._trees, {}
+            uses, self._uses = self._uses, {}
+        db.many(
+            "INSERT INTO digests (device, inode, seen, digest) VALUES (:device, :inode, :seen, :digest) "
+            "ON CONFLICT (device, inode) DO UPDATE SET seen = excluded.seen, digest = excluded.digest",
+            (
+                {"device": _signed(device), "inode": _signed(inode), "seen": seen, "digest": digest}
+                for (device, inode), (seen, digest) in digests.items()
+            ),
+        )
+        db.many(
+            "INSERT INTO trees (digest, listing) VALUES (:digest, :listing) ON CONFLICT (digest) DO NOTHING",
+            ({"digest": digest, "listing": listing} for digest, listing in trees.items()),
+        )
+        rows = [{"key": key, "run": run, "now": now} for (key, run), now in uses.items()]
+        db.many("INSERT INTO uses (key, run) VALUES (:key, :run) ON CONFLICT (key, run) DO NOTHING", rows)
+        db.many("UPDATE entries SET used = max(used, :now) WHERE key = :key", rows)
+
+    # --------------------------------------------------------------------------------------------------- entries
+
+    def entry(self, key: str) -> Entry | None:
+        """Return the result of this key, if one is kept."""
+        found = self._entries("WHERE key = :key", {"key": key})
+        return found[0] if found else None
+
+    def find(self, beginning: str) -> Entry:
+        """Return the result whose key begins so. NotFoundError: none. UsageError: more than one."""
+        like = "".join(letter for letter in beginning if letter.isalnum()) + "%"
+        found = self._entries("WHERE key LIKE :like LIMIT 2", {"like": like}) if beginning else []
+        if not found:
+            raise NotFoundError(f"the cache has no entry {beginning!r}", hint="List them: weft cache ls")
+        if len(found) > 1:
+            raise UsageError(f"{beginning!r} is the beginning of more than one entry", hint="Write more of it.")
+        return found[0]
+
+    def near(self, pipeline: str, step: str) -> list[Entry]:
+        """Return the newest results of a step, newest first."""
+        return self._entries(
+            f"WHERE pipeline = :pipeline AND step = :step ORDER BY completed DESC LIMIT {_NEAR}",
+            {"pipeline": pipeline, "step": step},
+        )
+
+    def entries(self, *, limit: int | None = None, pipeline: str | None = None) -> list[Entry]:
+        """Return the results that were used last, the latest first."""
+        where = "" if pipeline is None else "WHERE pipeline = :pipeline "
+        most = "" if limit is None else f" LIMIT {limit:d}"
+        return self._entries(f"{where}ORDER BY used DESC, key{most}", {"pipeline": pipeline} if pipeline else {})
+
+    def count(self) -> tuple[int, int]:
+        """Return how many results are kept, and the sum of their bytes (what two share is counted twice)."""
+        with self.database.read() as db:
+            found = db.rows("SELECT count(*), sum(size) FROM entries") if db is not None else [(0, 0)]
+        return int(found[0][0]), int(found[0][1] or 0)
+
+    def users(self, key: str) -> list[str]:
+        """Return the runs that took this result."""
+        with self.database.read() as db:
+            rows = [] if db is None else db.rows("SELECT run FROM uses WHERE key = :key ORDER BY run", {"key": key})
+        return [row[0] for row in rows]
+
+    def used(self, key: str, run: str, now: float) -> None:
+        """Note that a run took a result; written with the next `flush`."""
+        self._uses[key, run] = now
+
+    def pin(self, key: str, pinned: bool) -> None:
+        """Keep a result whatever its age, or no longer so."""
+        with self.database.write() as db:
+            db.run("UPDATE entries SET pinned = :pinned WHERE key = :key", {"pinned": int(pinned), "key": key})
+
+    def remove(self, keys: Iterable[str]) -> None:
+        """Forget results; their content stays until nothing refers to it and `weft cache gc` comes by."""
+        rows = [{"key": key} for key in keys]
+        with self.database.write() as db:
+            db.many("DELETE FROM entries WHERE key = :key", rows)
+            db.many("DELETE FROM uses WHERE key = :key", rows)
+
+    def forget_run(self, run: str) -> None:
+        """Forget that a run took results; what it made stays."""
+        with self.database.write() as db:
+            db.run("DELETE FROM uses WHERE run = :run", {"run": run})
+
+    def forget_trees(self, kept: Iterable[str]) -> None:
+        """Forget all folders but these."""
+        with self.database.write() as db:
+            db.run("CREATE TEMP TABLE kept (digest TEXT PRIMARY KEY) WITHOUT ROWID")
+            db.many("INSERT OR IGNORE INTO kept VALUES (:digest)", ({"digest": digest} for digest in kept))
+            db.run("DELETE FROM trees WHERE digest NOT IN (SELECT digest FROM kept)")
+
+    def _entries(self, where: str, values: Mapping[str, Any]) -> list[Entry]:
+        with self.database.read() as db:
+            rows = [] if db is None else db.rows(f"SELECT {_ENTRY} FROM entries {where}", values)
+        return [_entry(row) for row in rows]
+
+    # ---------------------------------------------------------------------------------------------------- claims
+
+    def claim(self, claim: Claim) -> Claim:
+        """Say that a result is being made, by the holder of its lock; return the claim with its epoch."""
+        with self.database.write() as db:
+            self._write_noted(db)
+            epoch = int(db.rows("UPDATE epochs SET value = value + 1 WHERE name = 'claim' RETURNING value")[0][0])
+            values = {name: getattr(claim, name) for name in _CLAIM.split(", ")}
+            values |= {"epoch": epoch, "leaves": json.dumps(dict(claim.leaves))}
+            names = ", ".join(f":{name}" for name in values)
+            db.run(f"INSERT OR REPLACE INTO claims ({_CLAIM}) VALUES ({names})", values)
+        return _claim([values[name] for name in _CLAIM.split(", ")])
+
+    def claimed(self, key: str) -> Claim | None:
+        """Return who makes the result of this key, as far as is known."""
+        return self._one_claim("key = :key", {"key": key})
+
+    def claim_of(self, run: str, step: str, task: int) -> Claim | None:
+        """Return the claim of a task of a run, if it has one."""
+        return self._one_claim("run = :run AND step = :step AND task = :task", {"run": run, "step": step, "task": task})
+
+    def claims_of(self, run: str) -> list[Claim]:
+        """Return the claims of a run: what it was making when it was killed."""
+        with self.database.read() as db:
+            rows = [] if db is None else db.rows(f"SELECT {_CLAIM} FROM claims WHERE run = :run", {"run": run})
+        return [_claim(row) for row in rows]
+
+    def prolong(self, claims: Iterable[Claim], until: float) -> None:
+        """Tell other hosts that the owner of these claims lives."""
+        rows = [{"key": claim.key, "epoch": claim.epoch, "until": until} for claim in claims]
+        with self.database.write() as db:
+            db.many("UPDATE claims SET lease_until = :until WHERE key = :key AND epoch = :epoch", rows)
+
+    def release(self, claims: Iterable[Claim]) -> None:
+        """Take claims back that came to nothing."""
+        with self.database.write() as db:
+            rows = [{"key": claim.key, "epoch": claim.epoch} for claim in claims]
+            db.many("DELETE FROM claims WHERE key = :key AND epoch = :epoch", rows)
+
+    def commit(self, entry: Entry, claim: Claim) -> bool:
+        """Keep a result, and end its claim; False if somebody else has claimed it since."""
+        with self.database.write() as db:
+            self._write_noted(db)
+            mine = {"key": claim.key, "epoch": claim.epoch}
+            if not db.run("DELETE FROM claims WHERE key = :key AND epoch = :epoch", mine):
+                return False
+            values = {name: getattr(entry, name) for name in _ENTRY.split(", ")}
+            values |= {
+                "pinned": int(entry.pinned),
+                "leaves": json.dumps(dict(entry.leaves)),
+                "outputs": json.dumps(
+                    {
+                        name: [output.digest, output.size, output.files, output.modified_ns]
+                        for name, output in entry.outputs.items()
+                    }
+                ),
+            }
+            names = ", ".join(f":{name}" for name in values)
+            db.run(f"INSERT OR REPLACE INTO entries ({_ENTRY}) VALUES ({names})", values)
+            db.run("DELETE FROM uses WHERE key = :key", {"key": entry.key})
+        return True
+
+    def _one_claim(self, where: str, values: Mapping[str, Any]) -> Claim | None:
+        with self.database.read() as db:
+            rows = [] if db is None else db.rows(f"SELECT {_CLAIM} FROM claims WHERE {where}", values)
+        return _claim(rows[0]) if rows else None
+
+
+def _entry(row: Sequence[Any]) -> Entry:
+    found = dict(zip(_ENTRY.split(", "), row, strict=True))
+    outputs = {name: Output(*said) for name, said in json.loads(found["outputs"]).items()}
+    return Entry(
+        **{**found, "pinned": bool(found["pinned"]), "leaves": json.loads(found["leaves"]), "outputs": outputs}
+    )
+
+
+def _claim(row: Sequence[Any]) -> Claim:
+    found = dict(zip(_CLAIM.split(", "), row, strict=True))
+    return Claim(**{**found, "leaves": json.loads(found["leaves"])})
+
+
+def _signed(number: int) -> int:
+    """Return a number of 64 bits as SQLite takes it."""
+    return number - (1 << 64) if number >= 1 << 63 else number

@@ -1,0 +1,411 @@
+"""Results that are used again: what makes two executions the same, and how a result is kept, found and taken.
+
+A front end describes an execution (`Recipe`); it says nothing of paths that only one run has. Its *leaves* are what the
+result can depend on, each a name and a text: those that are known beforehand (the command with names in place of
+artifacts, parameters with their types, declared environment, image, names, mounts, loop item), and the digests of what
+it reads (input artifacts, the paths of `fs_scope`). The key is the digest of all leaves. Equal leaves mean an equal
+key, whatever the run, the step's name, the time or the machine; a leaf that differs is the reason why a step runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from weft.model.errors import NotFoundError, WeftError
+from weft.store.content import ContentStore
+from weft.store.digests import ABSENT, FOLDER, SYSTEM_FOLDERS, Digester, read_listing
+from weft.store.entries import CacheIndex, Claim, Entry, Output
+
+KEY_VERSION: Final = 1
+CONTENT: Final = "content"
+PADDLEFLOW: Final = "paddleflow"
+"""What tells whether a file is the same: what is in it, or, as PaddleFlow does it, the time of its last change."""
+_MOST_FILES: Final = 3
+_SHOWN: Final = 80
+_ORDER: Final = (
+    "parameter ",
+    "environment ",
+    "image",
+    "loop item",
+    "user",
+    "mode",
+    "version",
+    "mount ",
+    "input name ",
+    "output name ",
+    "command",
+    "input ",
+    "file ",
+)
+"""The order in which differences are told: what a person changes comes before what follows from it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """One execution whose result may be used again; plain data, so that it can travel as a parameter of a program.
+
+    `static` are the leaves that are known beforehand. `inputs` maps names to the absolute paths of artifacts, `scopes`
+    has pairs of a name for people and an absolute path, `outputs` maps names to absolute paths below `root`. A result
+    is good for `expires_s` seconds, for ever if negative. `index` is the file of the index, `store` the folder for
+    content. `task` counts the tasks of one step.
+    """
+
+    pipeline: str
+    step: str
+    run: str
+    index: str
+    store: str
+    root: str
+    task: int = 0
+    static: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    scopes: Sequence[Sequence[str]] = ()
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    expires_s: float = -1.0
+    mode: str = CONTENT
+
+    def to_params(self) -> dict[str, Any]:
+        """Return the recipe as JSON knows it."""
+        return asdict(self)
+
+    @classmethod
+    def from_params(cls, params: Mapping[str, Any]) -> Recipe:
+        """Return what `to_params` wrote."""
+        return cls(**params)
+
+    @property
+    def static_key(self) -> str:
+        """The digest of all leaves that are known beforehand."""
+        return _digest({**self.static, "mode": self.mode, "version": str(KEY_VERSION)})
+
+
+class Key(NamedTuple):
+    """The key of a result, and the leaves it was made of."""
+
+    key: str
+    leaves: Mapping[str, str]
+
+
+class Found(NamedTuple):
+    """The answer of the cache: a usable result, or the reason why there is none."""
+
+    entry: Entry | None
+    reason: str = ""
+
+
+class ResultCache:
+    """One index with its content stores; made by `open_cache`, shared by all of a process. Safe for threads.
+
+    `wall` tells seconds since 1970.
+    """
+
+    def __init__(self, index: CacheIndex, wall: Callable[[], float]) -> None:
+        self.index = index
+        self.wall = wall
+        self.bytes_read = 0
+        self._stores: dict[str, ContentStore] = {}
+
+    def content(self, folder: str) -> ContentStore:
+        """Return the content store in a folder."""
+        store = self._stores.get(folder)
+        if store is None:
+            store = self._stores.setdefault(folder, ContentStore(Path(folder), self.index))
+        return store
+
+    # ---------------------------------------------------------------------------------------------------------- keys
+
+    def key(self, recipe: Recipe, known: Mapping[str, str] | None = None) -> Key:
+        """Return the key of an execution, from what lies at its paths now; `known` digests are taken as they are.
+
+        Raises what `Digester.of` raises.
+        """
+        leaves = {**recipe.static, "mode": recipe.mode, "version": str(KEY_VERSION)}
+        static = _digest(leaves)
+        dynamic: dict[str, str] = {}
+        artifacts = Digester(self.index, self._now_ns)
+        files = Digester(self.index, self._now_ns, ignore=SYSTEM_FOLDERS)
+        for name, paths in recipe.inputs.items():
+            if recipe.mode == PADDLEFLOW:
+                dynamic[f"input {name}"] = str(artifacts.newest(paths))
+            elif known is not None and all(path in known for path in paths):
+                dynamic[f"input {name}"] = artifacts.join([known[path] for path in paths])
+            else:
+                dynamic[f"input {name}"] = artifacts.of_all(paths)
+        for name, path in recipe.scopes:
+            digest = str(files.newest([path])) if recipe.mode == PADDLEFLOW else files.of(path)
+            dynamic[f"file {name}"] = digest
+        self.bytes_read += artifacts.bytes_read + files.bytes_read
+        return Key(_digest({"static": static, "dynamic": _digest(dynamic)}), {**leaves, **dynamic})
+
+    # ------------------------------------------------------------------------------------------------------- finding
+
+    def find(self, key: str) -> Found:
+        """Return the result of a key, if one is kept, good and whole; one that is not whole is forgotten."""
+        entry = self.index.entry(key)
+        if entry is None:
+            return Found(None)
+        now = self.wall()
+        if entry.expires is not None and now >= entry.expires:
+            return Found(None, f"its result of {entry.run} expired {_ago(now - entry.expires)} ago")
+        problem = self._problem(entry)
+        if problem:
+            self.index.remove([key])
+            return Found(None, f"its result of {entry.run} cannot be used: {problem}")
+        return Found(entry)
+
+    def _problem(self, entry: Entry) -> str:
+        if not entry.outputs:
+            return ""
+        if not os.path.isdir(entry.store):
+            return f"{entry.store} is gone"
+        store = self.content(entry.store)
+        with store.lock():
+            for name, output in entry.outputs.items():
+                problem = store.problem(output)
+                if problem:
+                    return f"output {name}: {problem}"
+        return ""
+
+    def take(self, entry: Entry, recipe: Recipe) -> None:
+        """Put the outputs of a result where this execution would have written them.
+
+        DiskFullError, ForbiddenError: that is not possible. NotFoundError, ConflictError: it is not whole.
+        """
+        if recipe.outputs:
+            store = self.content(entry.store)
+            with store.lock():
+                for name, path in recipe.outputs.items():
+                    if name not in entry.outputs:
+                        raise NotFoundError(f"the result of {entry.run} has no output {name}")
+                    store.put(entry.outputs[name], recipe.root, path)
+        self.index.used(entry.key, recipe.run, self.wall())
+
+    def why(self, recipe: Recipe, leaves: Mapping[str, str]) -> str:
+        """Return why there is no result of a step: the first difference to the nearest one that is kept."""
+        near = self.index.near(recipe.pipeline, recipe.step)
+        if not near:
+            return "no result of it is kept: it never ran to a good end with a cache"
+        closest = min(near, key=lambda entry: len(_unlike(entry.leaves, leaves)))
+        told = self.differences(closest.leaves, leaves)
+        if not told:
+            return f"its result of {closest.run} is gone"
+        more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
+        return f"{told[0]}{more}, compared with {closest.run}"
+
+    def differences(self, old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+        """Tell what is different between the leaves of two executions, what a person changes first."""
+        return [text for name in _unlike(old, new) for text in self._tell(name, old.get(name), new.get(name))]
+
+    def _tell(self, name: str, old: str | None, new: str | None) -> Iterator[str]:
+        kind = name.split(" ", 1)[0]
+        if kind in ("input", "file") and not name.startswith("input name") and old is not None and new is not None:
+            what = name.removeprefix("file ")
+            yield from self._tell_files(what, old, new)
+        elif old is None:
+            yield f"{name} was added" + ("" if kind in ("input", "output", "file") else f": {_short(new or '')}")
+        elif new is None:
+            yield f"{name} was removed"
+        elif kind == "command":
+            yield f"the command changed: {_part(old, new)}"
+        else:
+            yield f"{name}: {_short(old)} → {_short(new)}"
+
+    def _tell_files(self, what: str, old: str, new: str) -> Iterator[str]:
+        if old[:1] == FOLDER and new[:1] == FOLDER:
+            try:
+                told = list(self._tell_tree("", old, new))
+            except WeftError:
+                told = []
+            if told:
+                shown = ", ".join(told[:_MOST_FILES]) + (", ..." if len(told) > _MOST_FILES else "")
+                yield f"{what}: {shown}"
+                return
+        if old == ABSENT:
+            yield f"{what} is there now"
+        elif new == ABSENT:
+            yield f"{what} is gone"
+        elif old[1:] == new[1:]:
+            yield f"{what} {'can' if new[0] == 'x' else 'cannot'} be executed now"
+        else:
+            yield f"{what} changed"
+
+    def _tell_tree(self, below: str, old: str, new: str) -> Iterator[str]:
+        before = {item.name: item.digest for item in read_listing(self.index.tree(old))}
+        after = {item.name: item.digest for item in read_listing(self.index.tree(new))}
+        for name in sorted(before.keys() | after.keys()):
+            shown = f"{below}{os.fsdecode(name)}"
+            one, two = before.get(name), after.get(name)
+            if one == two:
+                continue
+            if one is None:
+                yield f"{shown} was added"
+            elif two is None:
+                yield f"{shown} was removed"
+            elif one[0] == two[0] == FOLDER:
+                yield from self._tell_tree(f"{shown}/", one, two)
+            else:
+                yield f"{shown} changed"
+
+    # ------------------------------------------------------------------------------------------------------- keeping
+
+    def keep(self, recipe: Recipe, started: float) -> str:
+        """Keep the result of an execution that has succeeded, if it holds a claim; return why it is not kept, or "".
+
+        `started` is when it began, in seconds since 1970.
+        """
+        claim = self.index.claim_of(recipe.run, recipe.step, recipe.task)
+        if claim is None:
+            return ""
+        try:
+            reason = self._keep(recipe, claim, started)
+        except WeftError as error:
+            reason = error.message
+        if reason:
+            self.index.release([claim])
+        return reason
+
+    def _keep(self, recipe: Recipe, claim: Claim, started: float) -> str:
+        now = self.key(recipe)
+        if now.key != claim.key:
+            return f"what it reads changed while it ran: {self.differences(claim.leaves, now.leaves)[0]}"
+        store = self.content(recipe.store)
+        with store.lock():
+            outputs: dict[str, Output] = {}
+            for name, path in recipe.outputs.items():
+                if not os.path.lexists(path):
+                    return f"its output {name} was not made"
+                outputs[name] = store.keep(path)
+            completed = self.wall()
+            entry = Entry(
+                key=claim.key,
+                store=recipe.store,
+                pipeline=recipe.pipeline,
+                step=recipe.step,
+                run=recipe.run,
+                started=started,
+                completed=completed,
+                expires=None if recipe.expires_s < 0 else completed + recipe.expires_s,
+                used=completed,
+                size=sum(output.size for output in outputs.values()),
+                leaves=claim.leaves,
+                outputs=outputs,
+            )
+            return "" if self.index.commit(entry, claim) else "another run has taken its place meanwhile"
+
+    # ------------------------------------------------------------------------------------------------------ removing
+
+    def collect(self, *, max_bytes: int | None = None, max_age_s: float | None = None) -> tuple[int, int, int]:
+        """Forget results that were not used for `max_age_s`, then those used longest ago until `max_bytes` are enough.
+
+        Pinned results stay, expired ones go. Return how many results were forgotten, how many files were removed, and
+        their bytes.
+        """
+        now = self.wall()
+        entries = self.index.entries()
+        total = 0
+        gone = []
+        for entry in entries:  # the last used first
+            old = max_age_s is not None and entry.used < now - max_age_s
+            old = old or (entry.expires is not None and entry.expires <= now)
+            if not entry.pinned and (old or (max_bytes is not None and total + entry.size > max_bytes)):
+                gone.append(entry.key)
+            else:
+                total += entry.size
+        self.index.remove(gone)
+        folders = {entry.store for entry in entries} | set(self._stores)
+        files = size = 0
+        trees: set[str] = set()
+        for folder in sorted(folders):
+            store = self.content(folder)
+            if not os.path.isdir(folder):
+                continue
+            with store.lock(exclusive=True):
+                kept: set[str] = set()
+                for entry in self.index.entries():  # read again: some were kept meanwhile
+                    for output in entry.outputs.values():
+                        kept |= set(self._all(output.digest, trees))
+                removed = store.sweep(kept)
+            files, size = files + removed[0], size + removed[1]
+        for entry in self.index.entries():
+            for digest in entry.leaves.values():
+                if digest[:1] == FOLDER and len(digest) == 65:
+                    set(self._all(digest, trees))
+        self.index.forget_trees(trees)
+        return len(gone), files, size
+
+    def _all(self, digest: str, trees: set[str]) -> Iterator[str]:
+        """Yield the digests of all files below one; the folders among them are put into `trees`."""
+        todo = [digest]
+        while todo:
+            one = todo.pop()
+            if one[:1] != FOLDER:
+                yield one
+                continue
+            try:
+                listing = self.index.tree(one)
+            except NotFoundError:
+                continue
+            trees.add(one)
+            todo += [item.digest for item in read_listing(listing)]
+
+    def _now_ns(self) -> int:
+        return int(self.wall() * 1e9)
+
+
+_open: dict[str, ResultCache] = {}
+_opening = threading.Lock()
+
+
+def open_cache(index: Path | str, wall: Callable[[], float]) -> ResultCache:
+    """Return the cache whose index is this file; all of a process share one."""
+    name = str(index)
+    with _opening:
+        if name not in _open:
+            _open[name] = ResultCache(CacheIndex(Path(name)), wall)
+        return _open[name]
+
+
+def close_cache(cache: ResultCache) -> None:
+    """Write what was only noted, and let go of a cache."""
+    with _opening:
+        _open.pop(str(cache.index.file), None)
+    cache.index.close()
+
+
+def _digest(leaves: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(sorted(leaves.items()), ensure_ascii=True).encode()).hexdigest()
+
+
+def _unlike(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    """Return the names of the leaves that are different, in the order in which they are told."""
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    return sorted(names, key=lambda name: (_rank(name), name))
+
+
+def _rank(name: str) -> int:
+    return next((at for at, beginning in enumerate(_ORDER) if name.startswith(beginning)), len(_ORDER))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+
+
+def _part(old: str, new: str) -> str:
+    """Return where two texts begin to differ."""
+    at = next((at for at, (one, two) in enumerate(zip(old, new, strict=False)) if one != two), min(len(old), len(new)))
+    begin = max(0, at - 20)
+    lead = "..." if begin else ""
+    return f"{lead}{_short(old[begin:])!r} → {lead}{_short(new[begin:])!r}"
+
+
+def _ago(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
