@@ -497,10 +497,12 @@ def load_pipeline(
     overrides: Mapping[str, str] | None = None,
     user: str | None = None,
     name: str | None = None,
+    caching: Caching | None = None,
 ) -> Loaded:
     """Read and check a pipeline file; nothing is started or written.
 
-    `overrides` maps `parameter` or `step.parameter` to a value; `name` replaces the name of the pipeline.
+    `overrides` maps `parameter` or `step.parameter` to a value; `name` replaces the name of the pipeline; `caching`
+    says what to do about the cache.
     NotFoundError, ForbiddenError: the file cannot be read. PipelineError lists every mistake. UsageError: a wrong
     override or name.
     """
@@ -513,7 +515,18 @@ def load_pipeline(
     graph = compile_pipeline(pipeline, steps, RunPlace(Path("logs"), Path("processes")))
     names = [step.name for step in steps]
     return Loaded(
-        pipeline.name, graph, names, notes(steps), file, root, user, pipeline, text, dict(overrides or {}), name
+        pipeline.name,
+        graph,
+        names,
+        notes(steps),
+        file,
+        root,
+        user,
+        pipeline,
+        text,
+        dict(overrides or {}),
+        name,
+        caching or Caching(),
     )
 
 
@@ -840,7 +853,13 @@ def _open_cache(
     results = open_cache(index, RealClock().wall)
     undo.callback(close_cache, results)
     log = folder.path / DECISIONS
-    cache = StepCache(results, index.with_name(LOCKS), folder.run_id, log, recipe_of, refresh=loaded.caching.refresh)
+    try:
+        cache = StepCache(
+            results, index.with_name(LOCKS), folder.run_id, log, recipe_of, refresh=loaded.caching.refresh
+        )
+    except WeftError as error:
+        tell.note(f"steps run without the cache: {error}")
+        return None
 
     def close() -> None:
         cache.close()

@@ -203,8 +203,8 @@ class CacheIndex:
 
     def find(self, beginning: str) -> Entry:
         """Return the result whose key begins so. NotFoundError: none. UsageError: more than one."""
-        like = "".join(letter for letter in beginning if letter.isalnum()) + "%"
-        found = self._entries("WHERE key LIKE :like LIMIT 2", {"like": like}) if beginning else []
+        values = {"low": beginning, "high": beginning + "g"}
+        found = self._entries("WHERE key >= :low AND key < :high LIMIT 2", values) if beginning else []
         if not found:
             raise NotFoundError(f"the cache has no entry {beginning!r}", hint="List them: weft cache ls")
         if len(found) > 1:

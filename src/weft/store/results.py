@@ -14,6 +14,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -260,15 +261,15 @@ class ResultCache:
 
         `started` is when it began, in seconds since 1970.
         """
-        claim = self.index.claim_of(recipe.run, recipe.step, recipe.task)
-        if claim is None:
-            return ""
+        claim = None
         try:
-            reason = self._keep(recipe, claim, started)
+            claim = self.index.claim_of(recipe.run, recipe.step, recipe.task)
+            reason = "" if claim is None else self._keep(recipe, claim, started)
         except WeftError as error:
             reason = error.message
-        if reason:
-            self.index.release([claim])
+        if reason and claim is not None:
+            with suppress(WeftError):  # whoever is next finds the lock free
+                self.index.release([claim])
         return reason
 
     def _keep(self, recipe: Recipe, claim: Claim, started: float) -> str:

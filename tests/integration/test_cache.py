@@ -1,0 +1,415 @@
+"""The cache of pipelines: what is used again, what is not, and what nobody may break."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import weft
+from weft import wiring
+from weft.runtime.cache import read_decisions
+from weft.runtime.records import read_run
+from weft.runtime.settings import Settings
+from weft.store.content import ContentStore
+from weft.store.entries import CacheIndex
+
+DEADLINE_S = 60.0
+SOURCE = Path(weft.__file__).parents[1]
+MAIN = "import sys; from weft.cli.main import main; sys.exit(main())"
+ON = {"enable": True}
+
+
+def until(condition: Callable[[], Any], what: str = "it") -> Any:
+    end = time.monotonic() + DEADLINE_S
+    while not (found := condition()):
+        assert time.monotonic() < end, f"{what} did not come"
+        time.sleep(0.01)
+    return found
+
+
+def step(command: str, *outputs: str, **more: Any) -> dict[str, Any]:
+    """A step that also writes down that it ran."""
+    artifacts = {"output": list(outputs), "input": more.pop("inputs", {})}
+    return {"command": f'echo "$PF_STEP_NAME" >> "$TRACE"; {command}', "artifacts": artifacts, **more}
+
+
+class Place:
+    """A folder with a pipeline, whose steps write into a file that they ran."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.trace = folder.parent / f"{folder.name}.trace"
+        self.file = folder / "run.yaml"
+        self.settings = Settings(state_dir=folder / ".weft", user="me", backend="threads")
+        folder.mkdir(exist_ok=True)
+
+    def write(self, steps: Mapping[str, Any], **top: Any) -> None:
+        self.file.write_text(json.dumps({"name": "trial", "cache": ON, "entry_points": steps, **top}))
+
+    def run(self, **caching: Any) -> wiring.RunResult:
+        loaded = wiring.load_pipeline(str(self.file), user="me", caching=wiring.Caching(**caching))
+        return wiring.run_pipeline(loaded, self.settings, quiet=True)
+
+    def ran(self) -> dict[str, int]:
+        """What ran since the last time somebody asked."""
+        lines = self.trace.read_text().split() if self.trace.exists() else []
+        self.trace.unlink(missing_ok=True)
+        return dict(Counter(lines))
+
+    def again(self, **caching: Any) -> dict[str, int]:
+        self.ran()
+        result = self.run(**caching)
+        assert result.state == "succeeded", result.error
+        return self.ran()
+
+    def output(self, result: wiring.RunResult, name: str) -> str:
+        return Path(result.outputs[name]).read_text()
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-c", MAIN, *words],
+            cwd=self.folder,
+            env=os.environ | {"PYTHONPATH": str(SOURCE)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def reason(self, run: str, name: str) -> str:
+        said = [one for one in read_decisions(self.folder / ".weft" / "runs" / run) if one["step"] == name]
+        return str(said[-1]["reason"])
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    place = Place(tmp_path / "project")
+    monkeypatch.setenv("TRACE", str(place.trace))
+    return place
+
+
+CHAIN = {
+    "a": step('echo 1 > "{{out}}"', "out"),
+    "b": step('cat "{{in}}" "{{in}}" > "{{out}}"', "out", deps="a", inputs={"in": "{{a.out}}"}),
+    "c": step('cat "{{in}}" > "{{out}}"', "out", deps="b", inputs={"in": "{{b.out}}"}),
+}
+
+
+class TestUsingAgain:
+    def test_a_second_run_runs_nothing_and_has_the_same_outputs(self, place):
+        place.write(CHAIN)
+        first = place.run()
+        assert place.ran() == {"a": 1, "b": 1, "c": 1}
+        second = place.run()
+        assert place.ran() == {}
+        assert second.outputs.keys() == first.outputs.keys()
+        assert not set(second.outputs.values()) & set(first.outputs.values())
+        assert place.output(second, "c.out") == place.output(first, "c.out") == "1\n1\n"
+        told = read_run(second.folder)
+        assert [one.message for one in told.steps] == ["taken from the cache"] * 3
+
+    def test_folders_with_links_and_programs_come_back_as_they_were(self, place):
+        command = 'mkdir -p "{{out}}/sub"; echo 1 > "{{out}}/sub/x"; chmod +x "{{out}}/sub/x"; ln -s sub/x "{{out}}/y"'
+        place.write({"a": step(command, "out")})
+        place.run()
+        out = Path(place.run().outputs["a.out"])
+        assert place.ran() == {"a": 1}
+        assert os.readlink(out / "y") == "sub/x"
+        assert (out / "y").read_text() == "1\n"
+        assert os.access(out / "sub" / "x", os.X_OK)
+
+    def test_c1_a_step_that_failed_runs_again(self, place):
+        place.write({"a": step('test -e ok && echo 1 > "{{out}}"', "out")})
+        for _ in range(2):
+            assert place.run().state == "failed"
+            assert place.ran() == {"a": 1}
+        (place.folder / "ok").touch()
+        assert place.again() == {"a": 1}
+        assert place.again() == {}
+
+    def test_c2_a_changed_command_leaves_the_steps_above_it(self, place):
+        place.write(CHAIN)
+        place.run()
+        changed = CHAIN | {"c": step('cat "{{in}}" | tr 1 2 > "{{out}}"', "out", deps="b", inputs={"in": "{{b.out}}"})}
+        place.write(changed)
+        assert place.again() == {"c": 1}
+
+    def test_c3_an_uncached_step_that_writes_the_same_leaves_those_below(self, place):
+        place.write(CHAIN | {"a": CHAIN["a"] | {"cache": {"enable": False}}})
+        place.run()
+        assert place.again() == {"a": 1}
+        place.write(CHAIN | {"a": step('echo 1 > "{{out}}" # the same', "out")})
+        assert place.again() == {"a": 1}
+
+    def test_c5_what_is_gone_is_made_again(self, place):
+        place.write(CHAIN)
+        first = place.run()
+        shutil.rmtree(place.folder / ".pipeline" / first.run_id)
+        shutil.rmtree(first.folder)
+        assert place.again() == {}
+        kept = sorted((place.folder / ".pipeline" / ".cas" / "objects").glob("*/*"))
+        kept[0].unlink()
+        assert place.again() in ({"a": 1}, {"b": 1, "c": 1}, {"b": 1}, {"c": 1})
+        assert place.again() == {}
+
+    def test_c5_what_was_changed_in_the_store_is_made_again(self, place):
+        place.write({"a": step('echo 1 > "{{out}}"', "out")})
+        place.run()
+        [kept] = (place.folder / ".pipeline" / ".cas" / "objects").glob("*/*")
+        before = kept.stat()
+        kept.chmod(0o644)
+        kept.write_text("2\n")
+        os.utime(kept, ns=(before.st_atime_ns, before.st_mtime_ns))
+        place.ran()
+        assert place.output(place.run(), "a.out") == "1\n"
+        assert place.ran() == {"a": 1}
+
+    def test_c9_a_touch_and_a_clone_change_nothing(self, place, tmp_path):
+        (place.folder / "shells").mkdir()
+        script = place.folder / "shells" / "a.sh"
+        script.write_text("echo 1\n")
+        scope = ON | {"fs_scope": [{"name": "main", "path": "shells"}]}
+        place.write(
+            {"a": step('sh shells/a.sh > "{{out}}"', "out")}, cache=scope, fs_options={"main_fs": {"name": "main"}}
+        )
+        place.run()
+        place.ran()
+        os.utime(script)
+        assert place.again() == {}
+        clone = Place(tmp_path / "clone")
+        clone.trace = place.trace
+        shutil.copytree(place.folder / "shells", clone.folder / "shells")
+        shutil.copy(place.file, clone.file)
+        clone.settings = place.settings
+        assert clone.again() == {}
+
+    def test_c10_an_edit_of_the_same_size_with_the_old_time_is_seen(self, place):
+        (place.folder / "data").mkdir()
+        file = place.folder / "data" / "x"
+        file.write_text("1")
+        scope = ON | {"fs_scope": [{"name": "main", "path": "data"}]}
+        place.write({"a": step('cat data/x > "{{out}}"', "out")}, cache=scope, fs_options={"main_fs": {"name": "main"}})
+        place.run()
+        before = file.stat()
+        file.write_text("2")
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+        place.ran()
+        result = place.run()
+        assert place.ran() == {"a": 1}
+        assert place.output(result, "a.out") == "2"
+        assert "main:data: x changed" in place.reason(result.run_id, "a")
+
+    @pytest.mark.parametrize("share", [False, True])
+    def test_c11_what_is_added_to_a_result_reaches_no_other_run(self, place, share, monkeypatch):
+        if share and os.geteuid() == 0:
+            pytest.skip("root may write what is read-only, so it gets copies")
+        own = ContentStore.__init__
+        monkeypatch.setattr(ContentStore, "__init__", lambda self, folder, index: own(self, folder, index, share=share))
+        place.write(
+            {
+                "a": step('echo 1 > "{{out}}"', "out"),
+                "b": step('echo 2 >> "{{in}}"', deps="a", inputs={"in": "{{a.out}}"}, cache={"enable": False}),
+            },
+            failure_options={"strategy": "continue"},
+        )
+        place.run()
+        place.run()
+        alone = {"a": step('echo 1 > "{{out}}"', "out")}
+        place.write(alone)
+        place.ran()
+        assert place.output(place.run(), "a.out") == "1\n"
+        assert place.ran() == {}
+
+    def test_c12_another_queue_is_the_same_step(self, place):
+        for number, queue in enumerate(("one", "two")):
+            env = {"PF_JOB_QUEUE_NAME": queue, "PF_JOB_FLAVOUR": queue, "PF_JOB_PRIORITY": "HIGH"}
+            place.write({"a": step('echo 1 > "{{out}}"', "out", env=env)})
+            assert place.again() == ({"a": 1} if number == 0 else {})
+
+    def test_expired_results_are_not_used(self, place):
+        place.write({"a": step('echo 1 > "{{out}}"', "out", cache={"enable": True, "max_expired_time": 0})})
+        assert place.again() == {"a": 1}
+        place.ran()
+        result = place.run()
+        assert place.ran() == {"a": 1}
+        assert "expired" in place.reason(result.run_id, "a")
+
+    def test_a_step_without_a_cache_neither_looks_nor_keeps(self, place):
+        place.write({"a": step('echo 1 > "{{out}}"', "out")}, cache={"enable": False})
+        assert place.again() == {"a": 1}
+        assert place.again() == {"a": 1}
+        assert not (place.folder / ".weft" / "cache.db").exists()
+
+    def test_the_order_of_the_documented_rules_for_times(self, place):
+        """With `mode: paddleflow` a touch is a change, and an edit with the old time is none."""
+        (place.folder / "x").write_text("1")
+        cache = ON | {"mode": "paddleflow", "fs_scope": [{"name": "main", "path": "x"}]}
+        place.write({"a": step('cat x > "{{out}}"', "out")}, cache=cache, fs_options={"main_fs": {"name": "main"}})
+        place.run()
+        before = (place.folder / "x").stat()
+        (place.folder / "x").write_text("2")
+        os.utime(place.folder / "x", ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert place.again() == {}
+        os.utime(place.folder / "x")
+        assert place.again() == {"a": 1}
+
+    def test_options(self, place):
+        place.write(CHAIN)
+        place.run()
+        assert place.again(off=True) == {"a": 1, "b": 1, "c": 1}
+        assert place.again(refresh=frozenset({"b"})) == {"b": 1}
+        assert place.again() == {}
+
+
+GATED = {"a": step('while [ ! -e gate ]; do sleep 0.05; done; echo 1 > "{{out}}"', "out")}
+
+
+class TestTogether:
+    def test_c7_two_runs_at_once_run_it_once(self, place):
+        place.write(GATED)
+        results: list[wiring.RunResult] = []
+        threads = [threading.Thread(target=lambda: results.append(place.run())) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        runs = place.folder / ".weft" / "runs"
+        until(lambda: sum(one["outcome"] == "waiting" for run in runs.glob("*") for one in read_decisions(run)) == 2)
+        (place.folder / "gate").touch()
+        for thread in threads:
+            thread.join(DEADLINE_S)
+        assert place.ran() == {"a": 1}
+        assert [place.output(result, "a.out") for result in results] == ["1\n"] * 3
+        waited = [one for run in runs.glob("*") for one in read_decisions(run) if one["outcome"] == "waiting"]
+        assert all(one["reason"].endswith("/a is making the same result") for one in waited)
+
+    def test_c8_a_run_that_waits_can_be_stopped(self, place):
+        place.write(GATED)
+        owner = place.start("run", "run.yaml", "-q")
+        try:
+            until(place.trace.exists)
+            waiter = place.start("run", "run.yaml", "-q")
+            until(
+                lambda: any(
+                    one["outcome"] == "waiting" for one in read_decisions(place.folder / ".weft/runs/run-000002")
+                )
+            )
+            waiter.send_signal(signal.SIGINT)
+            waiter.communicate(timeout=DEADLINE_S)
+            assert owner.poll() is None
+            assert read_run(place.folder / ".weft/runs/run-000002").state == "terminated"
+        finally:
+            (place.folder / "gate").touch()
+            owner.communicate(timeout=DEADLINE_S)
+        assert place.ran() == {"a": 1}
+
+    def test_c6_c14_another_takes_over_when_the_owner_is_killed(self, place):
+        place.write(GATED)
+        owner = place.start("run", "run.yaml", "-q")
+        until(place.trace.exists)
+        waiter = place.start("run", "run.yaml", "-q")
+        until(
+            lambda: any(one["outcome"] == "waiting" for one in read_decisions(place.folder / ".weft/runs/run-000002"))
+        )
+        owner.kill()
+        owner.communicate(timeout=DEADLINE_S)
+        until(lambda: len(place.trace.read_text().split()) == 2, "the takeover")
+        (place.folder / "gate").touch()
+        waiter.communicate(timeout=DEADLINE_S)
+        assert waiter.returncode == 0
+        out = read_run(place.folder / ".weft/runs/run-000002").outputs["a.out"]
+        assert "run-000002" in out
+        assert Path(out).read_text() == "1\n"
+
+    def test_when_the_owner_fails_one_that_waits_takes_over(self, place):
+        command = "while [ ! -e gate ]; do sleep 0.05; done; mkdir once || exit 0; exit 1"
+        place.write({"a": step(f"{command}", cache=ON)})
+        results: list[str] = []
+        threads = [threading.Thread(target=lambda: results.append(place.run().state)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        runs = place.folder / ".weft" / "runs"
+        until(lambda: sum(one["outcome"] == "waiting" for run in runs.glob("*") for one in read_decisions(run)) == 2)
+        (place.folder / "gate").touch()
+        for thread in threads:
+            thread.join(DEADLINE_S)
+        assert sorted(results) == ["failed", "succeeded", "succeeded"]
+        assert place.ran() == {"a": 2}
+
+    def test_equal_steps_of_one_run_run_once(self, place):
+        same = {"command": 'echo x >> "$TRACE"; sleep 0.2; echo 1 > "{{out}}"', "artifacts": {"output": ["out"]}}
+        place.write({"a": same, "b": same, "c": same})
+        result = place.run()
+        assert place.ran() == {"x": 1}
+        assert [place.output(result, f"{name}.out") for name in "abc"] == ["1\n"] * 3
+
+
+class TestFaults:
+    def test_an_output_that_was_not_made_is_told_and_not_kept(self, place):
+        place.write({"a": step("true", "out")})
+        assert place.again() == {"a": 1}
+        result = place.run()
+        assert place.ran() == {"a": 1}
+        assert "its output out was not made" in read_run(result.folder).steps[0].message
+
+    def test_a_link_out_of_the_artifact_is_not_kept(self, place):
+        place.write({"a": step('mkdir "{{out}}"; ln -s /etc/hostname "{{out}}/x"', "out")})
+        result = place.run()
+        assert "a link that leads out of the artifact" in read_run(result.folder).steps[0].message
+        assert place.again() == {"a": 1}
+        place.write({"a": step('ln -s /etc/hostname "{{out}}"', "out")})
+        assert "not kept" in read_run(place.run().folder).steps[0].message
+
+    def test_an_input_that_changes_while_the_step_runs_is_told_and_the_result_not_kept(self, place):
+        (place.folder / "x").write_text("1")
+        scope = ON | {"fs_scope": [{"name": "main", "path": "x"}]}
+        place.write({"a": step("echo more >> x")}, cache=scope, fs_options={"main_fs": {"name": "main"}})
+        result = place.run()
+        assert "what it reads changed while it ran: main:x changed" in read_run(result.folder).steps[0].message
+
+    def test_a_full_disk_costs_the_result_and_not_the_step(self, place, monkeypatch):
+        def full(*_):
+            raise OSError(28, "No space left on device")
+
+        place.write({"a": step('echo 1 > "{{out}}"', "out")})
+        monkeypatch.setattr("weft.store.content._copy", full)
+        result = place.run()
+        assert result.state == "succeeded"
+        assert "No space left on device" in read_run(result.folder).steps[0].message
+        assert not list((place.folder / ".pipeline/.cas/drafts").iterdir())
+        monkeypatch.undo()
+        monkeypatch.setenv("TRACE", str(place.trace))
+        assert place.again() == {"a": 1}
+        assert place.again() == {}
+
+    def test_runs_that_delete_each_others_results_only_run_again(self, place):
+        place.write(CHAIN)
+        place.run()
+        index = CacheIndex(place.folder / ".weft" / "cache.db")
+        index.remove([entry.key for entry in index.entries()])
+        index.close()
+        shutil.rmtree(place.folder / ".pipeline" / ".cas")
+        assert place.again() == {"a": 1, "b": 1, "c": 1}
+        assert place.again() == {}
+
+    @pytest.mark.parametrize("content", [b"nonsense" * 1000, b"SQLite format 3\0" + b"\xff" * 4096])
+    def test_a_damaged_index_is_told_and_steps_run(self, place, content):
+        place.write({"a": step('echo 1 > "{{out}}"', "out")})
+        place.run()
+        for name in ("cache.db-wal", "cache.db-shm"):
+            (place.folder / ".weft" / name).unlink(missing_ok=True)
+        (place.folder / ".weft" / "cache.db").write_bytes(content)
+        place.ran()
+        notes: list[str] = []
+        loaded = wiring.load_pipeline(str(place.file), user="me")
+        result = wiring.run_pipeline(loaded, place.settings, quiet=True, on_note=notes.append)
+        assert result.state == "succeeded"
+        assert place.ran() == {"a": 1}
+        assert any("the index of the cache" in note and "damaged" in note for note in notes)

@@ -1,0 +1,159 @@
+"""The content of results: kept once, put in place, verified, and swept."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from weft.model.errors import DiskFullError, ForbiddenError, NotFoundError
+from weft.store.content import ContentStore
+from weft.store.entries import CacheIndex
+
+
+@pytest.fixture
+def index(tmp_path):
+    index = CacheIndex(tmp_path / "state" / "cache.db")
+    yield index
+    index.close()
+
+
+@pytest.fixture(params=["copies", "links"])
+def store(request, tmp_path, index):
+    return ContentStore(tmp_path / "cas", index, share=request.param == "links")
+
+
+@pytest.fixture
+def artifact(tmp_path):
+    folder = tmp_path / "artifact"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "a").write_text("one")
+    (folder / "same").write_text("one")
+    (folder / "sub" / "run").write_text("two")
+    (folder / "sub" / "run").chmod(0o755)
+    (folder / "sub" / "up").symlink_to("../a")
+    return folder
+
+
+def kept(store: ContentStore) -> list[Path]:
+    return sorted(store.folder.glob("objects/*/*"))
+
+
+def test_a_folder_comes_back_as_it_was(store, artifact, tmp_path):
+    output = store.keep(str(artifact))
+    assert (output.size, output.files) == (9, 3)
+    assert len(kept(store)) == 2
+    store.put(output, str(tmp_path), f"{tmp_path}/new/deep/copy")
+    copy = tmp_path / "new" / "deep" / "copy"
+    assert (copy / "a").read_text() == (copy / "same").read_text() == "one"
+    assert os.readlink(copy / "sub" / "up") == "../a"
+    assert os.access(copy / "sub" / "run", os.X_OK)
+    assert not os.access(copy / "a", os.X_OK)
+    assert store.keep(str(copy)).digest == output.digest
+    assert sorted(os.listdir(tmp_path / "new" / "deep")) == ["copy"]
+
+
+def test_what_lies_there_is_replaced(store, artifact, tmp_path):
+    output = store.keep(str(artifact / "a"))
+    target = tmp_path / "out" / "x"
+    for make in (lambda: target.mkdir(), lambda: target.symlink_to("/etc/hostname"), lambda: target.write_text("old")):
+        target.parent.mkdir(exist_ok=True)
+        make()
+        store.put(output, str(tmp_path), str(target))
+        assert target.read_text() == "one"
+        assert not target.is_symlink()
+        target.unlink()
+
+
+def test_no_link_on_the_way_is_followed(store, artifact, tmp_path):
+    output = store.keep(str(artifact / "a"))
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").symlink_to("elsewhere")
+    with pytest.raises(ForbiddenError):
+        store.put(output, str(tmp_path), f"{tmp_path}/out/x")
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_shared_file_is_read_only(tmp_path, index, artifact):
+    store = ContentStore(tmp_path / "cas", index, share=True)
+    output = store.keep(str(artifact / "a"))
+    store.put(output, str(tmp_path), f"{tmp_path}/x")
+    found = (tmp_path / "x").stat()
+    if found.st_ino == kept(store)[0].stat().st_ino:  # no clones here
+        assert stat.S_IMODE(found.st_mode) & 0o222 == 0
+
+
+def test_a_copy_is_a_file_of_its_own(tmp_path, index, artifact):
+    store = ContentStore(tmp_path / "cas", index, share=False)
+    output = store.keep(str(artifact / "a"))
+    store.put(output, str(tmp_path), f"{tmp_path}/x")
+    with (tmp_path / "x").open("a") as file:
+        file.write("more")
+    assert store.problem(output) == ""
+    assert (artifact / "a").read_text() == "one"
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (lambda path: path.unlink(), "is gone"),
+        (lambda path: (path.chmod(0o644), path.write_text("two")), "was changed"),
+        (lambda path: (path.chmod(0o644), path.write_text("")), "was changed"),
+    ],
+)
+def test_harm_is_seen(store, artifact, harm, said):
+    output = store.keep(str(artifact / "a"))
+    assert store.problem(output) == ""
+    [path] = kept(store)
+    before = path.stat()
+    harm(path)
+    if path.exists():
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert said in store.problem(output)
+    assert kept(store) == []
+
+
+def test_a_listing_that_is_gone_is_seen(store, artifact, index):
+    output = store.keep(str(artifact))
+    index.flush()
+    index.forget_trees([])
+    assert "not known any more" in store.problem(output)
+
+
+def test_what_cannot_be_kept(store, artifact, tmp_path):
+    with pytest.raises(NotFoundError, match="not there"):
+        store.keep(str(tmp_path / "none"))
+    os.mkfifo(artifact / "pipe")
+    with pytest.raises(ForbiddenError, match="neither a file nor a folder"):
+        store.keep(str(artifact))
+    (artifact / "pipe").unlink()
+    (artifact / "out").symlink_to("../elsewhere")
+    with pytest.raises(ForbiddenError, match="leads out"):
+        store.keep(str(artifact))
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path, index, artifact, monkeypatch):
+    store = ContentStore(tmp_path / "cas", index, share=False)
+    own = os.write
+
+    def full(fd: int, data: bytes) -> int:
+        if len(data) == 3:
+            raise OSError(28, "No space left on device")
+        return own(fd, data)
+
+    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(store, "_clone", lambda *_: False)
+    with pytest.raises(DiskFullError):
+        store.keep(str(artifact / "a"))
+    assert list((tmp_path / "cas" / "drafts").iterdir()) == []
+    assert kept(store) == []
+
+
+def test_sweeping_leaves_what_is_wanted(store, artifact):
+    whole, single = store.keep(str(artifact)), store.keep(str(artifact / "a"))
+    assert store.problem(whole) == ""
+    with store.lock(exclusive=True):
+        assert store.sweep(set(store.digests(single))) == (1, 3)
+    assert store.problem(single) == ""
+    assert "is gone" in store.problem(whole)
+    assert store.size() == (1, 3)

@@ -1,0 +1,153 @@
+"""The index of the cache: results, claims and epochs."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from weft.model.errors import NotFoundError, UsageError
+from weft.store.entries import CacheIndex, Claim, Entry, Output
+from weft.store.locks import KeyLocks
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def index(tmp_path):
+    index = CacheIndex(tmp_path / "cache.db")
+    yield index
+    index.close()
+
+
+def claim(key: str, run: str = "run-1", **more) -> Claim:
+    given = {"epoch": 0, "step": "a", "task": 0, "host": "here", "pid": 1, "since": 1.0, "lease_until": 9.0}
+    return Claim(key=key, run=run, **{**given, "leaves": {"command": "x"}, **more})
+
+
+def entry(key: str, run: str = "run-1", **more) -> Entry:
+    given = {"store": "/s", "pipeline": "p", "step": "a", "started": 1.0, "completed": 2.0, "expires": None}
+    outputs = {"out": Output("f" + "0" * 64, 3, 1, 5)}
+    return Entry(key=key, run=run, **{**given, "leaves": {"command": "x"}, "outputs": outputs, **more})
+
+
+def test_nothing_is_made_by_looking(index, tmp_path):
+    assert index.entry("ab") is None
+    assert index.known(1, 2) is None
+    assert index.count() == (0, 0)
+    assert index.claims_of("run-1") == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_committed_is_found(index):
+    mine = index.claim(claim("ab"))
+    assert index.claim_of("run-1", "a", 0) == index.claimed("ab") == mine
+    kept = entry("ab", used=2.0)
+    assert index.commit(kept, mine)
+    assert index.entry("ab") == kept == index.find("a")
+    assert index.claimed("ab") is None
+
+
+def test_a_late_commit_is_refused(index):
+    first = index.claim(claim("ab"))
+    second = index.claim(claim("ab", run="run-2"))
+    assert second.epoch > first.epoch
+    assert not index.commit(entry("ab"), first)
+    assert index.entry("ab") is None
+    index.release([first])
+    assert index.claimed("ab") == second
+    assert index.commit(entry("ab", run="run-2"), second)
+    assert not index.commit(entry("ab"), second), "a claim counts once"
+
+
+def test_epochs_grow_for_ever(index):
+    first = index.claim(claim("ab"))
+    index.release([first])
+    assert index.claim(claim("ab")).epoch > first.epoch
+
+
+def test_notes_survive(index, tmp_path):
+    index.note(2**63 + 1, 2**64 - 1, "seen", "digest")
+    index.note_tree("d0", b"\0\xff")
+    assert index.known(2**63 + 1, 2**64 - 1) == ("seen", "digest")
+    index.flush()
+    other = CacheIndex(tmp_path / "cache.db")
+    assert other.known(2**63 + 1, 2**64 - 1) == ("seen", "digest")
+    assert other.tree("d0") == b"\0\xff"
+    with pytest.raises(NotFoundError):
+        other.tree("d1")
+    other.close()
+
+
+def test_uses_and_forgetting_a_run(index):
+    index.commit(entry("ab"), index.claim(claim("ab")))
+    index.used("ab", "run-2", 7.0)
+    index.flush()
+    assert index.users("ab") == ["run-2"]
+    assert index.entry("ab").used == 7.0
+    index.forget_run("run-2")
+    index.forget_run("run-1")
+    assert index.users("ab") == []
+    assert index.entry("ab") is not None, "what a run has made stays when it is deleted"
+
+
+def test_finding_by_a_beginning(index):
+    for key in ("aa", "ab"):
+        index.commit(entry(key), index.claim(claim(key)))
+    with pytest.raises(UsageError, match="more than one"):
+        index.find("a")
+    with pytest.raises(NotFoundError):
+        index.find("c")
+    with pytest.raises(NotFoundError):
+        index.find("%")
+    index.remove(["aa"])
+    assert index.find("a").key == "ab"
+
+
+def test_looking_up_is_by_an_index(index):
+    index.flush()
+    index.claim(claim("ab"))
+    with index.database.read() as db:
+        for sql in (
+            "SELECT key FROM entries WHERE key = 'a'",
+            "SELECT key FROM entries WHERE pipeline = 'p' AND step = 's' ORDER BY completed DESC",
+            "SELECT key FROM claims WHERE run = 'r' AND step = 's' AND task = 0",
+            "SELECT digest FROM digests WHERE device = 1 AND inode = 1",
+        ):
+            plan = " ".join(str(row[3]) for row in db.rows(f"EXPLAIN QUERY PLAN {sql}"))
+            assert "SCAN" not in plan, sql
+
+
+class TestLocks:
+    KEY = "f" * 64
+
+    def test_one_owner_for_each_key(self, tmp_path):
+        one, two = KeyLocks(tmp_path / "keys"), KeyLocks(tmp_path / "keys")
+        assert one.try_lock(self.KEY)
+        assert not two.try_lock(self.KEY)
+        assert two.try_lock("e" * 64)
+        one.unlock(self.KEY)
+        assert two.try_lock(self.KEY)
+        two.close()
+        assert one.try_lock(self.KEY)
+        one.close()
+        one.close()
+
+    def test_a_killed_owner_lets_go(self, tmp_path):
+        code = (
+            "import sys, time; from pathlib import Path; from weft.store.locks import KeyLocks\n"
+            "locks = KeyLocks(Path(sys.argv[1])); locks.try_lock('f' * 64); print('held', flush=True); time.sleep(600)"
+        )
+        env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+        command = [sys.executable, "-c", code, str(tmp_path / "keys")]
+        owner = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+        assert owner.stdout is not None
+        while owner.stdout.readline().strip() != "held":
+            pass
+        mine = KeyLocks(tmp_path / "keys")
+        assert not mine.try_lock(self.KEY)
+        owner.kill()
+        mine.wait(self.KEY)
+        owner.communicate()
+        mine.close()
