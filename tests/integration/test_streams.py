@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import mmap
 import os
+import random
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from weft.backends.threads import Threads
 from weft.graph.builder import Graph, Link, gather, one_to_one, shuffle
 from weft.graph.logical import Retry, Storage
 from weft.model.errors import TaskError
+from weft.model.resources import Resources
 from weft.runtime.session import Results, Run, Session
 from weft.store.folders import RunFolders, shm_root
 from weft.store.keeper import Keeper
@@ -454,3 +456,51 @@ def test_a_service_streams_what_it_has_before_it_goes_on(backend: str, tmp_path:
     user = graph.task(ask, streamed(one_to_one, service), n=1)
     with opened(backend, tmp_path) as session:
         assert run(session, graph).value(user) == [0, 1, 2]
+
+
+def count_up_to_double(ctx: Any, inputs: Any) -> None:
+    for number in range(100):
+        ctx.out("count_up->double").write(0, number)
+
+
+@BOTH
+def test_light_tasks_stream_with_the_others(backend: str, tmp_path: Path) -> None:
+    """Tasks without a core run beside the workers, also where those are processes."""
+
+    def double(ctx: Any, inputs: Any) -> None:
+        for number in inputs["count_up->double"]:
+            ctx.out("double->total").write(0, 2 * number)
+
+    graph = Graph("light")
+    source = graph.task(count_up_to_double)
+    middle = graph.task(double, streamed(one_to_one, source, name="count_up->double"), resources=Resources(cpu=0))
+    sink = graph.add(sum, streamed(gather, middle, name="double->total"), n=1, name="total")
+    graph.bubble(source, middle, sink)
+    with opened(backend, tmp_path, window=500) as session:
+        assert run(session, graph).value(sink) == 9900
+
+
+def test_workers_that_are_killed_at_random_leave_the_right_answer(seed: int, tmp_path: Path) -> None:
+    def deal(ctx: Any, inputs: Any) -> None:
+        for at in range(300):
+            ctx.out("deal->collect").write(at % 2, (ctx.index, at, bytes(10_000)))
+            time.sleep(0.0005)
+
+    def collect(ctx: Any, inputs: Any) -> list[tuple[int, int]]:
+        return [(source, at) for source, at, _ in inputs["deal->collect"]]
+
+    rng = random.Random(seed)
+    graph = Graph("killed")
+    first = graph.task(deal, n=2, retry=Retry(infrastructure=100))
+    last = graph.task(collect, streamed(shuffle, first, 2), n=2, retry=Retry(infrastructure=100))
+    graph.bubble(first, last)
+    with opened("processes", tmp_path, workers=4, window=100_000) as session:
+        going = session.submit(graph)
+        assert isinstance(session.executor, Processes)
+        for _ in range(6):
+            before = session.executor.pids
+            going.wait(rng.uniform(0.0, 0.2))
+            with suppress(ProcessLookupError):
+                os.kill(rng.choice(sorted(before.values()) or [os.getpid()]), signal.SIGKILL if before else 0)
+        found = going.result(TIMEOUT_S)[last]
+    assert found == [[(source, at) for source in range(2) for at in range(part, 300, 2)] for part in range(2)]
