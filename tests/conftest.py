@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import signal
 import zlib
 
 import pytest
@@ -15,6 +16,10 @@ settings.register_profile("fast", common, max_examples=20)
 settings.register_profile("ci", common, max_examples=100)
 settings.register_profile("soak", common, derandomize=False, max_examples=10_000)
 settings.load_profile(PROFILE)
+
+# A shell starts what runs in the background deaf to Ctrl-C, and its children inherit that; the tests send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
