@@ -38,7 +38,7 @@ def steer(ctx: Any, inputs: Any) -> None:
         ctx.patch(Patch((Vertex(dry, program, 1),), (edge,)), "no run of this graph was kept")
         usage = until(ctx, dry, lambda seen: seen.state == "done").usage
         because = "a dry run"
-    told = ", ".join(f"{name} {value:g}" for name, value in usage.items())
+    told = f"gpu_memory {usage['gpu_memory']:g}, gpu_busy {usage['gpu_busy']:g}"
     ctx.set_resources("train", *sized(usage, LARGE, [LARGE, SMALL]), because=f"{because}: {told}")
     ctx.set_parallelism("train", 2, because=f"{because}: two keep up with the data")
     ctx.emit("ready")

@@ -60,9 +60,32 @@ def test_the_second_run_is_sized_by_the_first(backend, light, tmp_path):
     values, told = run(tmp_path, graph(light=light), backend)
     assert values == [202, 202]
     (first,) = told  # the second is being written
-    assert (first.vertex, first.tasks, first.usage, first.resources) == ("work", 2, {"memory": 101.0}, (Resources(),))
+    assert (first.vertex, first.tasks, first.resources) == ("work", 2, (Resources(),))
+    assert first.usage["memory"] == 101.0
     assert first.seconds >= 0
     assert first.ended_at > 1e9
+
+
+def hold(ctx: Any, inputs: Any) -> int:
+    return len(bytearray(ctx.item << 20))
+
+
+def test_worker_processes_tell_how_much_memory_they_held(tmp_path):
+    def made() -> Graph:
+        graph = Graph("memory")
+        large = graph.task(hold, n=2, items=[300, 1], name="large")
+        graph.task(hold, gather(large), n=2, items=[1, 1], name="small")
+        return graph
+
+    with Session("processes", workers=1, history=tmp_path) as session:
+        session.submit(made()).result(DEADLINE_S)
+        assert session.historian is not None
+        session.historian.close()
+    with Session(workers=1, history=tmp_path) as session:
+        assert session.historian is not None
+        told = {past.vertex: past.usage["peak_memory"] for past in session.historian.read(made())[1]}
+    assert told["large"] >= 300 << 20
+    assert told["small"] <= told["large"] - (250 << 20)  # the peak of another vertex is not its own
 
 
 def test_a_wider_run_of_the_same_work_has_the_history_of_the_narrow_one(tmp_path):

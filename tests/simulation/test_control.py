@@ -10,15 +10,20 @@ import pytest
 from tests.simulation import world as module
 from tests.simulation.scenarios import Scenario, random_scenario, work
 from tests.simulation.world import World, loop_of, random_hardship, run_scenarios
-from weft.backends.simulator import Faults
+from weft.backends.simulator import Faults, Simulator
 from weft.engine.core import Tuning
 from weft.engine.events import UserEvent
+from weft.engine.invariants import check
+from weft.engine.master import Master
+from weft.graph.builder import Graph, controlled
 from weft.graph.logical import CONCURRENT, NONE, Edge, Kind, Patch, Scheduling, Storage, Trigger, Vertex
-from weft.graph.task import DECIDE, USAGE
-from weft.graph.validate import validate
+from weft.graph.task import DECIDE, USAGE, Past
+from weft.graph.validate import mark_results, validate
 from weft.model.errors import GraphError
 from weft.model.program import Program
 from weft.model.resources import Resources
+from weft.policies.sizing import Offer, most_used, sized
+from weft.runtime.loop import JobRun, Loop
 
 COUNT = {"fast": 5, "soak": 10_000}.get(os.environ.get("HYPOTHESIS_PROFILE", "ci"), 100)
 
@@ -81,6 +86,52 @@ class Steered(World):
         if self.random.random() < 0.3:
             edges.append(Edge(target, id, NONE, storage=Storage.NONE))
         return Patch((Vertex(id, Program(work), self.random.randint(1, 2)),), tuple(edges))
+
+
+BIG_GPU, SMALL_GPU = Resources(gpu=1, gpu_type="A100"), Resources(gpu=1, gpu_type="T4")
+
+
+def trained(history: tuple[Past, ...]) -> float:
+    """Return when four trainers have ended that ask for an A100 each, of which there is one, beside four T4."""
+    graph = Graph("training")
+    graph.task(work, controlled(graph.control(work, name="control")), n=4, name="train", resources=BIG_GPU)
+    sim = Simulator(
+        8,
+        nodes=2,
+        seconds=lambda vertex, _: 1000.0 if vertex == "control" else 10.0,
+        capacity=(Resources(cpu=4, gpu=1, gpu_type="A100"), Resources(cpu=4, gpu=4, gpu_type="T4")),
+        check=check,
+    )
+    loop = Loop(sim, sim.clock)
+    mark_results(graph)
+    validate(graph, loop.pool.capacity())
+    job = JobRun("trial", graph, Master(graph, "trial", sim.tuning))
+
+    def steer() -> None:
+        """Do as a control vertex does."""
+        usage = most_used(history)
+        if usage:
+            offers = [Offer(BIG_GPU, 80e9, 5.0, 5.0), Offer(SMALL_GPU, 16e9)]
+            payload = ("token", "resources", "train", sized(usage, offers[0], offers), "history")
+            loop.post(job.id, UserEvent(sim.clock.time, "control", 0, DECIDE, payload))
+            assert job.master.core.replies == {"token": ""}
+        loop.post(job.id, UserEvent(sim.clock.time, "control", 0, "ready"))
+
+    ends: list[float] = []
+    loop.submit(job)
+    sim.at(1.0, steer)
+    job.listeners.append(lambda *_: ends.append(sim.clock.time) if job.outcome is not None else None)
+    sim.run()
+    assert job.outcome is not None
+    assert job.outcome.state == "succeeded"
+    return ends[0]
+
+
+def test_the_type_of_gpu_that_history_says_is_enough_is_taken():
+    past = Past("train", 0.0, 4, 10.0, 0.0, 0, (BIG_GPU,), {"gpu_memory": 6e9, "gpu_busy": 0.15})
+    assert trained(()) == 41.0  # one after the other
+    assert trained((past,)) == 11.0
+    assert trained((past._replace(usage={"gpu_memory": 30e9, "gpu_busy": 0.15}),)) == 41.0
 
 
 def trial(seed: int, *, hard: bool) -> None:

@@ -35,6 +35,7 @@ from weft.engine.core import Tuning
 from weft.engine.events import Progress, Started, UserEvent
 from weft.engine.machines.vertex import ENDED
 from weft.engine.ports import WorkerSpec
+from weft.graph.task import USAGE
 from weft.model.chunks import ChunkRef
 from weft.model.errors import CapacityError, NotFoundError, ProgramError, RunCancelledError
 from weft.store import disk
@@ -90,6 +91,22 @@ _BOOT: Final = (
     "sys.argv[:] = sys.argv[4 + n :]; from weft.worker.main import nursery; nursery(control, owner)"
 )
 """The program of the nursery: with the owner's `sys.path` and `sys.argv`, which tasks may look at."""
+
+
+PEAK: Final = "peak_memory"
+"""What a worker process held at most, in bytes, is called in the usage of a vertex."""
+
+
+def take_peak(pid: int) -> int:
+    """Return how many bytes a process has held at most since the last call, 0 where the system does not say."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii") as file:
+            found = next((line.split()[1] for line in file if line.startswith("VmHWM:")), "0")
+        with open(f"/proc/{pid}/clear_refs", "w", encoding="ascii") as file:
+            file.write("5")
+    except OSError:
+        return 0
+    return int(found) * 1024
 
 
 class Processes(LocalBackend):
@@ -539,8 +556,18 @@ class Processes(LocalBackend):
             except Exception as error:  # noqa: BLE001
                 outcome = crashed(lease, error)
         lease.release()
+        if local.job.recorded:
+            self._tell_peak(conn, lease)
         if lease.id in local.running:
             self.loop.post_later(local.job.id, local.report(lease, outcome, self.loop.clock.now()))
+
+    def _tell_peak(self, conn: Conn, lease: RemoteLease) -> None:
+        """Say how much memory a worker held at most during a lease, where that is more than was known."""
+        job, vertex = lease.local.job, lease.root.vertex
+        peak = take_peak(self._pids.get(conn.number, 0))
+        if peak > job.master.core.usage.get(vertex, {}).get(PEAK, 0.0):
+            event = UserEvent(self.loop.clock.now(), vertex, lease.lo, USAGE, {PEAK: float(peak)})
+            self.loop.post_later(job.id, event)
 
     @staticmethod
     def _fit(lease: RemoteLease, outcome: Outcome) -> None:

@@ -27,11 +27,11 @@ from weft.engine.events import (
     TimerFired,
 )
 from weft.engine.ports import ManualClock, WorkerSpec
+from weft.model.resources import Resources
 
 if TYPE_CHECKING:
     from weft.engine.commands import Drop, Launch, Offer, Publish, Restart
     from weft.engine.ports import Job, Shell
-    from weft.model.resources import Resources
 
 
 @dataclass(slots=True)
@@ -73,9 +73,9 @@ class Simulator:
     """An executor whose time is a heap of events.
 
     `seconds(vertex, index)` and `nbytes(vertex, index)` describe tasks; `speeds[w]` divides the seconds of worker w;
-    `value(vertex, index)` gives expanders their answer. Reports that fall into the same `tick_s` seconds are seen to
-    in one go, as a busy master does; 0 sees to each by itself. `track` keeps account of which outputs are held
-    (`held_most`).
+    `value(vertex, index)` gives expanders their answer. `capacity` is that of every node, or one for each. Reports
+    that fall into the same `tick_s` seconds are seen to in one go, as a busy master does; 0 sees to each by itself.
+    `track` keeps account of which outputs are held (`held_most`).
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Simulator:
         speeds: Sequence[float] | None = None,
         faults: Faults | None = None,
         tuning: Tuning | None = None,
-        capacity: Resources | None = None,
+        capacity: Resources | Sequence[Resources] | None = None,
         check: Callable[[Any], None] | None = None,
         tick_s: float = 0.0,
         track: bool = True,
@@ -131,7 +131,10 @@ class Simulator:
 
     def nodes(self) -> dict[int, Resources]:
         """See `Executor.nodes`."""
-        return {spec.node: self._capacity for spec in self._specs} if self._capacity else {}
+        given = self._capacity
+        if not given:
+            return {}
+        return {spec.node: given if isinstance(given, Resources) else given[spec.node] for spec in self._specs}
 
     def attach(self, loop: Shell) -> None:
         """See `Executor.attach`."""

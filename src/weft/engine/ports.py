@@ -71,7 +71,7 @@ class Job(Protocol):
     """A job as a backend sees it. `backend` is the backend's own; `leases` are those that the loop still waits for.
 
     `outputs` keeps the values of a durable job in files (`weft.store.outputs`), None for any other. `history` is what
-    earlier runs of its graph took, where somebody kept it.
+    earlier runs of its graph took, where somebody kept it; `recorded` says that what this one takes will be kept.
     """
 
     id: str
@@ -82,6 +82,7 @@ class Job(Protocol):
     backend: Any
     outputs: Any
     history: Sequence[Past]
+    recorded: bool
 
 
 class Shell(Protocol):

@@ -58,6 +58,7 @@ class Historian:
     def follow(self, job: JobRun, known: str) -> None:
         """Write what a job took when it has ended well."""
         self._prints[job.id] = known
+        job.recorded = True
         job.listeners.append(self)
 
     def __call__(self, job: JobRun, events: Sequence[Event], commands: Sequence[Command]) -> None:

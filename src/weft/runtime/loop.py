@@ -103,6 +103,7 @@ class JobRun:
         self.outcome: Complete | None = None
         self.outputs: Any = None
         self.history: Sequence[Past] = ()
+        self.recorded = False
         self.restored: frozenset[tuple[str, int]] = frozenset()
         self.cache: Cache | None = None
         self.answers: Mapping[str, Sequence[Any]] = {}
