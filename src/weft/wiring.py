@@ -19,11 +19,12 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from weft.frontends.pipelines.body import WARNING
-from weft.frontends.pipelines.caching import CachePlace, recipe_of
+from weft.frontends.pipelines.caching import CachePlace, describe, recipe_of
 from weft.frontends.pipelines.check import parse_pipeline
 from weft.frontends.pipelines.compiler import RunPlace, compile_pipeline, main_root, notes
 from weft.frontends.pipelines.resolve import apply_overrides, resolve
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from weft.runtime.cache import StepCache
     from weft.runtime.durable import DurableRun
     from weft.runtime.history import Historian
+    from weft.runtime.planning import Foreseen
     from weft.runtime.progress import Bars
     from weft.runtime.records import Record, RunRecord
     from weft.runtime.resume import Plan
@@ -444,10 +446,16 @@ def _picture(run: Run, name: str, undo: ExitStack) -> Callable[[], None]:
 
 @dataclass(frozen=True, slots=True)
 class Caching:
-    """What a run was asked to do about the cache: nothing at all (`off`), or not to look up the steps in `refresh`."""
+    """What a run was asked to do about the cache, in names of steps.
+
+    `off`: nothing at all. The steps in `refresh`, and `start` with all that depends on it, are not looked up. `only`:
+    nothing runs but this step and what it needs.
+    """
 
     off: bool = False
     refresh: frozenset[str] = frozenset()
+    start: str = ""
+    only: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -512,8 +520,11 @@ def load_pipeline(
     root = main_root(pipeline, file, _file_systems(file.absolute().parent))
     user = Settings(user=user or "").user_name
     steps = _resolve(pipeline, FIRST_RUN, user, root)
+    caching = caching or Caching()
     graph = compile_pipeline(pipeline, steps, RunPlace(Path("logs"), Path("processes")))
-    names = [step.name for step in steps]
+    _refreshed(graph, caching)  # a wrong name is said at once
+    graph = _only(graph, caching)
+    names = [step.name for step in steps if step.name in graph.vertices]
     return Loaded(
         pipeline.name,
         graph,
@@ -526,7 +537,7 @@ def load_pipeline(
         text,
         dict(overrides or {}),
         name,
-        caching or Caching(),
+        caching,
     )
 
 
@@ -535,6 +546,31 @@ def _parse(text: str, path: str, overrides: Mapping[str, str], name: str | None)
     if name is not None:
         pipeline = replace(pipeline, name=_pipeline_name(name))
     return apply_overrides(pipeline, overrides) if overrides else pipeline
+
+
+def plan_pipeline(loaded: Loaded, settings: Settings) -> list[Foreseen]:
+    """Say for each step what will become of it: a hit, a run, or what depends on a step above. Nothing is written."""
+    from weft.runtime.planning import Asked, foresee
+
+    state = settings.state_root(loaded.file.absolute().parent)
+    steps = _resolve(loaded.pipeline, FIRST_RUN, loaded.user, loaded.root)
+    place = None if loaded.caching.off else CachePlace(state.path / CACHE_NAME, FIRST_RUN)
+    asked = [
+        Asked(
+            step=step.name,
+            recipe=describe(loaded.pipeline, step, place),
+            makes=tuple(step.outputs.values()),
+            skipped=step.disabled,
+        )
+        for step in steps
+        if step.name in loaded.graph.vertices
+    ]
+    index = state.path / CACHE_NAME
+    results = open_cache(index, RealClock().wall)
+    try:
+        return foresee(results, asked, _refreshed(loaded.graph, loaded.caching))
+    finally:
+        results.index.database.close()
 
 
 def run_pipeline(
@@ -708,12 +744,12 @@ def _loaded_again(folder: Path, file: str) -> Loaded:
         raise NotFoundError(f"the folder {root} that {folder.name} works in is gone", hint="Start a new run.")
     pipeline = _parse(text, file, overrides, renamed)
     steps = _resolve(pipeline, folder.name, user, Path(root))
-    caching = Caching(off=bool(said.get("cache_off")))
-    graph = compile_pipeline(pipeline, steps, _place(folder, caching))
+    caching = Caching(off=bool(said.get("cache_off")), only=str(said.get("only") or ""))
+    graph = _only(compile_pipeline(pipeline, steps, _place(folder, caching)), caching)
     return Loaded(
         pipeline.name,
         graph,
-        [step.name for step in steps],
+        [step.name for step in steps if step.name in graph.vertices],
         notes(steps),
         Path(file),
         Path(root),
@@ -759,7 +795,7 @@ def _execute(
 
     run_id = folder.run_id
     steps = _resolve(loaded.pipeline, run_id, loaded.user, loaded.root)
-    graph = compile_pipeline(loaded.pipeline, steps, _place(folder.path, loaded.caching))
+    graph = _only(compile_pipeline(loaded.pipeline, steps, _place(folder.path, loaded.caching)), loaded.caching)
     cache = _open_cache(loaded, graph, folder, undo, tell)
     # Not the run's own name: another state folder may have a run of the same id.
     folders = undo.enter_context(_folders(run_id, settings.spill_dir))
@@ -855,7 +891,7 @@ def _open_cache(
     log = folder.path / DECISIONS
     try:
         cache = StepCache(
-            results, index.with_name(LOCKS), folder.run_id, log, recipe_of, refresh=loaded.caching.refresh
+            results, index.with_name(LOCKS), folder.run_id, log, recipe_of, refresh=_refreshed(graph, loaded.caching)
         )
     except WeftError as error:
         tell.note(f"steps run without the cache: {error}")
@@ -868,6 +904,52 @@ def _open_cache(
 
     undo.callback(close)
     return cache
+
+
+def _refreshed(graph: LogicalGraph, caching: Caching) -> frozenset[str]:
+    """Return the vertices that are not looked up. UsageError: there is no such step."""
+    below = _reachable(graph, {_vertex(graph, caching.start)}, down=True) if caching.start else set()
+    return frozenset(_vertex(graph, name) for name in caching.refresh) | below
+
+
+def _only(graph: LogicalGraph, caching: Caching) -> LogicalGraph:
+    """Return the part of a graph that was asked for. UsageError: there is no such step."""
+    if not caching.only:
+        return graph
+    wanted = _reachable(graph, {_vertex(graph, caching.only)}, down=False)
+    choices = [
+        replace(choice, branches={name: tuple(v for v in of if v in wanted) for name, of in choice.branches.items()})
+        for choice in graph.choices
+        if choice.decider in wanted
+    ]
+    return replace(
+        graph,
+        vertices={id: vertex for id, vertex in graph.vertices.items() if id in wanted},
+        edges=[edge for edge in graph.edges if edge.dst in wanted],
+        choices=choices,
+    )
+
+
+def _reachable(graph: LogicalGraph, begin: set[str], *, down: bool) -> set[str]:
+    """Return what depends on some vertices, or what they depend on, and themselves."""
+    near: dict[str, list[str]] = {}
+    for edge in graph.edges:
+        near.setdefault(edge.src if down else edge.dst, []).append(edge.dst if down else edge.src)
+    todo, found = list(begin), set(begin)
+    while todo:
+        for other in near.get(todo.pop(), ()):
+            if other not in found:
+                found.add(other)
+                todo.append(other)
+    return found
+
+
+def _vertex(graph: LogicalGraph, step: str) -> str:
+    if step not in graph.vertices or step.startswith("_"):
+        near = get_close_matches(step, graph.vertices, n=1)
+        hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(list(graph.vertices)[:20])}"
+        raise UsageError(f"{graph.name} has no step {step[:100]!r}", hint=hint)
+    return step
 
 
 def _place(folder: Path, caching: Caching) -> RunPlace:
@@ -952,6 +1034,7 @@ def _index(
         "overrides": dict(loaded.overrides),
         "renamed": loaded.renamed,
         "cache_off": loaded.caching.off,
+        "only": loaded.caching.only,
     }
 
     folder.describe(**about, steps=loaded.steps, outputs=_outputs(steps), root=str(loaded.root), **again)

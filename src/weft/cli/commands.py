@@ -6,7 +6,8 @@ What does the work is loaded inside the commands, so that help and completion st
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,10 +21,13 @@ from weft.model.errors import ConflictError, NotFoundError, RunCancelledError, U
 if TYPE_CHECKING:
     from weft.cli.progress import Progress
     from weft.engine.explain import Explained
+    from weft.runtime.planning import Foreseen
     from weft.runtime.records import RunRecord, StepRecord
     from weft.runtime.settings import Settings
     from weft.runtime.state import LogFile, StateRoot
     from weft.store.catalog import RunRow
+    from weft.store.entries import Entry
+    from weft.store.results import ResultCache
 
 
 # ----------------------------------------------------------------------------------------------------------- arguments
@@ -38,6 +42,13 @@ StateDir = Annotated[Path | None, Parameter(name="--state-dir", help="The state 
 Params = Annotated[
     list[str] | None, Parameter(name=["-p", "--param"], help="Set a parameter: NAME=VALUE or STEP.NAME=VALUE.")
 ]
+NoCache = Annotated[bool, Parameter(name="--no-cache", help="Use no earlier result, and keep none.")]
+Refresh = Annotated[
+    list[str] | None, Parameter(name="--refresh", help="Run this step whatever is known, and keep its result.")
+]
+Start = Annotated[str, Parameter(name="--from", help="Run this step and all that depends on it.")]
+Only = Annotated[str, Parameter(name="--only", help="Run nothing but this step and what it needs.")]
+EntryKey = Annotated[str, Parameter(help="The key of a kept result, or its beginning.")]
 ParamFile = Annotated[Path | None, Parameter(name="--param-file", help="Parameters in a JSON or TOML file.")]
 
 app = App(
@@ -52,6 +63,8 @@ app = App(
 )
 config_app = App(name="config", help="Show settings and where each comes from.")
 app.command(config_app)
+cache_app = App(name="cache", help="Look at the results that are kept, and remove some.")
+app.command(cache_app)
 
 
 def _version() -> str:
@@ -92,6 +105,11 @@ def run(
     memory: Annotated[str | None, Parameter(help="Memory for data before it goes to disk, such as 4GiB.")] = None,
     state_dir: StateDir = None,
     user: Annotated[str | None, Parameter(help="File the run under this user.")] = None,
+    no_cache: NoCache = False,
+    refresh: Refresh = None,
+    start: Start = "",
+    only: Only = "",
+    dry_run: Annotated[bool, Parameter(name="--dry-run", help="Say what would run, as `weft plan` does.")] = False,
     quiet: Annotated[bool, Parameter(name=["-q", "--quiet"], help="Print the id of the run alone.")] = False,
     as_json: AsJson = False,
     context: Given,
@@ -109,9 +127,13 @@ def run(
     base = context.cwd / file.parent
     settings = _settings(context, base, flags)
     wiring = context.wiring()
-    loaded = wiring.load_pipeline(str(file), overrides=overrides, user=settings.user_name, name=name)
+    caching = _caching(context, no_cache, refresh, start, only)
+    loaded = wiring.load_pipeline(str(file), overrides=overrides, user=settings.user_name, name=name, **caching)
     for warning in loaded.warnings:
         context.say(f"warning: {clean(warning)}")
+    if dry_run:
+        _print_plan(context, wiring.plan_pipeline(loaded, settings), as_json=as_json)
+        return 0
 
     from weft.cli.progress import make_progress
 
@@ -176,6 +198,16 @@ def resume(
         context.hint = f"What it had done: weft show {found.id}{where}. To go on: weft resume {found.id}{where}"
         raise
     return _report(context, result, settings, base, as_json=as_json)
+
+
+def _caching(context: Context, off: bool, refresh: list[str] | None, start: str, only: str) -> dict[str, Any]:
+    """Return the argument that tells what was asked about the cache, if anything was."""
+    if not (off or refresh or start or only):
+        return {}
+    if off and (refresh or start):
+        raise UsageError("--no-cache uses nothing earlier, so --refresh and --from say nothing more")
+    caching = context.wiring().Caching(off=off, refresh=frozenset(refresh or ()), start=start, only=only)
+    return {"caching": caching}
 
 
 def _interrupted(context: Context, progress: Progress) -> None:
@@ -614,6 +646,279 @@ def graph(
         context.say(f"warning: {clean(warning)}")
     drawn = to_dot(loaded.graph) if dot else to_text(loaded.graph, columns=context.page().width)
     context.out.write(clean(drawn).rstrip("\n") + "\n")
+
+
+# --------------------------------------------------------------------------------------------------------- the cache
+
+
+@app.command
+def plan(
+    file: File,
+    /,
+    *,
+    params: Params = None,
+    param_file: ParamFile = None,
+    name: Annotated[str | None, Parameter(name=["-n", "--name"], help="Call the run this.")] = None,
+    user: Annotated[str | None, Parameter(help="File the run under this user.")] = None,
+    no_cache: NoCache = False,
+    refresh: Refresh = None,
+    start: Start = "",
+    only: Only = "",
+    as_json: AsJson = False,
+    state_dir: StateDir = None,
+    context: Given,
+) -> None:
+    """Say for each step of a pipeline whether it will run, and why; nothing is started."""
+    settings = _settings(context, context.cwd / file.parent, {"state_dir": state_dir, "user": user})
+    wiring = context.wiring()
+    loaded = wiring.load_pipeline(
+        str(file),
+        overrides=_overrides(params or [], param_file),
+        user=settings.user_name,
+        name=name,
+        **_caching(context, no_cache, refresh, start, only),
+    )
+    _print_plan(context, wiring.plan_pipeline(loaded, settings), as_json=as_json)
+
+
+def _print_plan(context: Context, foreseen: Sequence[Foreseen], *, as_json: bool) -> None:
+    if as_json:
+        print_json(context.out, "weft.plan/1", steps=[asdict(one) for one in foreseen])
+        return
+    print_table(
+        context.console(),
+        ("STEP", "WILL", "WHY"),
+        [(one_line(one.step, 60), _WILL[one.outcome], one_line(one.reason, 300)) for one in foreseen],
+    )
+
+
+_WILL = {"hit": "be reused", "run": "run", "depends": "depend", "skipped": "be skipped"}
+
+
+@app.command
+def why(
+    target: Target,
+    /,
+    *,
+    against: Annotated[str | None, Parameter(help="Compare with this run instead of the nearest result.")] = None,
+    as_json: AsJson = False,
+    project: Project = None,
+    state_dir: StateDir = None,
+    context: Given,
+) -> None:
+    """Say why a step ran, or where its result was taken from."""
+    from weft.runtime.reasons import reasons
+
+    run, step, _ = _split(target)
+    if not step:
+        raise UsageError(f"{target} names no step", hint=f"Write: weft why {target}/STEP")
+    found = _find(context, run, project, state_dir)
+    other = None if against is None else _find(context, against, project, state_dir)
+    with _cache(context, project, state_dir) as cache:
+        told = reasons(cache, found, step, other)
+    if as_json:
+        print_json(context.out, "weft.why/1", run=found.id, **asdict(told))
+        return
+    context.out.write(f"{clean(told.line())}\n")
+    for difference in told.differences[1:] if told.differences else ():
+        context.out.write(f"  also {clean(difference)}\n")
+
+
+@cache_app.command(name="ls")
+def cache_ls(
+    *,
+    number: Annotated[int, Parameter(name=["-n", "--number"], help="At most so many; 0: all.")] = 20,
+    quiet: Annotated[bool, Parameter(name=["-q", "--quiet"], help="Print keys alone.")] = False,
+    as_json: AsJson = False,
+    project: Project = None,
+    state_dir: StateDir = None,
+    context: Given,
+) -> None:
+    """List the results that are kept, the last used first."""
+    from weft.cli.tables import size_text
+
+    if number < 0:
+        raise UsageError(f"--number is {number}; it must be 0 or more")
+    with _cache(context, project, state_dir) as cache:
+        entries = cache.index.entries(limit=number or None)
+        total, nbytes = cache.index.count()
+    if as_json:
+        print_json(context.out, "weft.cache/1", entries=[_entry_document(one) for one in entries], total=total)
+        return
+    if quiet:
+        context.out.write("".join(f"{one.key}\n" for one in entries))
+        return
+    now = context.clock.wall()
+    print_table(
+        context.console(),
+        ("KEY", "STEP", "RUN", "USED", "SIZE", ""),
+        [
+            (
+                one.key[:12],
+                one_line(f"{one.pipeline}/{one.step}", 60),
+                one.run,
+                moment(one.used),
+                size_text(one.size),
+                "pinned" if one.pinned else "expired" if one.expires is not None and one.expires <= now else "",
+            )
+            for one in entries
+        ],
+    )
+    context.say(f"{total} results, {size_text(nbytes)}")
+
+
+@cache_app.command(name="show")
+def cache_show(
+    key: EntryKey,
+    /,
+    *,
+    as_json: AsJson = False,
+    project: Project = None,
+    state_dir: StateDir = None,
+    context: Given,
+) -> None:
+    """Show one kept result: what it was made of, what it holds, who used it."""
+    with _cache(context, project, state_dir) as cache:
+        entry = cache.index.find(key)
+        users = cache.index.users(entry.key)
+    if as_json:
+        print_json(context.out, "weft.cache.entry/1", entry={**_entry_document(entry), "users": users})
+        return
+    lines = {
+        "key": entry.key,
+        "step": f"{entry.pipeline}/{entry.step}",
+        "made by": entry.run,
+        "at": moment(entry.completed),
+        "took": duration(entry.completed - entry.started),
+        "expires": "never" if entry.expires is None else moment(entry.expires),
+        "pinned": "yes" if entry.pinned else "no",
+        "used by": ", ".join(users) or "no other run",
+        "kept in": entry.store,
+        **{
+            f"output {name}": f"{one.digest} ({one.files} files, {one.size} bytes)"
+            for name, one in entry.outputs.items()
+        },
+        **entry.leaves,
+    }
+    width = max(len(name) for name in lines)
+    for name, value in lines.items():
+        context.out.write(f"{clean(name):{width}}  {one_line(value, 400)}\n")
+
+
+@cache_app.command(name="rm")
+def cache_rm(
+    *keys: EntryKey,
+    project: Project = None,
+    state_dir: StateDir = None,
+    context: Given,
+) -> None:
+    """Forget results; the steps run again. Their content goes with the next `weft cache gc`."""
+    if not keys:
+        raise UsageError("which results? name their keys", hint="List them: weft cache ls")
+    with _cache(context, project, state_dir) as cache:
+        found = [cache.index.find(key).key for key in keys]
+        cache.index.remove(found)
+    context.say(f"forgot {len(found)}")
+
+
+@cache_app.command(name="gc")
+def cache_gc(
+    *,
+    max_size: Annotated[str | None, Parameter(help="Keep at most so much, such as 10GiB.")] = None,
+    max_age: Annotated[str | None, Parameter(help="Keep what was used within this time, such as 30d or 12h.")] = None,
+    as_json: AsJson = False,
+    project: Project = None,
+    state_dir: StateDir = None,
+    context: Given,
+) -> None:
+    """Forget results that were used longest ago, and remove the content that nothing refers to."""
+    from weft.cli.tables import size_text
+    from weft.runtime.settings import parse_size
+
+    try:
+        most = None if max_size is None else parse_size(max_size)
+    except (ValueError, OverflowError):
+        raise UsageError(f"--max-size is {max_size!r}; it must be a number of bytes, such as 512MiB") from None
+    with _cache(context, project, state_dir) as cache:
+        forgot, files, nbytes = cache.collect(max_bytes=most, max_age_s=_age(max_age))
+    if as_json:
+        print_json(context.out, "weft.cache.gc/1", forgotten=forgot, files=files, bytes=nbytes)
+    else:
+        context.say(f"forgot {forgot} results; removed {files} files, {size_text(nbytes)}")
+
+
+def _age(text: str | None) -> float | None:
+    if text is None:
+        return None
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+    number, unit = text[:-1], units.get(text[-1:])
+    if unit is None or not number.isascii() or not number.isdigit() or len(number) > 9:
+        raise UsageError(f"--max-age is {text[:40]!r}; it must be a time", hint="For example: 30d, 12h, 90m")
+    return float(number) * unit
+
+
+@cache_app.command(name="pin")
+def cache_pin(key: EntryKey, /, *, project: Project = None, state_dir: StateDir = None, context: Given) -> None:
+    """Keep a result whatever its age and size."""
+    _pin(context, key, project, state_dir, pinned=True)
+
+
+@cache_app.command(name="unpin")
+def cache_unpin(key: EntryKey, /, *, project: Project = None, state_dir: StateDir = None, context: Given) -> None:
+    """Let a result go like any other."""
+    _pin(context, key, project, state_dir, pinned=False)
+
+
+def _pin(context: Context, key: str, project: Path | None, state_dir: Path | None, *, pinned: bool) -> None:
+    with _cache(context, project, state_dir) as cache:
+        entry = cache.index.find(key)
+        cache.index.pin(entry.key, pinned)
+    context.say(f"{entry.key[:12]} ({entry.pipeline}/{entry.step}) is {'' if pinned else 'no longer '}pinned")
+
+
+def _entry_document(entry: Entry) -> dict[str, Any]:
+    document = asdict(entry)
+    for name in ("started", "completed", "expires", "used"):
+        document[f"{name}_at"] = iso(document.pop(name))
+    return document
+
+
+@contextmanager
+def _cache(context: Context, project: Path | None, state_dir: Path | None) -> Iterator[ResultCache]:
+    from weft.store.entries import CACHE_NAME
+    from weft.store.results import close_cache, open_cache
+
+    cache = open_cache(_root(context, project, state_dir).path / CACHE_NAME, context.clock.wall)
+    try:
+        yield cache
+    finally:
+        close_cache(cache)
+
+
+@app.command
+def doctor(
+    *,
+    full: Annotated[bool, Parameter(help="Read every kept file again.")] = False,
+    as_json: AsJson = False,
+    project: Project = None,
+    state_dir: StateDir = None,
+    context: Given,
+) -> int:
+    """See whether what Weft keeps on disk is whole, and say what to do where it is not."""
+    from weft.runtime.health import examine
+
+    root = _root(context, project, state_dir)
+    with _cache(context, project, state_dir) as cache:
+        findings = list(examine(root, cache, full=full))
+    ill = any(finding.problem for finding in findings)
+    if as_json:
+        print_json(context.out, "weft.doctor/1", findings=[asdict(finding) for finding in findings], well=not ill)
+        return int(ill)
+    for finding in findings:
+        context.out.write(f"{'✘' if finding.problem else '✔'} {clean(finding.what)}\n")
+        if finding.problem:
+            context.out.write(f"    {one_line(finding.problem, 400)}\n    {one_line(finding.hint, 400)}\n")
+    return int(ill)
 
 
 @config_app.command(name="show")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from weft.engine.explain import Explained
     from weft.graph.logical import LogicalGraph
     from weft.model.errors import WeftError
+    from weft.runtime.planning import Foreseen
     from weft.runtime.records import Record
     from weft.runtime.settings import Settings
 
@@ -74,8 +75,19 @@ class RunResult(Protocol):
 class Wiring(Protocol):
     """What the commands need of `weft.wiring`."""
 
-    def load_pipeline(self, path: str, *, overrides: Mapping[str, str], user: str | None, name: str | None) -> Loaded:
+    @property
+    def Caching(self) -> Callable[..., Any]:  # noqa: N802
+        """Makes what a run is asked to do about the cache."""
+        ...
+
+    def load_pipeline(
+        self, path: str, *, overrides: Mapping[str, str], user: str | None, name: str | None, caching: Any = None
+    ) -> Loaded:
         """Read and check a pipeline."""
+        ...
+
+    def plan_pipeline(self, loaded: Any, settings: Settings) -> Sequence[Foreseen]:
+        """Say what will become of each step."""
         ...
 
     def run_pipeline(

@@ -81,6 +81,15 @@ def duration(seconds: float | None) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02} min"
 
 
+def size_text(nbytes: float) -> str:
+    """Return a number of bytes as people like to read it: 512 B, 1.5 MiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if nbytes < 1024:
+            return f"{nbytes:.0f} {unit}" if unit == "B" or nbytes >= 100 else f"{nbytes:.1f} {unit}"
+        nbytes /= 1024
+    return f"{nbytes:.1f} TiB"
+
+
 def moment(time: float | None, zone: tzinfo | None = None, form: str = "%Y-%m-%d %H:%M:%S") -> str:
     """Write a time (seconds since 1970) as people here read it; empty for None."""
     return "" if time is None else datetime.fromtimestamp(time, UTC).astimezone(zone).strftime(form)

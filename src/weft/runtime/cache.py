@@ -26,7 +26,7 @@ from weft.engine.machines.task import TaskState
 from weft.model.errors import WeftError
 from weft.store.entries import Claim, Entry
 from weft.store.locks import KeyLocks
-from weft.store.results import Key, Recipe, ResultCache
+from weft.store.results import Key, Recipe, ResultCache, Why
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,8 +74,8 @@ class _Asked:
 class StepCache:
     """The cache of one run; `watch` is to be a listener of its job, and `close` to be called when that has ended.
 
-    `log` is the file for what was answered, `recipe_of` tells what the result of a task depends on. Steps whose name is
-    in `refresh` are not looked up, but kept.
+    `log` is the file for what was answered, `recipe_of` tells what the result of a task depends on. Tasks of the
+    vertices in `refresh` are not looked up, but kept.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class StepCache:
             try:
                 event = self._decide(item, lines)
             except WeftError as error:
-                event = self._miss(item, error.message, lines)
+                event = self._miss(item, Why(error.message), lines)
             if event is not None and not self._closed.is_set():
                 shell.post_later(item.job.id, event)
             if self._asked.empty() or len(lines) >= _BATCH:
@@ -190,11 +190,12 @@ class StepCache:
         """Return the answer; None if it has to wait for somebody else."""
         results, recipe = self.results, asked.recipe
         if recipe is None:
-            return self._miss(asked, "it has no recipe", lines)
+            return self._miss(asked, Why("it has no recipe"), lines)
         if asked.key is None:
             asked.key = results.key(recipe)
         key = asked.key
-        reason = "it was asked to run again" if recipe.step in self._refresh else ""
+        reason = "it was asked to run again" if asked.probe.vertex in self._refresh else ""
+        near = Why(reason)
         if not asked.locked and not reason:
             found = results.find(key.key)
             if found.entry is not None:
@@ -213,7 +214,7 @@ class StepCache:
             found = results.find(key.key)
             if found.entry is not None:
                 return self._hit(asked, recipe, found.entry, lines)
-            reason = found.reason or results.why(recipe, key.leaves)
+            near = Why(found.reason) if found.reason else results.why(recipe, key.leaves)
         other = results.index.claimed(key.key)
         if other is not None and other.host != self._host and other.lease_until > results.wall():
             asked.locked = False
@@ -239,7 +240,7 @@ class StepCache:
             if not self._prolonging:
                 self._prolonging = True
                 self._start(self._prolong, "leases")
-        return self._miss(asked, reason, lines)
+        return self._miss(asked, near, lines)
 
     def _hit(self, asked: _Asked, recipe: Recipe, entry: Entry, lines: list[str]) -> Event:
         try:
@@ -252,17 +253,18 @@ class StepCache:
         assert shell is not None
         return Hit(shell.clock.now(), asked.probe.vertex, asked.probe.index, entry.size)
 
-    def _miss(self, asked: _Asked, reason: str, lines: list[str]) -> Event:
+    def _miss(self, asked: _Asked, why: Why, lines: list[str]) -> Event:
         if asked.locked and (asked.probe.vertex, asked.probe.index) not in self._held:
             self._unlock(asked)
-        self._note(asked, lines, "miss", reason)
+        self._note(asked, lines, "miss", why.reason, run=why.run, differences=why.differences)
         shell = self._shell
         assert shell is not None
-        return Miss(shell.clock.now(), asked.probe.vertex, asked.probe.index, reason)
+        return Miss(shell.clock.now(), asked.probe.vertex, asked.probe.index, why.reason)
 
-    def _note(self, asked: _Asked, lines: list[str], outcome: str, reason: str, **more: str) -> None:
+    def _note(self, asked: _Asked, lines: list[str], outcome: str, reason: str, **more: Any) -> None:
         step = asked.probe.vertex if asked.recipe is None else asked.recipe.step
-        said: dict[str, Any] = {"step": step, "task": asked.probe.index, "outcome": outcome, "reason": reason, **more}
+        said: dict[str, Any] = {"step": step, "task": asked.probe.index, "outcome": outcome, "reason": reason}
+        said |= {name: value for name, value in more.items() if value}
         if asked.key is not None:
             said["key"] = asked.key.key
             if outcome == "miss":

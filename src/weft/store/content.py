@@ -157,6 +157,13 @@ class ContentStore:
             return error.message
         return ""
 
+    def distrust(self, output: Output) -> None:
+        """Forget what is known of the stats of an output's files. NotFoundError: the listing of a folder is gone."""
+        for digest in self.digests(output):
+            with suppress(OSError):
+                about = os.lstat(self._place(digest))
+                self.index.note(about.st_dev, about.st_ino, "", "")
+
     def digests(self, output: Output) -> Iterator[str]:
         """Yield the digest of each file of an output. NotFoundError: a listing of a folder of it is gone."""
         todo = [output.digest]

@@ -29,6 +29,7 @@ CONTENT: Final = "content"
 PADDLEFLOW: Final = "paddleflow"
 """What tells whether a file is the same: what is in it, or, as PaddleFlow does it, the time of its last change."""
 _MOST_FILES: Final = 3
+_MOST_TOLD: Final = 50
 _SHOWN: Final = 80
 _ORDER: Final = (
     "parameter ",
@@ -101,6 +102,14 @@ class Found(NamedTuple):
     reason: str = ""
 
 
+class Why(NamedTuple):
+    """Why there is no result: in one line, compared with which run, and all that is different."""
+
+    reason: str
+    run: str = ""
+    differences: tuple[str, ...] = ()
+
+
 class ResultCache:
     """One index with its content stores; made by `open_cache`, shared by all of a process. Safe for threads.
 
@@ -122,8 +131,8 @@ class ResultCache:
 
     # ---------------------------------------------------------------------------------------------------------- keys
 
-    def key(self, recipe: Recipe, known: Mapping[str, str] | None = None) -> Key:
-        """Return the key of an execution, from what lies at its paths now; `known` digests are taken as they are.
+    def key(self, recipe: Recipe, known: Mapping[str, Output] | None = None) -> Key:
+        """Return the key of an execution, from what lies at its paths now, or what is `known` to come to lie there.
 
         Raises what `Digester.of` raises.
         """
@@ -133,10 +142,12 @@ class ResultCache:
         artifacts = Digester(self.index, self._now_ns)
         files = Digester(self.index, self._now_ns, ignore=SYSTEM_FOLDERS)
         for name, paths in recipe.inputs.items():
+            foreseen = [known[path] for path in paths if path in known] if known else []
             if recipe.mode == PADDLEFLOW:
-                dynamic[f"input {name}"] = str(artifacts.newest(paths))
-            elif known is not None and all(path in known for path in paths):
-                dynamic[f"input {name}"] = artifacts.join([known[path] for path in paths])
+                newest = max([artifacts.newest(paths), *(output.modified_ns for output in foreseen)])
+                dynamic[f"input {name}"] = str(newest)
+            elif foreseen:
+                dynamic[f"input {name}"] = artifacts.join([output.digest for output in foreseen])
             else:
                 dynamic[f"input {name}"] = artifacts.of_all(paths)
         for name, path in recipe.scopes:
@@ -174,6 +185,13 @@ class ResultCache:
                     return f"output {name}: {problem}"
         return ""
 
+    def distrust(self, entry: Entry) -> None:
+        """Have every file of a result read again when it is looked up next."""
+        store = self.content(entry.store)
+        for output in entry.outputs.values():
+            with suppress(NotFoundError):
+                store.distrust(output)
+
     def take(self, entry: Entry, recipe: Recipe) -> None:
         """Put the outputs of a result where this execution would have written them.
 
@@ -188,17 +206,17 @@ class ResultCache:
                     store.put(entry.outputs[name], recipe.root, path)
         self.index.used(entry.key, recipe.run, self.wall())
 
-    def why(self, recipe: Recipe, leaves: Mapping[str, str]) -> str:
+    def why(self, recipe: Recipe, leaves: Mapping[str, str]) -> Why:
         """Return why there is no result of a step: the first difference to the nearest one that is kept."""
         near = self.index.near(recipe.pipeline, recipe.step)
         if not near:
-            return "no result of it is kept: it never ran to a good end with a cache"
+            return Why("no result of it is kept: it never ran to a good end with a cache")
         closest = min(near, key=lambda entry: len(_unlike(entry.leaves, leaves)))
         told = self.differences(closest.leaves, leaves)
         if not told:
-            return f"its result of {closest.run} is gone"
+            return Why(f"its result of {closest.run} is gone", closest.run)
         more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
-        return f"{told[0]}{more}, compared with {closest.run}"
+        return Why(f"{told[0]}{more}, compared with {closest.run}", closest.run, tuple(told[:_MOST_TOLD]))
 
     def differences(self, old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
         """Tell what is different between the leaves of two executions, what a person changes first."""

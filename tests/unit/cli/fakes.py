@@ -56,7 +56,7 @@ class FakeWiring:
     settings: list[object] = field(default_factory=list)
     log: str = "hello from {step}\n"
 
-    def load_pipeline(self, path, *, overrides, user, name):
+    def load_pipeline(self, path, *, overrides, user, name, caching=None):
         if not Path(path).name.endswith(".yaml"):
             raise NotFoundError(f"there is no file {path}")
         self.loaded.append(FakeLoaded(chain(), path, dict(overrides), user, name, warnings=self.warnings))

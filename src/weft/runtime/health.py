@@ -1,0 +1,70 @@
+"""What `weft doctor` looks at: whether what Weft keeps on disk is whole, and what to do where it is not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from weft.model.errors import WeftError
+from weft.runtime.records import list_runs
+from weft.store.entries import CACHE_NAME, CacheIndex
+
+if TYPE_CHECKING:
+    from weft.runtime.state import StateRoot
+    from weft.store.results import ResultCache
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at; `problem` is "" if it is well, `hint` the next step where it is not."""
+
+    what: str
+    problem: str = ""
+    hint: str = ""
+
+
+def examine(root: StateRoot, cache: ResultCache, *, full: bool = False) -> Iterator[Finding]:
+    """Look at a state folder and the cache in it; with `full` every kept file is read again.
+
+    Nothing is changed, except that results which are not whole are forgotten.
+    """
+    if not root.path.is_dir():
+        yield Finding(f"the state folder {root.path}", "", "")
+        return
+    writable = os.access(root.path, os.W_OK | os.X_OK)
+    yield Finding(
+        f"the state folder {root.path}",
+        "" if writable else "you may not write there",
+        "" if writable else f"chmod u+rwx {root.path}",
+    )
+    yield _index("the index of runs", root.catalog().database.damage(), str(root.path / "weft.db"))
+    yield _index("the index of the cache", cache.index.database.damage(), str(root.path / CACHE_NAME))
+    try:
+        runs, _ = list_runs(root, limit=None, state="interrupted")
+        names = ", ".join(run.id for run in runs[:5]) + (", ..." if len(runs) > 5 else "")
+        yield Finding("interrupted runs", names and f"not ended: {names}", names and f"weft resume {runs[0].id}")
+    except WeftError as error:
+        yield Finding("the runs", error.message, error.hint)
+    try:
+        yield from _results(cache.index, cache, full)
+    except WeftError as error:
+        yield Finding("kept results", error.message, error.hint)
+
+
+def _index(what: str, damage: str, file: str) -> Finding:
+    hint = f"Move it away: mv {file} {file}.damaged. It is made again." if damage else ""
+    return Finding(what, damage.partition("\n")[0], hint)
+
+
+def _results(index: CacheIndex, cache: ResultCache, full: bool) -> Iterator[Finding]:
+    broken = []
+    entries = index.entries()
+    for entry in entries:
+        if full:
+            cache.distrust(entry)
+        if entry.expires is None and (problem := cache.find(entry.key).reason):
+            broken.append(f"{entry.pipeline}/{entry.step}: {problem}")
+    shown = "; ".join(broken[:3]) + ("; ..." if len(broken) > 3 else "")
+    yield Finding(f"{len(entries)} kept results", shown, "They were forgotten; the steps run again." if broken else "")

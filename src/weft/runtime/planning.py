@@ -1,0 +1,81 @@
+"""What the cache will answer: said before anything runs.
+
+A step whose inputs are made by steps above it can be foreseen as long as those are hits, since their results say what
+they hold. Below a step that will run nobody knows yet: it may make what it made before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from weft.model.errors import WeftError
+
+if TYPE_CHECKING:
+    from weft.store.entries import Output
+    from weft.store.results import Recipe, ResultCache
+
+HIT: Final = "hit"
+RUN: Final = "run"
+DEPENDS: Final = "depends"
+SKIPPED: Final = "skipped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A task to be foreseen: `recipe` is None if it has no cache, `makes` are the paths of its outputs."""
+
+    step: str
+    recipe: Recipe | None
+    makes: Sequence[str] = ()
+    skipped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What will become of a step: `hit`, `run`, `depends` (on a step above) or `skipped`, and why."""
+
+    step: str
+    outcome: str
+    reason: str
+
+
+def foresee(results: ResultCache, asked: Sequence[Asked], refresh: Collection[str] = ()) -> list[Foreseen]:
+    """Return what will become of the steps, which come in an order in which they could run; nothing is written."""
+    known: dict[str, Output] = {}
+    unknown: dict[str, str] = {}
+    return [_foresee(results, one, one.step in refresh, known, unknown) for one in asked]
+
+
+def _foresee(
+    results: ResultCache, asked: Asked, refresh: bool, known: dict[str, Output], unknown: dict[str, str]
+) -> Foreseen:
+    recipe = asked.recipe
+    if asked.skipped:
+        return Foreseen(asked.step, SKIPPED, "it is disabled")
+    answer = Foreseen(asked.step, RUN, "its cache is not enabled")
+    if recipe is not None:
+        above = next((unknown[path] for paths in recipe.inputs.values() for path in paths if path in unknown), None)
+        if refresh:
+            answer = Foreseen(asked.step, RUN, "it was asked to run again")
+        elif above is not None:
+            answer = Foreseen(asked.step, DEPENDS, f"on what {above} makes")
+        else:
+            answer = _look(results, recipe, known)
+    if answer.outcome != HIT:
+        unknown.update(dict.fromkeys(asked.makes, asked.step))
+    return answer
+
+
+def _look(results: ResultCache, recipe: Recipe, known: dict[str, Output]) -> Foreseen:
+    try:
+        key = results.key(recipe, known)
+        found = results.find(key.key)
+    except WeftError as error:
+        return Foreseen(recipe.step, RUN, error.message)
+    if found.entry is None:
+        return Foreseen(recipe.step, RUN, found.reason or results.why(recipe, key.leaves).reason)
+    made: Mapping[str, Output] = found.entry.outputs
+    known.update({path: made[name] for name, path in recipe.outputs.items() if name in made})
+    return Foreseen(recipe.step, HIT, f"result of {found.entry.run}")

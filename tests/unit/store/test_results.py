@@ -1,0 +1,314 @@
+"""Keys, reasons, keeping and collecting of results."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft.model.errors import NotFoundError
+from weft.store.entries import CacheIndex, Claim
+from weft.store.results import Recipe, ResultCache
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 4_000_000_000.0  # later than every file
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class World:
+    """A step with an input file, an input folder, two scopes and two outputs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.clock = Clock()
+        self.cache = ResultCache(CacheIndex(folder / "cache.db"), self.clock)
+        (folder / "in/sub/deep").mkdir(parents=True)
+        (folder / "scripts/lib").mkdir(parents=True)
+        for name in ("in/a", "in/sub/b", "in/sub/deep/c", "one", "scripts/train.sh", "scripts/lib/util.py", "conf"):
+            (folder / name).write_text(name)
+        self.recipe = Recipe(
+            pipeline="p",
+            step="train",
+            run="run-1",
+            index=str(folder / "cache.db"),
+            store=str(folder / ".cas"),
+            root=str(folder),
+            static={
+                "command": "sh train.sh {{in}} {{model}}",
+                "image": "python:3.12",
+                "user": "me",
+                "parameter epoch": "15",
+                "parameter rate": "0.1",
+                "parameter name": '"a"',
+                "parameter sizes": "[1, 2]",
+                "environment FOO": "1",
+                "environment BAR": "x y",
+                "input name data": "",
+                "input name one": "",
+                "output name model": "",
+                "output name log": "",
+                "mount main": '["", "", false]',
+                "loop item": "1",
+            },
+            inputs={"data": [f"{folder}/in"], "one": [f"{folder}/one"]},
+            scopes=[["main:scripts", f"{folder}/scripts"], ["main:conf", f"{folder}/conf"]],
+            outputs={"model": f"{folder}/run-1/model", "log": f"{folder}/run-1/log"},
+        )
+
+    def make(self, recipe: Recipe | None = None) -> str:
+        """Run the step as it were, and keep its result; return why it was not kept."""
+        recipe = recipe or self.recipe
+        key = self.cache.key(recipe)
+        for name, path in recipe.outputs.items():
+            Path(path).parent.mkdir(exist_ok=True)
+            Path(path).write_text(f"{name} of {recipe.run}")
+        self.claim(recipe)
+        assert key == self.cache.key(recipe)
+        return self.cache.keep(recipe, self.clock())
+
+    def claim(self, recipe: Recipe) -> Claim:
+        key = self.cache.key(recipe)
+        now = self.clock()
+        claim = Claim(
+            key=key.key,
+            epoch=0,
+            run=recipe.run,
+            step=recipe.step,
+            task=recipe.task,
+            host="here",
+            pid=1,
+            since=now,
+            lease_until=now,
+            leaves=key.leaves,
+        )
+        return self.cache.index.claim(claim)
+
+    def why(self, recipe: Recipe | None = None) -> str:
+        recipe = recipe or self.recipe
+        key = self.cache.key(recipe)
+        found = self.cache.find(key.key)
+        assert found.entry is None
+        return found.reason or self.cache.why(recipe, key.leaves).reason
+
+    def leaf(self, name: str, value: str | None) -> Recipe:
+        static = {**self.recipe.static, name: value}
+        return replace(self.recipe, static={key: text for key, text in static.items() if text is not None})
+
+
+@pytest.fixture
+def world(tmp_path):
+    world = World(tmp_path)
+    yield world
+    world.cache.index.close()
+
+
+def leaf(name: str, value: str | None) -> Callable[[World], Recipe]:
+    return lambda world: world.leaf(name, value)
+
+
+def on_disk(change: Callable[[Path], Any]) -> Callable[[World], Recipe]:
+    def act(world: World) -> Recipe:
+        change(world.folder)
+        return world.recipe
+
+    return act
+
+
+def _make_it_a_file(folder: Path) -> None:
+    shutil.rmtree(folder / "in")
+    (folder / "in").touch()
+
+
+CHANGES: list[tuple[str, Callable[[World], Recipe], str]] = [
+    *((f"parameter {n} changed", leaf(f"parameter {n}", v), f"parameter {n}: {b} → {v}") for n, b, v in (
+        ("epoch", "15", "20"), ("epoch", "15", "15.0"), ("epoch", "15", '"15"'), ("rate", "0.1", "0.2"),
+        ("name", '"a"', '"b"'), ("sizes", "[1, 2]", "[2, 1]"), ("sizes", "[1, 2]", "[1]"),
+    )),
+    ("parameter removed", leaf("parameter epoch", None), "parameter epoch was removed"),
+    ("list removed", leaf("parameter sizes", None), "parameter sizes was removed"),
+    ("parameter added", leaf("parameter depth", "3"), "parameter depth was added: 3"),
+    ("variable changed", leaf("environment FOO", "2"), "environment FOO: 1 → 2"),
+    ("variable emptied", leaf("environment FOO", ""), "environment FOO: 1 → "),
+    ("variable removed", leaf("environment BAR", None), "environment BAR was removed"),
+    ("variable added", leaf("environment NEW", "1"), "environment NEW was added: 1"),
+    ("image", leaf("image", "python:3.13"), "image: python:3.12 → python:3.13"),
+    ("image digest", leaf("image", "sha256:1"), "image: python:3.12 → sha256:1"),
+    ("no image", leaf("image", None), "image was removed"),
+    ("loop item", leaf("loop item", "2"), "loop item: 1 → 2"),
+    ("no loop", leaf("loop item", None), "loop item was removed"),
+    ("user", leaf("user", "you"), "user: me → you"),
+    ("command", leaf("command", "sh train.sh -v {{in}} {{model}}"), "the command changed: "),
+    ("a blank in the command", leaf("command", "sh train.sh  {{in}} {{model}}"), "the command changed: "),
+    ("mount", leaf("mount main", '["sub", "", false]'), 'mount main: ["", "", false] → ["sub", "", false]'),
+    ("mount added", leaf("mount more", "[]"), "mount more was added: []"),
+    ("output name added", leaf("output name extra", ""), "output name extra was added"),
+    ("output name removed", leaf("output name log", None), "output name log was removed"),
+    ("input name added", leaf("input name extra", ""), "input name extra was added"),
+    ("mode", lambda world: replace(world.recipe, mode="paddleflow"), "mode: content → paddleflow"),
+    ("input file", on_disk(lambda f: (f / "one").write_text("other")), "input one changed"),
+    ("input file of the same size", on_disk(lambda f: (f / "one").write_text("eno")), "input one changed"),
+    ("input file executable", on_disk(lambda f: (f / "one").chmod(0o755)), "input one can be executed now"),
+    ("input gone", on_disk(lambda f: (f / "one").unlink()), "input one is gone"),
+    ("input folder: file", on_disk(lambda f: (f / "in/a").write_text("")), "input data: a changed"),
+    ("input folder: nested", on_disk(lambda f: (f / "in/sub/b").write_text("")), "input data: sub/b changed"),
+    ("input folder: deep", on_disk(lambda f: (f / "in/sub/deep/c").write_text("")), "input data: sub/deep/c changed"),
+    ("input folder: new", on_disk(lambda f: (f / "in/new").write_text("")), "input data: new was added"),
+    ("input folder: gone", on_disk(lambda f: (f / "in/sub/b").unlink()), "input data: sub/b was removed"),
+    ("input folder: a folder", on_disk(lambda f: shutil.rmtree(f / "in/sub")), "input data: sub was removed"),
+    ("input folder: renamed", on_disk(lambda f: (f / "in/a").rename(f / "in/z")), "input data: a was removed, z was"),
+    ("input folder: link", on_disk(lambda f: (f / "in/l").symlink_to("a")), "input data: l was added"),
+    ("input folder: executable", on_disk(lambda f: (f / "in/a").chmod(0o755)), "input data: a changed"),
+    ("input folder is a file", on_disk(_make_it_a_file), "input data changed"),
+    ("script", on_disk(lambda f: (f / "scripts/train.sh").write_text("")), "main:scripts: train.sh changed"),
+    ("library", on_disk(lambda f: (f / "scripts/lib/util.py").write_text("")), "main:scripts: lib/util.py changed"),
+    ("new script", on_disk(lambda f: (f / "scripts/lib/x").touch()), "main:scripts: lib/x was added"),
+    ("empty folder", on_disk(lambda f: (f / "scripts/x").mkdir()), "main:scripts: x was added"),
+    ("single file", on_disk(lambda f: (f / "conf").write_text("")), "main:conf changed"),
+    ("scope gone", on_disk(lambda f: shutil.rmtree(f / "scripts")), "main:scripts is gone"),
+    ("scope removed", lambda w: replace(w.recipe, scopes=w.recipe.scopes[:1]), "file main:conf was removed"),
+]  # fmt: skip
+
+
+def test_the_matrix_is_large():
+    assert len(CHANGES) >= 40
+
+
+@pytest.mark.parametrize(("change", "said"), [case[1:] for case in CHANGES], ids=[case[0] for case in CHANGES])
+def test_a_single_change_is_told_exactly(world, change, said):
+    assert world.make() == ""
+    recipe = change(world)
+    told = world.why(recipe)
+    assert told.startswith(said)
+    assert told.endswith(", compared with run-1")
+    assert "and" not in told.removeprefix(said).split(), "there is one change, so one is told"
+
+
+def test_what_is_told_is_the_nearest(world):
+    world.make()
+    world.make(
+        replace(
+            world.leaf("parameter epoch", "99"),
+            run="run-2",
+            static={**world.recipe.static, "user": "x", "parameter epoch": "99"},
+        )
+    )
+    assert world.why(world.leaf("parameter epoch", "20")).endswith("compared with run-1")
+
+
+def test_never_ran_expired_and_gone(world):
+    assert "never ran" in world.why()
+    world.make(replace(world.recipe, expires_s=100.0))
+    world.clock.now += 99
+    assert world.cache.find(world.cache.key(world.recipe).key).entry is not None
+    world.clock.now += 41
+    assert world.why() == "its result of run-1 expired 40 s ago"
+    world.clock.now -= 41
+    shutil.rmtree(world.folder / ".cas")
+    assert "is gone" in world.why()
+
+
+def test_keys_know_nothing_of_runs_and_places(world, tmp_path):
+    other = World(tmp_path / "elsewhere")
+    assert other.cache.key(other.recipe).key == world.cache.key(world.recipe).key
+    again = replace(world.recipe, run="run-2", step="other", pipeline="q", outputs={"model": "/x", "log": "/y"}, task=3)
+    assert world.cache.key(again).key == world.cache.key(world.recipe).key
+    other.cache.index.close()
+
+
+def test_a_recipe_travels_as_json(world):
+    assert Recipe.from_params(json.loads(json.dumps(world.recipe.to_params()))).to_params() == json.loads(
+        json.dumps(world.recipe.to_params())
+    )
+
+
+def test_what_was_kept_is_put_in_place(world):
+    world.make()
+    entry = world.cache.find(world.cache.key(world.recipe).key).entry
+    again = replace(
+        world.recipe, run="run-2", outputs={name: f"{world.folder}/run-2/x/{name}" for name in ("model", "log")}
+    )
+    world.cache.take(entry, again)
+    assert (world.folder / "run-2/x/model").read_text() == "model of run-1"
+    world.cache.index.flush()
+    assert world.cache.index.users(entry.key) == ["run-2"]
+    with pytest.raises(NotFoundError, match="no output new"):
+        world.cache.take(entry, replace(again, outputs={"new": f"{world.folder}/run-2/new"}))
+
+
+def test_nothing_is_kept_without_a_claim_or_with_a_late_one(world):
+    assert world.cache.keep(world.recipe, 0.0) == ""
+    assert world.cache.index.count() == (0, 0)
+    for path in world.recipe.outputs.values():
+        Path(path).parent.mkdir(exist_ok=True)
+        Path(path).touch()
+    world.claim(world.recipe)
+    world.claim(replace(world.recipe, run="run-2"))
+    assert world.cache.keep(world.recipe, 0.0) == ""
+    assert world.cache.index.count() == (0, 0)
+
+
+def test_unchanged_inputs_are_not_read_again(world):
+    world.cache.key(world.recipe)
+    assert world.cache.bytes_read > 0
+    world.cache.bytes_read = 0
+    world.cache.key(world.recipe)
+    assert world.cache.bytes_read == 0
+
+
+class TestCollecting:
+    def results(self, world: World, count: int) -> None:
+        for number in range(count):
+            world.clock.now += 100
+            world.make(replace(world.leaf("parameter epoch", str(number)), run=f"run-{number}"))
+
+    def runs(self, world: World) -> list[str]:
+        return sorted(entry.run for entry in world.cache.index.entries())
+
+    def test_the_oldest_go_until_there_is_room(self, world):
+        self.results(world, 4)
+        size = world.cache.index.entries()[0].size
+        forgot, files, nbytes = world.cache.collect(max_bytes=2 * size)
+        assert (forgot, files, nbytes) == (2, 4, 2 * size)
+        assert self.runs(world) == ["run-2", "run-3"]
+        assert world.cache.content(str(world.folder / ".cas")).size() == (4, 2 * size)
+
+    def test_what_was_not_used_for_long_goes(self, world):
+        self.results(world, 3)
+        world.cache.index.used(world.cache.key(world.leaf("parameter epoch", "0")).key, "run-9", world.clock())
+        world.cache.index.flush()
+        world.cache.collect(max_age_s=150)
+        assert self.runs(world) == ["run-0", "run-1", "run-2"]
+        world.clock.now += 120
+        world.cache.collect(max_age_s=150)
+        assert self.runs(world) == ["run-0", "run-2"]
+
+    def test_pinned_ones_stay_and_expired_ones_go(self, world):
+        world.make(replace(world.recipe, expires_s=10.0))
+        world.cache.index.pin(world.cache.index.entries()[0].key, True)
+        world.clock.now += 11
+        world.cache.collect(max_bytes=0, max_age_s=0)
+        assert self.runs(world) == ["run-1"]
+        world.cache.index.pin(world.cache.index.entries()[0].key, False)
+        assert world.cache.collect()[0] == 1
+
+    def test_shared_content_stays_with_who_needs_it(self, world):
+        world.make()
+        same = replace(world.leaf("parameter epoch", "16"), run="run-1", outputs=dict(world.recipe.outputs))
+        world.clock.now += 1
+        world.make(same)
+        forgot, files, _ = world.cache.collect(max_bytes=world.cache.index.entries()[0].size)
+        assert (forgot, files) == (1, 0)
+        assert world.cache.find(world.cache.key(same).key).entry is not None
+
+    def test_collecting_keeps_what_reasons_need(self, world):
+        world.make()
+        world.cache.collect()
+        (world.folder / "in/sub/b").write_text("changed")
+        assert world.why().startswith("input data: sub/b changed")
