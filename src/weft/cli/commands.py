@@ -67,6 +67,9 @@ cache_app = App(name="cache", help="Look at the results that are kept, and remov
 app.command(cache_app)
 
 
+_HELP = frozenset({"--help", "-h", "--version", "-V", "config", "cache"})
+
+
 def _version() -> str:
     from weft._version import __version__
 
@@ -75,8 +78,9 @@ def _version() -> str:
 
 def dispatch(words: Sequence[str], context: Context) -> int:
     """Parse the words of a command line, run the command, and return its exit code. UsageError: they make no sense."""
+    page = None if words and _HELP.isdisjoint(words) else context.page()  # which takes time to load
     try:
-        command, bound, ignored = app.parse_args(list(words), console=context.page(), error_console=context.page())
+        command, bound, ignored = app.parse_args(list(words), console=page, error_console=page)
     except CycloptsError as error:
         raise UsageError(one_line(str(error), 500), hint=f"See: weft {_command_of(words)}--help") from None
     extra = {"context": context} if "context" in ignored else {}

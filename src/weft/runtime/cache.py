@@ -40,7 +40,7 @@ DECISIONS: Final = "cache.jsonl"
 RecipeOf = Callable[[Mapping[str, Any], int], Recipe | None]
 """Reads the recipe of a task from the parameters of its program."""
 LEASE_S: Final = 60.0
-_THREADS: Final = 2
+_THREADS: Final = 1
 _WAITERS: Final = 64
 _BATCH: Final = 64
 _ELSEWHERE_S: Final = 0.5

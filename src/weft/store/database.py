@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _TRIES: Final = 5_000
 _TRY_PAUSE_S: Final = 0.002
 _BUSY_MS: Final = 5_000
+_VERSION: Final = "SELECT value FROM weft_about WHERE key = 'version'"
 _ABOUT: Final = "CREATE TABLE weft_about (key VARCHAR(64) PRIMARY KEY, value TEXT)"
 
 Row = Sequence[Any]
@@ -163,7 +164,7 @@ class Database:
             if self._engine is not None:
                 with self._engine.connect() as inner:
                     alchemy = _Alchemy(inner)
-                    yield alchemy if self._check(alchemy) else None
+                    yield alchemy if "weft_about" in alchemy.tables() and self._check(alchemy) else None
                 return
             reader = self._open_reader()
             yield _Sqlite(reader) if reader is not None and self._check(_Sqlite(reader)) else None
@@ -175,7 +176,7 @@ class Database:
             if self._engine is not None:
                 with self._engine.begin() as inner:
                     alchemy = _Alchemy(inner)
-                    self._make(alchemy)
+                    self._make(alchemy, there="weft_about" in alchemy.tables())
                     yield alchemy
                 return
             assert self.file is not None
@@ -239,8 +240,8 @@ class Database:
             self._reader.close()
             self._reader = None
 
-    def _make(self, connection: Connection) -> None:
-        if not self._check(connection):
+    def _make(self, connection: Connection, *, there: bool = True) -> None:
+        if not there or not self._check(connection):
             for statement in (_ABOUT, *self._schema):
                 connection.run(statement)
             values = {"key": "version", "value": self._version}
@@ -248,14 +249,17 @@ class Database:
 
     def _check(self, connection: Connection) -> bool:
         """Return whether the tables are there; ConflictError if they are of another program or version."""
-        names = connection.tables()
-        if "weft_about" not in names:
-            if names and self.file is not None:
+        try:
+            found = connection.rows(_VERSION)
+        except sqlite3.OperationalError:
+            names = connection.tables()
+            if "weft_about" in names:
+                raise
+            if names:
                 raise ConflictError(
                     f"{self.where} is a database of another program", hint="Move it away, or use another state folder."
-                )
+                ) from None
             return False
-        found = connection.rows("SELECT value FROM weft_about WHERE key = 'version'")
         value = found[0][0] if found else ""
         if value != self._version:
             raise ConflictError(

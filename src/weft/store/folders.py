@@ -253,9 +253,12 @@ def make_folders(root: str | Path, names: Iterable[str]) -> int:
             os.close(folder)
             raise ForbiddenError(f"{name!r} cannot be a folder below {root}", hint="Use plain names.")
         try:
-            with suppress(FileExistsError):
-                os.mkdir(name, dir_fd=folder)
-            below = os.open(name, _FOLDER_FLAGS, dir_fd=folder)
+            try:
+                below = os.open(name, _FOLDER_FLAGS, dir_fd=folder)
+            except FileNotFoundError:
+                with suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=folder)
+                below = os.open(name, _FOLDER_FLAGS, dir_fd=folder)
         finally:
             os.close(folder)
         folder = below

@@ -15,7 +15,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -75,7 +75,7 @@ class Recipe:
 
     def to_params(self) -> dict[str, Any]:
         """Return the recipe as JSON knows it."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in _RECIPE}
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> Recipe:
@@ -86,6 +86,9 @@ class Recipe:
     def static_key(self) -> str:
         """The digest of all leaves that are known beforehand."""
         return _digest({**self.static, "mode": self.mode, "version": str(KEY_VERSION)})
+
+
+_RECIPE: Final = tuple(one.name for one in fields(Recipe))
 
 
 class Key(NamedTuple):
