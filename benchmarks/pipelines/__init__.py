@@ -1,0 +1,74 @@
+"""Pipelines on the command line, cold and from the cache, and what the cache itself costs; against snakemake."""
+
+from __future__ import annotations
+
+from benchmarks.harness import Side, Spec
+
+
+def _ours(case: str) -> Side:
+    return Side("weft", "benchmarks.pipelines.ours", case)
+
+
+def _against_snakemake(name: str, case: str, target: float, about: str) -> Spec:
+    peer = Side("snakemake", "benchmarks.pipelines.peer_snakemake", case, peer=True)
+    return Spec(name, "s", _ours(case), target, about, peer)
+
+
+_COMMAND = "The whole command, from the start of the interpreter to its end. "
+
+SPECS = (
+    Spec("cached_101_steps_s", "s", _ours("cached_101"), 0.4, _COMMAND + "100 steps and one below them, all known."),
+    Spec("cached_1000_steps_s", "s", _ours("cached_1000"), 1.0, _COMMAND + "1,000 steps with an output, all known."),
+    Spec("cached_8000_steps_s", "s", _ours("cached_8000"), 5.0, _COMMAND + "A loop of 8,000 items, all known."),
+    Spec(
+        "hit_decision_ms",
+        "ms",
+        _ours("hit_decision"),
+        0.5,
+        "To find the key of a step, look it up, verify its output and put it in place; mean of 1,000.",
+        scale=1e3,
+    ),
+    Spec(
+        "step_overhead_ms",
+        "ms",
+        _ours("step_overhead"),
+        5.0,
+        "What one more executed step costs beside its shell, results kept: 100 steps in a row against one.",
+        scale=1e3,
+    ),
+    Spec("chain_11_cold_s", "s", _ours("chain_11"), 0.5, _COMMAND + "11 trivial shell steps in a row, cold."),
+    _against_snakemake("chain_11_vs_snakemake", "chain_11", 0.17, _COMMAND + "11 steps in a row, cold."),
+    _against_snakemake("fanout_101_vs_snakemake", "fanout_101", 0.3, _COMMAND + "100 steps and one below them, cold."),
+    Spec(
+        "rekey_50000_files_s",
+        "s",
+        _ours("rekey_50000"),
+        1.5,
+        "The digest of a folder of 50,000 unchanged files in 500 folders, by a process that has the index alone; "
+        "no byte of content is read.",
+    ),
+    Spec("lookup_1e6_ms", "ms", _ours("lookup_1e6"), 0.5, "One look-up among 1,000,000 results.", scale=1e3),
+    Spec(
+        "lookup_1e6_over_1e3",
+        "ratio",
+        _ours("lookup_1e6"),
+        3.0,
+        "The same over a look-up among 1,000 results.",
+        figure="ratio",
+    ),
+    Spec(
+        "single_flight_64_executions",
+        "executions",
+        _ours("single_flight_64"),
+        1,
+        "How often a step runs that 64 processes ask for at once.",
+        figure="executions",
+    ),
+    Spec(
+        "takeover_s",
+        "s",
+        _ours("takeover"),
+        2.0,
+        "From kill -9 of the run that makes a result to the start of its step in a run that waited for it.",
+    ),
+)

@@ -1,0 +1,333 @@
+"""The cases: folders with pipelines, and the command as a process of its own, as a person starts it."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.harness import expect, timed
+from weft.runtime.cache import DECISIONS
+from weft.store.digests import Digester
+from weft.store.entries import CacheIndex, Claim, Entry
+from weft.store.results import Recipe, ResultCache
+
+MAIN = "import sys; from weft.cli.main import main; sys.exit(main())"
+DEADLINE_S = 120.0
+LOOKED_UP = 1_000
+LATER_S = 3_600.0
+"""The clock of keys runs ahead by this, so that files that were just written count as old."""
+
+
+@cache
+def _place() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="weft-benchmark-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _folder(name: str) -> Path:
+    folder = _place() / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    return folder
+
+
+def _step(command: str, output: str = "", **more: Any) -> dict[str, Any]:
+    return {"command": command, **({"artifacts": {"output": [output]}} if output else {}), **more}
+
+
+def _write(folder: Path, steps: Mapping[str, Any], *, enable: bool = True, parallelism: int = 20) -> Path:
+    file = folder / "run.yaml"
+    top = {"name": "measured", "parallelism": parallelism, "cache": {"enable": enable}, "entry_points": steps}
+    file.write_text(json.dumps(top))
+    return file
+
+
+def _start(folder: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", MAIN, "run", "run.yaml", "-q"]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def _run(folder: Path) -> str:
+    process = _start(folder)
+    said = process.communicate(timeout=DEADLINE_S)[0].decode()
+    expect(process.returncode, 0)
+    return said.strip()
+
+
+def _outcomes(folder: Path, run: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for line in (folder / ".weft" / "runs" / run / DECISIONS).read_text().splitlines():
+        outcome = json.loads(line)["outcome"]
+        found[outcome] = found.get(outcome, 0) + 1
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------- whole commands
+
+
+def _fan(steps: int, *, output: bool = True) -> dict[str, Any]:
+    wide = {
+        f"s{n}": _step(f"echo {n} > {{{{out}}}}" if output else "true", "out" if output else "") for n in range(steps)
+    }
+    return {**wide, "last": _step("true", deps=",".join(wide))}
+
+
+@cache
+def _known(steps: int) -> Path:
+    """A folder with a pipeline of so many steps that has run once."""
+    folder = _folder(f"known-{steps}")
+    if steps > 1_000:
+        _write(folder, {"item": _step("echo $PF_LOOP_ARGUMENT > {{out}}", "out", loop_argument=list(range(steps)))})
+    else:
+        _write(folder, _fan(steps - 1))
+    _run(folder)
+    return folder
+
+
+def _cached(steps: int) -> dict[str, float]:
+    folder = _known(steps)
+    return timed(lambda: _run(folder), lambda run: expect(_outcomes(folder, run), {"hit": steps}))
+
+
+def _chain(steps: int) -> dict[str, Any]:
+    return {f"s{n}": _step("true", **({"deps": f"s{n - 1}"} if n else {})) for n in range(steps)}
+
+
+def _cold(name: str, steps: Mapping[str, Any]) -> dict[str, float]:
+    folder = _folder(name)
+    _write(folder, steps, enable=False)
+    return timed(lambda: _run(folder), lambda _: None)
+
+
+def chain_11() -> dict[str, float]:
+    """11 steps in a row."""
+    return _cold("chain", _chain(11))
+
+
+def fanout_101() -> dict[str, float]:
+    """100 steps, and one that waits for all of them."""
+    return _cold("fan", _fan(100, output=False))
+
+
+def step_overhead() -> dict[str, float]:
+    """100 more steps in a row, their results kept, less what 100 shells cost that nobody watches."""
+    seconds = {}
+    for steps in (1, 101):
+        folder = _folder("overhead")
+        _write(folder, _chain(steps))
+        seconds[steps] = timed(lambda folder=folder: _run(folder), lambda _: None)["seconds"]  # type: ignore[misc]
+    shells = timed(lambda: [subprocess.run(["sh", "-c", "true"], check=True) for _ in range(100)], lambda _: None)
+    return {"seconds": (seconds[101] - seconds[1] - shells["seconds"]) / 100}
+
+
+# ----------------------------------------------------------------------------------------------------- the cache alone
+
+
+def _later() -> float:
+    return time.time() + LATER_S
+
+
+def _recipe(folder: Path, number: int, run: str) -> Recipe:
+    return Recipe(
+        pipeline="measured",
+        step=f"s{number}",
+        run=run,
+        index=str(folder / "cache.db"),
+        store=str(folder / ".cas"),
+        root=str(folder),
+        static={"command": f"echo {number} > {{{{out}}}}", "parameter number": str(number)},
+        inputs={"data": [str(folder / "data")]},
+        outputs={"out": str(folder / run / f"s{number}" / "out")},
+    )
+
+
+def _claim(recipe: Recipe, key: str, leaves: Mapping[str, str]) -> Claim:
+    return Claim(
+        key=key,
+        epoch=0,
+        run=recipe.run,
+        step=recipe.step,
+        task=0,
+        host="here",
+        pid=os.getpid(),
+        since=0.0,
+        lease_until=0.0,
+        leaves=leaves,
+    )
+
+
+@cache
+def _kept() -> Path:
+    folder = _folder("kept")
+    (folder / "data").write_text("data")
+    results = ResultCache(CacheIndex(folder / "cache.db"), _later)
+    for number in range(1_000):
+        recipe = _recipe(folder, number, "run-1")
+        path = Path(recipe.outputs["out"])
+        path.parent.mkdir(parents=True)
+        path.write_text(f"{number}\n")
+        key = results.key(recipe)
+        results.index.claim(_claim(recipe, key.key, key.leaves))
+        expect(results.keep(recipe, 0.0), "")
+    results.index.close()
+    return folder
+
+
+def hit_decision() -> dict[str, float]:
+    """1,000 steps that are known, one after the other."""
+    folder = _kept()
+    results = ResultCache(CacheIndex(folder / "cache.db"), _later)
+    recipes = [_recipe(folder, number, "run-2") for number in range(1_000)]
+
+    def run() -> int:
+        hits = 0
+        for recipe in recipes:
+            found = results.find(results.key(recipe).key)
+            if found.entry is not None:
+                results.take(found.entry, recipe)
+                hits += 1
+        results.index.flush()
+        return hits
+
+    found = timed(run, lambda hits: expect(hits, 1_000))
+    expect((folder / "run-2" / "s7" / "out").read_text(), "7\n")
+    results.index.close()
+    shutil.rmtree(folder / "run-2")
+    return {"seconds": found["seconds"] / 1_000}
+
+
+@cache
+def _many_files() -> Path:
+    folder = _folder("many")
+    for at in range(500):
+        below = folder / "tree" / f"d{at // 25}" / f"d{at}"
+        below.mkdir(parents=True)
+        for number in range(100):
+            (below / f"file-{number}").write_text(f"{at} {number}")
+    index = CacheIndex(folder / "cache.db")
+    Digester(index, lambda: int(_later() * 1e9)).of(folder / "tree")
+    index.close()
+    return folder
+
+
+def rekey_50000() -> dict[str, float]:
+    """The digest of 50,000 files that have not changed."""
+    folder = _many_files()
+    index = CacheIndex(folder / "cache.db")
+    digester = Digester(index, lambda: int(_later() * 1e9))
+    found = timed(lambda: digester.of(folder / "tree"), lambda _: expect(digester.bytes_read, 0))
+    expect(digester.files_seen >= 50_000, True)
+    index.close()
+    return found
+
+
+@cache
+def _many_entries(count: int) -> tuple[Path, tuple[str, ...]]:
+    folder = _folder(f"entries-{count}")
+    index = CacheIndex(folder / "cache.db")
+    chance = random.Random(count)
+    keys = [f"{chance.getrandbits(256):064x}" for _ in range(count)]
+    one = Entry(
+        key="", store=str(folder), pipeline="p", step="s", run="run-1", started=0.0, completed=0.0, expires=None
+    )
+    index.commit(replace(one, key=keys[0]), index.claim(_claim(_recipe(folder, 0, "run-1"), keys[0], {"command": "x"})))
+    with index.database.write() as db:
+        columns = "store, pipeline, step, run, started, completed, expires, used, size, pinned, leaves, outputs"
+        db.many(
+            f"INSERT INTO entries (key, {columns}) SELECT :key, {columns} FROM entries WHERE key = :first",
+            ({"key": key, "first": keys[0]} for key in keys[1:]),
+        )
+    index.close()
+    return folder, tuple(chance.sample(keys, LOOKED_UP))
+
+
+def lookup_1e6() -> dict[str, float]:
+    """A look-up among many results, and the same among few."""
+    seconds = {}
+    for count in (1_000, 1_000_000):
+        folder, keys = _many_entries(count)
+        index = CacheIndex(folder / "cache.db")
+        times = []
+        for key in keys:
+            begin = time.perf_counter()
+            entry = index.entry(key)
+            times.append(time.perf_counter() - begin)
+            expect(entry is not None, True)
+        index.close()
+        seconds[count] = median(times)
+    return {"seconds": seconds[1_000_000], "ratio": seconds[1_000_000] / seconds[1_000]}
+
+
+# ------------------------------------------------------------------------------------------------------- many processes
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        expect(time.monotonic() < end, True)
+        time.sleep(0.002)
+
+
+def single_flight_64() -> dict[str, float]:
+    """64 processes that are started at once."""
+    folder = _folder("together")
+    _write(folder, {"one": _step("echo ran >> ../together.trace; sleep 1; echo 1 > {{out}}", "out")})
+    trace = folder.parent / "together.trace"
+    trace.unlink(missing_ok=True)
+    processes = [_start(folder) for _ in range(64)]
+    for process in processes:
+        process.communicate(timeout=DEADLINE_S)
+        expect(process.returncode, 0)
+    return {"executions": float(len(trace.read_text().split()))}
+
+
+def takeover() -> dict[str, float]:
+    """One process makes a result and is killed while another waits for it."""
+    folder = _folder("takeover")
+    trace = folder.parent / "takeover.trace"
+    trace.unlink(missing_ok=True)
+    command = "echo ran >> ../takeover.trace; while [ ! -e gate ]; do sleep 0.02; done; echo 1 > {{out}}"
+    _write(folder, {"one": _step(command, "out")})
+    owner = _start(folder)
+    _until(trace.exists)
+    waiter = _start(folder)
+    log = folder / ".weft" / "runs" / "run-000002" / DECISIONS
+    _until(lambda: log.exists() and "waiting" in log.read_text())
+    owner.kill()
+    begin = time.perf_counter()
+    owner.communicate()
+    _until(lambda: len(trace.read_text().split()) == 2)
+    seconds = time.perf_counter() - begin
+    (folder / "gate").touch()
+    waiter.communicate(timeout=DEADLINE_S)
+    expect(waiter.returncode, 0)
+    return {"seconds": seconds}
+
+
+CASES: Mapping[str, Callable[[], Mapping[str, float]]] = {
+    "cached_101": lambda: _cached(101),
+    "cached_1000": lambda: _cached(1_000),
+    "cached_8000": lambda: _cached(8_000),
+    "hit_decision": hit_decision,
+    "step_overhead": step_overhead,
+    "chain_11": chain_11,
+    "fanout_101": fanout_101,
+    "rekey_50000": rekey_50000,
+    "lookup_1e6": lookup_1e6,
+    "single_flight_64": single_flight_64,
+    "takeover": takeover,
+}

@@ -1,0 +1,19 @@
+"""The rows about pipelines: every one has its case, and the cheap cases give what they promise."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import pipelines
+from benchmarks.pipelines import ours, peer_snakemake
+
+
+def test_every_row_has_a_case():
+    assert {spec.ours.case for spec in pipelines.SPECS} == set(ours.CASES)
+    assert {spec.peer.case for spec in pipelines.SPECS if spec.peer is not None} == set(peer_snakemake.CASES)
+
+
+@pytest.mark.parametrize("case", ["hit_decision", "chain_11"])
+def test_a_case_gives_the_figures_of_its_rows(case):
+    figures = ours.CASES[case]()
+    assert {spec.figure for spec in pipelines.SPECS if spec.ours.case == case} <= set(figures)
