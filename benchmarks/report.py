@@ -73,9 +73,12 @@ def weft_version() -> str:
     return f"version {__version__}"
 
 
+_PEERS = ("dask=", "numpy=", "snakemake=")
+
+
 def peers() -> list[str]:
     """Return the pinned peers, without what they need in turn."""
-    return [line.replace("==", " ") for line in PEERS.read_text().splitlines() if line.startswith(("dask=", "numpy="))]
+    return [line.replace("==", " ") for line in PEERS.read_text().splitlines() if line.startswith(_PEERS)]
 
 
 def machine() -> str:

@@ -413,3 +413,82 @@ class TestFaults:
         assert result.state == "succeeded"
         assert place.ran() == {"a": 1}
         assert any("the index of the cache" in note and "damaged" in note for note in notes)
+
+
+class TestAsking:
+    def plan(self, place: Place, **caching: Any) -> dict[str, tuple[str, str]]:
+        loaded = wiring.load_pipeline(str(place.file), user="me", caching=wiring.Caching(**caching))
+        return {one.step: (one.outcome, one.reason) for one in wiring.plan_pipeline(loaded, place.settings)}
+
+    def test_a_plan_says_what_then_happens(self, place):
+        place.write(CHAIN)
+        assert [outcome for outcome, _ in self.plan(place).values()] == ["run", "depends", "depends"]
+        assert not (place.folder / ".weft").exists()
+        place.run()
+        assert self.plan(place) == dict.fromkeys("abc", ("hit", "result of run-000001"))
+        changed = CHAIN | {"b": CHAIN["b"] | {"env": {"NEW": "1"}}}
+        place.write(changed)
+        assert self.plan(place) == {
+            "a": ("hit", "result of run-000001"),
+            "b": ("run", "environment NEW was added: 1, compared with run-000001"),
+            "c": ("depends", "on what b makes"),
+        }
+        assert place.again() == {"b": 1}, "what depends may turn out to be known"
+
+    def test_a_plan_knows_what_was_asked(self, place):
+        place.write(CHAIN | {"d": step("true", cache={"enable": False})})
+        place.run()
+        foreseen = {step: outcome for step, (outcome, _) in self.plan(place, refresh=frozenset({"b"})).items()}
+        assert foreseen == {"a": "hit", "b": "run", "c": "depends", "d": "run"}
+        assert self.plan(place)["d"] == ("run", "its cache is not enabled")
+        assert {outcome for outcome, _ in self.plan(place, off=True).values()} == {"run"}
+        assert list(self.plan(place, only="b")) == ["a", "b"]
+
+    def test_from_a_step_on_and_only_one(self, place):
+        place.write(CHAIN | {"other": step("true")})
+        place.run()
+        assert place.again(start="b") == {"b": 1, "c": 1}
+        result = place.run(only="b")
+        assert place.ran() == {}
+        assert [one.name for one in read_run(result.folder).steps] == ["a", "b"]
+        with pytest.raises(weft.WeftError, match="no step 'bb'"):
+            place.run(only="bb")
+
+    def test_the_command_line_tells_the_same(self, place):
+        place.write(CHAIN)
+
+        def say(*words: str) -> str:
+            process = place.start(*words)
+            out, err = process.communicate(timeout=DEADLINE_S)
+            assert process.returncode == 0, err
+            return str(out) + str(err)
+
+        say("run", "run.yaml", "-q")
+        assert say("plan", "run.yaml").count("result of run-000001") == 3
+        place.write(CHAIN | {"a": CHAIN["a"] | {"parameters": {"x": 1}}})
+        assert "parameter x was added: 1" in say("run", "run.yaml", "--dry-run")
+        say("run", "run.yaml", "-q")
+        assert say("why", "@last/a") == "a ran: parameter x was added: 1, compared with run-000001\n"
+        assert say("why", "@last/b") == "b was taken from the cache: result of run-000001\n"
+        assert "nothing is different, compared with run-000001" in say("why", "@last/b", "--against", "1")
+        assert "no result of it is kept" in say("why", "1/a")
+        assert "4 results" in say("cache", "ls")
+        key = json.loads(say("cache", "ls", "--json"))["entries"][0]["key"]
+        assert "trial/" in say("cache", "show", key[:8])
+        assert "pinned" in say("cache", "pin", key[:8])
+        assert "forgot 3 results" in say("cache", "gc", "--max-age", "0s")
+        say("cache", "unpin", key)
+        assert "forgot 1" in say("cache", "rm", key)
+        assert "✘" not in say("doctor", "--full")
+
+    def test_the_doctor_says_what_is_damaged(self, place):
+        place.write(CHAIN)
+        place.run()
+        for name in ("cache.db-wal", "cache.db-shm"):
+            (place.folder / ".weft" / name).unlink(missing_ok=True)
+        (place.folder / ".weft" / "cache.db").write_bytes(b"nonsense" * 1000)
+        process = place.start("doctor")
+        out, _ = process.communicate(timeout=DEADLINE_S)
+        assert process.returncode == 1
+        assert "✘ the index of the cache" in out
+        assert "mv " in out
