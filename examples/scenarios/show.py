@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def run(graph: weft.Graph, about: str, *answers: weft.Node, workers: int = 4, **sessions: Any) -> Run:
     """Run a graph on the backend that the command line names; print the answers, the plan and what came of it."""
     parser = argparse.ArgumentParser(description=about)
-    parser.add_argument("--backend", choices=["threads", "processes"], default="threads")
+    parser.add_argument("--backend", choices=["threads", "processes", "simulator"], default="threads")
     backend = parser.parse_args().backend
     with weft.Session(backend=backend, workers=workers, **sessions) as session:
         run = session.submit(graph)

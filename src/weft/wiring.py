@@ -108,7 +108,8 @@ _JOURNAL_S: Final = 10.0
 class Session(runtime.Session):
     """Workers and a store of this machine, and the jobs that share them. A context manager, or `close` it.
 
-    `backend` is "threads" (work that releases the GIL, the default), "processes", or an executor made elsewhere.
+    `backend` is "threads" (work that releases the GIL, the default), "processes", "simulator" (tasks compute one after
+    another, and take a virtual second each), or an executor made elsewhere.
     `workers` tasks run at a time (default: one for each core). `memory` bounds the values held in memory and shared
     memory, in bytes or as "4GiB" (default: half of what the machine has); what is over goes to `spill_dir` (default:
     the folder for temporary files). `name` is for people. A task that was told to stop is given up after `grace_s`
@@ -155,7 +156,11 @@ class Session(runtime.Session):
             if isinstance(backend, str):
                 node = Resources(cpu=count, memory=store.budget, gpu=gpus, gpu_type=gpu_type)
                 backend = _backend(backend, count, store, folders.shm, folders.spill, grace_s, node)
-            super().__init__(backend, store, ResumedClock() if self._state is not None else None, MANAGERS)
+            clock = getattr(backend, "clock", None)
+            if clock is not None and self._state is not None:
+                raise UsageError("a simulated session cannot be durable: its time is not that of any clock")
+            clock = clock or (ResumedClock() if self._state is not None else None)
+            super().__init__(backend, store, clock, MANAGERS)
             undo.pop_all()
         kept = self._state if history is None else StateRoot(Path(history).absolute())
         if kept is not None:
@@ -309,7 +314,15 @@ def _processes(
     return Processes(workers, store, shm, spill=spill, resources=node, grace_s=grace_s)
 
 
-BACKENDS: Final = {"threads": _threads, "processes": _processes}
+def _simulator(
+    workers: int, store: Keeper, shm: Path, spill: Path, grace_s: float, node: Resources | None = None
+) -> Executor:
+    from weft.backends.simulated_bodies import SimulatedBodies
+
+    return SimulatedBodies(workers, store, driven=True, capacity=node)
+
+
+BACKENDS: Final = {"threads": _threads, "processes": _processes, "simulator": _simulator}
 """What settings and `Session` may name; each is loaded when it is first asked for."""
 
 

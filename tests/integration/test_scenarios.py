@@ -1,4 +1,4 @@
-"""Every file of examples/scenarios runs as its page says, on threads and on processes."""
+"""Every file of examples/scenarios runs as its page says, on threads, on processes and on the simulator."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_every_scenario_is_run_and_explained() -> None:
     assert not [name for name in SAYS if f"`{name}.py`" not in page]
 
 
-@pytest.mark.parametrize("backend", ["threads", "processes"])
+@pytest.mark.parametrize("backend", ["threads", "processes", "simulator"])
 @pytest.mark.parametrize("name", SAYS)
 def test_a_scenario_says_what_was_planned_and_executed(name: str, backend: str) -> None:
     argv = [sys.executable, str(FOLDER / f"{name}.py"), "--backend", backend]
@@ -88,7 +88,7 @@ def diamond() -> Graph:
     return graph
 
 
-@pytest.mark.parametrize("backend", ["threads", "processes"])
+@pytest.mark.parametrize("backend", ["threads", "processes", "simulator"])
 def test_every_cut_gives_the_same_answer(backend: str) -> None:
     graph = diamond()
     cuts = {batch(graph), gang(graph), greedy(graph, 8), efficient(graph, 100), cost(graph, 16)}

@@ -62,6 +62,7 @@ class World(SimulatedCluster):
         **simulator: Any,
     ) -> None:
         super().__init__(value=self._answer, **simulator)
+        self._alike = False  # a service takes as long as it is needed
         self.journaled = deaths > 0
         self.deaths = deaths
         self.deaths_left = most_deaths

@@ -107,6 +107,10 @@ class Shell(Protocol):
         """See to what was said."""
         ...
 
+    def settle(self) -> None:
+        """Wait until nobody is at it."""
+        ...
+
     def worker_joined(self, spec: WorkerSpec) -> None:
         """A worker came."""
         ...

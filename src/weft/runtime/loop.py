@@ -207,6 +207,11 @@ class Loop:
             finally:
                 self._lock.release()
 
+    def settle(self) -> None:
+        """Wait until nobody is at it."""
+        with self._lock:
+            pass
+
     def _let_in(self) -> None:
         """Queue what workers accepted while they were granted to somebody else, once they are free."""
         queue = self._queue

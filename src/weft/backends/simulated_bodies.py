@@ -1,0 +1,245 @@
+"""A simulated cluster that computes: tasks take virtual time, and their true values are made when they end.
+
+The bodies are run by the code that runs them everywhere (`weft.worker.run`), over a real store. A task that reads what
+others make meanwhile ends after them. A service, which answers while others run, is the one thing that has a thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from weft.backends.local import GRACE_S, LocalJob, stream_bytes
+from weft.backends.simulated_cluster import SimulatedCluster
+from weft.backends.simulator import _Running
+from weft.engine.commands import Publish
+from weft.engine.core import Tuning
+from weft.engine.events import Done, Failed
+from weft.engine.machines.vertex import ENDED
+from weft.graph.logical import Kind
+from weft.worker.run import run as run_lease
+
+if TYPE_CHECKING:
+    from weft.engine.commands import Launch, Restart
+    from weft.engine.ports import Job, Shell
+    from weft.store.keeper import Keeper
+    from weft.worker.context import Context
+    from weft.worker.lease import Outcome, WorkerLease
+
+FOREVER_S: Final = 1e9
+"""How long a service runs that nobody stops, in virtual seconds."""
+AGAIN_S: Final = 0.1
+"""After how long a task looks again whether what it reads has been made, in virtual seconds."""
+
+
+class BodyJob(dict[int, _Running], LocalJob):
+    """The state of a job: what runs, by lease, and its values."""
+
+    def __init__(self, job: Job, store: Keeper, loop: Shell, soon: Callable[[Callable[[], None]], None]) -> None:
+        dict.__init__(self)
+        LocalJob.__init__(self, job, store, loop, stream_bytes(store.budget))
+        self._soon = soon
+
+    def emit(self, lease: int, vertex: str, index: int, name: str, payload: Any) -> None:
+        """See `Host.emit`; a task may wait for an endpoint, and time with it, so that this is known at once."""
+        self.publish(Publish(vertex, index, name, payload))
+        self._soon(partial(super().emit, lease, vertex, index, name, payload))
+
+    def stream(self, edge: str, index: int, partition: int, value: Any, context: Context) -> None:
+        """See `Host.stream`; nobody waits here for a reader, which is run when its sources have ended."""
+        cell, nbytes = self.block(value)
+        self.streams.put(edge, index, partition, cell, nbytes, context.lease)
+
+
+class SimulatedBodies(SimulatedCluster):
+    """A `SimulatedCluster` over a store. With `driven`, a thread lets time pass as long as something is planned."""
+
+    def __init__(self, workers: int, store: Keeper, *, driven: bool = False, **simulator: Any) -> None:
+        tuning = simulator.pop("tuning", None) or Tuning(target_s=0.5)
+        super().__init__(workers, tuning=tuning, **simulator)
+        self._alike = False  # a service takes as long as it is needed
+        self.store = store
+        self._jobs: dict[str, BodyJob] = {}
+        self._made: dict[_Running, tuple[WorkerLease, Outcome]] = {}
+        self._services: set[str] = set()
+        self._serving: dict[_Running, tuple[WorkerLease, threading.Thread]] = {}
+        self._said: deque[Callable[[], None]] = deque()
+        self._changed = threading.Condition()
+        self._closing = False
+        self._driver = threading.Thread(target=self._drive, name="weft-simulator", daemon=True) if driven else None
+
+    # ----------------------------------------------------------------------------------------------- executor
+
+    def attach(self, loop: Shell) -> None:
+        """See `Executor.attach`."""
+        super().attach(loop)
+        if self._driver is not None:
+            self._driver.start()
+
+    def open_job(self, job: Job) -> None:
+        """See `Executor.open_job`; a job that goes on after its owner died finds its values."""
+        super().open_job(job)
+        assert self._loop is not None
+        before = self._jobs.get(job.id)
+        job.backend = self._jobs[job.id] = BodyJob(job, self.store, self._loop, self._soon)
+        if before is not None:
+            job.backend.columns.update(before.columns)
+
+    def free(self, job: Job, vertex: str, lo: int, hi: int) -> None:
+        """See `Executor.free`."""
+        super().free(job, vertex, lo, hi)
+        self._drop(job.id, vertex, lo, hi)
+
+    def free_parts(self, job: Job, vertex: str, lo: int, hi: int) -> None:
+        """See `Executor.free_parts`."""
+        super().free_parts(job, vertex, lo, hi)
+        column = job.backend.columns.get(vertex)
+        if column is not None:
+            self.store.free_parts(column, lo, hi, 0, len(column))
+
+    def publish(self, job: Job, event: Publish) -> None:
+        """See `Executor.publish`."""
+        job.backend.publish(event)
+
+    def restart(self, job: Job, command: Restart) -> None:
+        """See `Executor.restart`."""
+        job.backend.reset_streams(command.vertices)
+
+    def close_job(self, job: Job) -> None:
+        """See `Executor.close_job`."""
+        local = self._jobs.pop(job.id, None)
+        if local is not None:
+            local.close()
+
+    def close(self) -> None:
+        """See `Executor.close`."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        if self._driver is not None and self._driver.is_alive():
+            self._driver.join(GRACE_S)
+        for run in list(self._serving):
+            self._end_service(run)
+
+    # ----------------------------------------------------------------------------------------------- the driver
+
+    def _drive(self) -> None:
+        assert self._loop is not None
+        while True:
+            with self._changed:
+                while not (self._moments or self._said or self._closing):
+                    self._changed.wait()
+                if self._closing:
+                    return
+            self._loop.settle()  # whoever plans something plans all of it before time goes on
+            while self._said:
+                self._said.popleft()()
+            self.run(most_moments=1)
+
+    def _soon(self, action: Callable[[], None]) -> None:
+        """Have something done by whoever lets time pass."""
+        if self._driver is None or threading.current_thread() is self._driver:
+            action()
+            return
+        with self._changed:
+            self._said.append(action)
+            self._changed.notify()
+
+    def _plan(self, when: float, what: Callable[[], None] | _Running) -> None:
+        with self._changed:
+            super()._plan(when, what)
+            self._changed.notify()
+
+    # --------------------------------------------------------------------------------------------------- bodies
+
+    def _duration(self, lease: Launch, lo: int, hi: int) -> float:
+        return FOREVER_S if lease.vertex in self._services else super()._duration(lease, lo, hi)
+
+    def launch(self, job: Job, lease: Launch) -> None:
+        """See `Executor.launch`."""
+        service = job.master.core.by_id[lease.vertex].vertex.kind is Kind.SERVICE
+        if service:
+            self._services.add(lease.vertex)
+        super().launch(job, lease)
+        if service and (self.network is None or lease.worker < 0):
+            self._serve(job, lease)
+
+    def _begin(self, far: Any, job: Job, lease: Launch) -> None:
+        super()._begin(far, job, lease)
+        if lease.vertex in self._services:
+            self._serve(job, lease)
+
+    def _serve(self, job: Job, launch: Launch) -> None:
+        """Start the body of a service on a thread of its own: it answers while others run."""
+        run, lease = job.backend[launch.lease], job.backend.lease(launch)
+        body = partial(run_lease, lease, self.store)
+        thread = threading.Thread(target=body, name=f"weft-{launch.vertex}", daemon=True)
+        self._serving[run] = lease, thread
+        thread.start()
+
+    def _over(self, run: _Running) -> None:
+        super()._over(run)
+        self._end_service(run)
+
+    def _end_service(self, run: _Running) -> None:
+        if run in self._serving:
+            lease, thread = self._serving.pop(run)
+            lease.cancel()
+            thread.join(GRACE_S)
+
+    def _done(self, run: _Running) -> None:
+        if run.gone:
+            return
+        if self._reads_unmade(run):
+            self._plan(self.clock.time + AGAIN_S, run)
+            return
+        event = self._compute(run, run.hi)
+        far = self._far_of(run)
+        self._over(run)
+        if far is not None:
+            self._report(far, run.job, event, run)
+        else:
+            self._hear(run.job, event, run)
+        self._perhaps_lose_output(run)
+
+    def _say(self, run: _Running, event: Failed) -> None:
+        if event.hi > run.launch.lo:  # what was done before it failed counts
+            made = self._compute(run, event.hi)
+            if isinstance(made, Failed):
+                event = made
+        super()._say(run, event)
+
+    def _compute(self, run: _Running, hi: int) -> Done | Failed:
+        """Run the bodies of the units below `hi`; return what is to be said of them."""
+        local: BodyJob = run.job.backend
+        lease: WorkerLease = local.lease(run.launch)
+        lease.hi = hi
+        outcome = run_lease(lease, self.store, FOREVER_S)
+        self._made[run] = lease, outcome
+        return local.report(lease, outcome, self.clock.time)._replace(seconds=run.seconds)
+
+    def _reads_unmade(self, run: _Running) -> bool:
+        """Whether something that a task reads while it is made is not whole yet."""
+        local, core = run.job.backend, run.job.master.core
+        code = local.code(run.launch.vertex)
+        return any(inp.live and core.by_id[inp.source].status not in ENDED for inp in code.inputs)
+
+    def _hear(self, job: Job, event: Any, run: _Running | None) -> None:
+        if run in self._made and job.leases.get(event.lease) is not None:
+            lease, outcome = self._made.pop(run)
+            job.backend.commit(lease, outcome)
+            event = event._replace(nbytes=outcome.nbytes)
+        super()._hear(job, event, run)
+
+    def _forget(self, job: str, vertex: str, index: int) -> None:
+        super()._forget(job, vertex, index)
+        self._drop(job, vertex, index, index + 1)
+
+    def _drop(self, job: str, vertex: str, lo: int, hi: int) -> None:
+        local = self._jobs.get(job)
+        column = local.columns.get(vertex) if local is not None else None
+        if column is not None:
+            self.store.free_range(column, lo, hi)
