@@ -592,14 +592,15 @@ def random_session(
         target_s=rng.choice([0.5, 5.0, 50.0]),
         shared_memory=nodes == 1,
         cones=rng.random() < 0.8,
-        race=rng.random() < 0.1,
+        race=rng.random() < 0.1 and not (hard and count > 1),  # nobody knows of the services of other jobs
     )
     pace = rng.random()
+    served = sum(scenario.most_served for scenario in scenarios)
     return run_scenarios(
         scenarios,
         submit_at=[rng.choice([0.0, rng.random() * 5]) for _ in scenarios],
         cancel_at=[rng.choice([None, None, None, None, rng.random() * 10]) for _ in scenarios],
-        workers=rng.randint(max(2, nodes), 6) + sum(scenario.most_served for scenario in scenarios),
+        workers=rng.randint(max(2, nodes), 6) + served * (nodes if hard else 1),
         nodes=nodes,
         ticks=rng.random() < 0.5,
         opened=opened,
