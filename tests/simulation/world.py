@@ -25,7 +25,7 @@ from weft.engine.machines.job import JobState
 from weft.engine.machines.task import TaskState
 from weft.engine.machines.vertex import VertexState
 from weft.engine.master import Master
-from weft.engine.ports import Job, WorkerSpec
+from weft.engine.ports import Job
 from weft.engine.replay import Tape, Tick, digest, replay
 from weft.graph.draw import to_text
 from weft.graph.logical import Kind, Outcome, Trigger
@@ -36,7 +36,7 @@ from weft.runtime.loop import JobRun, Loop
 
 FOREVER_S = 1e6
 """How long a service runs that nobody stops."""
-PATIENCE_S = 20_000.0
+PATIENCE_S = 3_000.0
 """By when every job must have ended that has a network: some time after the last fault."""
 
 
@@ -79,6 +79,8 @@ class World(SimulatedCluster):
         self.stopping: set[tuple[str, int]] = set()
         self.services: set[str] = set()
         self.fading: set[tuple[str, str, int]] = set()
+        self.late = False
+        self.broken: set[tuple[str, str, int]] = set()
         self.lost_late: set[tuple[str, str, int]] = set()
         self.lost: set[tuple[str, str, int]] = set()
         self.live: dict[tuple[str, int], tuple[Job, Launch]] = {}
@@ -168,6 +170,8 @@ class World(SimulatedCluster):
         job = self._take_on(name, found.master, again)
         core = found.master.core
         lost = self._sweep(name, core)
+        early = [task for task in lost if (name, *task) not in self.broken]
+        assert disk.full or not early, f"{name}: {early} were freed before that was on disk"
         if found.pending.completed:
             job.outcome = Complete(core.status.value)
             return
@@ -308,6 +312,7 @@ class World(SimulatedCluster):
             for lo, hi, part_lo, part_hi in link.router.inputs(index):
                 for i in range(lo, hi):
                     there = i in held or (src.id, i) in inside or src.state[i] == TaskState.SKIPPED
+                    there = there or (self.late and (job.id, src.id, i) in self.broken)
                     assert there, f"{vertex}[{index}] runs without its input {src.id}[{i}]"
                     gone = self.pieces_gone.get((job.id, link.edge.id, i), set()) & set(range(part_lo, part_hi))
                     assert not gone, f"{vertex}[{index}] runs and pieces {sorted(gone)} of {src.id}[{i}] are freed"
@@ -320,33 +325,20 @@ class World(SimulatedCluster):
             if run.launch.lease in run.job.leases:
                 twice = self.held.get((run.job.id, stage.id), set()) & set(range(lo, hi))
                 self.fading -= {(run.job.id, stage.id, i) for i in range(lo, hi)}
+                self.broken -= {(run.job.id, stage.id, i) for i in range(lo, hi)}
                 assert not twice, f"{stage.id}{sorted(twice)} is stored while it is stored"
             super()._hold(run, lo, hi)
             for link in stage.outputs:
                 for i in range(lo, hi):
                     self.pieces_gone.pop((run.job.id, link.edge.id, i), None)
 
-    def _replace(self, spec: WorkerSpec, reason: str) -> None:
-        super()._replace(spec, reason)
-        for name, vertex, i in tuple(self.fading):
-            job = loop_of(self).jobs.get(name)
-            if job is None or job.master.core.by_id[vertex].state[i] != TaskState.FREED:
-                self.fading.discard((name, vertex, i))
-
     def _forget(self, job: str, vertex: str, index: int) -> None:
         super()._forget(job, vertex, index)
         self.fading.add((job, vertex, index))
+        self.broken.add((job, vertex, index))
         found = loop_of(self).jobs.get(job)
         if found is not None and found.master.core.status is JobState.SUCCEEDED:
             self.lost_late.add((job, vertex, index))
-
-    def _lose_output(self, job: Job) -> None:
-        super()._lose_output(job)
-        self.fading = {
-            (name, vertex, i)
-            for name, vertex, i in self.fading
-            if name != job.id or job.master.core.by_id[vertex].state[i] == TaskState.FREED
-        }
 
     def free(self, job: Job, vertex: str, lo: int, hi: int) -> None:
         """Check that nobody reads what is freed."""
@@ -356,7 +348,8 @@ class World(SimulatedCluster):
                 self.free(job, vertex, i, i + 1)
             return
         if (job.id, vertex, lo) in self.fading:
-            return  # it was lost, in this very moment or while its end waited for the journal
+            self.fading.discard((job.id, vertex, lo))
+            return  # it was lost, and whoever frees it does not know yet, or has said so before
         stages = job.master.core.by_id
         if stages[vertex].state[lo] != TaskState.FREED:  # what a task that came to nothing has left
             super().free(job, vertex, lo, hi)
@@ -418,6 +411,7 @@ class World(SimulatedCluster):
                 stage = job.master.core.by_id[probe.vertex]
                 if probe.index < stage.n and stage.state[probe.index] == TaskState.PROBING:
                     self.held.setdefault((job.id, probe.vertex), set()).add(probe.index)
+                    self.fading.discard((job.id, probe.vertex, probe.index))
                     self.held_now += 1
                     self.done.add((job.id, probe.vertex, probe.index))
                 loop.post(job.id, Hit(at, probe.vertex, probe.index, 1))
@@ -446,6 +440,13 @@ class _WatchedLoop(Loop):
 
     def _probe(self, job: JobRun, probe: Probe) -> None:
         self.world.probe(job, probe)
+
+    def _carry_out_durable(self, job: JobRun, events: list[Any]) -> bool:
+        self.world.late = True  # what was said before it could be done: an input may have been lost meanwhile
+        try:
+            return super()._carry_out_durable(job, events)
+        finally:
+            self.world.late = False
 
     def worker_lost(self, worker: int, *rest: Any, **more: Any) -> None:
         self.world.buried(worker)
