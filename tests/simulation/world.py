@@ -9,9 +9,9 @@ one goes on from the journals.
 
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.simulation.disk import Disk
 from tests.simulation.scenarios import MANAGERS, Scenario, random_scenario
@@ -33,6 +33,9 @@ from weft.graph.validate import mark_results
 from weft.model.resources import Resources
 from weft.runtime.journal import Recorded, recover
 from weft.runtime.loop import JobRun, Loop
+
+if TYPE_CHECKING:
+    from weft.engine.policy import ManagerFactory
 
 FOREVER_S = 1e6
 """How long a service runs that nobody stops."""
@@ -68,7 +71,9 @@ class World(SimulatedCluster):
         self.deaths_left = most_deaths
         self.disk_full = disk_full
         self.recoveries = 0
+        self.managers: Mapping[str, ManagerFactory] = MANAGERS
         self.jobs: dict[str, JobRun] = {}
+        self.ended_at = 0.0
         self.ticks = False
         self.opened: Callable[[JobRun], None] = lambda _: None
         self.scenarios = scenarios
@@ -118,7 +123,8 @@ class World(SimulatedCluster):
         graph = self.scenarios[name].graph
         mark_results(graph)
         disk = Disk.create(graph, self.tuning, self._later) if self.journaled else None
-        self._take_on(name, Master(graph, name, self.tuning, disk.tape.managers(MANAGERS) if disk else MANAGERS), disk)
+        managers = disk.tape.managers(self.managers) if disk else self.managers
+        self._take_on(name, Master(graph, name, self.tuning, managers), disk)
         if disk is not None and self.random.random() < self.disk_full:
             self._later(10 * self.random.random(), partial(setattr, disk, "full", True))
         loop_of(self).submit(self.jobs[name])
@@ -159,19 +165,20 @@ class World(SimulatedCluster):
 
     def _go_on(self, loop: Loop, name: str, disk: Disk, recorded: Recorded) -> None:
         graph, tape = self.scenarios[name].graph, Tape()
-        master = Master(graph, name, recorded.header.tuning, tape.managers(MANAGERS))
+        master = Master(graph, name, recorded.header.tuning, tape.managers(self.managers))
         ticks = [at for at, record in enumerate(recorded.records) if isinstance(record, Tick)]
         replay(master, tape, recorded.records[: ticks[-1] + 1] if ticks else ())
         again = disk.go_on(recorded, tape)
         if again.digests:
             assert digest(master.core) == again.digests[-1], f"{name}: a replay comes to another state"
-        found = recover(graph, recorded, MANAGERS)
+        found = recover(graph, recorded, self.managers)
         again.tape = found.tape
         job = self._take_on(name, found.master, again)
         core = found.master.core
         lost = self._sweep(name, core)
         early = [task for task in lost if (name, *task) not in self.broken]
         assert disk.full or not early, f"{name}: {early} were freed before that was on disk"
+        self.broken.update((name, *task) for task in lost)  # the next owner may die before it hears of that
         if found.pending.completed:
             job.outcome = Complete(core.status.value)
             return
@@ -255,6 +262,10 @@ class World(SimulatedCluster):
             self.lost.update((job.id, event.vertex, i) for i in range(event.lo, event.hi))
         if not isinstance(event, (Done, Failed, GaveBack)) or event.lease not in job.leases:
             return
+        if isinstance(event, Failed) and event.lost is not None:
+            vertex, i = event.lost  # the master takes it for gone, even if it was made again meanwhile
+            if i in self.held.get((job.id, vertex), ()):
+                self._forget(job.id, vertex, i)
         key = (job.id, event.lease)
         lease = self.live[key][1]
         stuck = isinstance(event, Done) and self.clock.time >= FOREVER_S
@@ -412,6 +423,8 @@ class World(SimulatedCluster):
                 if probe.index < stage.n and stage.state[probe.index] == TaskState.PROBING:
                     self.held.setdefault((job.id, probe.vertex), set()).add(probe.index)
                     self.fading.discard((job.id, probe.vertex, probe.index))
+                    for link in job.master.core.by_id[probe.vertex].outputs:
+                        self.pieces_gone.pop((job.id, link.edge.id, probe.index), None)
                     self.held_now += 1
                     self.done.add((job.id, probe.vertex, probe.index))
                 loop.post(job.id, Hit(at, probe.vertex, probe.index, 1))
@@ -440,6 +453,10 @@ class _WatchedLoop(Loop):
 
     def _probe(self, job: JobRun, probe: Probe) -> None:
         self.world.probe(job, probe)
+
+    def _complete(self, job: JobRun, outcome: Complete) -> None:
+        self.world.ended_at = self.clock.now()
+        super()._complete(job, outcome)
 
     def _carry_out_durable(self, job: JobRun, events: list[Any]) -> bool:
         self.world.late = True  # what was said before it could be done: an input may have been lost meanwhile
@@ -483,6 +500,19 @@ def run_scenarios(
     named = {f"job{at}": scenario for at, scenario in enumerate(scenarios)}
     world = World(named, check=check if checked else None, **simulator)
     world.opened = opened
+    return live(world, submit_at=submit_at, cancel_at=cancel_at, checked=checked, ticks=ticks)
+
+
+def live(
+    world: World,
+    *,
+    submit_at: Sequence[float] = (),
+    cancel_at: Sequence[float | None] = (),
+    checked: bool = True,
+    ticks: bool = False,
+) -> tuple[World, list[JobRun]]:
+    """Run the jobs of a world to their ends; AssertionError for whatever is wrong then or on the way."""
+    named = world.scenarios
     world.ticks = ticks
     loop = _WatchedLoop(world, world.clock)
     loop.world = world

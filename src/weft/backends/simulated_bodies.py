@@ -17,7 +17,7 @@ from weft.backends.simulated_cluster import SimulatedCluster
 from weft.backends.simulator import _Running
 from weft.engine.commands import Publish
 from weft.engine.core import Tuning
-from weft.engine.events import Done, Failed
+from weft.engine.events import Done, Failed, UserEvent
 from weft.engine.machines.vertex import ENDED
 from weft.graph.logical import Kind
 from weft.worker.run import run as run_lease
@@ -42,11 +42,18 @@ class BodyJob(dict[int, _Running], LocalJob):
         dict.__init__(self)
         LocalJob.__init__(self, job, store, loop, stream_bytes(store.budget))
         self._soon = soon
+        self.computing = 0
+        """The thread that runs the body of a task now; what it emits is said just before its end."""
+        self.emitted: list[UserEvent] = []
 
     def emit(self, lease: int, vertex: str, index: int, name: str, payload: Any) -> None:
         """See `Host.emit`; a task may wait for an endpoint, and time with it, so that this is known at once."""
-        self.publish(Publish(vertex, index, name, payload))
-        self._soon(partial(super().emit, lease, vertex, index, name, payload))
+        if name == "endpoint":
+            self.publish(Publish(vertex, index, name, payload))
+        if threading.get_ident() == self.computing:
+            self.emitted.append(UserEvent(self.loop.clock.now(), vertex, index, name, payload))
+        else:
+            self._soon(partial(super().emit, lease, vertex, index, name, payload))
 
     def stream(self, edge: str, index: int, partition: int, value: Any, context: Context) -> None:
         """See `Host.stream`; nobody waits here for a reader, which is run when its sources have ended."""
@@ -149,6 +156,8 @@ class SimulatedBodies(SimulatedCluster):
             self._changed.notify()
 
     def _plan(self, when: float, what: Callable[[], None] | _Running) -> None:
+        if isinstance(what, _Running) and what.seconds >= FOREVER_S:
+            return  # its thread may be at work while nothing is planned: time must not go on to its end
         with self._changed:
             super()._plan(when, what)
             self._changed.notify()
@@ -197,6 +206,8 @@ class SimulatedBodies(SimulatedCluster):
             self._plan(self.clock.time + AGAIN_S, run)
             return
         event = self._compute(run, run.hi)
+        for emitted in run.job.backend.emitted:
+            self._post(run, emitted)
         far = self._far_of(run)
         self._over(run)
         if far is not None:
@@ -210,14 +221,20 @@ class SimulatedBodies(SimulatedCluster):
             made = self._compute(run, event.hi)
             if isinstance(made, Failed):
                 event = made
-        super()._say(run, event)
+        far = self._far_of(run)
+        if far is not None:
+            self._report(far, run.job, event, run)
+        else:
+            self._hear(run.job, event, run)
 
     def _compute(self, run: _Running, hi: int) -> Done | Failed:
         """Run the bodies of the units below `hi`; return what is to be said of them."""
         local: BodyJob = run.job.backend
         lease: WorkerLease = local.lease(run.launch)
         lease.hi = hi
+        local.computing, local.emitted = threading.get_ident(), []
         outcome = run_lease(lease, self.store, FOREVER_S)
+        local.computing = 0
         self._made[run] = lease, outcome
         return local.report(lease, outcome, self.clock.time)._replace(seconds=run.seconds)
 

@@ -361,12 +361,13 @@ class SimulatedCluster(Simulator):
             self._accept_next(far)
 
     def _lose(self, worker: int) -> None:
-        far = self._fars.get(worker)
-        if far is None:
+        if self.network is None:
             super()._lose(worker)
             return
+        far = self._fars.get(worker)
+        if far is None:
+            return  # it has ended by itself
         self._die(far)
-        assert self.network is not None
         if self.random.random() < self.network.told:
             self._give_up(worker, "simulated death")
 

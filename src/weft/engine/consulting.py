@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from weft.engine.decisions import Fail, SetParallelism
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.engine.policy import InputView, Moment, View
+from weft.engine.readiness import FINISHED, FREED
 from weft.graph.logical import Kind, Range
 from weft.model.errors import GraphError, WeftError
 
@@ -158,4 +159,15 @@ def view_of(core: Core, stage: Stage) -> View:
         core.payloads,
         stage.vertex.program.items,
         stage.over,
+        _lost(stage),
     )
+
+
+_THERE = bytes(state in (FINISHED, FREED) for state in range(256))
+
+
+def _lost(stage: Stage) -> int:
+    if stage.counted is None:
+        return 0
+    there = int.from_bytes(stage.state.translate(_THERE))
+    return (int.from_bytes(stage.counted) & ~there).bit_count()

@@ -217,7 +217,7 @@ def _complete(row: BubbleRow) -> bool:
         wanted = stage.n if stage.released < 0 else min(stage.released, stage.n)
         if not inside and stage.ready.count < wanted - stage.over - stage.executing:
             return False
-        if inside and _waits_outside(stage):
+        if inside and any(not _there(link) for link in stage.inputs if link.src.bubble != stage.bubble):
             return False
     return True
 
@@ -228,16 +228,6 @@ def _waits(link: Link) -> bool:
     return not scheduling.concurrent or (scheduling.when is Trigger.EVENT and not link.opened)
 
 
-def _waits_outside(stage: Stage) -> bool:
-    """Whether something from outside its bubble is missing, for which no member's success can make up."""
-    one = Outcome.ONE_SUCCESS
-    spared = any(k.src.bubble == stage.bubble and k.edge.scheduling.outcome is one for k in stage.inputs)
-    return any(
-        k.src.bubble != stage.bubble and not _there(k) and not (spared and k.edge.scheduling.outcome is one)
-        for k in stage.inputs
-    )
-
-
 def _give_back(core: Core, slots: list[tuple[int, int, int]]) -> None:
     core.out.extend(Release(request, worker) for worker, _, request in slots)
 
@@ -245,7 +235,7 @@ def _give_back(core: Core, slots: list[tuple[int, int, int]]) -> None:
 def _lend_back(core: Core, row: BubbleRow) -> None:
     """Members whose inputs from outside were lost give their slots back: what makes these again may need them."""
     for stage in row.stages:
-        if row.slots.get(stage.index) and _waits_outside(stage):
+        if row.slots.get(stage.index) and any(not _there(k) for k in stage.inputs if k.src.bubble != stage.bubble):
             _give_back(core, row.slots.pop(stage.index))
 
 

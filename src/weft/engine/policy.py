@@ -44,6 +44,7 @@ class InputView(NamedTuple):
 class View(NamedTuple):
     """All that a manager may see; `over` counts tasks that ended in any way.
 
+    `rows` counts each task once, when it first finishes; `lost` of those are being made again, their output is gone.
     `events` are the payloads of user events, by (vertex, name), in order of arrival.
     """
 
@@ -60,6 +61,7 @@ class View(NamedTuple):
     events: Mapping[tuple[str, str], Sequence[Any]]
     items: Sequence[Any] | None
     over: int = 0
+    lost: int = 0
 
 
 class VertexManager(Protocol):

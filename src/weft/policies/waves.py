@@ -39,7 +39,7 @@ class Waves:
 
     def decide(self, view: View, memo: Any) -> tuple[Sequence[Decision], Any]:
         """Start the next wave when the last one is done; say when there is enough. The memo is the last wave's size."""
-        if view.n < 0:
+        if view.n < 0 or view.lost:  # what is lost was counted as rows: wait until it is there again
             return (), memo
         if view.rows >= self.rows or view.finished >= view.n:
             enough = Emit(view.vertex, self.event)

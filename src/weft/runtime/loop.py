@@ -320,16 +320,16 @@ class Loop:
     def _hold_back(self, job: JobRun, commands: list[Command], when_durable: WhenDurable) -> list[Command]:
         """Return the commands that may go ahead of their record; the others come back as an event of the loop.
 
-        Nothing overtakes an output that is yet to be freed: a lease that would make it again waits, and so does all
-        that is said after it.
+        Nothing overtakes an output that is yet to be freed: a lease or a cache that would make it again waits, and so
+        does all that is said after it.
         """
         held = job.held
         late: list[Command] = []
         ahead: list[Command] = []
         for command in commands:
-            if isinstance(command, Launch) and held.freeing and not held.dam:
-                members = (command.vertex, *(command.cone.members if command.cone is not None else ()))
-                held.dam = not held.freeing.isdisjoint(members)
+            if isinstance(command, Launch | Probe) and held.freeing and not held.dam:
+                cone = command.cone if isinstance(command, Launch) else None
+                held.dam = not held.freeing.isdisjoint((command.vertex, *(cone.members if cone is not None else ())))
             if not held.dam and type(command) not in DURABLE_FIRST:
                 ahead.append(command)
                 continue

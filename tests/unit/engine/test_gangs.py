@@ -724,23 +724,3 @@ def test_a_service_that_was_being_stopped_when_the_master_died_is_not_started_ag
     h.expect("launch b[0] on 4")
     h(h.done("b[0]"))
     h.skip()
-
-
-def test_a_bubble_asks_though_a_source_outside_has_failed_whose_place_a_member_may_take(hand):
-    g = Graph("g", on_failure=CONTINUE)
-    x = g.add(body, n=1, name="x")
-    a = g.add(body, n=1, name="a")
-    b = g.add(body, after(x, outcome=Outcome.ONE_SUCCESS), after(a, outcome=Outcome.ONE_SUCCESS), n=1, name="b")
-    g.bubble(a, b, name="gang", timeout_s=5.0)
-    h = hand(g, workers=3)
-    h.expect("timer at 5", "acquire a*1, b*1")  # b needs one of them, and a is here
-    h(h.idle(0))
-    h.expect("launch x[0] on 0")
-    h(h.failed("x[0]"))
-    h.expect()
-    h(h.granted(a=1, b=2))
-    h.expect("launch a[0] on 1")
-    h(h.done("a[0]"))
-    assert "launch b[0] on 2" in h.skip()
-    h(h.done("b[0]"))
-    h.skip()

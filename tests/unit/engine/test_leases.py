@@ -4,6 +4,7 @@ import pytest
 
 from tests.unit.engine.hand import body, run_out
 from weft.engine.events import Failure
+from weft.engine.replay import losses
 from weft.graph.builder import Graph, gather, grid
 from weft.graph.grid import group
 from weft.graph.logical import OnFailure, Retry, Storage
@@ -431,3 +432,16 @@ def test_a_gathered_value_is_freed_when_its_last_reader_is_over(hand):
     h.expect()
     h(h.done("b[0]"))
     h.expect("free a[0:2]", "complete succeeded")
+
+
+def test_a_lease_of_a_wide_vertex_goes_back_when_its_owner_dies(hand):
+    g = Graph("g")
+    g.add(body, n=100, name="a")
+    h = hand(g, workers=2)
+    h(h.idle(0, 1))
+    assert len(h.skip("launch")) == 2
+    h(*losses(h.core, h.now))
+    h.expect()
+    assert h.rows("a") == ["ready"] * 100
+    h(h.worker_joined(2), h.idle(2))
+    h.expect("launch a[0] on 2")

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.unit.engine.hand import Hand, body, run_out
+from weft.engine.consulting import view_of
 from weft.engine.decisions import Finish, Schedule, SetParallelism, SetResources
 from weft.engine.master import Master
 from weft.engine.policy import Moment, View
@@ -268,3 +269,24 @@ def test_a_manager_that_nobody_knows_is_refused_before_the_job_begins():
     assert raised.value.rule == "manager"
     with pytest.raises(GraphError, match="does not take these parameters"):
         Master(pair(), managers={"told": lambda n: Told()})
+
+
+def test_rows_of_a_lost_output_are_shown_as_lost_until_it_is_made_again(hand):
+    told = Told()
+    g = Graph("g")
+    a = g.add(body, n=70, name="a", manager="told")
+    g.add(body, gather(a), n=1, name="b")
+    h = with_manager(hand, g, told)
+    h(h.idle(0, 1))
+    h.skip()
+    h(h.done("a[0]", rows=2), h.done("a[1]"))
+    h(h.output_lost("a[0]"))
+    h.skip()
+    assert told.shown[-1].rows == 2
+    assert view_of(h.core, h.core.by_id["a"]).lost == 1
+    h(h.idle(0, 1))
+    h.skip()
+    while h.rows("a")[0] != "finished":
+        h(*[h.done(name) for name in list(h.leases)], h.idle(0, 1))
+        h.skip()
+    assert view_of(h.core, h.core.by_id["a"]).lost == 0

@@ -128,6 +128,10 @@ def test_a_wave_is_waited_for():
     assert Waves(rows=5).decide(scan(released=5, finished=4, rows=1), 4)[0] == ()
 
 
+def test_rows_whose_output_is_lost_are_waited_for():
+    assert Waves(rows=5).decide(scan(released=5, finished=3, rows=6, lost=1), 4)[0] == ()
+
+
 def test_enough_rows_let_the_consumer_start_and_end_the_vertex():
     enough, finish = Waves(rows=5).decide(scan(released=5, finished=3, rows=6), 4)[0]
     assert enough == Emit("r", "enough")

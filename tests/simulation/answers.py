@@ -1,0 +1,122 @@
+"""Jobs that compute, in a world where everything goes wrong: whatever happens, the answer is that of a plain program.
+
+The graphs are those of `examples/scenarios`; their answers are known without any engine.
+"""
+
+import importlib
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.simulation.scenarios import Scenario
+from tests.simulation.world import World, live, random_hardship
+from weft.backends.simulated_bodies import SimulatedBodies
+from weft.backends.simulator import Faults
+from weft.engine.core import Tuning
+from weft.engine.events import Failure
+from weft.engine.invariants import check
+from weft.graph.builder import Graph
+from weft.runtime.loop import JobRun
+from weft.store.keeper import Keeper
+from weft.wiring import MANAGERS
+from weft.worker.context import EdgeValues
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "scenarios"
+
+
+class AnswerWorld(World, SimulatedBodies):
+    """A world whose tasks compute."""
+
+
+def _example(name: str) -> Graph:
+    if str(EXAMPLES) not in sys.path:
+        sys.path.insert(0, str(EXAMPLES))
+    graph: Graph = importlib.import_module(name).build()[0]
+    return graph
+
+
+def _some_of(rows: list[Any]) -> list[Any]:
+    """LIMIT may return any rows: five of those that match."""
+    (found,) = rows
+    return [5] if len(found) == 5 and all(row % 2 == 0 for row in found) else found
+
+
+ANSWERS: dict[str, tuple[str, list[Any], Callable[[list[Any]], list[Any]]]] = {
+    "bubble": ("smallest", [[0, 2, 4, 6, 8]], list),
+    "conditional_join": ("rows", [3200], list),
+    "dynamic_parallelism": ("readers", [10_000_000], lambda rows: [sum(rows)]),
+    "limit": ("limit", [5], _some_of),
+    "patch": ("plan/round-4", [1], list),
+    "pruning": ("matches", [3000], list),
+    "skew": ("readers", [64 * 100 * (63 + 63)], lambda rows: [sum(rows)]),
+}
+"""For each scenario: whose values are the answer, what it is, and what of the values is compared."""
+
+
+def random_answers(seed: int) -> tuple[World, list[JobRun]]:
+    """Run one or two scenarios under random faults, all drawn from `seed`; AssertionError for a wrong answer."""
+    rng = random.Random(seed)
+    names = rng.sample(sorted(ANSWERS), min(len(ANSWERS), rng.choice([1, 1, 2])))
+
+    def often(probability: float) -> float:
+        return probability if rng.random() < 0.5 else 0.0
+
+    faults = Faults(
+        seed=seed,
+        worker_lost=often(0.05),
+        infrastructure=often(0.05),
+        output_lost=often(0.05),
+        started=often(0.3),
+        give_back=often(0.2),
+        most=rng.choice([3, 10, 40]),
+    )
+    scenarios = {f"{name}-{at}": Scenario(_example(name), frozenset()) for at, name in enumerate(names)}
+    large = {"limit", "pruning", "dynamic_parallelism"} & set(names)
+    store = Keeper(1 << 30)
+    try:
+        world = AnswerWorld(
+            scenarios,
+            workers=rng.randint(7, 9),
+            store=store,
+            seconds=rng.choice([0.1, 1.0, 10.0]),
+            faults=faults,
+            tuning=Tuning(target_s=rng.choice([0.5, 5.0])),
+            check=None if large else check,
+            **random_hardship(random.Random(f"hard {seed}")),
+        )
+        world.managers = MANAGERS
+        _, jobs = live(world, checked=not large)
+        for name, job in zip(names, jobs, strict=True):
+            assert job.outcome is not None
+            if job.outcome.state != "succeeded":  # too many attempts were lost, or its disk was full
+                assert job.outcome.kind in ("", Failure.INFRASTRUCTURE.value, Failure.DISK.value), f"{job.outcome}"
+                continue
+            vertex, wanted, of = ANSWERS[name]
+            if any((job.id, vertex) == lost[:2] for lost in world.lost_late):
+                continue  # it was lost after the end
+            values = of(_values(world, job, vertex))
+            assert values == wanted, f"{name}: {values} is not {wanted}"
+    finally:
+        world.close()
+        store.close()
+    return world, jobs
+
+
+def _values(world: AnswerWorld, job: JobRun, vertex: str) -> list[Any]:
+    stage = job.master.core.by_id[vertex]
+    column = world._jobs[job.id].column(stage)
+    values = [world.store.load(column, at) if column.tracked else column.values[at] for at in range(stage.n)]
+    return [value.by_edge if type(value) is EdgeValues else value for value in values]
+
+
+def main(arguments: list[str]) -> None:
+    """Replay one: `python -m tests.simulation.answers SEED`; tell its stories."""
+    _, jobs = random_answers(int(arguments[0]))
+    for job in jobs:
+        sys.stdout.write("\n".join((f"{job.id}: {job.outcome}", *job.master.story(), "")))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

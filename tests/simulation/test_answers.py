@@ -1,0 +1,34 @@
+"""The scenarios compute what a plain program would, through lost workers, bad networks and dead owners."""
+
+import os
+
+import pytest
+
+from tests.simulation.answers import ANSWERS, EXAMPLES, random_answers
+
+COUNT = {"fast": 5, "soak": 1_000}.get(os.environ.get("HYPOTHESIS_PROFILE", "ci"), 40)
+
+
+def test_every_scenario_has_an_answer():
+    files = {path.stem for path in EXAMPLES.glob("*.py")} - {"show"}
+    assert set(ANSWERS) == files - {"parameter_server", "control_vertex"}  # what has services takes real time
+
+
+def test_answers_are_right(seed):
+    ended = []
+    for at in range(seed, seed + COUNT):
+        try:
+            _, jobs = random_answers(at)
+        except Exception as error:
+            raise AssertionError(f"seed {at}, replay with: python -m tests.simulation.answers {at}\n{error}") from error
+        ended += [job.outcome.state for job in jobs if job.outcome is not None]
+    assert ended.count("succeeded") > 0.8 * len(ended)
+
+
+@pytest.mark.parametrize("name", sorted(ANSWERS))
+def test_a_wrong_answer_is_noticed(name, monkeypatch):
+    vertex, _, of = ANSWERS[name]
+    monkeypatch.setattr("tests.simulation.answers.ANSWERS", {name: (vertex, ["another"], of)})
+    monkeypatch.setattr("tests.simulation.answers.random_hardship", lambda rng: {})
+    with pytest.raises(AssertionError, match="is not"):
+        random_answers(1)

@@ -1,0 +1,31 @@
+"""Cluster-hours of whole jobs under all faults at once: none lost, none doubled, none wrong, none stuck."""
+
+import os
+
+from tests.simulation.hours import run, session
+
+HOURS = {"fast": 0.2, "soak": 100.0}.get(os.environ.get("HYPOTHESIS_PROFILE", "ci"), 10.0)
+
+
+def test_hours_of_clusters_under_faults(seed):
+    told, wrong = run(HOURS, seed)
+    assert not wrong, "\n".join(wrong)
+    assert told["cluster_hours"] >= HOURS
+    assert told["faults"]
+    assert told["messages_lost"]
+    assert told["deaths_of_the_owner"]
+
+
+def test_a_failure_says_what_it_is_and_how_to_repeat_it(monkeypatch):
+    from collections import Counter
+
+    from tests.simulation import hours
+
+    def broken(seed, **_):
+        raise AssertionError(f"a[{seed}] runs without its input b[0]")
+
+    monkeypatch.setattr(hours, "random_session", broken)
+    sums: Counter[str] = Counter()
+    told = session(7, sums)
+    assert told.startswith("seed 7, replay with: python -m tests.simulation.world 7 - hard\n")
+    assert sums == {"lost": 1}
