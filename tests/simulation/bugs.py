@@ -204,7 +204,7 @@ BUGS = [
     Bug("two workers that accept both get the task", Master, "_on_accepted", _takes_every_accept),
     Bug("of several missing inputs one is counted", readiness, "count_missing", _one_is_enough),
     Bug("outputs are freed before that is on disk", Loop, "_hold_back", _carries_out_at_once, hard=True),
-    Bug("requests are forgotten in a recovery", replay.Replay, "pending", _pending_without(Acquire), "bubbles,", hard=True),
+    Bug("requests are forgotten in a recovery", replay.Replay, "pending", _pending_without(Acquire), "bubbles,", True),
     Bug("probes are forgotten in a recovery", replay.Replay, "pending", _pending_without(Probe), "cache,", hard=True),
     Bug("leases of a dead owner count as running", replay, "losses", answers([]), hard=True),
     Bug("a service that stops starts again in a recovery", replay, "losses", _starts_again, "services,", True),
