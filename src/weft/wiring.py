@@ -175,7 +175,7 @@ class Session(runtime.Session):
 
         In a durable session the run's folder is made first. ProgramError: something of the graph cannot be pickled.
         """
-        if self._state is None or options:
+        if self._state is None:
             return super().submit(graph, **options)
         from weft.runtime.durable import begin
 
@@ -187,7 +187,7 @@ class Session(runtime.Session):
         durable, plain = begin(
             self._state, graph, tuning, self.managers, projection=PipelineWords(), user=user, about=self._about
         )
-        return self._start(durable, plain)
+        return self._start(durable, plain, **options)
 
     def resume(self, run: str, *, on_record: Callable[[Record], None] | None = None) -> Run:
         """Go on with a durable run that failed, was cancelled, or whose process was killed; return it.
@@ -222,7 +222,9 @@ class Session(runtime.Session):
     def _start(self, durable: DurableRun, graph: LogicalGraph, **options: Any) -> Run:
         try:
             run = super().submit(graph, journal=durable.journal, durable=durable, **options)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, WeftError):
+                durable.recorder.run_state("failed", error=error, ended=True)
             durable.close()
             raise
         durable.serve(_orders(run), run.job)

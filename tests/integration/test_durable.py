@@ -30,6 +30,7 @@ from weft.model.errors import (
     ConflictError,
     DiskFullError,
     ForbiddenError,
+    GraphError,
     NotFoundError,
     ProgramError,
     RunCancelledError,
@@ -579,6 +580,13 @@ class TestRefused:
         with opened(tmp_path) as session, pytest.raises(ProgramError, match="'uses-a-lock' cannot be written down"):
             session.submit(graph)
         assert not (tmp_path / "state" / "runs").exists()
+
+    def test_a_graph_that_its_master_refuses_has_failed(self, tmp_path):
+        graph = weft.Graph("managed")
+        graph.add(int, name="one", manager="nobody")
+        with opened(tmp_path) as session, pytest.raises(GraphError, match="none of that name"):
+            session.submit(graph)
+        assert read_run(tmp_path / "state" / "runs" / RUN).state == "failed"
 
     def test_a_value_that_cannot_be_pickled_fails_its_task(self, tmp_path):
         graph = weft.Graph("locks")
