@@ -420,7 +420,7 @@ class TestGoingOn:
                 session.resume(RUN)
                 assert here.began.wait(DEADLINE_S)
                 until(lambda: place.finished("yes", 1))
-                shutil.copytree(place.run, tmp_path / f"copy{number}", ignore=shutil.ignore_patterns("*.sock"))
+                shutil.copytree(place.run, tmp_path / f"copy{number}", ignore=shutil.ignore_patterns("*.sock", ".*"))
                 here.gate.set()
             here.gate.clear()
             shutil.rmtree(place.run)
@@ -517,7 +517,7 @@ class TestCut:
             assert here.began.wait(DEADLINE_S)
             until(lambda: place.finished("first", 1))
             until(lambda: read_journal(place.journal, trusted=True).snapshot)
-            shutil.copytree(place.run, tmp_path / "copy", ignore=shutil.ignore_patterns("*.sock"))
+            shutil.copytree(place.run, tmp_path / "copy", ignore=shutil.ignore_patterns("*.sock", ".*"))
             here.gate.set()
         shutil.rmtree(place.run)
         (tmp_path / "copy").rename(place.run)  # as a kill would have left it
