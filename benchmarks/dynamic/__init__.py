@@ -224,4 +224,21 @@ SPECS = (
         figure="read",
         at_least=True,
     ),
+    Spec(
+        "straggler_slowdown",
+        "ratio",
+        _ours("straggler_simulated"),
+        1.3,
+        "Simulated: 320 tasks of 1 s on 16 workers, one of them ten times slower: the time over that of 16 equal ones.",
+        figure="ratio",
+    ),
+    Spec(
+        "straggler_slowdown_processes",
+        "ratio",
+        _ours("straggler_processes"),
+        1.6,
+        "120 tasks that hash for some tens of milliseconds, on 4 worker processes, one of them made to stand still for "
+        "nine tenths of the time: the time over that before.",
+        figure="ratio",
+    ),
 )

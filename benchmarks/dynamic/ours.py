@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
+from hashlib import sha256
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -20,11 +25,14 @@ from benchmarks.dynamic.data import FILES, GROUPS, ROWS, files
 from benchmarks.dynamic.journal import journal
 from benchmarks.harness import expect
 from weft import Range, Trigger, after, gather, shuffle
+from weft.backends.processes import Processes
 from weft.backends.simulator import Faults
+from weft.engine.core import Tuning
 from weft.engine.decisions import SetParallelism
-from weft.engine.policy import InputView, View
+from weft.engine.policy import STRAGGLERS, InputView, View
 from weft.graph.logical import Manager
 from weft.policies.shuffle import Shuffle, even
+from weft.policies.stragglers import Stragglers
 from weft.testing.trial import run_graph
 
 WORKERS = 2
@@ -321,7 +329,88 @@ def bubbles_real() -> dict[str, float]:
         return real(session)
 
 
-CASES = {
-    case.__name__: case
-    for case in (parallelism, skew, pruning, limit, limit_worst, join, faults, bubbles, bubbles_real, journal)
-}
+# ---------------------------------------------------------------------------------------------------------- stragglers
+
+HASHES = 40_000
+RUNNING_S, STANDING_S = 0.01, 0.09
+
+
+def _spread(graph: weft.Graph, tasks: int) -> weft.Node:
+    return graph.add(sum, gather(graph.map(_hashed, range(tasks), name="tasks")), name="total", keep=True)
+
+
+def _hashed(number: int) -> int:
+    """Hash for some tens of milliseconds."""
+    text = b"%d" % number
+    for _ in range(HASHES):
+        text = sha256(text).digest() * 16
+    return number
+
+
+def straggler_simulated() -> dict[str, float]:
+    """One of 16 simulated workers is ten times slower."""
+    found = []
+    for slow in (1.0, 0.1):
+        graph = weft.Graph("stragglers")
+        _spread(graph, 320)
+        trial = run_graph(
+            graph,
+            checked=False,
+            managers={STRAGGLERS: Stragglers},
+            tuning=Tuning(target_s=0.5, backups=True),
+            workers=16,
+            speeds=[slow] + [1.0] * 15,
+            seconds=1.0,
+        )
+        assert trial.job.outcome is not None
+        expect(trial.job.outcome.state, "succeeded")
+        found.append(trial.job.master.core.now)
+    return {"ratio": found[1] / found[0]}
+
+
+@contextmanager
+def _slowed(pid: int) -> Iterator[None]:
+    """Have a process stand still for nine tenths of the time."""
+    over = threading.Event()
+
+    def hold_up() -> None:
+        while not over.is_set():
+            os.kill(pid, signal.SIGSTOP)
+            over.wait(STANDING_S)
+            os.kill(pid, signal.SIGCONT)
+            over.wait(RUNNING_S)
+
+    thread = threading.Thread(target=hold_up)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def straggler_processes() -> dict[str, float]:
+    """One of 4 worker processes is ten times slower."""
+    with weft.Session("processes", workers=4, grace_s=60.0) as session:
+        executor = session.executor
+        assert isinstance(executor, Processes)
+
+        def seconds() -> float:
+            graph = weft.Graph("stragglers")
+            total = _spread(graph, 120)
+            begin = time.perf_counter()
+            expect(session.run(graph, progress=False).value(total), sum(range(120)))
+            return time.perf_counter() - begin
+
+        seconds()  # the workers are born and have imported what they need
+        usual = seconds()
+        with _slowed(executor.pids[0]):
+            slowed = seconds()
+    return {"ratio": slowed / usual}
+
+
+_ALL = (
+    *(parallelism, skew, pruning, limit, limit_worst, join, faults, bubbles, bubbles_real, journal),
+    *(straggler_simulated, straggler_processes),
+)
+CASES = {case.__name__: case for case in _ALL}

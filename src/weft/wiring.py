@@ -23,6 +23,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from weft.engine.policy import STRAGGLERS
 from weft.frontends.pipelines.body import WARNING
 from weft.frontends.pipelines.caching import CachePlace, describe, recipe_of
 from weft.frontends.pipelines.check import parse_pipeline
@@ -49,6 +50,7 @@ from weft.policies.choices import Conditional
 from weft.policies.eviction import furthest, largest
 from weft.policies.pruning import Pruning
 from weft.policies.shuffle import Shuffle
+from weft.policies.stragglers import Stragglers
 from weft.policies.waves import Waves
 from weft.runtime import session as runtime
 from weft.runtime.clock import RealClock, ResumedClock
@@ -80,13 +82,14 @@ if TYPE_CHECKING:
     from weft.store.api import EvictionKey
     from weft.store.catalog import Catalog
 
-MANAGERS: Final[Mapping[str, ManagerFactory]] = {
+MANAGERS: Final[dict[str, ManagerFactory]] = {
     "shuffle": Shuffle,
     "waves": Waves,
     "pruning": Pruning,
     "conditional": Conditional,
+    STRAGGLERS: Stragglers,
 }
-"""The vertex managers that a graph may name."""
+"""The vertex managers that a graph may name, and the policies of whole jobs."""
 
 EVICTION: Final[Mapping[str, EvictionKey | None]] = {"furthest": furthest, "largest": largest, "lru": None}
 """What a session may be told to spill first; None is the order that the store keeps by itself."""
@@ -115,8 +118,10 @@ class Session(runtime.Session):
     the folder for temporary files). `name` is for people. A task that was told to stop is given up after `grace_s`
     seconds. `eviction` says what goes to disk first: "furthest" (what will be read last, the default), "lru" (what was
     not touched for longest), "largest", or a key function of `weft.store.api.ChunkInfo`. `gpus` of this machine, all of
-    `gpu_type`, are handed out to tasks that ask for them. Nothing of a session is left when it is closed, and what a
-    killed one leaves is swept by the next.
+    `gpu_type`, are handed out to tasks that ask for them. With `backups` what takes far too long is run a second time
+    on an idle worker, and the first to end counts (default: with "processes", where what a process was at when it died
+    is run again in any case). Nothing of a session is left when it is closed, and what a killed one leaves is swept by
+    the next.
 
     With `durable` each run has a folder as those of the command line have, under the state folder that is named, or
     with True the one that `weft` would use from here. Its values are written to files there and its decisions to a
@@ -137,6 +142,7 @@ class Session(runtime.Session):
         name: str | None = None,
         grace_s: float = GRACE_S,
         *,
+        backups: bool | None = None,
         eviction: str | EvictionKey = "furthest",
         durable: bool | str | os.PathLike[str] = False,
         gpus: int = 0,
@@ -153,6 +159,7 @@ class Session(runtime.Session):
             folders = undo.enter_context(_folders(self.name, spill_dir))
             store = Keeper(budget, shm=folders.shm, spill=folders.spill, eviction=_eviction(eviction))
             undo.callback(store.close)
+            twice = backend == "processes" if backups is None else backups
             if isinstance(backend, str):
                 node = Resources(cpu=count, memory=store.budget, gpu=gpus, gpu_type=gpu_type)
                 backend = _backend(backend, count, store, folders.shm, folders.spill, grace_s, node)
@@ -160,6 +167,8 @@ class Session(runtime.Session):
             if clock is not None and self._state is not None:
                 raise UsageError("a simulated session cannot be durable: its time is not that of any clock")
             clock = clock or (ResumedClock() if self._state is not None else None)
+            if twice:
+                backend.tuning = replace(backend.tuning, backups=True)
             super().__init__(backend, store, clock, MANAGERS)
             undo.pop_all()
         kept = self._state if history is None else StateRoot(Path(history).absolute())

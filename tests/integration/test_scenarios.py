@@ -40,6 +40,7 @@ SAYS = {
         "(seen: 1 earlier runs: gpu_memory 6e+09",
         "SetParallelism(vertex='evaluate', n=1) (seen: 6 losses, the last 0.167)",
     ],
+    "straggler": ["total: 780", ": backup on worker", "s are usual"],
     "patch": ["plan/round-4", "(added by plan)", "plan: patch: 4 vertices, 4 edges added"],
 }
 
@@ -57,7 +58,8 @@ def test_a_scenario_says_what_was_planned_and_executed(name: str, backend: str) 
     done = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stderr
     assert ": succeeded" in done.stdout
-    for words in SAYS[name]:
+    twice = backend != "simulator"  # bodies take no virtual time: none is late
+    for words in SAYS[name] if twice or name != "straggler" else SAYS[name][:1]:
         assert words in done.stdout, done.stdout
 
 

@@ -8,7 +8,7 @@ good; the job must then come to its end, and leave nothing behind.
 import random
 from typing import Any
 
-from tests.simulation.scenarios import MANAGERS, Scenario
+from tests.simulation.scenarios import MANAGERS, Reckless, Scenario
 from weft.engine.commands import (
     Acquire,
     Complete,
@@ -22,6 +22,7 @@ from weft.engine.commands import (
     SetTimer,
     Shrink,
     Stop,
+    Weigh,
     Withdraw,
 )
 from weft.engine.core import Tuning
@@ -45,6 +46,7 @@ from weft.engine.events import (
     TimerFired,
     UserEvent,
     Waiting,
+    Weighed,
     WorkerJoined,
     WorkerLost,
 )
@@ -52,6 +54,7 @@ from weft.engine.invariants import check
 from weft.engine.machines.job import JobState
 from weft.engine.machines.task import TaskState
 from weft.engine.master import Master
+from weft.engine.policy import STRAGGLERS
 from weft.graph.logical import Kind, Outcome, Trigger
 from weft.graph.validate import mark_results
 
@@ -59,14 +62,16 @@ Task = tuple[str, int]
 
 
 class Lease:
-    """A lease that runs: how far it is, and what it was told."""
+    """A lease that runs: how far it (or its rival) is, how far its `own` commits go, and what it was told."""
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
-        self.lo = launch.lo
+        self.lo = self.own = launch.lo
         self.hi = launch.hi
         self.stop = False
         self.shrink = False
+        self.rival: Lease | None = None
+        self.fenced = False
 
     def tasks(self, lo: int, hi: int) -> list[Task]:
         """The tasks of units `lo:hi`, in the order in which they run."""
@@ -79,11 +84,23 @@ class Lease:
 class Chaos:
     """One job, driven by dice."""
 
-    def __init__(self, rng: random.Random, scenario: Scenario, *, workers: int, nodes: int, tuning: Tuning) -> None:
+    def __init__(
+        self,
+        rng: random.Random,
+        scenario: Scenario,
+        *,
+        workers: int,
+        nodes: int,
+        tuning: Tuning,
+        policies: random.Random | None = None,
+    ) -> None:
         self.rng = rng
         self.scenario = scenario
         mark_results(scenario.graph)
-        self.master = Master(scenario.graph, "chaos", tuning, MANAGERS)
+        reckless = {STRAGGLERS: lambda: Reckless(policies)} if policies is not None else {}
+        self.master = Master(scenario.graph, "chaos", tuning, {**MANAGERS, **reckless})
+        self.backups = 0
+        self.weighs: list[Weigh] = []
         self.core = self.master.core
         self.now = 0.0
         self.nodes = nodes
@@ -135,6 +152,8 @@ class Chaos:
             case Shrink():
                 assert command.lease in self.leases, f"{command} is for a lease that does not run"
                 self.leases[command.lease].shrink = True
+            case Weigh():
+                self.weighs.append(command)
             case Acquire():
                 self.requests[command.request] = command
             case Withdraw():
@@ -184,9 +203,18 @@ class Chaos:
                 self.expect_inputs(task, inside)
             assert task not in inside
             inside.add(task)
+        first = self.leases.get(command.backup_of)
         for other in self.leases.values():
-            assert not inside & set(other.tasks(other.lo, other.hi)), f"{command} overlaps {other.launch}"
+            if other is first:
+                assert inside == set(other.tasks(other.lo, other.hi)), f"{command} is no backup of {other.launch}"
+            elif not other.stop:  # what was told to stop may still be at it
+                assert not inside & set(other.tasks(other.lo, other.hi)), f"{command} overlaps {other.launch}"
         self.leases[command.lease] = lease
+        if command.backup_of:
+            assert first is not None
+            assert first.launch.worker != worker
+            self.backups += 1
+            lease.rival, first.rival = first, lease
 
     def expect_inputs(self, task: Task, inside: set[Task]) -> None:
         """What the task reads is stored, whole, or made before it in the same lease."""
@@ -246,6 +274,12 @@ class Chaos:
             self.free_workers.add(worker)
         return lease
 
+    def committed(self, lease: Lease, hi: int, *, end: bool = False) -> None:
+        """Units below `hi` of a lease are in the store: its rival commits none of them, and nothing after the end."""
+        if lease.rival is not None:
+            lease.rival.lo = max(lease.rival.lo, min(hi, lease.rival.hi))
+            lease.rival.fenced = lease.rival.fenced or end
+
     def size(self) -> int:
         return self.rng.choice([0, 10, 2**22])
 
@@ -267,6 +301,7 @@ class Chaos:
             values = [answer() for _ in range(lease.lo, hi)]
         self.end_lease(number)
         self.store([(vertex, i) for i in range(lease.lo, hi)])
+        self.committed(lease, hi, end=True)
         nbytes = self.size() * max(1, hi - lease.lo)
         return Done(0.0, number, hi, rng.choice([0.0, 1e-6, 1.0]) * (hi - lease.lo), nbytes, None, reached, values)
 
@@ -300,11 +335,12 @@ class Chaos:
                     self.lost_late.add(lost)
         self.end_lease(number)
         self.store([(lease.launch.vertex, i) for i in range(lease.lo, unit)])
+        self.committed(lease, unit)
         return Failed(0.0, number, unit, vertex, index, kind, "chaos", "", 0.1, self.size(), lost)
 
     def stopped(self, number: int) -> Failed:
         lease = self.end_lease(number)
-        return Failed(0.0, number, lease.lo, lease.launch.vertex, lease.lo, Failure.STOPPED, "stopped")
+        return Failed(0.0, number, lease.own, lease.launch.vertex, lease.own, Failure.STOPPED, "stopped")
 
     # ------------------------------------------------------------------------------------------------- the dice
 
@@ -324,6 +360,8 @@ class Chaos:
             actions += ["timer"]
         if self.probes:
             actions += ["probe"] * 2
+        if self.weighs:
+            actions += ["weigh"]
         if self.leases and not calm:
             actions += ["fail", "progress", "started", "give_back", "worker_lost", "late", "stop_answer"]
         if not calm:
@@ -351,7 +389,10 @@ class Chaos:
             return
         number = self.rng.choice(numbers)
         lease = self.leases[number]
-        report = self.stopped(number) if lease.stop and self.rng.random() < 0.7 else self.done(number, whole=calm)
+        if lease.fenced or (lease.stop and self.rng.random() < 0.7):
+            report: Any = self.stopped(number)
+        else:
+            report = self.done(number, whole=calm)
         self.old.append(report)
         self.tell(report)
 
@@ -366,7 +407,7 @@ class Chaos:
 
     def do_fail(self, calm: bool) -> None:
         """A lease ends badly."""
-        numbers = [n for n, lease in sorted(self.leases.items()) if lease.lo < lease.hi]
+        numbers = [n for n, lease in sorted(self.leases.items()) if lease.lo < lease.hi and not lease.fenced]
         if not numbers:
             return
         report = self.failed(self.rng.choice(numbers))
@@ -377,11 +418,12 @@ class Chaos:
         """A lease says how far it is."""
         number = self.rng.choice(sorted(self.leases))
         lease = self.leases[number]
-        if self.core.by_id[lease.launch.vertex].vertex.expands or lease.stop:
+        if self.core.by_id[lease.launch.vertex].vertex.expands or lease.stop or lease.fenced:
             return
         hi = self.rng.randint(lease.lo, lease.hi)
         self.store([(lease.launch.vertex, i) for i in range(lease.lo, hi)])
-        lease.lo = hi
+        lease.lo = lease.own = hi
+        self.committed(lease, hi)
         self.tell(Progress(0.0, number, hi, self.size()))
 
     def do_started(self, calm: bool) -> None:
@@ -489,6 +531,11 @@ class Chaos:
         timer = self.timers.pop(self.rng.randrange(len(self.timers)))
         self.now = max(self.now, timer.at)
         self.tell(TimerFired(0.0, timer.timer))
+
+    def do_weigh(self, calm: bool) -> None:
+        """What a lease reads is counted, perhaps when it is over."""
+        weigh = self.weighs.pop(self.rng.randrange(len(self.weighs)))
+        self.tell(Weighed(0.0, weigh.lease, self.size()))
 
     def do_probe(self, calm: bool) -> None:
         """The cache answers, perhaps that somebody is at it, perhaps twice."""

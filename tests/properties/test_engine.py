@@ -49,8 +49,8 @@ def test_random_graphs_under_random_faults(seed):
 # ----------------------------------------------------------------------------------------------------- any order
 
 
-def chaos(seed: int, words: frozenset[str] | None) -> Chaos:
-    """A job among demons, drawn from `seed`."""
+def chaos(seed: int, words: frozenset[str] | None, *, policies: bool = False) -> Chaos:
+    """A job among demons, drawn from `seed`; with `policies` anything may be run twice at a time."""
     rng = random.Random(seed)
     scenario = random_scenario(rng, words=words)
     nodes = rng.choice([1, 1, 2, 3])
@@ -59,8 +59,16 @@ def chaos(seed: int, words: frozenset[str] | None) -> Chaos:
         shared_memory=nodes == 1,
         cones=rng.random() < 0.8,
         race=rng.random() < 0.15,
+        backups=policies,
     )
-    made = Chaos(rng, scenario, workers=rng.randint(2, 6) + scenario.most_served, nodes=nodes, tuning=tuning)
+    made = Chaos(
+        rng,
+        scenario,
+        workers=rng.randint(2, 6) + scenario.most_served,
+        nodes=nodes,
+        tuning=tuning,
+        policies=random.Random(f"policies of {seed}") if policies else None,
+    )
     made.run(rng.choice([0, 20, 60, 200]), cancel_at=rng.choice([-1] * 5 + [rng.randint(0, 60)]))
     return made
 
@@ -72,6 +80,16 @@ def test_any_report_at_any_moment(word, seed):
 
 def test_any_report_at_any_moment_to_any_graph(seed):
     each(seed, COUNT // 4, lambda s: chaos(s, None), "any_report_at_any_moment_to_any_graph")
+
+
+@pytest.mark.parametrize("word", ["", *WORDS])
+def test_any_report_at_any_moment_of_second_attempts(word, seed):
+    name = f"any_report_at_any_moment_of_second_attempts[{word}]"
+    each(seed, max(2, COUNT // 40), lambda s: chaos(s, frozenset({word}), policies=True), name)
+
+
+def test_chaos_runs_much_twice():
+    assert sum(chaos(seed, None, policies=True).backups for seed in range(20)) > 20
 
 
 ONCE = [

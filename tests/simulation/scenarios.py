@@ -10,8 +10,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.engine.decisions import Decision, Emit, Fail, Finish, Schedule, SetEdge, SetParallelism, SetResources
-from weft.engine.policy import ManagerFactory, Moment, View
+from weft.engine.decisions import (
+    BackUp,
+    Decision,
+    Emit,
+    Fail,
+    Finish,
+    Schedule,
+    SetEdge,
+    SetParallelism,
+    SetResources,
+    WeighTasks,
+)
+from weft.engine.policy import STRAGGLERS, ManagerFactory, Moment, View
 from weft.graph.builder import Graph, Link, Node, after, gather, grid, one_to_one, shuffle
 from weft.graph.grid import group, ungroup
 from weft.graph.logical import (
@@ -420,3 +431,30 @@ def _copy_vertex(vertex: Vertex) -> Vertex:
 
 def _copy_edge(edge: Edge) -> Edge:
     return Edge(edge.src, edge.dst, edge.movement, edge.scheduling, edge.storage, name=edge.name)
+
+
+class Reckless:
+    """A policy that has anything run twice, at any time."""
+
+    moments: frozenset[Any] = frozenset()
+    holds = False
+    counts = False
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+
+    def decide(self, view: Any, memo: Any) -> tuple[list[Decision], Any]:
+        """Back up some, weigh others."""
+        decisions: list[Decision] = []
+        for attempt in view.attempts:
+            dice = self.rng.random()
+            if dice < 0.6:
+                decisions.append(BackUp(attempt.lease, "chaos"))
+            elif dice < 0.8:
+                decisions.append(WeighTasks(attempt.lease))
+        return decisions, (memo or 0) + 1
+
+
+def twice(seed: object) -> dict[str, ManagerFactory]:
+    """The managers of a job that may run anything twice, drawn from `seed`."""
+    return {**MANAGERS, STRAGGLERS: lambda: Reckless(random.Random(f"policies of {seed}"))}

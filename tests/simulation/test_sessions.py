@@ -24,12 +24,13 @@ KEPT = [
 ]
 
 
-def run(seed: int, words: str, *, hard: bool = False) -> None:
+def run(seed: int, words: str, *, hard: bool = False, policies: bool = False) -> int:
     chosen = None if words == "-" else frozenset(filter(None, words.split(",")))
     try:
-        random_session(seed, words=chosen, hard=hard)
+        return random_session(seed, words=chosen, hard=hard, policies=policies)[0].backups
     except Exception as error:
         again = f"python -m tests.simulation.world {seed} {words}" + (" hard" if hard else "")
+        again += " twice" if policies else ""
         raise AssertionError(f"seed {seed}, replay with: {again}\n{error}") from error
 
 
@@ -48,6 +49,16 @@ def test_jobs_with_any_words(seed):
 def test_hard_sessions(seed):
     for at in range(seed, seed + 10 * COUNT):
         run(at, "-", hard=True)
+
+
+@pytest.mark.parametrize("words", ["-", ",", *(f"{word}," for word in WORDS)])
+def test_jobs_that_run_anything_twice(words, seed):
+    for at in range(seed, seed + COUNT):
+        run(at, words, policies=True)
+
+
+def test_sessions_run_much_twice():
+    assert sum(run(seed, "-", policies=True) for seed in range(20)) > 20
 
 
 @pytest.mark.parametrize(("seed", "words", "hard"), KEPT)

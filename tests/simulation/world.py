@@ -11,10 +11,10 @@ import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.simulation.disk import Disk
-from tests.simulation.scenarios import MANAGERS, Scenario, random_scenario
+from tests.simulation.scenarios import MANAGERS, Scenario, random_scenario, twice
 from weft.backends.simulated_cluster import Network, SimulatedCluster
 from weft.backends.simulator import Faults
 from weft.engine.commands import Complete, Launch, Offer, Probe
@@ -25,6 +25,7 @@ from weft.engine.machines.job import JobState
 from weft.engine.machines.task import TaskState
 from weft.engine.machines.vertex import VertexState
 from weft.engine.master import Master
+from weft.engine.policy import ManagerFactory
 from weft.engine.ports import Job
 from weft.engine.replay import Tape, Tick, digest, replay
 from weft.graph.draw import to_text
@@ -33,9 +34,6 @@ from weft.graph.validate import mark_results
 from weft.model.resources import Resources
 from weft.runtime.journal import Recorded, recover
 from weft.runtime.loop import JobRun, Loop
-
-if TYPE_CHECKING:
-    from weft.engine.policy import ManagerFactory
 
 FOREVER_S = 1e6
 """How long a service runs that nobody stops."""
@@ -76,12 +74,14 @@ class World(SimulatedCluster):
         self.ended_at = 0.0
         self.ticks = False
         self.opened: Callable[[JobRun], None] = lambda _: None
+        self.policies: int | None = None
         self.scenarios = scenarios
         self.cache = cache
         self.done: set[tuple[str, str, int]] = set()
         self.pieces_gone: dict[tuple[str, str, int], set[int]] = {}
         self.offered: set[tuple[str, int]] = set()
         self.stopping: set[tuple[str, int]] = set()
+        self.backups = 0
         self.services: set[str] = set()
         self.fading: set[tuple[str, str, int]] = set()
         self.late = False
@@ -122,12 +122,16 @@ class World(SimulatedCluster):
         """Have a job begin."""
         graph = self.scenarios[name].graph
         mark_results(graph)
+        managers = self.managers_of(name)
         disk = Disk.create(graph, self.tuning, self._later) if self.journaled else None
-        managers = disk.tape.managers(self.managers) if disk else self.managers
-        self._take_on(name, Master(graph, name, self.tuning, managers), disk)
+        self._take_on(name, Master(graph, name, self.tuning, disk.tape.managers(managers) if disk else managers), disk)
         if disk is not None and self.random.random() < self.disk_full:
             self._later(10 * self.random.random(), partial(setattr, disk, "full", True))
         loop_of(self).submit(self.jobs[name])
+
+    def managers_of(self, name: str) -> Mapping[str, ManagerFactory]:
+        """The managers of a job; with `policies` one that has anything run twice."""
+        return self.managers if self.policies is None else {**self.managers, **twice(f"{name} of {self.policies}")}
 
     def cancel(self, name: str) -> None:
         """Have a job cancelled, if it has not ended."""
@@ -165,13 +169,13 @@ class World(SimulatedCluster):
 
     def _go_on(self, loop: Loop, name: str, disk: Disk, recorded: Recorded) -> None:
         graph, tape = self.scenarios[name].graph, Tape()
-        master = Master(graph, name, recorded.header.tuning, tape.managers(self.managers))
+        master = Master(graph, name, recorded.header.tuning, tape.managers(self.managers_of(name)))
         ticks = [at for at, record in enumerate(recorded.records) if isinstance(record, Tick)]
         replay(master, tape, recorded.records[: ticks[-1] + 1] if ticks else ())
         again = disk.go_on(recorded, tape)
         if again.digests:
             assert digest(master.core) == again.digests[-1], f"{name}: a replay comes to another state"
-        found = recover(graph, recorded, self.managers)
+        found = recover(graph, recorded, self.managers_of(name))
         again.tape = found.tape
         job = self._take_on(name, found.master, again)
         core = found.master.core
@@ -227,7 +231,12 @@ class World(SimulatedCluster):
             assert (vertex, index) not in inside, f"{vertex}[{index}] is twice in {lease}"
             inside.add((vertex, index))
         for owner, other in self.live.values():
-            if owner is job:
+            if owner is not job or (job.id, other.lease) in self.stopping:
+                continue
+            if lease.backup_of and other.lease == lease.backup_of:
+                self.backups += 1
+                assert inside == set(tasks_of(other)), f"{lease} is no backup of {other}"
+            else:
                 assert not inside & set(tasks_of(other)), f"{lease} overlaps {other}"
         self.live[(job.id, lease.lease)] = (job, lease)
         super().launch(job, lease)
@@ -451,6 +460,11 @@ class _WatchedLoop(Loop):
         self.world.mortal()
         super()._step(job, events, offers=offers)
 
+    def _left_behind(self, owner: str, event: Any) -> None:
+        if isinstance(event, (Done, Failed)):
+            self.world.live.pop((owner, event.lease), None)
+        super()._left_behind(owner, event)
+
     def _probe(self, job: JobRun, probe: Probe) -> None:
         self.world.probe(job, probe)
 
@@ -493,6 +507,7 @@ def run_scenarios(
     cancel_at: Sequence[float | None] = (),
     checked: bool = True,
     ticks: bool = False,
+    policies: int | None = None,
     opened: Callable[[JobRun], None] = lambda _: None,
     **simulator: Any,
 ) -> tuple[World, list[JobRun]]:
@@ -500,6 +515,7 @@ def run_scenarios(
     named = {f"job{at}": scenario for at, scenario in enumerate(scenarios)}
     world = World(named, check=check if checked else None, **simulator)
     world.opened = opened
+    world.policies = policies
     return live(world, submit_at=submit_at, cancel_at=cancel_at, checked=checked, ticks=ticks)
 
 
@@ -590,12 +606,14 @@ def random_session(
     most_jobs: int = 3,
     words: frozenset[str] | None = None,
     hard: bool = False,
+    policies: bool = False,
     opened: Callable[[JobRun], None] = lambda _: None,
 ) -> tuple[World, list[JobRun]]:
     """Run random scenarios of `words` (random ones, if not given) under random faults, all drawn from `seed`.
 
     `hard` adds a network that loses, repeats, delays and reorders messages and is cut in one direction, workers that
-    pause and come back, full disks, and deaths of the owner. `opened` is told of each job before it is submitted.
+    pause and come back, full disks, and deaths of the owner. With `policies`
+    anything may be run twice at a time. `opened` is told of each job before it is submitted.
     """
     rng = random.Random(seed)
     count = rng.choice([1, 1, 1, rng.randint(1, most_jobs)])
@@ -624,6 +642,7 @@ def random_session(
         shared_memory=nodes == 1,
         cones=rng.random() < 0.8,
         race=rng.random() < 0.1 and not (hard and count > 1),  # nobody knows of the services of other jobs
+        backups=policies,
     )
     pace = rng.random()
     served = sum(scenario.most_served for scenario in scenarios)
@@ -634,6 +653,7 @@ def random_session(
         workers=rng.randint(max(2, nodes), 6) + served * (nodes if hard else 1),
         nodes=nodes,
         ticks=rng.random() < 0.5,
+        policies=seed if policies else None,
         opened=opened,
         seconds=lambda vertex, _: (0.01, 1.0, 3.0)[int(pace * 1000 + len(vertex) * 7 + ord(vertex[-1])) % 3],
         nbytes=rng.choice([0, 1000, 2**22]),
@@ -672,7 +692,7 @@ def random_hardship(rng: random.Random) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Replay a session: `python -m tests.simulation.world SEED [WORD,WORD...|-] [hard]`; tell graphs and stories."""
+    """Replay a session, tell graphs and stories: `python -m tests.simulation.world SEED [WORD,...|-] [hard|twice]`."""
     seed = int(arguments[0])
     words = frozenset(filter(None, arguments[1].split(","))) if arguments[1:2] not in ([], ["-"]) else None
     told: list[JobRun] = []
@@ -682,7 +702,7 @@ def main(arguments: Sequence[str]) -> None:
         sys.stdout.write(f"{job.id}, {job.graph.on_failure.value}\n{to_text(job.graph)}\n")
 
     try:
-        random_session(seed, words=words, hard="hard" in arguments, opened=tell)
+        random_session(seed, words=words, hard="hard" in arguments, policies="twice" in arguments, opened=tell)
     finally:
         for job in told:
             sys.stdout.write("\n".join((f"{job.id}: {job.outcome}", *job.master.story(), "")))

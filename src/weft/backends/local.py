@@ -14,25 +14,27 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.backends.streams import END, Streams
 from weft.engine.core import Tuning
-from weft.engine.events import Accepted, Done, Failed, Failure, GaveBack, TimerFired, UserEvent
+from weft.engine.events import Accepted, Done, Failed, Failure, GaveBack, TimerFired, UserEvent, Weighed
 from weft.engine.foresight import next_use
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.graph.logical import Kind, Move, Outcome, Storage, Trigger
 from weft.graph.task import Watched
+from weft.model.chunks import ChunkRef
 from weft.model.errors import NotFoundError, RunCancelledError, WeftError
 from weft.model.program import Style
 from weft.model.resources import Resources
 from weft.store.api import ABSENT, Column, sizeof
-from weft.worker.code import Edges, InputCode, TaskCode
-from weft.worker.context import not_controlled
+from weft.store.disk import part_nbytes
+from weft.worker.code import PIECES, Edges, InputCode, TaskCode
+from weft.worker.context import EdgeValues, not_controlled
 from weft.worker.lease import Outcome as LeaseOutcome
 from weft.worker.lease import WorkerLease
 from weft.worker.outlet import unpacked
 from weft.worker.run import LiveInput, fault_of, read_one, run
 
 if TYPE_CHECKING:
-    from weft.engine.commands import Drop, Launch, Offer, Publish, Restart
+    from weft.engine.commands import Drop, Launch, Offer, Publish, Restart, Weigh
     from weft.engine.physical import Link, Stage
     from weft.engine.ports import Job, Shell
     from weft.graph.routing import Router
@@ -69,6 +71,17 @@ def _controls(link: Link) -> bool:
 
 Defer = Callable[[Callable[[], None]], None]
 """Takes something that may block, to call it soon on another thread."""
+
+
+class Race:
+    """Two leases of the same tasks. Units below `done` are committed; what `winner` has ended, the other may not."""
+
+    def __init__(self, done: int) -> None:
+        self.done = done
+        self.winner: object = None
+        self.lock = threading.Lock()
+
+
 AnyLease = TypeVar("AnyLease", bound=WorkerLease)
 AnyAnswer = TypeVar("AnyAnswer")
 
@@ -198,6 +211,8 @@ class LocalJob:
             resources=launch.resources,
             host=self,
         )
+        if launch.backup_of:
+            self._race(lease, self.running.get(launch.backup_of))
         self.running[launch.lease] = lease
         if self._streams is not None:
             self._streams.joined(self.job.master.core.by_id[launch.vertex], launch.lo, launch.hi)
@@ -217,24 +232,62 @@ class LocalJob:
             if not self.running and core.status is not JobState.RUNNING:
                 streams.reset()()
 
-    def commit(self, lease: WorkerLease, outcome: LeaseOutcome, reservation: Any = None) -> None:
-        """Put the values of a lease into the store; must come before its report."""
+    @staticmethod
+    def _race(lease: WorkerLease, other: WorkerLease | None) -> None:
+        """Let two leases race; one that commits just now, or has, has won already."""
+        race = lease.race = (other and other.race) or Race(lease.lo)
+        if other is None:
+            race.winner = race
+            return
+        other.race = race  # before `committing` is read: see `commit`
+        if other.committing:
+            race.winner = other
+        race.done = max(race.done, other.lo)
+
+    def commit(self, lease: WorkerLease, outcome: LeaseOutcome, reservation: Any = None, *, ends: bool = True) -> None:
+        """Put the values of a lease into the store; must come before its report. `ends`: it does nothing after that."""
         values = outcome.values
         if not values or lease.id not in self.job.leases:
             return
+        lease.committing = True  # before `race` is read: see `_race`
+        if lease.race is None:
+            self._put(lease, outcome, values, lease.lo, reservation)
+        else:
+            self._put_first(lease.race, lease, outcome, reservation, ends=ends)
+
+    def _put_first(
+        self, race: Race, lease: WorkerLease, outcome: LeaseOutcome, reservation: Any, *, ends: bool
+    ) -> None:
+        """Put what the other lease has not put yet; nothing if that has ended."""
+        with race.lock:
+            if race.winner not in (None, lease):
+                outcome.values = []
+                outcome.hi, outcome.reached, outcome.kind = lease.lo, -1, "stopped"
+                outcome.vertex, outcome.index = lease.root.vertex, lease.lo
+                outcome.message = "another attempt was first"
+                return
+            fresh = outcome.values[max(0, race.done - lease.lo) :]
+            lo = lease.lo + len(outcome.values) - len(fresh)
+            if fresh:
+                self._put(lease, outcome, fresh, lo, reservation)
+                race.done = lo + len(fresh)
+            if ends and not outcome.kind:
+                race.winner = lease
+
+    def _put(self, lease: WorkerLease, outcome: LeaseOutcome, values: list[Any], lo: int, reservation: Any) -> None:
         core = self.job.master.core
         reached = outcome.reached
         vertex = lease.codes[reached].vertex if reached >= 0 else lease.root.vertex
         column = self.columns.get(vertex) or self.column(core.by_id[vertex])
         refs: list[Any] = []
         if self.outputs is not None:
-            refs = self.outputs.put(vertex, len(column), lease.id, lease.lo, values, column.parts)
-        outcome.nbytes = self.store.put_range(column, lease.lo, values, within=reservation)
-        for index, ref in enumerate(refs, lease.lo):
+            refs = self.outputs.put(vertex, len(column), lease.id, lo, values, column.parts)
+        outcome.nbytes = self.store.put_range(column, lo, values, within=reservation)
+        for index, ref in enumerate(refs, lo):
             if ref is not None:
                 self.store.back(column, index, ref)
         if self.closed:
-            self.store.free_range(column, lease.lo, lease.lo + len(values))
+            self.store.free_range(column, lo, lo + len(values))
         if self.watched:
             with self.moved:
                 self.moved.notify_all()
@@ -505,6 +558,32 @@ def reserved(store: Keeper, lease: WorkerLease) -> Iterator[Any]:
         yield reservation
 
 
+def input_bytes(inp: InputCode, index: int) -> int:
+    """Return how many bytes task `index` reads through an input, as far as they are there."""
+    if inp.live:
+        return 0
+    column = inp.column
+    cells = [
+        (column.values[i], part_lo, part_hi)
+        for lo, hi, part_lo, part_hi in inp.router.inputs(index)
+        for i in range(lo, hi)
+    ]
+    if inp.mode != PIECES:
+        return sum(cell.nbytes if type(cell) is ChunkRef else sizeof(cell) for cell, _, _ in cells)
+    nbytes = 0
+    for cell, lo, hi in cells:
+        if type(cell) is EdgeValues:
+            nbytes += sum(sizeof(piece) for part in range(lo, hi) for piece in cell.part(inp.edge, part))
+        elif type(cell) is not ChunkRef:
+            nbytes += sum(map(sizeof, cell[lo:hi])) if isinstance(cell, (list, tuple)) else 0
+        elif cell.parts:
+            with contextlib.suppress(NotFoundError):  # spilled or freed meanwhile
+                nbytes += part_nbytes(cell, lo, hi)
+        else:
+            nbytes += cell.nbytes * (hi - lo) // inp.router.partitions
+    return nbytes
+
+
 def run_here(local: LocalJob, lease: WorkerLease, target_s: float) -> None:
     """Run a lease on this thread and report. Nothing it meets may end the thread."""
     loop = local.loop
@@ -635,6 +714,19 @@ class LocalBackend(ABC):
         hi = running.shrink() if running is not None else None
         if hi is not None:
             self.loop.post_later(job.id, GaveBack(self.loop.clock.now(), lease, hi))
+
+    def weigh(self, job: Job, weigh: Weigh) -> None:
+        """See `Executor.weigh`; there may be much to count, so another thread does it."""
+        self._lane.put(partial(self._weigh, job.backend, weigh))
+
+    def _weigh(self, local: LocalJob, weigh: Weigh) -> None:
+        nbytes = sum(
+            input_bytes(inp, index)
+            for vertex, lo, hi in weigh.tasks
+            for inp in local.code(vertex).inputs
+            for index in range(lo, hi)
+        )
+        self.loop.post(local.job.id, Weighed(self.loop.clock.now(), weigh.lease, nbytes))
 
     def stop(self, job: Job, lease: int, reason: str) -> None:
         """See `Executor.stop`: ask first, and see to it after the grace."""

@@ -587,7 +587,7 @@ class Processes(LocalBackend):
             try:
                 outcome.values = unpack(packed)
                 self._fit(lease, outcome)
-                lease.local.commit(lease, outcome, lease.reservation)
+                lease.local.commit(lease, outcome, lease.reservation, ends=False)
             except Exception as error:  # noqa: BLE001
                 lease.error = error
                 lease.tell_to_stop()
@@ -595,6 +595,7 @@ class Processes(LocalBackend):
         if outcome.hi > lease.lo:
             lease.local.over(lease, lease.lo, outcome.hi)
             lease.lo = outcome.hi
+            lease.committing = False
             now = self.loop.clock.now()
             self.loop.post_later(lease.local.job.id, Progress(now, lease.id, outcome.hi, outcome.nbytes))
 

@@ -25,12 +25,13 @@ from weft.engine.events import (
     OutputLost,
     Started,
     TimerFired,
+    Weighed,
 )
 from weft.engine.ports import ManualClock, WorkerSpec
 from weft.model.resources import Resources
 
 if TYPE_CHECKING:
-    from weft.engine.commands import Drop, Launch, Offer, Publish, Restart
+    from weft.engine.commands import Drop, Launch, Offer, Publish, Restart, Weigh
     from weft.engine.ports import Job, Shell
 
 
@@ -114,6 +115,8 @@ class Simulator:
         self._loop: Shell | None = None
         self._queues: dict[int, list[tuple[Job, Offer]]] = {}
         self._busy: set[int] = set()
+        self._races: dict[tuple[str, int], int] = {}
+        self._beaten: set[tuple[str, int]] = set()
         self._check = check
         self._tick_s = tick_s
         self._track = track
@@ -154,9 +157,33 @@ class Simulator:
         run = job.backend[lease.lease] = _Running(job, lease, seconds)
         if self.tuning.race:
             self._busy.add(lease.worker)
+        if lease.backup_of:
+            self._race(run)
         if self._faulty and self.faults_made < self.faults.most and self._plan_faults(run, seconds):
             return
-        self._plan(self.clock.time + seconds, run)
+        self._plan(self.clock.time + seconds, partial(self._first_to_end, run) if lease.backup_of else run)
+
+    def _race(self, run: _Running) -> None:
+        """From now on whoever of the two ends first keeps the other from ending well."""
+        launch = run.launch
+        other = run.job.backend.get(launch.backup_of)
+        if other is None:
+            self._beaten.add((run.job.id, launch.lease))
+            return
+        self._races[(run.job.id, launch.lease)] = other.launch.lease
+        self._races[(run.job.id, other.launch.lease)] = launch.lease
+        ends = partial(self._first_to_end, other)
+        for planned in self._agenda.values():
+            planned[:] = [(when, ends if what is other else what) for when, what in planned]
+
+    def _first_to_end(self, run: _Running) -> None:
+        """A lease that races ends well, unless the other one has."""
+        key = (run.job.id, run.launch.lease)
+        if key in self._beaten:
+            self._stopped(run)
+        elif not run.gone:
+            self._beaten.add((run.job.id, self._races[key]))
+            self._done(run)
 
     def _plan(self, when: float, what: Callable[[], None] | _Running) -> None:
         """Enter something into the agenda: under its moment, or under its tick."""
@@ -231,6 +258,18 @@ class Simulator:
             return
         run.hi -= (run.hi - run.launch.lo) // 2
         self.at(self.clock.time, lambda: self._post(run, GaveBack(self.clock.time, lease, run.hi)))
+
+    def weigh(self, job: Job, weigh: Weigh) -> None:
+        """See `Executor.weigh`: outputs are as large as they were said to be, and cut evenly."""
+        nbytes = 0.0
+        for vertex, lo, hi in weigh.tasks:
+            for link in job.master.core.by_id[vertex].inputs:
+                router = link.router
+                for a, b, part_lo, part_hi in [p for i in range(lo, hi) for p in router.inputs(i)] if router else ():
+                    share = (part_hi - part_lo) / router.partitions if router and router.partitions else 1.0
+                    nbytes += share * sum(self._nbytes(link.src.id, i) for i in range(a, b))
+        assert self._loop is not None
+        self._loop.post_later(job.id, Weighed(self.clock.time, weigh.lease, int(nbytes)))
 
     def stop(self, job: Job, lease: int, reason: str) -> None:
         """See `Executor.stop`."""

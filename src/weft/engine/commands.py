@@ -17,7 +17,8 @@ class Launch(NamedTuple):
     """Run units `lo:hi` of the root `vertex` on `worker`; `cone` is None when the lease is the root's tasks alone.
 
     `worker` -1 is the node's light lane: work that takes no core. `attempt` counts from 0. `nbytes` is what the
-    outputs are expected to take, 0 if nothing is known.
+    outputs are expected to take, 0 if nothing is known. `backup_of` is the lease that already runs the same tasks: the
+    first of the two to commit wins.
     """
 
     worker: int
@@ -29,6 +30,7 @@ class Launch(NamedTuple):
     attempt: int
     resources: Resources
     nbytes: int = 0
+    backup_of: int = 0
 
 
 class Offer(NamedTuple):
@@ -53,6 +55,13 @@ class Shrink(NamedTuple):
     """Take back the second half of what a lease has not begun; answered by `GaveBack`."""
 
     lease: int
+
+
+class Weigh(NamedTuple):
+    """Find out how many bytes the `tasks` of a lease (vertex, lo, hi) read; answered by `Weighed`."""
+
+    lease: int
+    tasks: tuple[tuple[str, int, int], ...]
 
 
 class Stop(NamedTuple):
@@ -148,6 +157,7 @@ Command = (
     | Offer
     | Drop
     | Shrink
+    | Weigh
     | Stop
     | Acquire
     | Withdraw

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from weft.engine.decisions import ApplyPatch, Emit
+from weft.engine.decisions import ApplyPatch, BackUp, Emit, WeighTasks
 from weft.engine.machines.bubble import BubbleState
 from weft.engine.machines.job import JobState
 from weft.engine.policy import Moment
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from weft.engine.commands import Command
     from weft.engine.decisions import Decision
     from weft.engine.physical import Link, Stage
-    from weft.engine.policy import ManagerFactory
+    from weft.engine.policy import ManagerFactory, VertexManager
     from weft.graph.lease import Cone
     from weft.graph.logical import Bubble, Choice, Edge, Vertex
     from weft.model.resources import Resources
@@ -45,7 +45,8 @@ class Tuning:
     `cone_steps` bounds the template of a cone; `realign` is the width given where no cone fits; `shared_memory` says
     that all workers read the same memory, so that placement by input bytes has nothing to win; `cones` may be off
     where every task must be committed on its own; `race` offers tasks to up to two workers; `stream_bytes` is what a
-    streamed edge may hold: memory that is asked for with the bubble.
+    streamed edge may hold: memory that is asked for with the bubble; with `backups` what takes too long is run a second
+    time, as the job's policy says.
     """
 
     target_s: float = 0.002
@@ -57,6 +58,7 @@ class Tuning:
     cones: bool = True
     race: bool = False
     stream_bytes: int = 0
+    backups: bool = False
 
 
 @dataclass(slots=True)
@@ -223,6 +225,14 @@ class Core:
         self.claims: dict[tuple[str, str], str] = {}
         self._claimed_in: list[Command] = []
         self.payloads: dict[tuple[str, str], list[Any]] = {}
+        self.policies: dict[str, VertexManager] = {}
+        self.memos: dict[str, Any] = {}
+        self.rivals: dict[int, LeaseRow] = {}
+        self.losers: dict[int, LeaseRow] = {}
+        self.backed: dict[tuple[int, int], int] = {}
+        self.wanted: list[tuple[int, str]] = []
+        self.weights: dict[int, float] = {}
+        self.shrunk: dict[int, int] = {}
         self.ring: deque[tuple[float, str, str]] = deque(maxlen=ring)
 
     @property
@@ -248,7 +258,7 @@ class Core:
         """Note who decides what in this tick; GraphError if another policy has decided the same before."""
         if self._claimed_in is not self.out:
             self._claimed_in, self.claims = self.out, {}
-        if isinstance(decision, (ApplyPatch, Emit)):
+        if isinstance(decision, (ApplyPatch, Emit, BackUp, WeighTasks)):
             return
         first = self.claims.setdefault((type(decision).__name__, decision[0]), who)
         if first != who:

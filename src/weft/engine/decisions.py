@@ -80,5 +80,30 @@ class Fail(NamedTuple):
     reason: str
 
 
-Decision = SetParallelism | SetEdge | SetResources | Schedule | Finish | Choose | ApplyPatch | Emit | Fail
+class BackUp(NamedTuple):
+    """Run the tasks of a lease a second time, on an idle worker, beside the first attempt."""
+
+    lease: int
+    reason: str
+
+
+class WeighTasks(NamedTuple):
+    """Find out how many bytes the tasks of a lease read."""
+
+    lease: int
+
+
+Decision = (
+    SetParallelism
+    | SetEdge
+    | SetResources
+    | Schedule
+    | Finish
+    | Choose
+    | ApplyPatch
+    | Emit
+    | Fail
+    | BackUp
+    | WeighTasks
+)
 Decisions = Sequence[Decision]

@@ -252,6 +252,7 @@ def give(core: Core, lease: LeaseRow, resources: Resources | None = None) -> Non
                 stage.attempt(lease.lo) if stage.attempts else 0,
                 resources or stage.resources[0],
                 int(stage.nbytes * units) if stage.nbytes >= 0 else expected_bytes(stage, units),
+                0,
             ),
         )
     )

@@ -156,6 +156,14 @@ class Progress(NamedTuple):
     nbytes: int = 0
 
 
+class Weighed(NamedTuple):
+    """The tasks of a lease read `nbytes` bytes in all."""
+
+    now: float
+    lease: int
+    nbytes: int
+
+
 class UserEvent(NamedTuple):
     """A task emitted an event; `payload` is JSON-able and at most 64 KiB."""
 
@@ -239,6 +247,7 @@ Event = (
     | Failed
     | GaveBack
     | Progress
+    | Weighed
     | UserEvent
     | OutputLost
     | Hit

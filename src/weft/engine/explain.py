@@ -38,6 +38,9 @@ CHANGES = (
     "failed by decision",
     "outputs of",
     "its last consumer",
+    "backup on",
+    "avoided",
+    "not avoided",
 )
 """How the notes begin that tell of a change of the graph; the rest of a story is about tasks and workers."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from weft.engine.attempts import stop_rival
 from weft.engine.commands import Complete, Drop, Stop, Withdraw
 from weft.engine.core import NO_BRANCH, Cause, ChoiceRow
 from weft.engine.dispatch import return_tokens
@@ -276,6 +277,8 @@ def stop_lease(core: Core, lease: LeaseRow, reason: str) -> None:
             stage.state[i] = CANCELLING
     already = lease.stopping
     lease.stopping = "cancel"
+    if core.rivals:
+        stop_rival(core, lease, "cancel", reason)
     if lease.offered:
         core.out.append(Drop(lease.offered, lease.id))
         lease_stopped(core, lease)
@@ -361,6 +364,8 @@ def finish_early(core: Core, stage: Stage, reason: str) -> None:
         elif any(member is stage for member, _ in lease.members) and not lease.stopping:
             lease.stopping = "satisfied"
             core.out.append(Stop(lease.id, reason))
+            if core.rivals:
+                stop_rival(core, lease, "satisfied", reason)
     if stage.over == stage.n and stage.status not in ENDED:
         advance(core, stage, "satisfied")
         ended(core, stage)

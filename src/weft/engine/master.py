@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from weft.engine import cones, gangs, patching
+from weft.engine import attempts, cones, gangs, patching
 from weft.engine.commands import Command, Complete, Drop, Free, Launch, Publish, Shrink, Stop
 from weft.engine.consulting import consult, make
 from weft.engine.control import heard
@@ -37,6 +37,7 @@ from weft.engine.events import (
     TimerFired,
     UserEvent,
     Waiting,
+    Weighed,
     WorkerJoined,
     WorkerLost,
 )
@@ -56,7 +57,7 @@ from weft.engine.lineage import lose, missing_inputs, remake
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
 from weft.engine.placement import assign_sources
-from weft.engine.policy import ManagerFactory, Moment
+from weft.engine.policy import STRAGGLERS, ManagerFactory, Moment
 from weft.engine.readiness import (
     FINISHED,
     FREED,
@@ -107,6 +108,7 @@ class Master:
         for vertex in graph.vertices.values():
             if vertex.manager is not None:
                 make(self.core.managers, vertex)  # a wrong one is told when the job is submitted
+        self.core.policies = {name: self.core.managers[name]() for name in (STRAGGLERS,) if name in self.core.managers}
         self._on: dict[type[Any], Callable[[Any], None]] = {
             Done: self._on_done,
             JobSubmitted: self._on_job_submitted,
@@ -115,6 +117,7 @@ class Master:
             Started: self._on_started,
             Progress: self._on_progress,
             GaveBack: self._on_gave_back,
+            Weighed: self._on_weighed,
             Granted: self._on_granted,
             Refused: self._on_refused,
             Accepted: self._on_accepted,
@@ -157,6 +160,8 @@ class Master:
             dispatch(core, offered)
         if core.needy or len(core.lights) != lit:
             self._serve_opened(offered)
+        if core.wanted and offered:
+            attempts.launch(core, offered)
         if core.unended == 0 and core.status in _CAN_END:
             self._see_end()
         return core.out
@@ -191,7 +196,7 @@ class Master:
     @property
     def hungry(self) -> bool:
         """Whether the job could use another worker now."""
-        return has_ready(self.core)
+        return has_ready(self.core) or bool(self.core.wanted)
 
     @property
     def over(self) -> bool:
@@ -224,6 +229,7 @@ class Master:
             assign_sources(core)
         patching.start(core)
         cones.plan(core)
+        attempts.watch(core)
 
     def _on_cancel_requested(self, event: CancelRequested) -> None:
         cancel(self.core, event.reason)
@@ -277,6 +283,9 @@ class Master:
                     f"worker {event.worker} was lost: {event.reason}",
                 )
             )
+        for lease in attempts.on_worker(core, event.worker) if core.rivals or core.losers else ():
+            at, reason = lease.lo, f"worker {event.worker} was lost: {event.reason}"
+            self._on_failed(Failed(event.now, lease.id, at, lease.stage.id, at, Failure.INFRASTRUCTURE, reason))
         if event.node_lost:
             for stage in core.stages:
                 if stage.node_of is not None:
@@ -326,7 +335,7 @@ class Master:
     # --------------------------------------------------------------------------------------------- the workers
 
     def _on_started(self, event: Started) -> None:
-        lease = self.core.leases.get(event.lease)
+        lease = self.core.leases.get(event.lease) or self.core.rivals.get(event.lease)
         if lease is None or lease.started or lease.stopping:
             return
         lease.started = True
@@ -378,13 +387,18 @@ class Master:
         core = self.core
         lease = core.leases.get(event.lease)
         if lease is None or lease.offered:
-            return
-        if lease.stopping == "timeout":  # it came after its time: what it made is not taken
-            self.core.out.append(Free(lease.stage.id, lease.lo, event.hi))
-            self._on_failed(Failed(event.now, lease.id, lease.lo, lease.stage.id, lease.lo, Failure.STOPPED, ""))
-            return
+            lease = attempts.ended_otherwise(core, event) if lease is None else None
+            if lease is None:
+                return
+        if core.rivals and lease.id in core.rivals:
+            attempts.won(core, lease)
+            event = event._replace(hi=min(event.hi, lease.hi))
         if lease.stopping:
-            self._stopped(lease, event.hi)
+            if lease.stopping != "timeout":
+                self._stopped(lease, event.hi)
+                return
+            core.out.append(Free(lease.stage.id, lease.lo, event.hi))  # it came after its time and is not taken
+            self._on_failed(Failed(event.now, lease.id, lease.lo, lease.stage.id, lease.lo, Failure.STOPPED, ""))
             return
         self._take(lease)
         hi = event.hi
@@ -578,13 +592,21 @@ class Master:
                 recount(core, later)
 
     def _on_progress(self, event: Progress) -> None:
-        lease = self.core.leases.get(event.lease)
+        core = self.core
+        lease = core.leases.get(event.lease)
+        if lease is None and event.lease in core.rivals and not core.rivals[event.lease].stopping:
+            lease = attempts.row_of(core, event.lease)
+            assert lease is not None
+            attempts.hold(core, lease)
         if lease is None or lease.stopping or event.hi <= lease.lo:
             return
-        if lease.stage.listeners and self._not_counted(lease, event.hi):
+        hi = min(event.hi, lease.hi)
+        if lease.stage.listeners and self._not_counted(lease, hi):
             lease.stage.written += event.nbytes
-        self._commit(lease, lease.lo, event.hi, event)
-        lease.lo = event.hi
+        self._commit(lease, lease.lo, hi, event)
+        lease.lo = hi
+        if core.rivals and lease.id in core.rivals:
+            core.rivals[lease.id].lo = hi
 
     def _on_gave_back(self, event: GaveBack) -> None:
         lease = self.core.leases.get(event.lease)
@@ -592,7 +614,12 @@ class Master:
             return
         hi = lease.hi
         lease.hi = event.hi
+        if lease.id in self.core.rivals:
+            attempts.narrowed(self.core, lease)
         self._give_back(lease, event.hi, hi)
+
+    def _on_weighed(self, event: Weighed) -> None:
+        attempts.weighed(self.core, event)
 
     def _give_back(self, lease: LeaseRow, lo: int, hi: int, *, delayed: int = -1) -> None:
         """Units `lo:hi` did not run: what they start from is ready again, the rest of the cone waits for it.
@@ -655,8 +682,15 @@ class Master:
     def _on_failed(self, event: Failed) -> None:
         core = self.core
         lease = core.leases.get(event.lease)
+        if lease is None:
+            lease = attempts.ended_otherwise(core, event)
         if lease is None or lease.offered:
             return
+        if core.rivals and lease.id in core.rivals:
+            if lease.stopping not in attempts.GIVEN_UP:
+                self._attempt_failed(lease, event)
+                return
+            attempts.won(core, lease)
         kind = event.kind
         root = lease.stage
         if root.status is VertexState.DRAINING:  # however it ends: nobody needs it any more
@@ -685,6 +719,30 @@ class Master:
         self._failed_unit(lease, event, kind)
         if lease.request:
             gangs.slot_over(core, lease, worker_alive=lease.worker in core.workers)
+
+    def _attempt_failed(self, lease: LeaseRow, event: Failed) -> None:
+        """One of two attempts has failed: what it has done counts, the other one goes on with the rest."""
+        core = self.core
+        hi = min(event.hi, lease.hi)
+        if hi > lease.lo:
+            self._learn(lease, hi - lease.lo, event.seconds, event.nbytes)
+            self._commit(lease, lease.lo, hi, Done(event.now, lease.id, hi, event.seconds, event.nbytes))
+            lease.lo = hi
+        other = core.rivals[lease.id]
+        attempts.hold(core, other)
+        other.lo = lease.lo
+        attempts.part(core, lease)
+        attempts.forget(core, lease)
+        if other.stopping == "narrowed":
+            other.stopping = ""  # it may still end well
+        if other.lo >= other.hi:
+            attempts.needless(core, other)
+        name = task_name(event.vertex, event.index)
+        goes_on = f"worker {other.worker} goes on with it"
+        core.note(name, f"attempt failed on worker {lease.worker} ({event.kind.value}): {event.message}; {goes_on}")
+        if event.kind is Failure.INPUT and event.lost is not None:
+            source, lost = event.lost
+            self._lose(core.by_id[source], [lost], f"{name} could not read it: {event.message}")
 
     def _failed_unit(self, lease: LeaseRow, event: Failed, kind: Failure) -> None:
         core = self.core
@@ -818,7 +876,7 @@ class Master:
         if what is None or core.status is not JobState.RUNNING:
             return
         if what[0] == "timeout":
-            lease = core.leases.get(what[1])
+            lease = attempts.row_of(core, what[1])
             if lease is not None and not lease.stopping:
                 lease.stopping = "timeout"
                 core.out.append(Stop(lease.id, "timeout"))
@@ -830,6 +888,8 @@ class Master:
                 recount(core, stage)
         elif what[0] == "bubble":
             gangs.timed_out(core, what[1])
+        elif what[0] == "look":
+            attempts.look_again(core)
 
     def _on_idle_tick(self, event: IdleTick) -> None:
         """Workers are idle and nothing is ready: take back half of the longest lease, by count.
@@ -840,7 +900,11 @@ class Master:
         if has_ready(core):
             return
         longest = max(
-            (lease for lease in core.leases.values() if not lease.stopping and lease.hi - lease.lo > 1),
+            (
+                lease
+                for lease in core.leases.values()
+                if not lease.stopping and lease.hi - lease.lo > 1 and lease.id not in core.rivals
+            ),
             key=lambda lease: (lease.hi - lease.lo, -lease.id),
             default=None,
         )

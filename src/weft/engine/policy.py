@@ -64,16 +64,55 @@ class View(NamedTuple):
     lost: int = 0
 
 
+STRAGGLERS = "job.stragglers"
+"""The name of the policy that says which leases are run a second time. It decides for a job, not for a vertex, and is
+asked with a `WatchView`."""
+BLAME = "job.blame"
+"""The name of the policy that says whose fault failures are. It is asked with a `BlameView`."""
+
+
+class AttemptView(NamedTuple):
+    """A lease of units `lo:hi` of a vertex, `finished` of whose `n` tasks are done.
+
+    `seconds` is how long as many tasks take by the latest estimate (-1: not known); `weight` how many times the usual
+    number of bytes these read (0: not asked for yet); `backed` says that a second attempt runs, `backups` how many
+    there were.
+    """
+
+    lease: int
+    vertex: str
+    lo: int
+    hi: int
+    worker: int
+    finished: int
+    n: int
+    seconds: float
+    weight: float
+    backed: bool
+    backups: int
+
+
+class WatchView(NamedTuple):
+    """What runs and may be run twice at a time, and how many second attempts there are."""
+
+    now: float
+    workers: int
+    backups: int
+    attempts: tuple[AttemptView, ...]
+    vertex: str = ""
+
+
 class VertexManager(Protocol):
     """Decides for one vertex. `holds`: none of its tasks starts before `Schedule` lets it; `counts`: it looks at
-    sizes or rows, which are counted only for those who do.
+    sizes or rows, which are counted only for those who do. A policy for a whole job is one that no vertex names: it has
+    no moments, and a view of its own.
     """
 
     moments: frozenset[Moment]
     holds: bool
     counts: bool
 
-    def decide(self, view: View, memo: Any) -> tuple[Sequence[Decision], Any]:
+    def decide(self, view: Any, memo: Any) -> tuple[Sequence[Decision], Any]:
         """Return decisions (none: nothing to say now) and the memo for next time."""
         ...
 

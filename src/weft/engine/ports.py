@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from weft.engine.commands import Command, Complete, Drop, Launch, Offer, Probe, Publish, Restart
+    from weft.engine.commands import Command, Complete, Drop, Launch, Offer, Probe, Publish, Restart, Weigh
     from weft.engine.core import Tuning
     from weft.engine.events import Event
     from weft.engine.master import Master
@@ -141,6 +141,10 @@ class Executor(Protocol):
 
     `launch` of a lease is answered by exactly one `Done` or `Failed`. `stop` asks a lease to end; the answer is still
     one of these. Reports of a lease that the loop has forgotten are dropped.
+
+    Two leases may have the same tasks (`Launch.backup_of`). Their outputs are committed once: units that one of them
+    has committed are not committed by the other, and when one has ended with a `Done`, the other ends with
+    `Failed(STOPPED)` and what it made is thrown away where it is.
     """
 
     tuning: Tuning
@@ -175,6 +179,10 @@ class Executor(Protocol):
 
     def shrink(self, job: Job, lease: int) -> None:
         """Take back the half of a lease that has not begun."""
+        ...
+
+    def weigh(self, job: Job, weigh: Weigh) -> None:
+        """Count what tasks read, and post `Weighed`."""
         ...
 
     def stop(self, job: Job, lease: int, reason: str) -> None:

@@ -214,7 +214,11 @@ def losses(core: Core, now: float, reason: str = "the process that ran it is gon
     What was at work goes back as if it had never begun, and no failure is counted; what streams begins again with its
     whole region.
     """
-    events: list[Event] = []
+    events: list[Event] = [
+        Failed(now, lease.id, lease.lo, lease.stage.id, lease.lo, Failure.STOPPED, reason)
+        for lease in core.rivals.values()
+        if lease.id not in core.leases
+    ]
     for lease in core.leases.values():
         if lease.offered:
             continue  # taken back with its workers
@@ -257,6 +261,9 @@ def digest(core: Core) -> str:
         sorted(core.timers.items()),
         [(row.index, row.state.value, row.request, sorted(row.slots.items())) for row in core.bubbles],
         [(lease.id, lease.lo, lease.hi, lease.worker, lease.started, lease.stopping) for lease in core.leases.values()],
+        sorted((id, other.id, other.worker, other.stopping) for id, other in core.rivals.items()),
+        sorted((id, lease.worker, lease.stopping) for id, lease in core.losers.items()),
+        (core.wanted, sorted(core.weights.items()), sorted(core.shrunk.items()), sorted(core.memos.items())),
     ]
     known.extend(
         (

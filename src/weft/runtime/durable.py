@@ -396,6 +396,7 @@ def _fits(old: Tuning, new: Tuning) -> bool:
         cone_steps=new.cone_steps,
         realign=new.realign,
         lease_bytes=new.lease_bytes,
+        backups=new.backups,
     )
     return same == new
 

@@ -30,6 +30,7 @@ from weft.engine.commands import (
     SetTimer,
     Shrink,
     Stop,
+    Weigh,
     Withdraw,
 )
 from weft.engine.events import (
@@ -134,6 +135,7 @@ class Loop:
             Release: self._release,
             SetTimer: lambda job, c: executor.set_timer(job, c.at, c.timer),
             Shrink: lambda job, c: executor.shrink(job, c.lease),
+            Weigh: executor.weigh,
             Stop: lambda job, c: executor.stop(job, c.lease, c.reason),
             Offer: executor.offer,
             Drop: executor.drop,
@@ -143,6 +145,7 @@ class Loop:
         }
         self._again: list[tuple[JobRun, Event]] = []
         self._released = False
+        self._left: dict[tuple[str, int], int] = {}  # the workers of leases that jobs did not wait for
         self._too_early: list[tuple[str, Accepted]] = []  # accepted by workers that were granted to somebody meanwhile
         executor.attach(self)
 
@@ -235,6 +238,8 @@ class Loop:
                 owner, event = queue.popleft()
                 if owner in (name, ""):
                     events.append(event)
+                elif self._left:
+                    self._left_behind(owner, event)
             self._step(job, events)
             while self._again or self._released:
                 again, self._again = self._again, []
@@ -244,6 +249,8 @@ class Loop:
         by_job: dict[str, list[Event]] = {}
         while queue:
             owner, event = queue.popleft()
+            if self._left:
+                self._left_behind(owner, event)
             for name in (owner,) if owner else tuple(self.jobs):
                 by_job.setdefault(name, []).append(event)
         for name, events in by_job.items():
@@ -257,6 +264,12 @@ class Loop:
             for found, event in again:
                 self._step(found, [event], offers=False)
             self._share()
+
+    def _left_behind(self, owner: str, event: Any) -> None:
+        """Free the worker of a lease that ended after its job."""
+        worker = self._left.pop((owner, getattr(event, "lease", 0)), None) if type(event) in (Done, Failed) else None
+        if worker is not None:
+            self.pool.free(worker)
 
     def _step(self, job: JobRun, events: list[Event], *, offers: bool = True) -> None:
         """One tick of one job."""
@@ -430,7 +443,9 @@ class Loop:
 
     def _complete(self, job: JobRun, outcome: Complete) -> None:
         job.outcome = outcome
-        self.pool.leave(job.id)
+        self._left.update(((job.id, lease.lease), lease.worker) for lease in job.leases.values())
+        self.pool.leave(job.id, {lease.worker for lease in job.leases.values()})
+        job.leases.clear()
         self.jobs.pop(job.id, None)
         if job.journal is not None:
             job.journal.close()
@@ -457,6 +472,7 @@ class Loop:
         with self._lock:
             self.specs.pop(worker, None)
             self.pool.lose(worker)
+            self._left = {lease: other for lease, other in self._left.items() if other != worker}
             for job in self.jobs.values():
                 for lease in [lease for lease in job.leases.values() if lease.worker == worker]:
                     del job.leases[lease.lease]

@@ -8,7 +8,7 @@ starved by small tasks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from weft.engine.ports import WorkerSpec
 
 
+_NOBODY = ""
+"""Who holds the workers that still run what a job that is over did not wait for."""
 KEEP_BACK_S = 5.0
 """How long idle workers are kept from plain tasks for a request that waits for more of them, in seconds."""
 
@@ -123,11 +125,15 @@ class Pool:
         """A job wants to share the pool."""
         self.held.setdefault(job, 0)
 
-    def leave(self, job: str) -> None:
-        """A job is over: everything it still holds is free."""
+    def leave(self, job: str, but: Collection[int] = ()) -> None:
+        """A job is over: everything it still holds is free, `but` some workers, which are when they say so."""
         self.waiting = [request for request in self.waiting if request.job != job]
         for worker in [worker for worker, owner in self._busy.items() if owner == job]:
-            self.free(worker)
+            if worker in but:
+                self._busy[worker] = _NOBODY
+                self.held[_NOBODY] = self.held.get(_NOBODY, 0) + 1
+            else:
+                self.free(worker)
         for key in [key for key in self._granted if key[0] == job]:
             self.release(*key)
         self.held.pop(job, None)

@@ -229,6 +229,13 @@ def read_part(ref: ChunkRef, part: int) -> memoryview | None:
     return read_range(ref.path, ref.offset + offset, nbytes) if nbytes else None
 
 
+def part_nbytes(ref: ChunkRef, lo: int, hi: int) -> int:
+    """Return the bytes of pieces `lo:hi` of a partitioned chunk, 0 for what was freed; errors as `read`."""
+    size = codec.directory_nbytes(ref.parts)
+    head = ref.data[:size] if ref.tier == "inline" else read_range(ref.path, ref.offset, size)
+    return sum(nbytes for _, nbytes in codec.directory(head, ref.parts, ref.nbytes)[lo:hi])
+
+
 # ------------------------------------------------------------------------------------------------------------- holes
 
 _PUNCH_HOLE_KEEP_SIZE: Final = 0x03

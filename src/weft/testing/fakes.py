@@ -10,7 +10,7 @@ from weft.engine.events import Accepted, Done, Event, Failed, Failure, GaveBack,
 from weft.engine.ports import ManualClock, WorkerSpec
 
 if TYPE_CHECKING:
-    from weft.engine.commands import Command, Drop, Launch, Offer, Publish, Restart
+    from weft.engine.commands import Command, Drop, Launch, Offer, Publish, Restart, Weigh
     from weft.engine.ports import Job, Shell
     from weft.model.resources import Resources
 
@@ -107,6 +107,10 @@ class RecordingExecutor:
             hi = (found.lo + found.hi + 1) // 2
             self.open[(job.id, lease)] = found._replace(hi=hi)
             self.loop.post_later(job.id, GaveBack(self.loop.clock.now(), lease, hi))
+
+    def weigh(self, job: Job, weigh: Weigh) -> None:
+        """See `Executor.weigh`."""
+        self.calls.append(("weigh", job.id, weigh))
 
     def stop(self, job: Job, lease: int, reason: str) -> None:
         """See `Executor.stop`."""

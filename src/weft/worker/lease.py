@@ -15,12 +15,16 @@ class WorkerLease:
 
     The protocol of taking back the tail needs no lock: the worker writes `pos` before it reads `hi`, the other side
     lowers `hi` before it reads `pos`; what is at or past the new `hi` and was not begun is given back.
+
+    `race` is what the backend knows of another lease of the same tasks, `committing` says that outputs are being put
+    into the store.
     """
 
     __slots__ = (
         "attempt",
         "callbacks",
         "codes",
+        "committing",
         "cone",
         "hi",
         "host",
@@ -28,6 +32,7 @@ class WorkerLease:
         "lo",
         "nbytes",
         "pos",
+        "race",
         "resources",
         "root",
         "stop",
@@ -59,6 +64,8 @@ class WorkerLease:
         self.host = host
         self.pos = lo
         self.stop = False
+        self.race: Any = None
+        self.committing = False
         self.callbacks: list[Callable[[], None]] | None = None
 
     def shrink(self) -> int | None:

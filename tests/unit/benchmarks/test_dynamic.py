@@ -23,7 +23,7 @@ def test_every_row_has_a_case_and_a_name_of_its_own():
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("case", ["parallelism", "skew", "faults"])
+@pytest.mark.parametrize("case", ["parallelism", "skew", "faults", "straggler_simulated"])
 def test_a_case_gives_the_figures_of_its_rows(case):
     figures = ours.CASES[case]()
     wanted = {spec.figure: spec for spec in dynamic.SPECS if spec.ours.case == case}
@@ -76,3 +76,7 @@ def test_the_order_is_seen_when_it_is_wrong():
     assert bubbles.in_order({"batch": batch, "bubble": bubble, "gang": gang})
     assert not bubbles.in_order({"batch": bubble, "bubble": bubble, "gang": gang})
     assert not bubbles.in_order({"batch": batch, "bubble": gang, "gang": bubble})
+
+
+def test_one_slow_worker_of_16_costs_little():
+    assert ours.straggler_simulated()["ratio"] <= 1.3

@@ -8,7 +8,8 @@
     h(h.done("a[0]"), h.idle(0))
     h.expect("launch a[1:3] on 0", "free z[0]")
 
-Leases are named by what they run: `a[0]`, `a[2:4]`. After each call the invariants of the engine are checked.
+Leases are named by what they run: `a[0]`, `a[2:4]`, a backup with a mark behind it: `a[0]'`. After each call the
+invariants of the engine are checked.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,7 @@ from weft.engine.commands import (
     SetTimer,
     Shrink,
     Stop,
+    Weigh,
     Withdraw,
 )
 from weft.engine.core import Core, Tuning
@@ -52,6 +54,7 @@ from weft.engine.events import (
     TimerFired,
     UserEvent,
     Waiting,
+    Weighed,
     WorkerJoined,
     WorkerLost,
 )
@@ -88,6 +91,7 @@ class Hand:
             mark_results(graph)
         validate(graph)
         tuning.setdefault("shared_memory", nodes == 1)
+        tuning.setdefault("backups", True)
         self.master = Master(graph, "job", Tuning(**tuning), managers)
         self.now = 0.0
         self.pending: list[str] = []
@@ -151,7 +155,7 @@ class Hand:
     def _write(self, command: Any) -> str:
         match command:
             case Launch():
-                name = span(command.vertex, command.lo, command.hi)
+                name = span(command.vertex, command.lo, command.hi) + ("'" if command.backup_of else "")
                 self.leases[name] = command.lease
                 line = f"launch {name} on {command.worker}" if command.worker >= 0 else f"start {name}"
                 if command.cone is not None:
@@ -169,6 +173,8 @@ class Hand:
                 return f"drop {self._lease(command.lease)} at {' '.join(map(str, command.workers))}"
             case Shrink():
                 return f"shrink {self._lease(command.lease)}"
+            case Weigh():
+                return f"weigh {' '.join(span(*tasks) for tasks in command.tasks)}"
             case Stop():
                 return f"stop {self._lease(command.lease)}: {command.reason}"
             case Acquire():
@@ -257,6 +263,10 @@ class Hand:
         """The units of a lease from `hi` on were taken back."""
         return GaveBack(self.now, self._number(lease), hi)
 
+    def weighed(self, lease: str, nbytes: int) -> Weighed:
+        """The tasks of a lease read so many bytes."""
+        return Weighed(self.now, self._number(lease), nbytes)
+
     def accepted(self, lease: str, worker: int) -> Accepted:
         """A worker takes an offered lease."""
         return Accepted(self.now, self._number(lease), worker)
@@ -328,7 +338,7 @@ def span(vertex: str, lo: int, hi: int) -> str:
 
 def parts(text: str) -> tuple[str, int, int]:
     """Read `a[3]` or `a[3:5]`."""
-    vertex, _, inside = text.rstrip("]").partition("[")
+    vertex, _, inside = text.rstrip("'").rstrip("]").partition("[")
     lo, _, hi = inside.partition(":")
     return vertex, int(lo), int(hi) if hi else int(lo) + 1
 

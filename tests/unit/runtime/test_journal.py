@@ -110,6 +110,7 @@ class TestEncoding:
             e.Failed(0.0, 1, 2, "v", 3, e.Failure.INPUT, "m", "t", 0.5, 1, ("u", 4)),
             e.GaveBack(0.0, 1, 2),
             e.Progress(0.0, 1, 2, 3),
+            e.Weighed(0.0, 1, 1 << 40),
             e.UserEvent(0.0, "v", 0, "n", {"a": (1, 2), 3: b"x"}),
             e.OutputLost(0.0, "v", 0, 2, "r"),
             e.Hit(0.0, "v", 0, 1),
@@ -138,6 +139,8 @@ class TestEncoding:
             d.ApplyPatch("v", patch),
             d.Emit("v", "n", {"x": 1}),
             d.Fail("v", "r"),
+            d.BackUp(3, "r"),
+            d.WeighTasks(3),
         )
         assert {type(one) for one in decisions} == {
             kind for kind in vars(d).values() if isinstance(kind, type) and hasattr(kind, "_fields")
@@ -467,6 +470,7 @@ class TestSession:
             path = tmp_path / "journal"
             tuning = session.executor.tuning
             journal = FileJournal.create(path, Header(graph=graph_digest(graph), tuning=tuning))
+            session.managers = journal.managers(session.managers)
             run = session.submit(graph, journal=journal)
             assert run.result(DEADLINE_S).value() == sum(item * item for item in range(200))
             assert journal.join(DEADLINE_S)
