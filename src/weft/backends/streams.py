@@ -349,7 +349,7 @@ class Streams:
         """Forget what vertices have streamed (None: all); return what removes it, which takes a while."""
         left = _Leftover()
         with self._lock:
-            edges = set(self._edges)
+            edges = {*self._edges, *(edge for edge, _ in self._gone)}  # a reader may be gone before anybody wrote
             if stages is not None:
                 edges &= {link.edge.id for stage in stages for link in stage.outputs}
             for key, source in list(self._sources.items()):
@@ -367,7 +367,7 @@ class Streams:
                     source.reservation.release()
             self._gone = {key for key in self._gone if key[0] not in edges}
             for edge in edges:
-                del self._edges[edge]
+                self._edges.pop(edge, None)
         wakes, left.wakes = left.wakes, []
         for wake in wakes:
             wake()

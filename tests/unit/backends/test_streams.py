@@ -135,6 +135,18 @@ def test_a_reader_that_is_over_needs_nothing_more_until_it_comes_again(store):
     streams.reset()()
 
 
+def test_a_region_that_starts_again_has_all_its_readers(store):
+    """Also one that went before anybody had written, and whose writer is there first the next time."""
+    streams = pair(store)
+    core = streams._job.master.core
+    streams.left(core.by_id["b"], 0, 1)
+    streams.reset([core.by_id["a"], core.by_id["b"]])()
+    put(streams, b"x", 1)
+    streams.joined(core.by_id["b"], 0, 1)
+    assert take(streams).cell == b"x"
+    streams.reset()()
+
+
 def test_a_writer_that_was_told_to_stop_leaves_no_trace(store):
     streams = pair(store)
     stopped: Any = SimpleNamespace(stop=True)
