@@ -619,7 +619,7 @@ class Processes(LocalBackend):
         """Acknowledge a message once every stream that it went to has room."""
         streams = lease.local.streams
         again = partial(self._acknowledge, lease, number, written)
-        while written and not lease.stop:
+        while written and not lease.stop and lease.token in self._leases:
             if not streams.has_room(*written[-1], again):
                 if lease.stop:  # maybe before it was noted who is to be woken
                     streams.wake_all()
@@ -630,6 +630,8 @@ class Processes(LocalBackend):
     def _answer_block(self, lease: RemoteLease, edge: str, source: int, part: int, index: int) -> None:
         """Answer a task that asks for the next block of a stream, now or when there is one."""
         local = lease.local
+        if lease.token not in self._leases:  # it asked and died: what comes now is for the next attempt
+            return
         if lease.stop or local.job.outcome is not None:
             self._send(lease.conn, (ANSWER, dumps(("stop", None))))
             return
