@@ -45,6 +45,10 @@ class Killed(BaseException):
     """The process of the masters dies here."""
 
 
+_LEFT = frozenset({TaskState.FREED, TaskState.SKIPPED, TaskState.FATAL, TaskState.CANCELLED})
+"""What has an output in these states is to lose it; the command may still wait for the journal."""
+
+
 class World(SimulatedCluster):
     """A simulator that answers for expanders and caches, emits user events, and keeps books.
 
