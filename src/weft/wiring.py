@@ -103,6 +103,8 @@ _MAX_FILE: Final = 1 << 20
 _POLL_S: Final = 0.1
 _OUTPUTS: Final = ".pipeline"
 _JOURNAL_S: Final = 10.0
+_SETTLE_S: Final = 60.0
+"""How long a session that is closed waits until the ends of its durable runs are on disk, in seconds."""
 
 
 # ------------------------------------------------------------------------------------------------------------- sessions
@@ -237,6 +239,12 @@ class Session(runtime.Session):
             durable.close()
             raise
         durable.serve(_orders(run), run.job)
+
+        def settle() -> None:
+            if run.job.finished.is_set():
+                durable.settled.wait(_SETTLE_S)
+
+        self.on_close(settle)
         return run
 
     def run(self, graph: LogicalGraph, *, timeout_s: float | None = None, progress: bool = True) -> Results:
