@@ -4,11 +4,14 @@ import os
 
 from tests.simulation.hours import run, session
 
-HOURS = {"fast": 0.2, "soak": 100.0}.get(os.environ.get("HYPOTHESIS_PROFILE", "ci"), 10.0)
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
+HOURS = {"fast": 0.2, "soak": 100.0}.get(PROFILE, 10.0)
+FIRST = 1_000_000
+"""The first seed in CI: what a change must pass is the same each time."""
 
 
 def test_hours_of_clusters_under_faults(seed):
-    told, wrong = run(HOURS, seed)
+    told, wrong = run(HOURS, seed if PROFILE == "soak" else FIRST)
     assert not wrong, "\n".join(wrong)
     assert told["cluster_hours"] >= HOURS
     assert told["faults"]
