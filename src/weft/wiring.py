@@ -16,20 +16,32 @@ import signal
 import tempfile
 import threading
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from weft.engine.policy import STRAGGLERS
-from weft.frontends.pipelines.body import WARNING
-from weft.frontends.pipelines.caching import CachePlace, describe, recipe_of
+from weft.frontends.pipelines.body import NOT_RUN, WARNING
+from weft.frontends.pipelines.caching import CachePlace, recipe_of
 from weft.frontends.pipelines.check import parse_pipeline
-from weft.frontends.pipelines.compiler import RunPlace, compile_pipeline, main_root, notes
-from weft.frontends.pipelines.resolve import apply_overrides, resolve
-from weft.frontends.pipelines.states import WORDS, PipelineWords
+from weft.frontends.pipelines.compiler import (
+    Origin,
+    RunPlace,
+    compile_run,
+    is_step,
+    main_root,
+    notes,
+    outputs_of,
+    planned_outputs,
+)
+from weft.frontends.pipelines.paths import ENTRY_POINTS, POST_PROCESS
+from weft.frontends.pipelines.resolve import ResolvedStep, make_pipeline
+from weft.frontends.pipelines.resolve import Run as RunOf
+from weft.frontends.pipelines.states import WORDS, PipelineWords, worst
 from weft.graph.validate import mark_results, validate
 from weft.model.errors import (
     ConflictError,
@@ -69,8 +81,8 @@ if TYPE_CHECKING:
     from weft.engine.policy import ManagerFactory
     from weft.engine.ports import Executor
     from weft.frontends.pipelines.language import Pipeline
-    from weft.frontends.pipelines.resolve import ResolvedStep
-    from weft.graph.logical import LogicalGraph
+    from weft.frontends.pipelines.resolve import Node
+    from weft.graph.logical import LogicalGraph, Vertex
     from weft.runtime.cache import StepCache
     from weft.runtime.durable import DurableRun
     from weft.runtime.history import Historian
@@ -440,11 +452,11 @@ def _wait(
 ) -> bool:
     """Wait for the end of a run and `look` at it meanwhile; the first signal cancels it, and `on_interrupt` is called.
 
-    False: `timeout_s` seconds were not enough.
+    A signal that came before asks nothing any more. False: `timeout_s` seconds were not enough.
     """
     clock = RealClock()
     end = None if timeout_s is None else clock.now() + timeout_s
-    asked = False
+    asked = bool(signals.numbers)
     while not run.wait(_POLL_S if end is None else min(_POLL_S, max(end - clock.now(), 0))):
         if signals.numbers and not asked:
             asked = True
@@ -505,10 +517,9 @@ class Loaded:
     root: Path
     user: str
     pipeline: Pipeline
-    text: str = ""
-    overrides: Mapping[str, str] = field(default_factory=dict)
-    renamed: str | None = None
-    caching: Caching = field(default_factory=Caching)
+    origin: Origin
+    file_systems: Mapping[str, str]
+    caching: Caching
 
 
 @dataclass(frozen=True, slots=True)
@@ -548,59 +559,86 @@ def load_pipeline(
     """
     file = Path(path)
     text = _read_text(file)
-    pipeline = _parse(text, path, overrides or {}, name)
-    root = main_root(pipeline, file, _file_systems(file.absolute().parent))
-    user = Settings(user=user or "").user_name
-    steps = _resolve(pipeline, FIRST_RUN, user, root)
-    caching = caching or Caching()
-    graph = compile_pipeline(pipeline, steps, RunPlace(Path("logs"), Path("processes")))
+    origin = Origin(text, path, dict(overrides or {}), None if name is None else _pipeline_name(name))
+    bound = _file_systems(file.absolute().parent)
+    pipeline = make_pipeline(origin.text, origin.file, origin.overrides, origin.renamed)
+    root = main_root(pipeline, file, bound)
+    names = {name: str(folder) for name, folder in bound.items()}
+    place = RunPlace(Path("logs"), Path("processes"))
+    return _loaded(
+        pipeline, origin, FIRST_RUN, place, root, Settings(user=user or "").user_name, names, caching or Caching()
+    )
+
+
+def _loaded(
+    pipeline: Pipeline,
+    origin: Origin,
+    run_id: str,
+    place: RunPlace,
+    root: Path,
+    user: str,
+    file_systems: Mapping[str, str],
+    caching: Caching,
+) -> Loaded:
+    """Return a pipeline with the graph of one run of it."""
+    run = RunOf(run_id, user, str(root), file_systems)
+    nodes, graph = compile_run(pipeline, run, place, origin)
+    if not caching.only:
+        nodes = [*nodes, *compile_run(pipeline, run, place, origin, POST_PROCESS)[0]]
     _refreshed(graph, caching)  # a wrong name is said at once
     graph = _only(graph, caching)
-    names = [step.name for step in steps if step.name in graph.vertices]
+    last = pipeline.post_process
+    names = [
+        node.name
+        for node in nodes
+        if isinstance(node, ResolvedStep) and (node.id in graph.vertices or node.name in last)
+    ]
     return Loaded(
         pipeline.name,
         graph,
         names,
-        notes(steps),
-        file,
+        notes(nodes),
+        Path(origin.file),
         root,
         user,
         pipeline,
-        text,
-        dict(overrides or {}),
-        name,
+        origin,
+        file_systems,
         caching,
     )
-
-
-def _parse(text: str, path: str, overrides: Mapping[str, str], name: str | None) -> Pipeline:
-    pipeline = parse_pipeline(text, path)
-    if name is not None:
-        pipeline = replace(pipeline, name=_pipeline_name(name))
-    return apply_overrides(pipeline, overrides) if overrides else pipeline
 
 
 def plan_pipeline(loaded: Loaded, settings: Settings) -> list[Foreseen]:
     """Say for each step what will become of it: a hit, a run, or what depends on a step above. Nothing is written."""
     from weft.runtime.planning import Asked, foresee
+    from weft.runtime.records import item_name
 
     state = settings.state_root(loaded.file.absolute().parent)
-    steps = _resolve(loaded.pipeline, FIRST_RUN, loaded.user, loaded.root)
-    place = None if loaded.caching.off else CachePlace(state.path / CACHE_NAME, FIRST_RUN)
-    asked = [
-        Asked(
-            step=step.name,
-            recipe=describe(loaded.pipeline, step, place),
-            makes=tuple(step.outputs.values()),
-            skipped=step.disabled,
-        )
-        for step in steps
-        if step.name in loaded.graph.vertices
-    ]
-    index = state.path / CACHE_NAME
-    results = open_cache(index, RealClock().wall)
+    cache = None if loaded.caching.off else CachePlace(state.path / CACHE_NAME, FIRST_RUN)
+    run = RunOf(FIRST_RUN, loaded.user, str(loaded.root), loaded.file_systems)
+    place = RunPlace(Path("logs"), Path("processes"), cache)
+    nodes, graph = compile_run(loaded.pipeline, run, place, loaded.origin)
+    refreshed = _refreshed(loaded.graph, loaded.caching)
+    asked = []
+    for node in nodes:
+        if not isinstance(node, ResolvedStep) or node.id not in loaded.graph.vertices:
+            continue
+        vertex = graph.vertices[node.id]
+        depends = "on the list that it loops over" if node.lister else "on a loop above" if node.delivered else ""
+        items = vertex.program.items or (None,)
+        for number in range(len(items)):
+            one = Asked(
+                step=item_name(node.name, number),
+                recipe=None if depends else recipe_of(vertex.program.params, number, items[number]),
+                makes=() if node.lister else tuple(outputs_of(vertex, number).values()),
+                skipped=node.skipped,
+                refresh=node.id in refreshed,
+                depends=depends,
+            )
+            asked.append(one)
+    results = open_cache(state.path / CACHE_NAME, RealClock().wall)
     try:
-        return foresee(results, asked, _refreshed(loaded.graph, loaded.caching))
+        return foresee(results, asked)
     finally:
         results.index.database.close()
 
@@ -774,24 +812,12 @@ def _loaded_again(folder: Path, file: str) -> Loaded:
         )
     if not Path(root).is_dir():
         raise NotFoundError(f"the folder {root} that {folder.name} works in is gone", hint="Start a new run.")
-    pipeline = _parse(text, file, overrides, renamed)
-    steps = _resolve(pipeline, folder.name, user, Path(root))
+    origin = Origin(text, file, overrides, renamed)
+    pipeline = make_pipeline(text, file, overrides, renamed)
+    bound = said.get("file_systems")
+    names = bound if isinstance(bound, dict) else {}
     caching = Caching(off=bool(said.get("cache_off")), only=str(said.get("only") or ""))
-    graph = _only(compile_pipeline(pipeline, steps, _place(folder, caching)), caching)
-    return Loaded(
-        pipeline.name,
-        graph,
-        [step.name for step in steps if step.name in graph.vertices],
-        notes(steps),
-        Path(file),
-        Path(root),
-        user,
-        pipeline,
-        text,
-        overrides,
-        renamed,
-        caching,
-    )
+    return _loaded(pipeline, origin, folder.name, _place(folder, caching), Path(root), user, names, caching)
 
 
 def _run(
@@ -804,9 +830,9 @@ def _run(
     tell: _Tell,
 ) -> RunResult:
     number, run_id = _take_id(catalog, loaded)
-    steps = _resolve(loaded.pipeline, run_id, loaded.user, loaded.root)
     folder = undo.enter_context(RunFolder.create(state, run_id))
-    _index(catalog, loaded, settings, folder, number, steps)
+    nodes = [*_made(loaded, folder)[0], *(() if loaded.caching.only else _made(loaded, folder, POST_PROCESS)[0])]
+    _index(catalog, loaded, folder, number, nodes)
     return _execute(loaded, settings, catalog, folder, undo, signals, tell)
 
 
@@ -823,11 +849,10 @@ def _execute(
     """Run, or go on with, the pipeline whose folder this process owns."""
     from weft.runtime.control import ControlServer
     from weft.runtime.journal import JOURNAL, FileJournal, Header, graph_digest
-    from weft.runtime.records import RunRecorder
+    from weft.runtime.records import RunRecorder, item_name
 
     run_id = folder.run_id
-    steps = _resolve(loaded.pipeline, run_id, loaded.user, loaded.root)
-    graph = _only(compile_pipeline(loaded.pipeline, steps, _place(folder.path, loaded.caching)), loaded.caching)
+    _, graph = _made(loaded, folder)
     cache = _open_cache(loaded, graph, folder, undo, tell)
     # Not the run's own name: another state folder may have a run of the same id.
     folders = undo.enter_context(_folders(run_id, settings.spill_dir))
@@ -840,27 +865,31 @@ def _execute(
     store = Keeper(settings.memory or None, shm=folders.shm, spill=spill)
     undo.callback(store.close)
     executor = _backend(settings.backend, settings.worker_count, store, folders.shm, spill, PIPELINE_GRACE_S)
-    plan = None if before is None else _plan(folder, graph, executor, steps, before)
-    told = loaded.steps if plan is None or before is None else _still_told(plan, before)
+    plan = None if before is None else _plan(folder, graph, executor, before)
+    restored = frozenset() if plan is None else plan.finished
+    over = frozenset() if plan is None or before is None else _told_already(plan, before)
+    last = _runs_at_the_end(loaded, before, over)
     recorder = RunRecorder(
         folder,
         RealClock(),
         catalog=catalog,
         projection=PipelineWords(),
-        steps=told,
+        goes_on=last is not None,
+        over=over,
+        items=True,
+        restored=restored,
         on_record=tell.record,
         warning=WARNING,
+        not_run=NOT_RUN,
     )
     undo.callback(recorder.close)
     clock = RealClock()
     path = folder.path / JOURNAL
-    restored: frozenset[tuple[str, int]] = frozenset()
     recovered = None
     if plan is None:
         journal = FileJournal.create(path, Header(graph=graph_digest(graph), tuning=executor.tuning))
     else:
         graph = plan.graph
-        restored = frozenset((step, 0) for step in plan.finished)
         if plan.recovered is not None and plan.recorded is not None:
             journal = FileJournal.reopen(path, plan.recorded, plan.recovered.tape)
             recovered = plan.recovered.master, plan.recovered.pending
@@ -879,13 +908,16 @@ def _execute(
     session = undo.enter_context(runtime.Session(executor, store, clock, managers))
     recorder.run_state("pending")
     if plan is not None:
-        for step, output in plan.gone.items():
-            tell.note(f"{step} is run again: its output {output} is gone")
-        for step in told:
-            if step in plan.gone:
-                recorder.say(step, f"run again: its output {plan.gone[step]} is gone")
-            else:
-                recorder.say(step, "resumed" if _began(before, step) else "")
+        gone = {}
+        for (vertex, index), output in plan.gone.items():
+            name = PipelineWords().subject(plan.vertices[vertex])[0]
+            gone[name] = output
+            tell.note(f"{item_name(name, index)} is run again: its output {output} is gone")
+        for told in before.steps if before is not None else ():
+            if told.name not in over and (told.name != last or told.state != "succeeded"):
+                again = gone.get(told.name)
+                said = f"run again: its output {again} is gone" if again else "resumed" if told.started else ""
+                recorder.say(told.name, said)
     run = session.submit(
         graph,
         listeners=[recorder] if cache is None else [recorder, cache.watch],
@@ -895,25 +927,38 @@ def _execute(
         recovered=recovered,
         incarnation=0 if plan is None else plan.incarnation,
     )
-    with ControlServer(folder.path, _orders(run)):
+    current = _Current(run)
+    with ControlServer(folder.path, {**_orders(run), "cancel": current.cancel}):
         _wait(run, signals, on_interrupt=tell.interrupt)
-    error = _error(run)
+        recorder.finish(run.job)
+        if last is not None and not current.forced:
+            _, end = _made(loaded, folder, POST_PROCESS)
+            recorder.next_job()
+            current.run, current.last = session.submit(end, listeners=[recorder]), True
+            _wait(current.run, signals)
+            recorder.finish(current.run.job)
+        elif last is not None:
+            recorder.end_now()
+    runs = [run] if current.run is run else [run, current.run]
+    error = next((found for one in runs if (found := _error(one)) is not None), None)
     if journal.error is not None:
         tell.note(f"{journal.error.message}; a resume would begin from the records alone")
-    recorder.finish(run.job)
     recorder.flush()
     for problem in dict.fromkeys(error.message for error in recorder.problems if isinstance(error, WeftError)):
         lost = "" if recorder.complete else "; `weft show` and `weft ls` do not know how this run ended"
         tell.note(f"{problem}{lost}")
-    outputs = {name: path for name, path in _outputs(steps).items() if os.path.lexists(path)}
-    return RunResult(run_id, WORDS[run.status].run, folder.path, outputs, error)
+    state = worst(WORDS[one.status].run for one in runs)
+    outputs = {name: path for one in runs for name, path in _made_outputs(one).items()}
+    return RunResult(run_id, state, folder.path, outputs, error)
 
 
 def _open_cache(
     loaded: Loaded, graph: LogicalGraph, folder: RunFolder, undo: ExitStack, tell: _Tell
 ) -> StepCache | None:
     """Return the cache of a run, None if no step of it asks for one."""
-    if not any(vertex.cache_key for vertex in graph.vertices.values()):
+    general = loaded.pipeline.cache
+    asked = any(step.cache.over(general).enable for step in loaded.pipeline.steps.values())
+    if loaded.caching.off or not asked:
         return None
     from weft.runtime.cache import DECISIONS, StepCache
 
@@ -940,15 +985,15 @@ def _open_cache(
 
 def _refreshed(graph: LogicalGraph, caching: Caching) -> frozenset[str]:
     """Return the vertices that are not looked up. UsageError: there is no such step."""
-    below = _reachable(graph, {_vertex(graph, caching.start)}, down=True) if caching.start else set()
-    return frozenset(_vertex(graph, name) for name in caching.refresh) | below
+    below = _reachable(graph, _vertices(graph, caching.start), down=True) if caching.start else set()
+    return frozenset(id for name in caching.refresh for id in _vertices(graph, name)) | below
 
 
 def _only(graph: LogicalGraph, caching: Caching) -> LogicalGraph:
     """Return the part of a graph that was asked for. UsageError: there is no such step."""
     if not caching.only:
         return graph
-    wanted = _reachable(graph, {_vertex(graph, caching.only)}, down=False)
+    wanted = _reachable(graph, _vertices(graph, caching.only), down=False)
     choices = [
         replace(choice, branches={name: tuple(v for v in of if v in wanted) for name, of in choice.branches.items()})
         for choice in graph.choices
@@ -976,12 +1021,17 @@ def _reachable(graph: LogicalGraph, begin: set[str], *, down: bool) -> set[str]:
     return found
 
 
-def _vertex(graph: LogicalGraph, step: str) -> str:
-    if step not in graph.vertices or step.startswith("_"):
-        near = get_close_matches(step, graph.vertices, n=1)
-        hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(list(graph.vertices)[:20])}"
+def _vertices(graph: LogicalGraph, step: str) -> set[str]:
+    """Return the vertices of a step, or of all that a dag has inside. UsageError: there is no such step."""
+    words = PipelineWords()
+    names = {id: words.subject(vertex)[0] for id, vertex in graph.vertices.items()}
+    found = {id for id, name in names.items() if name and (name == step or name.startswith(f"{step}."))}
+    if not found:
+        known = [name for name in dict.fromkeys(names.values()) if name]
+        near = get_close_matches(step, known, n=1)
+        hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known[:20])}"
         raise UsageError(f"{graph.name} has no step {step[:100]!r}", hint=hint)
-    return step
+    return found
 
 
 def _place(folder: Path, caching: Caching) -> RunPlace:
@@ -989,26 +1039,67 @@ def _place(folder: Path, caching: Caching) -> RunPlace:
     return RunPlace(folder / "logs", folder / "processes", cache)
 
 
-def _plan(
-    folder: RunFolder, graph: LogicalGraph, executor: Executor, steps: tuple[ResolvedStep, ...], before: RunRecord
-) -> Plan:
+@dataclass(slots=True)
+class _Current:
+    """What goes on of a run: its entry points, then its post_process."""
+
+    run: Run
+    last: bool = False
+    forced: bool = False
+
+    def cancel(self, order: Mapping[str, Any]) -> None:
+        """Cancel it; with `force` nothing comes after it. ConflictError: what comes after it is all that runs."""
+        self.forced = self.forced or bool(order.get("force"))
+        if self.last and not self.forced:
+            raise ConflictError("only post_process runs, which a cancel does not end", hint="Add --force to end it.")
+        self.run.cancel(str(order.get("reason") or "cancelled"))
+
+
+def _made(loaded: Loaded, folder: RunFolder, part: str = ENTRY_POINTS) -> tuple[list[Node], LogicalGraph]:
+    """Return the nodes and the graph of one part of a run that has a folder."""
+    run = RunOf(folder.run_id, loaded.user, str(loaded.root), loaded.file_systems)
+    nodes, graph = compile_run(loaded.pipeline, run, _place(folder.path, loaded.caching), loaded.origin, part)
+    return nodes, _only(graph, loaded.caching) if part == ENTRY_POINTS else graph
+
+
+def _runs_at_the_end(loaded: Loaded, before: RunRecord | None, over: frozenset[str]) -> str | None:
+    """Return the step of post_process if it is to run: not if all was done and it was the last thing that was."""
+    last = None if loaded.caching.only else next(iter(loaded.pipeline.post_process), None)
+    if last is None or before is None:
+        return last
+    done = all(step.name in over for step in before.steps if step.name != last)
+    return None if done and before.step(last).state == "succeeded" else last
+
+
+def _plan(folder: RunFolder, graph: LogicalGraph, executor: Executor, before: RunRecord) -> Plan:
     from weft.runtime.journal import JOURNAL
     from weft.runtime.resume import plan_resume
 
-    outputs = {step.name: tuple(step.outputs.values()) for step in steps if not step.disabled}
-    told = [step.name for step in before.steps if step.state == "succeeded"]
+    words = PipelineWords()
+    steps = {step.name: step for step in before.steps}
+
+    def told(vertex: Vertex, index: int) -> bool:
+        step = steps.get(words.subject(vertex)[0])
+        if step is None or not is_step(vertex):
+            return False
+        found = step if step.width is None else step.items.get(index)
+        return found is not None and found.state == "succeeded"
+
+    def outputs(vertex: Vertex, index: int) -> list[str] | None:
+        return list(outputs_of(vertex, index).values()) if is_step(vertex) else None
+
     return plan_resume(folder.path / JOURNAL, graph, MANAGERS, executor.tuning, told=told, outputs=outputs)
 
 
-def _still_told(plan: Plan, before: RunRecord) -> list[str]:
-    """Return the steps of which something is still to be told: the records tell all of the others."""
+def _told_already(plan: Plan, before: RunRecord) -> frozenset[str]:
+    """Return the steps of which the records tell everything, so that nothing more is to be told."""
+    words = PipelineWords()
+    finished = Counter(words.subject(plan.vertices[vertex])[0] for vertex, _ in plan.finished)
     over = {step.name for step in before.steps if step.state == "skipped"}
-    over |= {step.name for step in before.steps if step.state == "succeeded" and step.name in plan.finished}
-    return [step.name for step in before.steps if step.name not in over]
-
-
-def _began(before: RunRecord | None, step: str) -> bool:
-    return before is not None and any(one.name == step and one.started is not None for one in before.steps)
+    for step in before.steps:
+        if step.state == "succeeded" and finished[step.name] == (1 if step.width is None else step.width):
+            over.add(step.name)
+    return frozenset(over)
 
 
 def _take_id(catalog: Catalog, loaded: Loaded) -> tuple[int, str]:
@@ -1038,17 +1129,11 @@ def _take_id(catalog: Catalog, loaded: Loaded) -> tuple[int, str]:
         return number, run_id
 
 
-def _index(
-    catalog: Catalog,
-    loaded: Loaded,
-    settings: Settings,
-    folder: RunFolder,
-    number: int,
-    steps: tuple[ResolvedStep, ...],
-) -> None:
+def _index(catalog: Catalog, loaded: Loaded, folder: RunFolder, number: int, nodes: list[Node]) -> None:
     """Write what the run is into its folder and into the index."""
     from weft.store.catalog import RunRow
 
+    steps = [node for node in nodes if isinstance(node, ResolvedStep)]
     about: dict[str, Any] = {
         "number": number,
         "name": loaded.pipeline_name,
@@ -1060,21 +1145,31 @@ def _index(
         "created_at": RealClock().wall(),
         "parameters": {f"{step.name}.{name}": value for step in steps for name, value in step.parameters.items()},
     }
-    # What a resume needs:
-    again = {
-        "text": loaded.text,
-        "overrides": dict(loaded.overrides),
-        "renamed": loaded.renamed,
+    origin = loaded.origin
+    again = {  # what a resume needs
+        "text": origin.text,
+        "overrides": dict(origin.overrides),
+        "renamed": origin.renamed,
+        "root": str(loaded.root),
+        "file_systems": dict(loaded.file_systems),
         "cache_off": loaded.caching.off,
         "only": loaded.caching.only,
     }
-
-    folder.describe(**about, steps=loaded.steps, outputs=_outputs(steps), root=str(loaded.root), **again)
+    folder.describe(**about, steps=loaded.steps, outputs=planned_outputs(nodes), **again)
     catalog.add_run(RunRow(id=folder.run_id, folder=str(folder.path), **about))
 
 
-def _outputs(steps: tuple[ResolvedStep, ...]) -> dict[str, str]:
-    return {f"{step.name}.{name}": path for step in steps for name, path in step.outputs.items() if not step.disabled}
+def _made_outputs(run: Run) -> dict[str, str]:
+    """Return what is there of the outputs of a run, by `step.artifact`."""
+    words = PipelineWords()
+    found = {}
+    for stage in run.job.master.core.stages:
+        name, _ = words.subject(stage.vertex)
+        for index in range(max(stage.n, 0)):
+            item = f"{name}-{index}" if index else name
+            for output, path in outputs_of(stage.vertex, index).items():
+                found[f"{item}.{output}"] = path
+    return {name: path for name, path in found.items() if os.path.lexists(path)}
 
 
 def _error(run: Run) -> WeftError | None:
@@ -1084,10 +1179,6 @@ def _error(run: Run) -> WeftError | None:
         own = error.message.removeprefix(f"{error.task} failed: ")
         return TaskError(own, task=error.task, traceback_text=error.traceback_text, hint=error.hint)
     return error
-
-
-def _resolve(pipeline: Pipeline, run_id: str, user: str, root: Path) -> tuple[ResolvedStep, ...]:
-    return resolve(pipeline, run_id=run_id, user=user, root=str(root))
 
 
 def _read_text(file: Path) -> str:

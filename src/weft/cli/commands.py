@@ -6,11 +6,12 @@ What does the work is loaded inside the commands, so that help and completion st
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import App, CycloptsError, Parameter
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from weft.cli.progress import Progress
     from weft.engine.explain import Explained
     from weft.runtime.planning import Foreseen
-    from weft.runtime.records import RunRecord, StepRecord
+    from weft.runtime.records import ItemRecord, RunRecord, StepRecord
     from weft.runtime.settings import Settings
     from weft.runtime.state import LogFile, StateRoot
     from weft.store.catalog import RunRow
@@ -432,17 +433,40 @@ def _print_steps(context: Context, found: RunRecord) -> None:
         ("STEP", "STATE", "TIME", "MESSAGE"),
         [
             (
-                one_line(step.name, 60),
+                "  " * depth + one_line(step.name, 60),
                 state_text(step.state, context.out),
                 _took(step.started, step.ended, step.state, now),
                 _remark(step),
             )
-            for step in found.steps
+            for depth, step in _rows(found)
         ],
     )
 
 
-def _remark(step: StepRecord) -> str:
+_ITEM_ROWS: Final = 10
+"""More items of a loop than this are not shown, but for those that went wrong."""
+
+
+def _rows(found: RunRecord) -> Iterator[tuple[int, StepRecord | ItemRecord]]:
+    """Yield the steps of a run with their dags, and the items of loops, as rows and how far they stand in."""
+    from weft.runtime.records import item_name, tree
+
+    for depth, step in tree(found.steps):
+        yield depth, step
+        numbers = sorted(step.items)
+        if len(numbers) > _ITEM_ROWS:
+            numbers = [n for n in numbers if step.items[n].state not in ("succeeded", "skipped")][:_ITEM_ROWS]
+        for number in numbers:
+            item = step.items[number]
+            yield depth + 1, replace(item, name=item_name(step.name, number))
+
+
+def _remark(step: StepRecord | ItemRecord) -> str:
+    width, items = getattr(step, "width", None), getattr(step, "items", {})
+    if width is not None:
+        states = Counter(item.state for item in items.values())
+        told = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+        return f"{width} items: {told}" if told else f"{width} items"
     parts = [f"{step.attempts} attempts"] if step.attempts > 1 else []
     if step.message:
         parts.append(one_line(step.message, 120))
@@ -469,6 +493,8 @@ def _row_document(row: RunRow) -> dict[str, Any]:
 
 
 def _run_document(found: RunRecord) -> dict[str, Any]:
+    from weft.runtime.records import item_name, tree
+
     document = asdict(found)
     for name in ("created", "started", "ended"):
         document[f"{name}_at"] = iso(document.pop(name) or None)
@@ -484,8 +510,26 @@ def _run_document(found: RunRecord) -> dict[str, Any]:
             "exit": step.exit,
             "message": step.message,
             "logs": [{"path": log.path, "index": log.index, "attempt": log.attempt} for log in step.logs],
+            "items": [
+                {
+                    "name": item_name(step.name, number),
+                    "state": item.state,
+                    "started_at": iso(item.started),
+                    "ended_at": iso(item.ended),
+                    "attempts": item.attempts,
+                    "exit": item.exit,
+                    "message": item.message,
+                }
+                for number, item in sorted(step.items.items())
+            ],
         }
         for step in found.steps
+    ]
+    names = {step.name for step in found.steps}
+    document["dags"] = [
+        {"name": dag.name, "state": dag.state, "started_at": iso(dag.started), "ended_at": iso(dag.ended)}
+        for _, dag in tree(found.steps)
+        if dag.name not in names or any(name.startswith(f"{dag.name}.") for name in names)
     ]
     return document
 
@@ -607,19 +651,20 @@ def cancel(
     run: RunName,
     /,
     *,
+    force: Annotated[bool, Parameter(help="End its post_process too, or do not begin it.")] = False,
     as_json: AsJson = False,
     project: Project = None,
     state_dir: StateDir = None,
     context: Given,
 ) -> None:
-    """Ask a run to stop; what runs is ended in order."""
+    """Ask a run to stop; what runs is ended in order, and what post_process says is done."""
     from weft.runtime.control import send
     from weft.runtime.records import ACTIVE
 
     found = _find(context, run, project, state_dir)
     if found.state not in ACTIVE:
         raise ConflictError(f"{found.id} has ended already: {found.state}", hint=f"Look at it: weft show {found.id}")
-    send(found.folder, {"do": "cancel", "reason": "weft cancel"})
+    send(found.folder, {"do": "cancel", "reason": "weft cancel", "force": force})
     if as_json:
         print_json(context.out, "weft.cancel/1", run=found.id)
     else:

@@ -6,6 +6,7 @@ All three are fed with the same records, from any thread, and know nothing of se
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
@@ -101,11 +102,13 @@ class Lines:
         pass
 
     def _what(self, record: Record) -> str:
-        row = self._board.row(record.step)
+        row = self._board.row(record.step) if record.index is None else self._board.item(record)
         who = clean(record.step).replace("\n", " ") or "run"
-        message = one_line(record.message)
-        if record.state == "running" and not message:
-            return f"{who} started"
+        if record.index:
+            who += f"-{record.index}"
+        message = one_line(record.message) or (f"{record.items} items" if record.items is not None else "")
+        if record.state == "running" and not record.message:
+            return f"{who} started" + (f": {message}" if message else "")
         took = f" in {duration(row.seconds(record.time))}" if record.ended and row.started is not None else ""
         told = f"{who} {clean(record.state)}{took}"
         return f"{told}: {message}" if message else told
@@ -123,6 +126,7 @@ class Row:
     started: float | None = None
     ended: float | None = None
     message: str = ""
+    width: int = 1
 
     def seconds(self, now: float) -> float | None:
         """How long it has taken, in seconds; None if it has not started."""
@@ -134,15 +138,32 @@ class Board:
 
     def __init__(self, steps: Sequence[str]) -> None:
         self.run = Row("")
+        self._items: dict[tuple[str, int], Row] = {}
+        self._done: Counter[str] = Counter()
         self.rows = {name: Row(name) for name in steps}
 
     def row(self, step: str) -> Row:
         """Return the row of a step, made if it is new; of the run if `step` is empty."""
         return self.rows.setdefault(step, Row(step)) if step else self.run
 
+    def item(self, record: Record) -> Row:
+        """Return the row of an item of a loop; it is counted in that of its step."""
+        return self._items.setdefault((record.step, record.index or 0), Row(record.step))
+
     def add(self, record: Record) -> None:
         """Take what a record says."""
         row = self.row(record.step)
+        if record.index is not None:
+            item = self.item(record)
+            self._done[record.step] += record.ended
+            if record.state == "running":
+                item.started, item.ended = record.time, None
+            elif record.ended:
+                item.ended = record.time
+            row.message = f"{self._done[record.step]} of {row.width} items"
+            return
+        if record.items is not None:
+            row.width = record.items
         row.state = record.state or row.state
         row.message = record.message
         if record.state == "running":

@@ -88,6 +88,7 @@ class TaskContext(Protocol):
     attempt: int
     parallelism: int
     params: Mapping[str, Any]
+    item: Any
     resources: Resources
 
     def out(self, edge: str) -> Output:

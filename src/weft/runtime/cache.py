@@ -17,7 +17,7 @@ import platform
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 
 DECISIONS: Final = "cache.jsonl"
 """The file in a run's folder that tells what the cache answered, and why."""
-RecipeOf = Callable[[Mapping[str, Any], int], Recipe | None]
-"""Reads the recipe of a task from the parameters of its program."""
+RecipeOf = Callable[..., Recipe | None]
+"""Makes the recipe of a task of: the parameters of its program, its number, its item, and `width_of`, which tells how
+many tasks a vertex has."""
 LEASE_S: Final = 60.0
 _THREADS: Final = 1
 _WAITERS: Final = 64
@@ -113,11 +114,14 @@ class StepCache:
 
     def probe(self, shell: Shell, job: Job, probe: Probe) -> None:
         """Take a question on; the answer is posted later."""
-        program = job.master.core.by_id[probe.vertex].vertex.program
+        by_id = job.master.core.by_id
+        program = by_id[probe.vertex].vertex.program
+        item = None if program.items is None else program.items[probe.index]
+        recipe = self._recipe_of(program.params, probe.index, item, width_of=lambda vertex: by_id[vertex].n)
         self._shell = shell
         if len(self._threads) < _THREADS:
             self._start(self._answer, "cache")
-        self._asked.put(_Asked(job, probe, self._recipe_of(program.params, probe.index)))
+        self._asked.put(_Asked(job, probe, recipe))
 
     def watch(self, job: Any, events: Sequence[Event], commands: Sequence[Command]) -> None:
         """Let go of the keys of tasks that have ended; the loop calls this under its lock after every tick."""
@@ -194,7 +198,7 @@ class StepCache:
         if asked.key is None:
             asked.key = results.key(recipe)
         key = asked.key
-        reason = "it was asked to run again" if asked.probe.vertex in self._refresh else ""
+        reason = "it was asked to run again" if self._is_refreshed(asked.probe.vertex) else ""
         near = Why(reason)
         if not asked.locked and not reason:
             found = results.find(key.key)
@@ -241,6 +245,13 @@ class StepCache:
                 self._prolonging = True
                 self._start(self._prolong, "leases")
         return self._miss(asked, near, lines)
+
+    def _is_refreshed(self, vertex: str) -> bool:
+        """Whether a vertex, or the one whose patch it came with, was asked to run again."""
+        if not self._refresh:
+            return False
+        parts = vertex.split("/")
+        return any("/".join(parts[:end]) in self._refresh for end in range(1, len(parts) + 1))
 
     def _hit(self, asked: _Asked, recipe: Recipe, entry: Entry, lines: list[str]) -> Event:
         try:

@@ -307,7 +307,7 @@ def reopen(
         if plan.recovered is None:
             over -= {vertex.id for vertex in graph.vertices.values()} - {v for v, _ in plan.restored}
         recorder = RunRecorder(
-            folder, RealClock(), catalog=catalog, projection=projection, without=over, on_record=on_record
+            folder, RealClock(), catalog=catalog, projection=projection, over=over, on_record=on_record
         )
     except BaseException:
         catalog.close()

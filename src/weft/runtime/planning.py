@@ -6,7 +6,7 @@ they hold. Below a step that will run nobody knows yet: it may make what it made
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -24,12 +24,17 @@ SKIPPED: Final = "skipped"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A task to be foreseen: `recipe` is None if it has no cache, `makes` are the paths of its outputs."""
+    """A task to be foreseen: `recipe` is None if it has no cache, `makes` are the paths of its outputs.
+
+    `refresh`: it is not looked up. `depends` says on what it depends that nobody knows yet.
+    """
 
     step: str
     recipe: Recipe | None
     makes: Sequence[str] = ()
     skipped: bool = False
+    refresh: bool = False
+    depends: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,23 +46,23 @@ class Foreseen:
     reason: str
 
 
-def foresee(results: ResultCache, asked: Sequence[Asked], refresh: Collection[str] = ()) -> list[Foreseen]:
+def foresee(results: ResultCache, asked: Sequence[Asked]) -> list[Foreseen]:
     """Return what will become of the steps, which come in an order in which they could run; nothing is written."""
     known: dict[str, Output] = {}
     unknown: dict[str, str] = {}
-    return [_foresee(results, one, one.step in refresh, known, unknown) for one in asked]
+    return [_foresee(results, one, known, unknown) for one in asked]
 
 
-def _foresee(
-    results: ResultCache, asked: Asked, refresh: bool, known: dict[str, Output], unknown: dict[str, str]
-) -> Foreseen:
+def _foresee(results: ResultCache, asked: Asked, known: dict[str, Output], unknown: dict[str, str]) -> Foreseen:
     recipe = asked.recipe
     if asked.skipped:
         return Foreseen(asked.step, SKIPPED, "it is disabled")
+    if asked.depends:
+        return Foreseen(asked.step, DEPENDS, asked.depends)
     answer = Foreseen(asked.step, RUN, "its cache is not enabled")
     if recipe is not None:
         above = next((unknown[path] for paths in recipe.inputs.values() for path in paths if path in unknown), None)
-        if refresh:
+        if asked.refresh:
             answer = Foreseen(asked.step, RUN, "it was asked to run again")
         elif above is not None:
             answer = Foreseen(asked.step, DEPENDS, f"on what {above} makes")

@@ -13,14 +13,14 @@ import json
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from weft.engine.commands import Complete, Launch
-from weft.engine.events import Failed, Failure, Hit, UserEvent
+from weft.engine.events import Done, Failed, Failure, Hit, UserEvent
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.model.errors import NotFoundError, WeftError
@@ -29,6 +29,7 @@ from weft.runtime.state import DESCRIPTION, EVENTS, LogFile, StateRoot, list_log
 if TYPE_CHECKING:
     from weft.engine.commands import Command
     from weft.engine.events import Event
+    from weft.graph.logical import Vertex
     from weft.runtime.loop import JobRun
     from weft.runtime.state import RunFolder
     from weft.store.catalog import Catalog, RunRow
@@ -76,16 +77,25 @@ class Projection(Protocol):
         """Return the word for the state of a vertex; `started` says whether a task of it was ever given to a worker."""
         ...
 
+    def subject(self, vertex: Vertex) -> tuple[str, bool]:
+        """Return the name of the step that a vertex belongs to, and whether the vertex is that step itself.
+
+        Of one that only decides about its step, nothing is told but that it failed; nothing at all where the name is
+        empty.
+        """
+        ...
+
 
 # ------------------------------------------------------------------------------------------------------------- records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One thing that happened: the run (`step` empty) or a step is in `state` since `time`.
+    """One thing that happened: the run (`step` empty), a step, or task `index` of one is in `state` since `time`.
 
     `time` is in seconds since 1970-01-01 UTC, `attempt` counts from 0, `exit` is the exit code of a command where it is
-    known, `ended` says that the state is final, `error` is the code of an error.
+    known, `ended` says that the state is final, `error` is the code of an error, `items` how many tasks a step has
+    that has not exactly one.
     """
 
     time: float
@@ -97,6 +107,7 @@ class Record:
     exit: int | None = None
     ended: bool = False
     error: str = ""
+    items: int | None = None
 
     def to_line(self) -> bytes:
         """Return the record as one line of JSON, without what is as usual."""
@@ -116,6 +127,7 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "exit": (int,),
     "ended": (bool,),
     "error": (str,),
+    "items": (int,),
 }
 
 
@@ -147,6 +159,13 @@ def read_records(folder: Path) -> Iterator[Record]:
 # ------------------------------------------------------------------------------------------------------------ recorder
 
 
+class _Last(NamedTuple):
+    """Another job follows, the last one; or, if the run has `ended`, none."""
+
+    time: float
+    ended: bool
+
+
 class _Tick:
     """What the recorder takes from one tick of the loop."""
 
@@ -157,7 +176,7 @@ class _Tick:
         time: float,
         events: Sequence[Event],
         commands: Sequence[Command],
-        stages: Sequence[tuple[str, VertexState]] | None,
+        stages: Sequence[tuple[Vertex, VertexState, int]],
         job: JobState,
     ) -> None:
         self.time, self.events, self.commands, self.stages, self.job = time, events, commands, stages, job
@@ -166,11 +185,13 @@ class _Tick:
 class RunRecorder:
     """Writes down what happens to one run; add it to `JobRun.listeners` before the job is submitted.
 
-    `steps` limits what is told to these vertices (default: all), of those in `without` nothing is told. `on_record` is
-    called on the recorder's thread, with every record, in order. `warning` names the user event whose payload becomes
-    the message of its step, if that succeeds. Nothing here raises into the run: what goes wrong is kept in `problems`,
-    and what could not be written is tried again with what comes next. The index is never told what the folder does not
-    know.
+    `over` names steps of which nothing is to be told any more, `restored` tasks that had finished before. With
+    `items` each task of a step that has several is told of. With `goes_on` the end of the first job is not yet that of
+    the run: `next_job` or `end_now` follows. `on_record`
+    is called on the recorder's thread, with every record, in order. `warning` names the user event whose payload
+    becomes the message of its step, if that succeeds; `not_run` the one by which a task says that it was skipped.
+    Nothing here raises into the run: what goes wrong is kept in `problems`, and what could not be written is tried
+    again with what comes next. The index is never told what the folder does not know.
     """
 
     def __init__(
@@ -180,21 +201,27 @@ class RunRecorder:
         *,
         projection: Projection,
         catalog: Catalog | None = None,
-        steps: Iterable[str] | None = None,
-        without: Iterable[str] = (),
+        over: Iterable[str] = (),
+        restored: Collection[tuple[str, int]] = (),
+        items: bool = False,
+        goes_on: bool = False,
         on_record: Callable[[Record], None] | None = None,
         warning: str | None = None,
+        not_run: str | None = None,
     ) -> None:
         self.folder = folder
         self.problems: list[Exception] = []
         self._clock = clock
         self._catalog = catalog
         self._words = projection
-        self._only = None if steps is None else frozenset(steps)
-        self._without = frozenset(without)
+        self._over = set(over)
+        self._per_item = items
+        self._goes_on = goes_on
+        self._ending: Complete | None = None
+        self._restored = restored
         self._on_record = on_record
-        self._warning = warning
-        self._queue: queue.SimpleQueue[_Tick | Record | threading.Event | None] = queue.SimpleQueue()
+        self._warning, self._not_run = warning, not_run
+        self._queue: queue.SimpleQueue[_Tick | _Last | Record | threading.Event | None] = queue.SimpleQueue()
         self._last: list[VertexState] = []
         self._job: JobState | None = None
         self._saw_end = threading.Event()
@@ -209,6 +236,10 @@ class RunRecorder:
         self._attempt: dict[str, int] = {}
         self._said: dict[str, str] = {}
         self._exit: dict[str, int] = {}
+        self._subjects: dict[str, tuple[str, bool]] = {}
+        self._wide: set[str] = set()
+        self._leases: dict[int, Launch] = {}
+        self._skipped: set[tuple[str, int]] = set()
         self._thread = threading.Thread(target=self._write, name=f"recorder of {folder.run_id}", daemon=True)
         self._thread.start()
 
@@ -217,13 +248,20 @@ class RunRecorder:
     def __call__(self, job: JobRun, events: Sequence[Event], commands: Sequence[Command]) -> None:
         """Note what a tick has changed; the loop calls this under its lock."""
         core = job.master.core
-        states = [stage.status for stage in core.order]
-        changed = states != self._last
+        last = self._last
+        states = [stage.status for stage in core.stages]
+        stages: list[tuple[Vertex, VertexState, int]] = []
+        if states != last:
+            known = len(last)
+            stages = [
+                (stage.vertex, state, stage.n)
+                for at, (stage, state) in enumerate(zip(core.stages, states, strict=True))
+                if at >= known or state is not last[at]
+            ]
         moved = core.status is not self._job
         self._last, self._job = states, core.status
         ended = any(type(command) is Complete for command in commands)
-        if changed or moved or ended or any(type(event) in _TOLD for event in events) or any(map(_again, commands)):
-            stages = [(stage.id, stage.status) for stage in core.order] if changed else None
+        if stages or moved or ended or any(type(event) in _TOLD for event in events) or any(map(_launch, commands)):
             self._queue.put(_Tick(self._clock.wall(), events, commands, stages, core.status))
         if ended:
             self._saw_end.set()
@@ -248,8 +286,17 @@ class RunRecorder:
         if job.crash is None and self._saw_end.wait(_LAST_TICK_S):
             return
         ending = job.outcome or Complete("failed", message="its end was not seen", kind="internal")
-        stages = [(stage.id, stage.status) for stage in job.master.core.order]
+        stages = [(stage.vertex, stage.status, stage.n) for stage in job.master.core.stages]
         self._queue.put(_Tick(self._clock.wall(), (), (ending,), stages, JobState.FAILED))
+
+    def next_job(self) -> None:
+        """Tell of another job of the same run from now on; the run has ended when that has."""
+        self._last, self._job, self._saw_end = [], None, threading.Event()
+        self._queue.put(_Last(self._clock.wall(), ended=False))
+
+    def end_now(self) -> None:
+        """Say that the run ended with its first job after all."""
+        self._queue.put(_Last(self._clock.wall(), ended=True))
 
     def flush(self, timeout: float = 10.0) -> bool:
         """Wait until all that was said so far is written; False if that took longer than `timeout` seconds."""
@@ -286,7 +333,7 @@ class RunRecorder:
                     waiting.append(item)
                 else:
                     try:
-                        records += self._tick(item) if isinstance(item, _Tick) else self._by_hand(item)
+                        records += self._take(item)
                     except Exception as error:  # noqa: BLE001
                         self.problems.append(error)
             self._keep(records)
@@ -341,6 +388,14 @@ class RunRecorder:
         except WeftError as error:
             self.problems.append(error)
 
+    def _take(self, item: _Tick | _Last | Record) -> list[Record]:
+        if isinstance(item, _Tick):
+            return self._tick(item)
+        if isinstance(item, Record):
+            return self._by_hand(item)
+        self._goes_on = False
+        return self._end(item.time, self._ending) if item.ended and self._ending is not None else []
+
     def _by_hand(self, record: Record) -> list[Record]:
         if record.step:
             self._said[record.step] = _cut(record.message)
@@ -362,63 +417,148 @@ class RunRecorder:
     def _tick(self, tick: _Tick) -> list[Record]:
         records: list[Record] = []
         outcome = next((command for command in tick.commands if type(command) is Complete), None)
-        if outcome is None:
+        if outcome is None and self._ending is None:
             records += self._run_is(self._words.run(tick.job), tick.time, "", "", ended=False)
-        failures = {}
-        for event in tick.events:
-            if type(event) is Failed and event.kind is not Failure.STOPPED:
-                self._said[event.vertex] = _cut(event.message)
-                failures[event.vertex] = event
-            elif type(event) is Hit:
-                self._said[event.vertex] = "taken from the cache"
-            elif type(event) is UserEvent and event.name == self._warning:
-                self._said[event.vertex] = _cut(f"warning: {event.payload}")
+        for vertex, _, n in tick.stages:
+            self._meet(vertex, n)
+        failures, items = self._events(tick)
+        records += items
+        begun: list[Record] = []
         launches = {}
         for command in tick.commands:
             if type(command) is Launch:
-                launches[command.vertex] = command
-                self._started.add(command.vertex)
-                self._attempt[command.vertex] = max(self._attempt.get(command.vertex, 0), command.attempt)
+                name, own = self._subjects.get(command.vertex, ("", False))
+                if own:
+                    launches[name] = command
+                    self._started.add(name)
+                    self._attempt[name] = max(self._attempt.get(name, 0), command.attempt)
+                    if command.vertex in self._wide:
+                        self._leases[command.lease] = command
+                        begun += [
+                            Record(time=tick.time, step=name, index=i, state="running", attempt=command.attempt)
+                            for i in range(command.lo, command.hi)
+                        ]
         changed = set()
-        for step, status in tick.stages or ():
-            if not self._told_of(step):
-                continue
-            if status in (VertexState.RUNNING, VertexState.DRAINING):
-                self._started.add(step)
-            state = self._words.step(status, started=step in self._started)
-            if state == self._state.get(step, self._words.step(VertexState.CONFIGURED, started=False)):
-                continue
-            changed.add(step)
-            self._state[step] = state
-            ended = status in ENDED
-            records.append(
-                Record(
-                    time=tick.time,
-                    step=step,
-                    state=state,
-                    message=self._said.get(step, "") if ended else "",
-                    attempt=self._attempt.get(step, 0),
-                    exit=self._exit.get(step) if ended else None,
-                    ended=ended,
-                )
-            )
-        for step, failure in failures.items():
-            if self._told_of(step) and step not in changed:
+        for vertex, status, n in tick.stages:
+            name, own = self._subjects[vertex.id]
+            record = self._step_is(tick.time, vertex.id, name, status, n, own=own)
+            if record is not None:
+                changed.add(name)
+                records.append(record)
+        records += begun
+        for name, failure in failures.items():
+            if name not in changed and name not in self._over:
                 what = _cut(f"failed, and is tried again: {failure.message}")
-                records.append(self._about(tick.time, step, self._state.get(step, "running"), what, failure.index))
-        for step, launch in launches.items():
-            if launch.attempt and step not in changed and self._told_of(step):
-                records.append(self._about(tick.time, step, "running", "begins again", launch.lo))
+                records.append(self._about(tick.time, name, self._state.get(name, "running"), what))
+        for name, launch in launches.items():
+            if launch.attempt and name not in changed and name not in self._over and launch.vertex not in self._wide:
+                records.append(self._about(tick.time, name, "running", "begins again"))
         if outcome is not None:
-            records += self._end(tick, outcome)
+            records += self._end(tick.time, outcome)
         return records
 
-    def _about(self, time: float, step: str, state: str, message: str, index: int) -> Record:
+    def _meet(self, vertex: Vertex, n: int) -> None:
+        """Learn whose a vertex is, and whether it has a task for each item of something."""
+        if vertex.id not in self._subjects:
+            self._subjects[vertex.id] = self._words.subject(vertex)
+        if n > 1 and self._per_item:
+            self._wide.add(vertex.id)
+
+    def _step_is(self, time: float, vertex: str, name: str, status: VertexState, n: int, *, own: bool) -> Record | None:
+        """Return the record of a new state of a vertex, if it is to be told."""
+        if not name or name in self._over or (not own and status is not VertexState.FAILED):
+            return None
+        if status in (VertexState.RUNNING, VertexState.DRAINING):
+            self._started.add(name)
+        if status is VertexState.DONE and (n == 0 or (n == 1 and (vertex, 0) in self._skipped)):
+            status = VertexState.SKIPPED
+        state = self._words.step(status, started=not own or name in self._started)
+        if state == self._state.get(name, self._words.step(VertexState.CONFIGURED, started=False)):
+            return None
+        self._state[name] = state
+        ended = status in ENDED
+        if ended and not own:
+            self._over.add(name)
         return Record(
-            time=time, step=step, state=state, message=message, index=index or None, attempt=self._attempt.get(step, 0)
+            time=time,
+            step=name,
+            state=state,
+            message=self._said.get(name, "") if ended else "",
+            attempt=self._attempt.get(name, 0),
+            exit=self._exit.get(name) if ended else None,
+            ended=ended,
+            items=n if vertex in self._wide else None,
         )
 
-    def _end(self, tick: _Tick, outcome: Complete) -> list[Record]:
+    def _events(self, tick: _Tick) -> tuple[dict[str, Failed], list[Record]]:
+        """Note what steps said; return failures of steps, and the records of tasks of those that have many."""
+        failures: dict[str, Failed] = {}
+        items: list[Record] = []
+
+        def item(vertex: str, index: int, state: str, attempt: int = 0, message: str = "") -> None:
+            name, own = self._subjects.get(vertex, ("", False))
+            if own and name not in self._over:
+                items.append(
+                    Record(
+                        time=tick.time,
+                        step=name,
+                        index=index,
+                        state=state,
+                        attempt=attempt,
+                        message=message,
+                        ended=True,
+                    )
+                )
+
+        def done(lease: int, hi: int) -> None:
+            launch = self._leases.get(lease)
+            if launch is not None:
+                for index in range(launch.lo, hi):
+                    state = "skipped" if (launch.vertex, index) in self._skipped else "succeeded"
+                    item(launch.vertex, index, state, launch.attempt)
+
+        for event in tick.events:
+            if isinstance(event, UserEvent):
+                if event.name == self._not_run:
+                    self._skipped.add((event.vertex, event.index))
+                elif event.name == self._warning:
+                    self._said[self._name(event.vertex)] = _cut(f"warning: {event.payload}")
+            elif isinstance(event, Done):
+                done(event.lease, event.hi)
+                self._leases.pop(event.lease, None)
+            elif isinstance(event, Failed):
+                done(event.lease, event.hi)
+                launch = self._leases.pop(event.lease, None)
+                stopped = event.kind is Failure.STOPPED
+                message = "" if stopped else _cut(event.message)
+                if message:
+                    self._said[self._name(event.vertex)] = message
+                if launch is not None:
+                    item(event.vertex, event.index, "terminated" if stopped else "failed", launch.attempt, message)
+                elif not stopped:
+                    failures[self._name(event.vertex)] = event
+            elif isinstance(event, Hit) and (event.vertex, event.index) not in self._restored:
+                if event.vertex in self._wide:
+                    item(event.vertex, event.index, "succeeded", 0, "taken from the cache")
+                else:
+                    self._said[self._name(event.vertex)] = "taken from the cache"
+        return failures, items
+
+    def _name(self, vertex: str) -> str:
+        return self._subjects.get(vertex, ("", False))[0]
+
+    def _about(self, time: float, step: str, state: str, message: str) -> Record:
+        return Record(time=time, step=step, state=state, message=message, attempt=self._attempt.get(step, 0))
+
+    def _end(self, time: float, outcome: Complete) -> list[Record]:
+        first = self._ending
+        if first is not None and (
+            first.state == "failed" or (first.state != "succeeded" and outcome.state != "failed")
+        ):
+            outcome = first
+        if self._goes_on:
+            self._ending = outcome
+            return []
         state = self._words.run(JobState(outcome.state))
         message = f"{outcome.task}: {outcome.message}" if outcome.task else outcome.message
         code = ""
@@ -426,17 +566,14 @@ class RunRecorder:
             code = {"user": "WEFT501", "internal": "WEFT900", "memory": "WEFT400"}.get(outcome.kind, "WEFT500")
         elif outcome.state == "cancelled":
             code = "WEFT502"
-        return self._run_is(state, tick.time, _cut(message), code, ended=True)
-
-    def _told_of(self, step: str) -> bool:
-        return (self._only is None or step in self._only) and step not in self._without
+        return self._run_is(state, time, _cut(message), code, ended=True)
 
 
-_TOLD: Final = frozenset({Failed, Hit, UserEvent})
+_TOLD: Final = frozenset({Done, Failed, Hit, UserEvent})
 
 
-def _again(command: Command) -> bool:
-    return type(command) is Launch and command.attempt > 0
+def _launch(command: Command) -> bool:
+    return type(command) is Launch
 
 
 def _cut(message: str) -> str:
@@ -467,10 +604,28 @@ def _open_events(path: Path) -> int:
 
 
 @dataclass(slots=True, kw_only=True)
+class ItemRecord:
+    """One item of a step that loops, as it stands. Times in seconds since 1970; `attempts` counts those that began."""
+
+    name: str = ""
+    state: str = "pending"
+    started: float | None = None
+    ended: float | None = None
+    attempts: int = 0
+    exit: int | None = None
+    message: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
 class StepRecord:
-    """One step of a run as it stands. Times in seconds since 1970; `attempts` counts those that began."""
+    """One step of a run as it stands. Times in seconds since 1970; `attempts` counts those that began.
+
+    `items` are those of a step that loops which have begun, by number; `width` is how many there are in all.
+    """
 
     name: str
+    width: int | None = None
+    items: dict[int, ItemRecord] = field(default_factory=dict)
     state: str = "pending"
     started: float | None = None
     ended: float | None = None
@@ -512,6 +667,65 @@ class RunRecord:
             f"{self.id} has no step {name!r}",
             hint=f"It has: {', '.join(step.name for step in self.steps[:20]) or 'none yet'}",
         )
+
+
+_WORST: Final = ("failed", "terminated", "cancelled", INTERRUPTED)
+
+
+def item_name(step: str, number: int) -> str:
+    """Return what an item of a step is called: the first as the step, each later one with its number."""
+    return f"{step}-{number}" if number else step
+
+
+def tree(steps: Iterable[StepRecord]) -> list[tuple[int, StepRecord]]:
+    """Return the steps of a run with the dags that they lie in, each before what is inside, and how deep each lies.
+
+    A step `dag.step` lies in `dag`. A dag has failed, or was terminated or cancelled, if something inside has; it goes
+    on as long as anything inside does.
+    """
+    known = {step.name: step for step in steps}
+    inside: dict[str, dict[str, None]] = {}
+    for name in known:
+        parent = name.rpartition(".")[0]
+        while name not in inside.setdefault(parent, {}):
+            inside[parent][name] = None
+            name = parent
+            parent = name.rpartition(".")[0]
+            if not name:
+                break
+    found: list[tuple[int, StepRecord]] = []
+
+    def add(name: str, depth: int) -> None:
+        at = len(found)
+        own = known.get(name)
+        found.append((depth, own or StepRecord(name=name)))
+        for child in inside.get(name, ()):
+            add(child, depth + 1)
+        below = [step for level, step in found[at + 1 :] if level == depth + 1]
+        if below:
+            found[at] = depth, _dag(name, [own, *below] if own is not None else below, own)
+
+    for name in inside.get("", ()):
+        add(name, 0)
+    return found
+
+
+def _dag(name: str, parts: Sequence[StepRecord], own: StepRecord | None) -> StepRecord:
+    states = {part.state for part in parts}
+    active = states & (ACTIVE | {"pending"})
+    if active:
+        state = "pending" if states <= {"pending"} else "terminating" if "terminating" in states else "running"
+    else:
+        state = next((word for word in _WORST if word in states), "succeeded" if "succeeded" in states else "skipped")
+    began = [part.started for part in parts if part.started is not None]
+    ended = [part.ended for part in parts if part.ended is not None]
+    return StepRecord(
+        name=name,
+        state=state,
+        started=min(began, default=None),
+        ended=max(ended, default=None) if not active else None,
+        message="" if own is None else own.message,
+    )
 
 
 def read_run(folder: Path) -> RunRecord:
@@ -556,8 +770,10 @@ def read_run(folder: Path) -> RunRecord:
     if not over and not alive:
         run.state = INTERRUPTED
         for step in steps.values():
-            if step.started is not None and step.ended is None:
-                step.state = INTERRUPTED
+            parts: list[StepRecord | ItemRecord] = [step, *step.items.values()]
+            for part in parts:
+                if part.started is not None and part.ended is None:
+                    part.state = INTERRUPTED
     for log in list_logs(folder):
         if log.step in steps:
             steps[log.step].logs.append(log)
@@ -566,15 +782,20 @@ def read_run(folder: Path) -> RunRecord:
 
 
 def _apply(step: StepRecord, record: Record) -> None:
-    step.state = record.state or step.state
-    step.message = record.message or step.message
-    step.exit = record.exit if record.exit is not None else step.exit
+    part: StepRecord | ItemRecord = step
+    if record.index is not None:
+        part = step.items.get(record.index) or step.items.setdefault(record.index, ItemRecord())
+    elif record.items is not None:
+        step.width = record.items
+    part.state = record.state or part.state
+    part.message = record.message or part.message
+    part.exit = record.exit if record.exit is not None else part.exit
     if record.state == "running":
-        step.started = record.time if step.started is None else step.started
-        step.ended = None
-        step.attempts = max(step.attempts, record.attempt + 1)
+        part.started = record.time if part.started is None else part.started
+        part.ended = None
+        part.attempts = max(part.attempts, record.attempt + 1)
     if record.ended:
-        step.ended = record.time
+        part.ended = record.time
 
 
 def _of(said: Mapping[str, Any], key: str, kind: type | tuple[type, ...], default: Any) -> Any:

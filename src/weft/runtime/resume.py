@@ -9,8 +9,8 @@ finished. That is how a failed run goes on, one with an output that is gone, or 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from weft.engine.replay import may_go_on
@@ -24,26 +24,31 @@ if TYPE_CHECKING:
 
     from weft.engine.core import Tuning
     from weft.engine.policy import ManagerFactory
-    from weft.graph.logical import LogicalGraph
+    from weft.graph.logical import LogicalGraph, Vertex
     from weft.runtime.journal import Recorded
+
+
+Task = tuple[str, int]
+"""A vertex and the number of a task of it."""
 
 
 @dataclass(slots=True)
 class Plan:
     """What a resume will do.
 
-    `graph` is what to run, `digest` that of the graph without what was restored. `finished` are steps that are not run
-    again; `gone` maps steps that are, though they had finished, to the output that is missing; `why` says what keeps
-    the journal from being replayed.
+    `graph` is what to run, `digest` that of the graph without what was restored. `finished` are tasks that are not run
+    again; `gone` maps tasks that are, though they had finished, to the output that is missing; `why` says what keeps
+    the journal from being replayed. `vertices` are all that are known, those of patches included.
     """
 
     graph: LogicalGraph
     digest: str
-    finished: frozenset[str]
-    gone: dict[str, str] = field(default_factory=dict)
+    finished: frozenset[Task]
+    gone: dict[Task, str] = field(default_factory=dict)
     why: str = ""
     recorded: Recorded | None = None
     recovered: Recovered | None = None
+    vertices: Mapping[str, Vertex] = field(default_factory=dict)
 
     @property
     def incarnation(self) -> int:
@@ -57,52 +62,100 @@ def plan_resume(
     managers: Mapping[str, ManagerFactory],
     tuning: Tuning,
     *,
-    told: Iterable[str],
-    outputs: Mapping[str, Sequence[str]],
+    told: Callable[[Vertex, int], bool],
+    outputs: Callable[[Vertex, int], Sequence[str] | None],
     exists: Callable[[str], bool] = os.path.lexists,
 ) -> Plan:
     """Find out how a run goes on; nothing is changed.
 
-    `graph` is the graph of the run as it was begun, `told` the vertices of one task that the records say have
-    succeeded, `outputs` the paths that each vertex must have left (a vertex that is not in it is always run again
-    unless the journal is replayed).
+    `graph` is the graph of the run as it was begun. `told` says whether the records tell of a task that it has
+    succeeded, `outputs` which paths a task must have left (None: of a vertex that is always run again unless the
+    journal is replayed).
     """
     digest = graph_digest(graph)
     mark_results(graph)
-    finished = {vertex for vertex in told if vertex in outputs}
     why = ""
     recorded: Recorded | None = None
     recovered: Recovered | None = None
     again = graph
+    before: frozenset[Task] = frozenset()
+    known: set[Task] = set()
+    widths = {id: v.parallelism for id, v in graph.vertices.items() if isinstance(v.parallelism, int)}
+    vertices = dict(graph.vertices)
     try:
         recorded = read_journal(journal)
         if recorded.header.graph != digest:
             raise ConflictError("the journal was written for another graph")
-        before = {vertex for vertex, _ in recorded.header.restored}
-        finished |= before & outputs.keys()
-        again = asking(graph, before)
+        before = frozenset(recorded.header.restored)
+        again = _asking(graph, before)
         recovered = recover(again, recorded, managers, digest)
         core = recovered.master.core
-        known = {vertex for vertex, _ in finished_tasks(core)}
+        widths = {stage.id: max(stage.n, 0) for stage in core.stages}
+        vertices = {stage.id: stage.vertex for stage in core.stages}
+        known = finished_tasks(core)
         if recovered.pending.completed or not may_go_on(core):
             why = "the run had ended" if recovered.pending.completed else "something had failed"
         elif recorded.tuning != tuning:
             why = "another backend runs it now"
-        elif not finished <= known:
-            why = "the records know more than the journal"
-        finished |= known & outputs.keys()
     except NotFoundError:
         why = "there is no journal"
     except WeftError as error:
         why = error.message
-    gone = {}
-    for vertex in sorted(finished):
-        missing = next((path for path in outputs[vertex] if not exists(path)), None)
-        if missing is not None:
-            gone[vertex] = missing
+    finished: set[Task] = set()
+    gone: dict[Task, str] = {}
+    left = {
+        id: [outputs(vertex, index) for index in range(widths.get(id, 0))]
+        for id, vertex in vertices.items()
+        if outputs(vertex, 0) is not None
+    }
+    for id, tasks in left.items():
+        for index, paths in enumerate(tasks):
+            task = (id, index)
+            by_records = task in before or told(vertices[id], index)
+            if by_records and task not in known and recovered is not None:
+                why = why or "the records know more than the journal"
+            if not by_records and task not in known:
+                continue
+            missing = next((path for path in paths or () if not exists(path)), None)
+            if missing is None:
+                finished.add(task)
+            else:
+                gone[task] = missing
     if gone:
         why = why or "an output is gone"
     if recovered is not None and not why:
-        return Plan(again, digest, frozenset(finished), {}, "", recorded, recovered)
-    kept = frozenset(finished - gone.keys())
-    return Plan(asking(graph, kept), digest, kept, gone, why, recorded)
+        return Plan(again, digest, frozenset(finished), {}, "", recorded, recovered, vertices)
+    kept = frozenset(finished - _made_anew(graph, left, finished))
+    return Plan(_asking(graph, kept), digest, kept, gone, why, recorded, None, vertices)
+
+
+def _asking(graph: LogicalGraph, tasks: Iterable[Task]) -> LogicalGraph:
+    """Return a graph of its own in which the vertices of these tasks ask before they run."""
+    found = asking(graph, {vertex for vertex, _ in tasks})
+    return replace(found, edges=list(graph.edges), bubbles=list(graph.bubbles), choices=list(graph.choices))
+
+
+def _made_anew(graph: LogicalGraph, left: Mapping[str, Sequence[object]], finished: Collection[Task]) -> set[Task]:
+    """Return the finished tasks that may be others this time: what says how many there are reads something new."""
+    sources: dict[str, list[str]] = {}
+    for edge in graph.edges:
+        sources.setdefault(edge.dst, []).append(edge.src)
+    anew = set()
+    for id, vertex in graph.vertices.items():
+        stack, seen = list(sources.get(id, ())) if vertex.expands else [], {id}
+        while stack:
+            source = stack.pop()
+            if source in seen:
+                continue
+            seen.add(source)
+            if source not in left:
+                stack += sources.get(source, ())
+            elif not all((source, index) in finished for index in range(len(left[source]))):
+                anew.add(id)
+                break
+    widths = {id: getattr(vertex.parallelism, "expander", "") for id, vertex in graph.vertices.items()}
+    return {
+        (id, index)
+        for id, index in finished
+        if widths.get(id) in anew or any(id.startswith(f"{expander}/") for expander in anew)
+    }

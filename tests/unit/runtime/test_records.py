@@ -271,8 +271,8 @@ def test_a_master_that_breaks_down_is_told(start, clock):
     assert (found.state, found.error_code, found.message) == ("failed", "WEFT900", "internal error: a defect")
 
 
-def test_only_some_vertices_are_steps(start, clock):
-    run = start(steps=["train"])
+def test_of_steps_that_are_over_nothing_is_told(start, clock):
+    run = start(over=[step for step in STEPS if step != "train"])
     shell = Shell(chain(), run.recorder, clock)
     for _ in STEPS:
         shell.succeed()

@@ -1,4 +1,4 @@
-"""What the task of a step does: make room for its outputs, then run its command.
+"""What tasks do: a step makes room for its outputs, then runs its command; controls look at artifacts and answer.
 
 A step's outputs are clean before every attempt, its log is one file for each attempt, and its environment is that of
 the machine it runs on with its own variables on top. None of that can be settled when the graph is made.
@@ -7,13 +7,22 @@ the machine it runs on with its own variables on top. None of that can be settle
 from __future__ import annotations
 
 import errno
+import json
 import os
+import stat
 import time
 from copy import copy
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
+from weft.frontends.pipelines import conditions
 from weft.frontends.pipelines.caching import RECIPE, recipe_of
+from weft.frontends.pipelines.language import check_value
+from weft.frontends.pipelines.parts import INPUT, ITEM, OUTPUT, Folder, joined, told
+from weft.frontends.pipelines.problems import show
+from weft.frontends.pipelines.templates import as_text
 from weft.model.errors import DiskFullError, TaskError
 from weft.operators.call import run_command
 from weft.store.folders import make_folders, remove_at
@@ -22,41 +31,59 @@ from weft.store.results import open_cache
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from weft.graph.task import TaskContext
+    from weft.frontends.pipelines.templates import ParameterValue
+    from weft.graph.task import Input, TaskContext
 
-SKIPPED = "skipped"
-"""The branch that disabled steps are not on."""
+RUN, SKIPPED = "run", "skipped"
+"""The branches of every choice: what is on `RUN` runs if that is taken, and else is skipped."""
 WARNING = "warning"
 """The user event by which a step that succeeds says what a person should know; its payload is a text."""
+NOT_RUN = "skipped"
+"""The user event by which an item of a loop says that its condition is false."""
+MAX_LIST_BYTES = 1024 * 1024
+MAX_CONTENT_BYTES = 1024
+"""An artifact that is looped over, or that stands in a condition, is smaller than this."""
 
 _OWN_PREFIX = "WEFT_"
 _OF_ANOTHER_SHELL = frozenset({"_", "OLDPWD", "PWD", "SHLVL", "PYTHONHOME", "__PYVENV_LAUNCHER__"})
 
 
-def run_step(ctx: TaskContext, inputs: object) -> dict[str, Any]:
-    """Run one attempt of a step (style TASK) and return what `weft.operators.call.run_command` returns.
+def run_step(ctx: TaskContext, inputs: Mapping[str, Input]) -> dict[str, Any]:
+    """Run one attempt of a step, or of one item of its loop (style TASK).
+
+    Return what `weft.operators.call.run_command` returns.
 
     Parameters: `command`, `cwd`, `env` (added to this process's own), `logs` and `processes` (folders for the log
-    `<step>.<attempt>.log` and for the record of processes), `outputs` (paths below `cwd`: removed, their parents
-    made), `cache` (a `Recipe` by which its result is kept), and further fields of `CommandSpec`. An output that was not
-    made, a result that is not kept and a log that is not complete are told by the event `WARNING`. Raises what
-    `run_command` raises, TaskError or DiskFullError when the place of an output cannot be made.
+    `<step>[.<item>].<attempt>.log` and for the record of processes), `outputs` (paths below `cwd`: removed, their
+    parents made; of a loop their names, for `folder`), `cache` (a `Recipe` by which its result is kept), and further
+    fields of `CommandSpec`. `inputs` says where artifacts lie of which that was not known before, `condition` what an
+    item asks before it begins. An output that was not made, a result that is not kept and a log that is not complete
+    are told by the event `WARNING`. Raises what `run_command` raises, TaskError or DiskFullError when the place of an
+    output cannot be made.
     """
     own = dict(ctx.params)
-    outputs = list(own.get("outputs", ()))
-    recipe = recipe_of(own, ctx.index)
+    name, values = _values(ctx, inputs, own)
+    if not ctx.cancelled() and "condition" in own and not _holds(own.pop("condition"), values, name):
+        ctx.emit(NOT_RUN)
+        return {"skipped": True}
+    own.pop("condition", None)
+    outputs = list(values.outputs.values())
+    recipe = recipe_of(own, ctx.index, ctx.item, values.inputs)
     own.pop(RECIPE, None)
     started = time.time()
-    name = f"{ctx.vertex}.{ctx.attempt}"
+    many = [str(ctx.index)] if ctx.parallelism > 1 else []
+    log = ".".join([file_name(ctx.params.get("name", ctx.vertex)), *many, str(ctx.attempt)])
     logs, processes = Path(own.pop("logs")), Path(own.pop("processes"))
     if not ctx.cancelled():
-        make_room(own["cwd"], own.pop("outputs", ()), ctx.vertex)
+        make_room(own["cwd"], outputs, name)
         processes.mkdir(parents=True, exist_ok=True)
-    own["env"] = {**inherited(os.environ), **own["env"]}
-    own["log"], own["record"] = str(logs / f"{name}.log"), str(processes / name)
-    own.pop("outputs", None)
+    own["command"] = joined(own["command"], values.of)
+    own["env"] = {**inherited(os.environ), **{key: joined(text, values.of) for key, text in own["env"].items()}}
+    own["name"], own["log"], own["record"] = name, str(logs / f"{log}.log"), str(processes / log)
+    for key in ("outputs", "folder", "inputs"):
+        own.pop(key, None)
     step = copy(ctx)
-    step.params = own
+    step.params, step.parallelism = own, 1  # the log and the record have the number of the item already
     result = run_command(step, inputs)
     warnings = [f"its output {PurePosixPath(path).name} was not made" for path in outputs if not os.path.lexists(path)]
     if result["log_error"]:
@@ -68,6 +95,137 @@ def run_step(ctx: TaskContext, inputs: object) -> dict[str, Any]:
     if warnings:
         ctx.emit(WARNING, "; ".join(warnings))
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """What stands in the slots of a step's texts: for one item, with the paths of its artifacts."""
+
+    item: str
+    inputs: Mapping[str, list[str]]
+    outputs: Mapping[str, str]
+    who: str
+
+    def of(self, kind: str, name: str) -> str:
+        """Return the text for a slot."""
+        if kind == OUTPUT:
+            return self.outputs[name]
+        if kind == INPUT:
+            return ",".join(self.inputs[name])
+        return self.item if kind == ITEM else _content(self.inputs[name], name, self.who)
+
+
+def _values(ctx: TaskContext, inputs: Mapping[str, Input], own: Mapping[str, Any]) -> tuple[str, _Values]:
+    """Return what users call this task, and its values."""
+    name = own.get("name", ctx.vertex)
+    if ctx.index:
+        name = f"{name}-{ctx.index}"
+    outputs = own.get("outputs", ())
+    if "folder" in own:
+        folder = Folder(**own["folder"])
+        paths = {key: folder.path(key, ctx.index) for key in outputs}
+    else:
+        paths = {PurePosixPath(path).name: path for path in outputs}
+    item = "" if ctx.item is None else as_text(tuple_of(ctx.item))
+    return name, _Values(item, _places(ctx, inputs, own.get("inputs", {})), paths, name)
+
+
+def _places(ctx: TaskContext, inputs: Mapping[str, Input], places: Mapping[str, Any]) -> dict[str, list[str]]:
+    def value_of(source: str) -> Any:
+        values = inputs[f"{source}->{ctx.vertex}"].all()
+        return values[0] if values else ()
+
+    return {name: told(found, value_of) for name, found in places.items()}
+
+
+# ------------------------------------------------------------------------------------------------------------ controls
+
+
+def decide(ctx: TaskContext, inputs: Mapping[str, Input]) -> str:
+    """Answer whether a component runs: parameters `condition`, `inputs` (places of artifacts) and `name`."""
+    name, values = _values(ctx, inputs, ctx.params)
+    return RUN if _holds(ctx.params["condition"], values, name) else SKIPPED
+
+
+def list_items(ctx: TaskContext, inputs: Mapping[str, Input]) -> list[Any]:
+    """Answer the items of a loop: what artifact `input` holds. TaskError if that is no list."""
+    name, values = _values(ctx, inputs, ctx.params)
+    return read_list(values.inputs[ctx.params["input"]], name, ctx.params["input"])
+
+
+def hand_on(ctx: TaskContext, inputs: Mapping[str, Input]) -> dict[str, list[str]]:
+    """Tell where outputs lie: parameter `outputs` has their places."""
+    return _places(ctx, inputs, ctx.params.get("outputs", {}))
+
+
+def nothing(ctx: TaskContext, inputs: Mapping[str, Input]) -> None:
+    """Stand for a component that never runs."""
+
+
+def _holds(condition: Any, values: _Values, name: str) -> bool:
+    text = joined(condition, values.of)
+    try:
+        return conditions.holds(text)
+    except conditions.ConditionError as error:
+        message = f"the condition of {name} cannot be answered: {show(text)}: {error}"
+        raise TaskError(message, task=name, hint=conditions.HINT) from None
+
+
+def read_list(paths: list[str], owner: str, name: str) -> list[Any]:
+    """Return the list that an artifact holds as JSON; TaskError if it holds none."""
+    text = _read(paths, name, owner, MAX_LIST_BYTES, "loop over")
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list):
+        raise TaskError(
+            f"{owner} cannot loop over its input {name}: {paths[0]} holds {show(text[:200])}, which is no JSON list",
+            task=owner,
+            hint="Write a list there, such as [1, 2, 3].",
+        )
+    try:
+        check_value(found)
+    except ValueError as error:
+        message = f"{owner} cannot loop over its input {name}: an item of the list in {paths[0]} {error}"
+        raise TaskError(message, task=owner) from None
+    return found
+
+
+def _content(paths: list[str], name: str, owner: str) -> str:
+    return _read(paths, name, owner, MAX_CONTENT_BYTES, "have in its condition")
+
+
+def _read(paths: list[str], name: str, owner: str, limit: int, what: str) -> str:
+    if len(paths) != 1:
+        message = f"{owner} cannot {what} its input {name}: that is {len(paths)} files"
+        raise TaskError(message, task=owner, hint="Have a step before it put them into one.")
+    try:
+        with open(os.open(paths[0], os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise IsADirectoryError(errno.EINVAL, "it is no file")
+            data = file.read(limit)
+    except OSError as error:
+        message = f"{owner} cannot {what} its input {name}: {paths[0]}: {error.strerror}"
+        raise TaskError(message, task=owner, hint="See that the step before it writes a file there.") from None
+    if len(data) >= limit:
+        message = f"{owner} cannot {what} its input {name}: {paths[0]} has {limit:,} bytes or more"
+        raise TaskError(message, task=owner, hint="Write less there.")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        message = f"{owner} cannot {what} its input {name}: {paths[0]} is no text (UTF-8)"
+        raise TaskError(message, task=owner) from None
+
+
+def tuple_of(value: Any) -> ParameterValue:
+    """Return a value of JSON with lists as tuples."""
+    return tuple(tuple_of(item) for item in value) if isinstance(value, list | tuple) else value
+
+
+def file_name(step: str) -> str:
+    """Return the name of a step as a part of the name of a file."""
+    return quote(step, safe="").replace(".", "%2E")
 
 
 def answer_skipped() -> str:

@@ -10,14 +10,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from weft.frontends.pipelines.parts import Delivered, Folder, text_to_json, told
 from weft.frontends.pipelines.templates import USER_NAME
 from weft.store.results import Recipe
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from weft.frontends.pipelines.language import Pipeline
+    from weft.frontends.pipelines.parts import Filled
     from weft.frontends.pipelines.resolve import ResolvedStep
 
 RECIPE = "cache"
@@ -43,21 +45,35 @@ class CachePlace:
 
 
 def describe(pipeline: Pipeline, step: ResolvedStep, place: CachePlace | None) -> Recipe | None:
-    """Return the recipe of a step; None if it is neither looked up nor kept."""
-    if place is None or not step.cache.enable or step.disabled:
+    """Return the recipe of a step; None if it is neither looked up nor kept.
+
+    Of a step that loops it is that of no item yet: `recipe_of` puts in what differs. Nothing is kept of steps with
+    inputs that are told by a dag which loops over an artifact, nor of those whose items ask a condition.
+    """
+    if place is None or not step.cache.enable or step.skipped or step.condition:
         return None
+    if any(isinstance(p, Delivered) and p.folder is None for places in step.delivered.values() for p in places):
+        return None
+    names = (*step.inputs, *step.delivered)
     static = {
         "command": step.portable_command,
         "image": place.images.get(step.docker_env, step.docker_env),
-        "user": step.env.get(USER_NAME, ""),
+        "user": _written(step.env.get(USER_NAME, "")),
         **{f"parameter {name}": json.dumps(value) for name, value in step.parameters.items()},
-        **{f"environment {name}": value for name, value in step.declared_env.items() if name not in _PLACEMENT},
-        **{f"input name {name}": "" for name in step.inputs},
+        **{
+            f"environment {name}": _written(value)
+            for name, value in step.declared_env.items()
+            if name not in _PLACEMENT
+        },
+        **{f"input name {name}": "" for name in names},
         **{f"output name {name}": "" for name in step.outputs},
     }
     if pipeline.main_fs is not None:
         mount = pipeline.main_fs
         static[f"mount {mount.name}"] = json.dumps([mount.sub_path, mount.mount_path, mount.read_only])
+    for number, point in enumerate(step.mounts[0 if pipeline.main_fs is None else 1 :]):
+        static[f"mount {number} {point.name}"] = json.dumps([point.sub_path, point.mount_path, point.read_only])
+    folders = {point.name: point.source for point in reversed(step.mounts) if point.source is not None}
     return Recipe(
         pipeline=pipeline.name,
         step=step.name,
@@ -68,7 +84,7 @@ def describe(pipeline: Pipeline, step: ResolvedStep, place: CachePlace | None) -
         static=static,
         inputs={name: path.split(",") for name, path in step.inputs.items()},
         scopes=[
-            [f"{scope.name}:{path}", str(PurePosixPath(step.cwd, path.strip("/")))]
+            [f"{scope.name}:{path}", str(PurePosixPath(folders.get(scope.name, step.cwd), path.strip("/")))]
             for scope in step.cache.fs_scope
             for path in scope.paths
         ],
@@ -78,7 +94,35 @@ def describe(pipeline: Pipeline, step: ResolvedStep, place: CachePlace | None) -
     )
 
 
-def recipe_of(params: Mapping[str, Any], index: int) -> Recipe | None:
-    """Return the recipe of a task, from the parameters of its program."""
+def recipe_of(
+    params: Mapping[str, Any],
+    index: int,
+    item: Any = None,
+    inputs: Mapping[str, list[str]] | None = None,
+    width_of: Callable[[str], int] = lambda _: 0,
+) -> Recipe | None:
+    """Return the recipe of a task, from the parameters of its program and its item.
+
+    `inputs` says where the inputs lie of which that was not known before; without it `width_of` says how many tasks a
+    vertex has, which tells as much.
+    """
     said = params.get(RECIPE)
-    return None if said is None else replace(Recipe.from_params(said), task=index)
+    if said is None:
+        return None
+    recipe = replace(Recipe.from_params(said), task=index)
+    if "inputs" in params:
+        found = inputs or {
+            name: told(places, lambda source: range(width_of(source.rpartition("/")[0])))
+            for name, places in params["inputs"].items()
+        }
+        recipe = replace(recipe, inputs=dict(found))
+    if "folder" in params:
+        folder = Folder(**params["folder"])
+        outputs = {name: folder.path(name, index) for name in params["outputs"]}
+        static = {**recipe.static, "loop argument": json.dumps(item)}
+        recipe = replace(recipe, outputs=outputs, static=static)
+    return recipe
+
+
+def _written(text: Filled) -> str:
+    return text if isinstance(text, str) else json.dumps(text_to_json(text))

@@ -1,86 +1,112 @@
-"""Every rule between the parts of a pipeline: names, dependencies, templates, artifacts, disabled steps.
+"""Every rule between the parts of a pipeline: names, dependencies, templates, artifacts, what is disabled.
 
 Each rule is one function; `RULES` lists them in the order a reader would look. A rule only adds to `problems`, so all
-mistakes of a file come out together.
+mistakes of a file come out together. Rules go over *families*: components that are written side by side, and the dag
+that they are written in. A family that several references share is looked at once.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
 
-from weft.frontends.pipelines import language, yaml
+from weft.frontends.pipelines import conditions, language, yaml
+from weft.frontends.pipelines.language import Component, Dag, Step, Unread, walk
 from weft.frontends.pipelines.problems import Problems, choices, join, nearest, show
-from weft.frontends.pipelines.templates import PARENT, SYSTEM_VARIABLES, Template, find, whole
+from weft.frontends.pipelines.references import expand
+from weft.frontends.pipelines.templates import LOOP_ARGUMENT, PARENT, SYSTEM_VARIABLES, Template, find, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
-    from weft.frontends.pipelines.language import Pipeline, Step, Text
+    from weft.frontends.pipelines.language import Pipeline, Text
     from weft.frontends.pipelines.problems import Mark
 
 
 def parse_pipeline(text: str, file: str) -> Pipeline:
-    """Read and check the text of a pipeline file (YAML or JSON).
+    """Read and check the text of a pipeline file (YAML or JSON); the pipeline returned has no references left.
 
     `file` is the name that messages give. Raise InputLimitError when a limit is passed, and PipelineError that lists
     every mistake with line, column, field and what would be right.
     """
     problems = Problems(file)
-    pipeline, unread = language.read(yaml.load(text, file), file, problems)
-    check(pipeline, problems, unread)
+    pipeline = expand(language.read(yaml.load(text, file), file, problems), problems)
+    check(pipeline, problems)
     return pipeline
 
 
-def check(pipeline: Pipeline, problems: Problems, unread: frozenset[str] = frozenset()) -> None:
-    """Apply every rule; raise PipelineError when `problems` holds any at the end.
-
-    `unread` names entry points that are not in the pipeline because they could not be read: naming them is no mistake.
-    """
-    scene = _Scene(
-        pipeline,
-        problems,
-        unread,
-        deps={name: frozenset(dep.value for dep in step.deps) for name, step in pipeline.steps.items()},
-        outputs={name: {text.value: text for text in step.outputs} for name, step in pipeline.steps.items()},
-    )
+def check(pipeline: Pipeline, problems: Problems) -> None:
+    """Apply every rule; raise PipelineError when `problems` holds any at the end."""
+    scene = _Scene(pipeline, problems, _families(pipeline))
     for rule in RULES:
         rule(scene)
     problems.raise_if_any()
 
 
 @dataclass(frozen=True, slots=True)
+class _Family:
+    """Components side by side. `parent` is the dag around them; `template`: they run only where they are referred to.
+
+    `deps` are those of each.
+    """
+
+    members: Mapping[str, Component]
+    parent: Dag | None = None
+    template: bool = False
+    deps: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class _Scene:
-    """What a rule sees. `deps` and `outputs` are those of each step, made once for look-ups."""
+    """What a rule sees."""
 
     pipeline: Pipeline
     problems: Problems
-    unread: frozenset[str]
-    deps: Mapping[str, frozenset[str]]
-    outputs: Mapping[str, Mapping[str, Text]]
+    families: list[_Family]
 
-    def steps(self) -> Iterator[tuple[str, Step]]:
-        """Yield every step with the path of its field."""
-        for name, step in self.pipeline.steps.items():
-            yield join("entry_points", name), step
+    def members(self) -> Iterator[tuple[_Family, Component]]:
+        """Yield every component that could be read, with its family."""
+        for family in self.families:
+            for component in family.members.values():
+                if not isinstance(component, Unread):
+                    yield family, component
 
-    def exists(self, name: str) -> bool:
-        """Tell whether there is an entry point of that name, read or not."""
-        return name in self.pipeline.steps or name in self.unread
+
+def _families(pipeline: Pipeline) -> list[_Family]:
+    found: list[_Family] = []
+    seen: set[int] = set()
+    todo = deque(
+        [
+            _Family(pipeline.entry_points),
+            _Family(pipeline.post_process),
+            _Family(pipeline.components, template=True),
+        ]
+    )
+    while todo:
+        family = todo.popleft()
+        if id(family.members) in seen:
+            continue
+        seen.add(id(family.members))
+        deps = {name: frozenset(dep.value for dep in one.deps) for name, one in family.members.items()}
+        found.append(_Family(family.members, family.parent, family.template, deps))
+        todo.extend(_Family(one.children, one) for one in family.members.values() if isinstance(one, Dag))
+    return found
 
 
 # ---------------------------------------------------------------------------------------------- dependencies
 
+_Some = TypeVar("_Some", bound=Component)
 
-def in_order(pipeline: Pipeline) -> tuple[Step, ...]:
-    """Return the steps so that each comes after its dependencies, in file order where that leaves a choice.
 
-    Steps on a cycle, and those below one, are left out.
+def in_order(components: Mapping[str, _Some]) -> tuple[_Some, ...]:
+    """Return components so that each comes after its dependencies, in file order where that leaves a choice.
+
+    Those on a cycle, and those below one, are left out.
     """
-    steps = pipeline.steps
-    waits_for = {name: {dep.value for dep in step.deps if dep.value in steps} for name, step in steps.items()}
-    dependents: dict[str, list[str]] = {name: [] for name in steps}
+    waits_for = {name: {dep.value for dep in one.deps if dep.value in components} for name, one in components.items()}
+    dependents: dict[str, list[str]] = {name: [] for name in components}
     for name, deps in waits_for.items():
         for dep in deps:
             dependents[dep].append(name)
@@ -89,7 +115,7 @@ def in_order(pipeline: Pipeline) -> tuple[Step, ...]:
     ordered = []
     while ready:
         name = ready.popleft()
-        ordered.append(steps[name])
+        ordered.append(components[name])
         for dependent in dependents[name]:
             missing[dependent] -= 1
             if missing[dependent] == 0:
@@ -98,73 +124,105 @@ def in_order(pipeline: Pipeline) -> tuple[Step, ...]:
 
 
 def _dependencies_exist(scene: _Scene) -> None:
-    for path, step in scene.steps():
-        for dep in step.deps:
-            if not scene.exists(dep.value):
-                near = nearest(dep.value, scene.pipeline.steps)
-                hint = f"did you mean {near}?" if near else f"steps here: {choices(scene.pipeline.steps)}"
-                scene.problems.add(dep.mark, join(path, "deps"), f"there is no step {show(dep.value)}", hint)
+    for family, component in scene.members():
+        if family.template:
+            continue  # that they have any is the mistake, and it is told
+        for dep in component.deps:
+            if dep.value not in family.members:
+                near = nearest(dep.value, family.members)
+                hint = f"did you mean {near}?" if near else f"steps here: {choices(family.members)}"
+                scene.problems.add(dep.mark, dep.path, f"there is no step {show(dep.value)}", hint)
 
 
 def _no_cycles(scene: _Scene) -> None:
-    steps = scene.pipeline.steps
-    left = steps.keys() - {step.name for step in in_order(scene.pipeline)}
-    # Every step that is left waits for another that is left: follow one such arrow from each until a step repeats.
-    seen: set[str] = set()
-    for start in (name for name in steps if name in left):
-        trail: dict[str, int] = {}
-        name = start
-        while name not in seen:
-            seen.add(name)
-            trail[name] = len(trail)
-            name = next(dep.value for dep in steps[name].deps if dep.value in left)
-        if name in trail:
-            cycle = [*list(trail)[trail[name] :], name]
-            first = steps[name]
-            shown = cycle if len(cycle) <= 12 else [*cycle[:11], "…", name]
-            scene.problems.add(
-                first.deps[0].mark,
-                join(join("entry_points", name), "deps"),
-                f"the steps wait for each other: {' → '.join(shown)}",
-                "take one of them out of the other's deps",
-            )
+    for family in scene.families:
+        if family.template:
+            continue
+        members = family.members
+        left = members.keys() - {one.name for one in in_order(members)}
+        # Every one that is left waits for another that is left: follow one such arrow from each until one repeats.
+        seen: set[str] = set()
+        for start in (name for name in members if name in left):
+            trail: dict[str, int] = {}
+            name = start
+            while name not in seen:
+                seen.add(name)
+                trail[name] = len(trail)
+                name = next(dep.value for dep in members[name].deps if dep.value in left)
+            if name in trail:
+                cycle = [*list(trail)[trail[name] :], name]
+                first = members[name].deps[0]
+                shown = cycle if len(cycle) <= 12 else [*cycle[:11], "…", name]
+                scene.problems.add(
+                    first.mark,
+                    first.path,
+                    f"the steps wait for each other: {' → '.join(shown)}",
+                    "take one of them out of the other's deps",
+                )
 
 
 # ---------------------------------------------------------------------------------------------------- names
 
 
+def _outputs_of(component: Component) -> Mapping[str, Text]:
+    if isinstance(component, Step):
+        return {text.value: text for text in component.outputs}
+    return component.outputs if isinstance(component, Dag) else {}
+
+
 def _names_differ_in_more_than_case(scene: _Scene) -> None:
-    for path, step in scene.steps():
+    for _, component in scene.members():
         seen: dict[str, str] = {}
+        outputs = component.outputs if isinstance(component, Step) else tuple(_outputs_of(component).values())
         named = [
-            *((parameter.mark, "parameters", name) for name, parameter in step.parameters.items()),
-            *((text.mark, "artifacts.input", name) for name, text in step.inputs.items()),
-            *((text.mark, "artifacts.output", text.value) for text in step.outputs),
+            *((parameter.mark, parameter.path, "parameters", name) for name, parameter in component.parameters.items()),
+            *((text.mark, text.path, "artifacts.input", name) for name, text in component.inputs.items()),
+            *(
+                (text.mark, text.path, "artifacts.output", name)
+                for text, name in zip(outputs, _output_names(component), strict=True)
+            ),
         ]
-        for mark, group, name in named:
+        for mark, path, group, name in named:
             if name.upper() in seen:
                 message = f"the name is already taken by {seen[name.upper()]} (upper and lower case count as the same)"
                 hint = "parameters, inputs and outputs of a step share one set of names"
-                scene.problems.add(mark, join(f"{path}.{group}", name), message, hint)
+                where = path if group != "artifacts.output" else f"{component.path}.artifacts.output.{name}"
+                scene.problems.add(mark, where, message, hint)
             else:
                 seen[name.upper()] = f"{group}.{name}"
+
+
+def _output_names(component: Component) -> list[str]:
+    if isinstance(component, Step):
+        return [text.value for text in component.outputs]
+    return list(_outputs_of(component))
+
+
+def _items_of_loops_have_their_own_names(scene: _Scene) -> None:
+    for family, component in scene.members():
+        stem, dash, digits = component.name.rpartition("-")
+        other = family.members.get(stem) if dash and digits.isdigit() else None
+        if isinstance(other, Dag) and other.loop is not None:
+            message = f"that is what a later item of the loop {show(stem)} is called"
+            scene.problems.add(component.mark, component.path, message, "give it another name")
 
 
 # ------------------------------------------------------------------------------------------------- templates
 
 
 def _parameters_name_what_exists(scene: _Scene) -> None:
-    for path, step in scene.steps():
-        for name, parameter in step.parameters.items():
+    for family, component in scene.members():
+        for name, parameter in component.parameters.items():
             if not isinstance(parameter.value, str):
                 continue
-            field = join(join(path, "parameters"), name)
             for template in find(parameter.value):
-                note = _Note(scene, parameter.mark, field, template)
-                if template.step:
-                    _check_sibling(note, step, "parameter", lambda target: scene.pipeline.steps[target].parameters)
+                note = _Note(scene, parameter.mark, parameter.path, template)
+                if template.step == PARENT:
+                    _check_parent(note, family, "parameter")
+                elif template.step:
+                    _check_sibling(note, family, component, "parameter")
                 elif template.name not in SYSTEM_VARIABLES:
-                    own = template.name in step.parameters
+                    own = template.name in component.parameters and name
                     note.add(
                         "a parameter cannot be made from another of its own step" if own else "no such system variable",
                         f"system variables: {choices(SYSTEM_VARIABLES)}; a step in deps is named as {{{{step.name}}}}",
@@ -172,28 +230,84 @@ def _parameters_name_what_exists(scene: _Scene) -> None:
 
 
 def _inputs_name_outputs(scene: _Scene) -> None:
-    for path, step in scene.steps():
-        for name, text in step.inputs.items():
-            field = join(f"{path}.artifacts.input", name)
+    for family, component in scene.members():
+        for text in component.inputs.values():
             template = whole(text.value)
+            if family.template and (not text.value or template is not None):
+                continue  # given by who refers to it
             if template is None or not template.step:
                 message = f"must be exactly one template {{{{step.output}}}}, is {show(text.value)}"
-                scene.problems.add(text.mark, field, message, "name an output of a step in deps")
+                scene.problems.add(text.mark, text.path, message, "name an output of a step in deps")
+                continue
+            note = _Note(scene, text.mark, text.path, template)
+            if template.step == PARENT:
+                _check_parent(note, family, "input")
             else:
-                note = _Note(scene, text.mark, field, template)
-                _check_sibling(note, step, "output", lambda target: scene.outputs[target])
+                _check_sibling(note, family, component, "output")
+
+
+def _outputs_of_dags_name_outputs_inside(scene: _Scene) -> None:
+    for _, component in scene.members():
+        if not isinstance(component, Dag):
+            continue
+        for text in component.outputs.values():
+            template = whole(text.value)
+            if template is None or not template.step or template.step == PARENT:
+                message = f"must be exactly one template {{{{child.output}}}}, is {show(text.value)}"
+                scene.problems.add(text.mark, text.path, message, "name an output of a step inside this dag")
+            elif template.step not in component.children:
+                near = nearest(template.step, component.children)
+                hint = f"did you mean {near}?" if near else f"steps inside: {choices(component.children)}"
+                _Note(scene, text.mark, text.path, template).add(f"no step {show(template.step)} is inside", hint)
+            else:
+                _check_target(_Note(scene, text.mark, text.path, template), component.children[template.step], "output")
 
 
 def _env_names_own(scene: _Scene) -> None:
-    for path, step in scene.steps():
-        for name, text in step.env.items():
-            _check_own(scene, text, join(join(path, "env"), name), "env", step.parameters)
+    for _, component in scene.members():
+        if isinstance(component, Step):
+            for text in component.env.values():
+                _check_own(scene, text, "env", component.parameters)
 
 
 def _command_names_own(scene: _Scene) -> None:
-    for path, step in scene.steps():
-        own = {**step.parameters, **step.inputs, **scene.outputs[step.name]}
-        _check_own(scene, step.command, join(path, "command"), "a command", own)
+    for _, component in scene.members():
+        if isinstance(component, Step):
+            own = {**component.parameters, **component.inputs, **_outputs_of(component)}
+            _check_own(scene, component.command, "a command", own)
+
+
+def _conditions_make_sense(scene: _Scene) -> None:
+    for _, component in scene.members():
+        text = component.condition
+        if not text.value.strip():
+            continue
+        _check_own(scene, text, "a condition", {**component.parameters, **component.inputs})
+        try:
+            conditions.parse(conditions.without_braces(text.value))
+        except conditions.ConditionError as error:
+            scene.problems.add(text.mark, text.path, f"{show(text.value)}: {error}", conditions.HINT)
+
+
+def _loops_name_own(scene: _Scene) -> None:
+    for _, component in scene.members():
+        loop = component.loop
+        if loop is None or not isinstance(loop.value, str):
+            continue
+        own = {**component.parameters, **component.inputs}
+        for template in find(loop.value):
+            note = _Note(scene, loop.mark, loop.path, template)
+            if template.step:
+                note.add(
+                    "a loop goes over what its own component has",
+                    f"take it in as a parameter or an input artifact, then write {{{{{template.name}}}}}",
+                )
+            elif template.name not in own:
+                near = nearest(template.name, own)
+                note.add(
+                    "this component has nothing of that name to loop over",
+                    f"did you mean {near}?" if near else f"parameters and inputs here: {choices(own)}",
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,9 +323,9 @@ class _Note:
         self.scene.problems.add(self.mark, self.path, f"{show(self.template.text)}: {message}", hint)
 
 
-def _check_own(scene: _Scene, text: Text, field: str, where: str, own: Mapping[str, object]) -> None:
+def _check_own(scene: _Scene, text: Text, where: str, own: Mapping[str, object]) -> None:
     for template in find(text.value):
-        note = _Note(scene, text.mark, field, template)
+        note = _Note(scene, text.mark, text.path, template)
         if template.step == PARENT:
             note.add(f"{PARENT} has no meaning in {where}", "only parameters and inputs inside a nested dag may use it")
         elif template.step:
@@ -227,80 +341,163 @@ def _check_own(scene: _Scene, text: Text, field: str, where: str, own: Mapping[s
             )
 
 
-def _check_sibling(note: _Note, step: Step, what: str, names_of: Callable[[str], Mapping[str, object]]) -> None:
+def _check_parent(note: _Note, family: _Family, what: str) -> None:
+    """Check a template of `PF_PARENT`: there is a dag around, and it has a parameter or input of that name."""
+    if family.template:
+        return  # known only where it is referred to
+    parent, name = family.parent, note.template.name
+    if parent is None:
+        note.add(f"{PARENT} needs an enclosing dag, and this step has none", "name a step in deps instead")
+        return
+    if what == "parameter" and name == LOOP_ARGUMENT:
+        if parent.loop is None:
+            note.add(f"dag {show(parent.name)} has no loop", "give it a loop_argument")
+        return
+    known: Mapping[str, object] = parent.parameters if what == "parameter" else parent.inputs
+    if name not in known:
+        near = nearest(name, known)
+        hint = f"did you mean {near}?" if near else f"it has: {choices(known)}"
+        note.add(f"dag {show(parent.name)} has no {what} {show(name)}", hint)
+
+
+def _check_sibling(note: _Note, family: _Family, component: Component, what: str) -> None:
     """Check a dotted template: the step is in deps, exists, and has a parameter or output of that name."""
     name = note.template.step
-    if name == PARENT:
-        note.add(f"{PARENT} needs an enclosing dag, and this step has none", "name a step in deps instead")
-    elif name not in note.scene.deps[step.name]:
-        if note.scene.exists(name):
-            listed = choices([*(dep.value for dep in step.deps), name])
+    if family.template:
+        return  # who its siblings are is known only where it is referred to
+    if name not in family.deps[component.name]:
+        if name in family.members:
+            listed = choices([*(dep.value for dep in component.deps), name])
             note.add(f"{show(name)} is not in deps", f"write deps: {listed}")
         else:
-            near = nearest(name, note.scene.pipeline.steps)
+            near = nearest(name, family.members)
             note.add(f"there is no step {show(name)}", f"did you mean {near}?" if near else "name a step in deps")
-    elif name in note.scene.pipeline.steps:
-        known = names_of(name)
-        if note.template.name not in known:
-            near = nearest(note.template.name, known)
-            hint = f"did you mean {near}?" if near else f"it has: {choices(known)}"
-            note.add(f"step {show(name)} has no {what} {show(note.template.name)}", hint)
+    elif name in family.members:
+        _check_target(note, family.members[name], what)
 
 
-# --------------------------------------------------------------------------------------- disabled steps, storage
+def _check_target(note: _Note, target: Component, what: str) -> None:
+    if isinstance(target, Unread):
+        return
+    known = target.parameters if what == "parameter" else _outputs_of(target)
+    if note.template.name not in known:
+        near = nearest(note.template.name, known)
+        hint = f"did you mean {near}?" if near else f"it has: {choices(known)}"
+        note.add(f"step {show(target.name)} has no {what} {show(note.template.name)}", hint)
+    elif what == "output" and target.condition.value.strip():
+        message = f"step {show(target.name)} has a condition, so there may be no such file"
+        note.add(message, "move the condition to what reads it, or take it away")
+
+
+# ------------------------------------------------------------------------------------------- post_process, disabled
+
+
+def _post_process_is_a_plain_step(scene: _Scene) -> None:
+    pipeline = scene.pipeline
+    for name, step in pipeline.post_process.items():
+        if name in pipeline.entry_points:
+            message = f"{show(name)} is already the name of an entry point"
+            scene.problems.add(step.mark, step.path, message, "give it another name")
+        if isinstance(step, Dag):
+            scene.problems.add(step.mark, step.path, "post_process takes a step, not a dag", "write one step")
+        elif isinstance(step, Step):
+            inputs = next(iter(step.inputs.values()), None)
+            wrong = [inputs, step.condition if step.condition.value else None, step.loop]
+            for found in wrong:
+                if found is not None:
+                    scene.problems.add(found.mark, found.path, "a step of post_process has none", "remove it")
 
 
 def _disabled_steps_are_not_needed(scene: _Scene) -> None:
-    steps, disabled = scene.pipeline.steps, scene.pipeline.disabled_names
+    if not scene.pipeline.disabled:
+        return
+    known = dict(walk(scene.pipeline.entry_points))
+    disabled: dict[str, set[str]] = {}
     seen: set[str] = set()
     for entry in scene.pipeline.disabled:
-        if entry.value in seen:
-            scene.problems.add(entry.mark, "disabled", f"{show(entry.value)} is listed twice", "list it once")
-        elif not scene.exists(entry.value):
-            near = nearest(entry.value, steps)
-            hint = f"did you mean {near}?" if near else f"steps here: {choices(steps)}"
-            scene.problems.add(entry.mark, "disabled", f"there is no step {show(entry.value)}", hint)
-        seen.add(entry.value)
-    for path, step in scene.steps():
-        if step.name in disabled:
-            continue
-        texts = [
-            *((f"artifacts.input.{name}", text.mark, text.value) for name, text in step.inputs.items()),
-            *(
-                (f"parameters.{name}", p.mark, p.value)
-                for name, p in step.parameters.items()
-                if isinstance(p.value, str)
-            ),
-        ]
-        for field, mark, value in texts:
-            for template in find(value):
-                if template.step in disabled:
-                    message = f"{show(template.text)}: step {show(template.step)} is disabled"
-                    scene.problems.add(
-                        mark, f"{path}.{field}", message, f"disable {step.name} too, or drop the template"
-                    )
+        name = entry.value
+        if name in seen:
+            scene.problems.add(entry.mark, "disabled", f"{show(name)} is listed twice", "list it once")
+        elif name not in known:
+            parts = name.split(".")
+            above = (".".join(parts[:end]) for end in range(1, len(parts)))
+            if not any(isinstance(known.get(one), Unread) for one in above):
+                near = nearest(name, known)
+                hint = f"did you mean {near}?" if near else f"steps here: {choices(known)}"
+                scene.problems.add(entry.mark, "disabled", f"there is no step {show(name)}", hint)
+        else:
+            parent, _, own = name.rpartition(".")
+            disabled.setdefault(parent, set()).add(own)
+        seen.add(name)
+    for parent, names in disabled.items():
+        if any(".".join(parent.split(".")[:end]) in seen for end in range(1, parent.count(".") + 2)):
+            continue  # what is around it does not run either
+        dag = known.get(parent)
+        members = dag.children if isinstance(dag, Dag) else scene.pipeline.entry_points
+        for component in members.values():
+            if component.name not in names:
+                _needs_none_of(scene, names, component)
+        if isinstance(dag, Dag):
+            for text in dag.outputs.values():
+                _is_not_disabled(scene, names, text.mark, text.path, text.value, dag.name)
+
+
+def _needs_none_of(scene: _Scene, names: set[str], component: Component) -> None:
+    for text in component.inputs.values():
+        _is_not_disabled(scene, names, text.mark, text.path, text.value, component.name)
+    for parameter in component.parameters.values():
+        if isinstance(parameter.value, str):
+            _is_not_disabled(scene, names, parameter.mark, parameter.path, parameter.value, component.name)
+
+
+def _is_not_disabled(scene: _Scene, names: set[str], mark: Mark, path: str, value: str, reader: str) -> None:
+    for template in find(value):
+        if template.step in names:
+            message = f"{show(template.text)}: step {show(template.step)} is disabled"
+            scene.problems.add(mark, path, message, f"disable {reader} too, or drop the template")
+
+
+# ------------------------------------------------------------------------------------------------------ storage
 
 
 def _scopes_are_mounted(scene: _Scene) -> None:
-    main = scene.pipeline.main_fs
+    pipeline = scene.pipeline
+    main = pipeline.main_fs
     if main is None or not main.name:
         return  # The main file system comes with the request then, and so does its name.
-    scopes = [("cache", scene.pipeline.cache), *((f"{path}.cache", step.cache) for path, step in scene.steps())]
-    for path, options in scopes:
-        for scope in options.fs_scope:
-            if scope.name != main.name:
-                message = f"no file system {show(scope.name)} is mounted"
-                scene.problems.add(scope.mark, f"{path}.fs_scope", message, f"the main file system is {main.name}")
+    everywhere = {main.name, *(mount.name for mount in pipeline.extra_fs)}
+    for path, mark, name in (("cache", scope.mark, scope.name) for scope in pipeline.cache.fs_scope):
+        _is_mounted(scene, path, mark, name, everywhere)
+    for _, component in scene.members():
+        if isinstance(component, Step) and component.cache.fs_scope:
+            mounted = everywhere | {mount.name for mount in component.extra_fs}
+            for scope in component.cache.fs_scope:
+                _is_mounted(scene, f"{component.path}.cache", scope.mark, scope.name, mounted)
+
+
+def _is_mounted(scene: _Scene, path: str, mark: Mark, name: str, mounted: set[str]) -> None:
+    if name not in mounted:
+        message = f"no file system {show(name)} is mounted"
+        hint = f"the main file system is {scene.pipeline.main_fs.name if scene.pipeline.main_fs else ''}"
+        extra = sorted(mounted - {scene.pipeline.main_fs.name if scene.pipeline.main_fs else ""})
+        if extra:
+            hint += f"; others: {choices(extra)}"
+        scene.problems.add(mark, join(path, "fs_scope"), message, hint)
 
 
 RULES: tuple[Callable[[_Scene], None], ...] = (
     _dependencies_exist,
     _no_cycles,
     _names_differ_in_more_than_case,
+    _items_of_loops_have_their_own_names,
     _parameters_name_what_exists,
     _inputs_name_outputs,
+    _outputs_of_dags_name_outputs_inside,
     _env_names_own,
     _command_names_own,
+    _conditions_make_sense,
+    _loops_name_own,
+    _post_process_is_a_plain_step,
     _disabled_steps_are_not_needed,
     _scopes_are_mounted,
 )

@@ -1,26 +1,46 @@
-"""From the resolved steps of one run to the graph that the engine runs.
+"""From the steps and controls of one run to the graph that the engine runs.
 
-A step is a vertex of one task that holds no core: it waits for a child process, and `parallelism` counts how many may.
-Data flows through files, so edges carry nothing and only say what comes first.
+A step is a vertex of one task, or of one for each item of its loop, that holds no core: it waits for a child process,
+and `parallelism` counts how many may. Data flows through files, so edges between steps carry nothing and only say what
+comes first. Controls are small vertices: a condition decides a choice, a loop over the content of an artifact tells a
+width, and where it repeats a dag it answers with a patch. Their edges carry what they found out.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.frontends.pipelines.body import SKIPPED
+from weft.frontends.pipelines import paths
+from weft.frontends.pipelines.body import RUN, SKIPPED
 from weft.frontends.pipelines.caching import RECIPE, CachePlace, describe
+from weft.frontends.pipelines.parts import Folder, places_to_json, plain, sources, text_to_json
+from weft.frontends.pipelines.resolve import (
+    DECIDE,
+    JOIN,
+    LIST,
+    REPEAT,
+    SKIP,
+    Control,
+    ResolvedStep,
+    Run,
+    resolve_items,
+    resolve_nodes,
+)
 from weft.graph.logical import (
+    BROADCAST,
     DEFAULT_RETRY,
     NONE,
     Choice,
     Edge,
     LogicalGraph,
     OnFailure,
+    Patch,
     Retry,
+    Source,
     Storage,
     Vertex,
 )
@@ -28,20 +48,31 @@ from weft.model.program import Program, Style
 from weft.model.resources import Resources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from weft.frontends.pipelines.language import Pipeline
-    from weft.frontends.pipelines.resolve import ResolvedStep
+    from weft.frontends.pipelines.language import Dag, Pipeline
+    from weft.frontends.pipelines.resolve import Node, Scope
+    from weft.frontends.pipelines.templates import ParameterValue
 
 BODY = "weft.frontends.pipelines.body"
 PARALLELISM = "parallelism"
 """The token that each running step holds."""
+ASKING = "restored"
+"""The cache key of steps that come with a patch: when they are due it is asked whether they had finished before."""
 DISABLED = "_disabled"
 """The vertex that decides that disabled steps are skipped; no step can have this name."""
 
+_STEP = f"{BODY}:run_step"
 _NO_CORE = (Resources(cpu=0),)
 _ONE_AT_A_TIME = (Resources(cpu=0, tokens=((PARALLELISM, 1),)),)
 _STRATEGIES = {"fail_fast": OnFailure.FAIL_FAST, "continue": OnFailure.CONTINUE}
+_PROGRAMS = {
+    DECIDE: f"{BODY}:decide",
+    LIST: f"{BODY}:list_items",
+    REPEAT: "weft.frontends.pipelines.repeating:repeat",
+    JOIN: f"{BODY}:hand_on",
+    SKIP: f"{BODY}:nothing",
+}
 _PATH = re.compile(r"(?<![\w./:$-])\w[\w.-]*(?:/\w[\w.-]*)*")
 _SCRIPT = frozenset({".bash", ".jar", ".js", ".pl", ".py", ".r", ".rb", ".sh", ".sql"})
 _MOST_PATHS, _MOST_PARENTS = 200, 5
@@ -60,66 +91,202 @@ class RunPlace:
     cache: CachePlace | None = None
 
 
-def compile_pipeline(pipeline: Pipeline, steps: tuple[ResolvedStep, ...], place: RunPlace) -> LogicalGraph:
-    """Return the graph of one run: a vertex for each step, under the step's name.
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a pipeline was made of, so that it can be made again elsewhere: its text and what was given beside it."""
 
-    `steps` come from `resolve`, in topological order. A disabled step is skipped and counts as a success; what depends
-    on it also waits for what it would have waited for.
+    text: str = ""
+    file: str = ""
+    overrides: Mapping[str, object] = field(default_factory=dict)
+    renamed: str | None = None
+
+
+def compile_run(
+    pipeline: Pipeline, run: Run, place: RunPlace, origin: Origin, part: str = paths.ENTRY_POINTS
+) -> tuple[list[Node], LogicalGraph]:
+    """Return the nodes of one part of a run, and their graph.
+
+    Vertices have the ids of nodes. A disabled step is skipped and counts as a success; what depends on it also waits
+    for what it would have waited for.
     """
+    nodes = resolve_nodes(pipeline, run, part)
     graph = LogicalGraph(
         pipeline.name,
         on_failure=_STRATEGIES[pipeline.failure_options.strategy],
         limits={PARALLELISM: pipeline.parallelism},
     )
-    disabled = tuple(step.name for step in steps if step.disabled)
-    if disabled:
+    again = {**asdict(origin), "file": Path(origin.file).name}  # however it was named: a resume makes the same graph
+    cache = None if place.cache is None else {**asdict(place.cache), "index": str(place.cache.index)}
+    repeating = {"run": asdict(run), "place": {**_folders(place), "cache": cache}, "origin": again}
+    _add(graph, nodes, pipeline, place, repeating, DISABLED, ())
+    return nodes, graph
+
+
+def compile_items(
+    pipeline: Pipeline,
+    dag: Dag,
+    scope: Scope,
+    items: Sequence[ParameterValue],
+    repeating: Mapping[str, Any],
+) -> Patch:
+    """Return the patch by which vertex `scope.id` makes its dag's vertices for all items.
+
+    `repeating` is what `compile_run` gave to every vertex that repeats a dag.
+    """
+    run, place = Run(**repeating["run"]), _place(repeating["place"])
+    nodes, ends, outputs = resolve_items(pipeline, run, dag, scope, items)
+    told = f"{scope.id}/outputs"
+    where = {"outputs": {name: places_to_json(found) for name, found in outputs.items()}}
+    reads = dict.fromkeys(source for found in outputs.values() for source in sources(found))
+    nodes.append(Control(told, scope.name, JOIN, (scope.id, *ends), tuple(reads), where))
+    graph = LogicalGraph(pipeline.name)
+    _add(graph, nodes, pipeline, place, repeating, f"{scope.id}/disabled", (scope.id,))
+    return Patch.of(graph, [Edge(told, f"{scope.id}/end", BROADCAST)])
+
+
+def _add(
+    graph: LogicalGraph,
+    nodes: Sequence[Node],
+    pipeline: Pipeline,
+    place: RunPlace,
+    repeating: Mapping[str, Any],
+    disabled: str,
+    entry: tuple[str, ...],
+) -> None:
+    """Add vertices, edges and choices; `disabled` is the id of the decider of what is skipped, `entry` its inputs."""
+    skipped = tuple(node.id for node in nodes if _is_skipped(node))
+    if skipped:
         decider = Program(f"{BODY}:answer_skipped")
-        graph.add_vertex(Vertex(DISABLED, decider, resources=_NO_CORE, expands=True))
-        graph.choices.append(Choice("disabled", DISABLED, {"run": disabled, SKIPPED: ()}))
-    waits_for: dict[str, tuple[str, ...]] = {}
-    for step in steps:
-        program = Program(f"{BODY}:run_step", _params(step, place), style=Style.TASK)
-        retry = DEFAULT_RETRY if step.retry is None else Retry(**asdict(step.retry))
-        recipe = describe(pipeline, step, place.cache)
-        key = None
-        if recipe is not None:
-            program = replace(program, params={**program.params, RECIPE: recipe.to_params()})
-            key = recipe.static_key
-        graph.add_vertex(Vertex(step.name, program, resources=_ONE_AT_A_TIME, retry=retry, cache_key=key))
-        deps = dict.fromkeys(step.deps)
-        for dep in step.deps:
-            if dep in disabled:
-                deps.update(dict.fromkeys(waits_for[dep]))
-        waits_for[step.name] = tuple(deps)
-        if step.disabled:
-            deps[DISABLED] = None
+        graph.add_vertex(Vertex(disabled, decider, resources=_NO_CORE, expands=True))
+        for dep in entry:
+            graph.add_edge(Edge(dep, disabled, NONE, storage=Storage.NONE))
+        graph.choices.append(Choice(disabled, disabled, {RUN: skipped, SKIPPED: ()}))
+    for node in nodes:
+        deps = dict.fromkeys(node.deps)
+        if _is_skipped(node):
+            deps[disabled] = None
+        if isinstance(node, Control):
+            graph.add_vertex(_control(node, repeating))
+            reads = node.reads
+            if node.kind == DECIDE:
+                graph.choices.append(Choice(node.id, node.id, {RUN: node.members, SKIPPED: ()}))
+        else:
+            graph.add_vertex(_step(pipeline, node, place, patched=bool(entry)))
+            reads = tuple(sources(p for found in node.delivered.values() for p in found))
         for dep in deps:
-            graph.add_edge(Edge(dep, step.name, NONE, storage=Storage.NONE))
-    return graph
+            if dep not in reads:
+                graph.add_edge(Edge(dep, node.id, NONE, storage=Storage.NONE))
+        for source in reads:
+            graph.add_edge(Edge(source, node.id, BROADCAST))
+
+
+def _is_skipped(node: Node) -> bool:
+    return node.kind == SKIP if isinstance(node, Control) else node.skipped
+
+
+def _control(node: Control, repeating: Mapping[str, Any]) -> Vertex:
+    params = {"name": node.name, **node.params}
+    if node.kind == REPEAT:
+        params["repeating"] = repeating
+    program = Program(_PROGRAMS[node.kind], params, style=Style.TASK)
+    return Vertex(node.id, program, resources=_NO_CORE, expands=node.kind in (DECIDE, LIST, REPEAT))
+
+
+def _step(pipeline: Pipeline, step: ResolvedStep, place: RunPlace, *, patched: bool) -> Vertex:
+    items = None if step.items is None else plain(step.items)
+    program = Program(_STEP, _params(step, place), items, style=Style.TASK)
+    if step.skipped:
+        program.items = None
+    retry = DEFAULT_RETRY if step.retry is None else Retry(**asdict(step.retry))
+    width = Source(step.lister) if step.lister else len(items) if items else 1
+    vertex = Vertex(step.id, program, width, resources=_ONE_AT_A_TIME, retry=retry)
+    recipe = describe(pipeline, step, place.cache)
+    if recipe is not None:
+        vertex.program = replace(program, params={**program.params, RECIPE: recipe.to_params()})
+        vertex.cache_key = recipe.static_key
+    elif patched:
+        vertex.cache_key = ASKING
+    return vertex
+
+
+def _place(said: Mapping[str, Any]) -> RunPlace:
+    """Return the place of a run from its form in the parameters of a program."""
+    cache = said["cache"]
+    found = None if cache is None else CachePlace(**{**cache, "index": Path(cache["index"])})
+    return RunPlace(Path(said["logs"]), Path(said["processes"]), found)
+
+
+def _folders(place: RunPlace) -> dict[str, str]:
+    return {"logs": str(place.logs), "processes": str(place.processes)}
 
 
 def _params(step: ResolvedStep, place: RunPlace) -> dict[str, Any]:
-    return {
-        "command": step.command,
+    params: dict[str, Any] = {
+        "command": text_to_json(step.command),
         "cwd": step.cwd,
-        "env": dict(step.env),
-        "logs": str(place.logs),
-        "processes": str(place.processes),
+        "env": {name: text_to_json(text) for name, text in step.env.items()},
+        **_folders(place),
+        "name": step.name,
         "outputs": list(step.outputs.values()),
         "timeout_s": step.timeout_s,
     }
+    if step.loops:
+        params |= {"outputs": list(step.outputs), "folder": asdict(step.folder)}
+    if step.delivered or step.condition:
+        found = {**{name: (path,) for name, path in step.inputs.items()}, **step.delivered}
+        params["inputs"] = {name: places_to_json(places) for name, places in found.items()}
+    if step.condition:
+        params["condition"] = text_to_json(step.condition)
+    return params
 
 
-def notes(steps: tuple[ResolvedStep, ...]) -> list[str]:
+def is_step(vertex: Vertex) -> bool:
+    """Whether a vertex is a step, and no control."""
+    return vertex.program.target == _STEP
+
+
+def planned_outputs(nodes: Iterable[Node]) -> dict[str, str]:
+    """Return where outputs will lie, by `step.artifact`, as far as that is known before the run."""
+    found: dict[str, str] = {}
+    for node in nodes:
+        if isinstance(node, ResolvedStep) and not node.skipped and not node.lister:
+            for seq in range(1 if node.items is None else len(node.items)):
+                name = f"{node.name}-{seq}" if seq else node.name
+                found |= {f"{name}.{output}": node.folder.path(output, seq) for output in node.outputs}
+    return found
+
+
+def outputs_of(vertex: Vertex, index: int) -> dict[str, str]:
+    """Return where the outputs of a task lie, by name; nothing for a vertex that is no step."""
+    params = vertex.program.params
+    if not is_step(vertex):
+        return {}
+    if "folder" in params:
+        folder = Folder(**params["folder"])
+        return {name: folder.path(name, index) for name in params["outputs"]}
+    return {path.rpartition("/")[2]: path for path in params["outputs"]}
+
+
+def notes(nodes: Iterable[Node]) -> list[str]:
     """Return what a user should know before a run on this machine, one line for each kind of thing."""
     found = []
+    steps = [node for node in nodes if isinstance(node, ResolvedStep)]
     images = list(dict.fromkeys(step.docker_env for step in steps if step.docker_env))
     if images:
         found.append(f"docker_env is ignored here: steps run on this machine, not in {_some(images)}")
-    idle = [step.name for step in steps if not step.command.strip() and not step.disabled]
+    idle = [step.name for step in steps if _is_blank(step) and not step.disabled]
     if idle:
         found.append(f"no command, so nothing is run here (PaddleFlow runs what the image starts): {_some(idle)}")
+    unbound = dict.fromkeys(mount.name for step in steps for mount in step.mounts if mount.source is None)
+    if unbound:
+        found.append(
+            f"no folder is given for the file systems {_some(list(unbound))}: weft.toml may name one under [fs]"
+        )
     return found
+
+
+def _is_blank(step: ResolvedStep) -> bool:
+    return isinstance(step.command, str) and not step.command.strip()
 
 
 def _some(names: Sequence[str]) -> str:

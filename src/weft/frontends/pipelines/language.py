@@ -1,8 +1,8 @@
 """The words of a pipeline file as frozen records, and the reader that makes them from a tree.
 
 Reading settles the *shape*: which keys exist at which level (the sets are closed), which type each value has, how a
-name may look. Rules between records (dependencies, templates, clashes) are `check.py`. Keys of the language that Weft
-does not run yet are refused by name, so that a file never runs as something else than it says.
+name may look. References to components are resolved by `references.py`; rules between records (dependencies, templates,
+clashes) are `check.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from weft.frontends.pipelines import yaml
 from weft.frontends.pipelines.problems import Mark, Problems, choices, join, nearest, show
-from weft.frontends.pipelines.templates import ParameterValue, as_text, env_number, find
+from weft.frontends.pipelines.templates import ParameterValue, as_text, env_number, find, whole
 from weft.model.errors import DefinitionError
 
 if TYPE_CHECKING:
@@ -47,20 +47,23 @@ PIPELINE_KEYS = (
     "name", "docker_env", "entry_points", "parallelism", "disabled", "failure_options", "cache", "fs_options",
     "components", "post_process",
 )  # fmt: skip
-PIPELINE_LATER = ("components", "post_process")
 STEP_KEYS = (
     "command", "docker_env", "env", "parameters", "deps", "artifacts", "cache", "type", "name", "x-weft",
     "condition", "loop_argument", "extra_fs", "reference", "entry_points",
 )  # fmt: skip
-STEP_LATER = ("condition", "loop_argument", "extra_fs", "reference")
+DAG_KEYS = ("entry_points", "parameters", "deps", "artifacts", "condition", "loop_argument", "type", "name")
+REFERENCE_KEYS = ("reference", "parameters", "deps", "artifacts", "type", "name")
+POST_PROCESS_NOT = ("deps", "cache")
+MOUNT_KEYS = ("name", "mount_path", "sub_path", "read_only")
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text of the file and where it stands."""
+    """A text of the file, where it stands, and the path of its field."""
 
     value: str = ""
     mark: Mark = START
+    path: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,16 @@ class Parameter:
     value: ParameterValue
     kind: ParameterKind | None = None
     mark: Mark = START
+    path: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopArgument:
+    """What a component loops over: a list, or a text that is JSON for one or a single template."""
+
+    value: str | tuple[ParameterValue, ...]
+    mark: Mark = START
+    path: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,21 +152,64 @@ class RetryOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One step as written. Maps keep the order of the file and are not to be changed."""
+class Component:
+    """What steps, dags and references have in common. Maps keep the order of the file and are not to be changed.
+
+    `path` is that of the field where the component is written, `mark` the place of its name there.
+    """
 
     name: str
-    command: Text = Text()
-    docker_env: str = ""
-    env: Mapping[str, Text] = field(default_factory=dict)
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     deps: tuple[Text, ...] = ()
     inputs: Mapping[str, Text] = field(default_factory=dict)
+    condition: Text = Text()
+    loop: LoopArgument | None = None
+    mark: Mark = START
+    path: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Component):
+    """One step as written."""
+
+    command: Text = Text()
+    docker_env: str = ""
+    env: Mapping[str, Text] = field(default_factory=dict)
     outputs: tuple[Text, ...] = ()
     cache: CacheOptions = CacheOptions()
+    extra_fs: tuple[Mount, ...] = ()
     timeout_s: float | None = None
     retry: RetryOptions | None = None
-    mark: Mark = START
+
+    @property
+    def output_names(self) -> frozenset[str]:
+        """The names of its outputs."""
+        return frozenset(text.value for text in self.outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Dag(Component):
+    """Components inside a component; `outputs` maps names to templates of children's outputs."""
+
+    children: Mapping[str, Component] = field(default_factory=dict)
+    outputs: Mapping[str, Text] = field(default_factory=dict)
+
+    @property
+    def output_names(self) -> frozenset[str]:
+        """The names of its outputs."""
+        return frozenset(self.outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference(Component):
+    """Stands for a copy of a component with other parameters and inputs; none is left after `references.expand`."""
+
+    target: Text = Text()
+
+
+@dataclass(frozen=True, slots=True)
+class Unread(Component):
+    """Stands for a component that could not be read: naming it is no second mistake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +217,7 @@ class Pipeline:
     """A whole file: read, and checked once it comes out of `parse_pipeline`."""
 
     name: str
-    steps: Mapping[str, Step]
+    entry_points: Mapping[str, Component]
     file: str
     docker_env: str = ""
     parallelism: int = PARALLELISM_DEFAULT
@@ -169,11 +225,30 @@ class Pipeline:
     failure_options: FailureOptions = FailureOptions()
     cache: CacheOptions = CacheOptions()
     main_fs: Mount | None = None
+    extra_fs: tuple[Mount, ...] = ()
+    components: Mapping[str, Component] = field(default_factory=dict)
+    post_process: Mapping[str, Component] = field(default_factory=dict)
+
+    @property
+    def steps(self) -> dict[str, Step]:
+        """All steps under their dotted names, those of `post_process` last."""
+        found = walk({**self.entry_points, **self.post_process})
+        return {name: component for name, component in found if isinstance(component, Step)}
 
     @property
     def disabled_names(self) -> frozenset[str]:
-        """The names of the steps that are not to run."""
+        """The dotted names of the components that are not to run."""
         return frozenset(entry.value for entry in self.disabled)
+
+
+def walk(components: Mapping[str, Component], prefix: str = "") -> Iterator[tuple[str, Component]]:
+    """Yield all components below, each before its children, with their dotted names."""
+    stack = [(prefix + name, component) for name, component in components.items()][::-1]
+    while stack:
+        name, component = stack.pop()
+        yield name, component
+        if isinstance(component, Dag):
+            stack += [(f"{name}.{child}", inner) for child, inner in component.children.items()][::-1]
 
 
 # ------------------------------------------------------------------------------------------------- parameters
@@ -232,13 +307,12 @@ def list_from_text(text: str) -> ParameterValue:
 # -------------------------------------------------------------------------------------------------- the reader
 
 
-def read(tree: yaml.Node, file: str, problems: Problems) -> tuple[Pipeline, frozenset[str]]:
+def read(tree: yaml.Node, file: str, problems: Problems) -> Pipeline:
     """Make a pipeline from a tree and note every mistake of shape in `problems`.
 
-    The second value names the entry points that could not be read at all: others may name them without a second
-    complaint. Both values mean something only if `problems` stays empty.
+    What could not be read at all is `Unread`. The pipeline means something only if `problems` stays empty.
     """
-    top = _Map(tree, "", problems, PIPELINE_KEYS, PIPELINE_LATER)
+    top = _Map(tree, "", problems, PIPELINE_KEYS)
     name = top.text("name")
     if "name" not in top.nodes and not top.broken:
         problems.add(top.mark, "name", "is missing", "give the pipeline a name")
@@ -247,27 +321,21 @@ def read(tree: yaml.Node, file: str, problems: Problems) -> tuple[Pipeline, froz
     entries = top.map("entry_points", None)
     if not entries.nodes and not (entries.broken or top.broken):
         problems.add(entries.mark, "entry_points", "has no step", "write at least one step under entry_points")
-    steps: dict[str, Step] = {}
-    for step_name, node in entries.nodes.items():
-        step = _step(step_name, entries.keys[step_name], node, problems)
-        if step is not None:
-            steps[step_name] = step
-    fs_options = top.map("fs_options", ("main_fs", "extra_fs"), ("extra_fs",))
-    pipeline = Pipeline(
+    fs_options = top.map("fs_options", ("main_fs", "extra_fs"))
+    return Pipeline(
         name=name.value,
-        steps=steps,
+        entry_points=_components(entries),
         file=file,
         docker_env=_image(top),
         parallelism=_parallelism(top),
         disabled=_comma_list(top.text("disabled")),
         failure_options=_failure_options(top),
         cache=_cache(top),
-        main_fs=_mount(fs_options.map("main_fs", _MOUNT_KEYS)) if "main_fs" in fs_options.nodes else None,
+        main_fs=_main_fs(fs_options.map("main_fs", MOUNT_KEYS)) if "main_fs" in fs_options.nodes else None,
+        extra_fs=_extra_fs(fs_options),
+        components=_components(top.map("components", None)),
+        post_process=_post_process(top.map("post_process", None)),
     )
-    return pipeline, frozenset(entries.nodes.keys() - steps.keys())
-
-
-_MOUNT_KEYS = ("name", "mount_path", "sub_path", "read_only")
 
 
 class _Map:
@@ -283,7 +351,6 @@ class _Map:
         path: str,
         problems: Problems,
         known: tuple[str, ...] | None = None,
-        later: tuple[str, ...] = (),
         mark: Mark = START,
     ) -> None:
         self.path, self.problems = path, problems
@@ -303,8 +370,6 @@ class _Map:
                 near = nearest(key, known)
                 hint = f"did you mean `{near}`?" if near else f"known here: {choices(known)}"
                 problems.add(node.keys[key], join(path, key), "unknown key", hint)
-            elif key in later and not _is_empty(value):
-                problems.add(node.keys[key], join(path, key), f"`{key}` is not supported yet", "remove this key")
             elif known is None or not _is_null(value):
                 self.nodes[key] = value
 
@@ -312,7 +377,7 @@ class _Map:
         """Return a text; empty when absent."""
         node = self.nodes.get(key)
         if node is None:
-            return Text(mark=self.mark)
+            return Text("", self.mark, join(self.path, key))
         return read_text(node, join(self.path, key), self.problems)
 
     def is_text(self, key: str) -> bool:
@@ -350,9 +415,9 @@ class _Map:
         self._wrong(key, node, "true or false")
         return default
 
-    def map(self, key: str, known: tuple[str, ...] | None, later: tuple[str, ...] = ()) -> _Map:
+    def map(self, key: str, known: tuple[str, ...] | None) -> _Map:
         """Return a map inside this one; empty when absent."""
-        return _Map(self.nodes.get(key), join(self.path, key), self.problems, known, later, self.mark)
+        return _Map(self.nodes.get(key), join(self.path, key), self.problems, known, self.mark)
 
     def items(self, key: str) -> Iterator[tuple[str, yaml.Node]]:
         """Yield path and node of every item of a list; nothing when absent."""
@@ -378,10 +443,10 @@ class _Map:
 def read_text(node: yaml.Node, path: str, problems: Problems) -> Text:
     """Return the text of a node; note a problem and return an empty text for anything else."""
     if isinstance(node, yaml.Scalar) and isinstance(node.value, str):
-        return Text(node.value, node.mark)
+        return Text(node.value, node.mark, path)
     hint = "put it in quotes" if isinstance(node, yaml.Scalar) and node.value is not None else ""
     problems.add(node.mark, path, f"must be text, is {describe(node)}", hint)
-    return Text(mark=node.mark)
+    return Text("", node.mark, path)
 
 
 def describe(node: yaml.Node) -> str:
@@ -415,7 +480,7 @@ def _check_name(pattern: re.Pattern[str], name: str, mark: Mark, path: str, what
 
 
 def _comma_list(text: Text) -> tuple[Text, ...]:
-    return tuple(Text(part.strip(), text.mark) for part in text.value.split(",") if part.strip())
+    return tuple(Text(part.strip(), text.mark, text.path) for part in text.value.split(",") if part.strip())
 
 
 def _image(fields_of: _Map) -> str:
@@ -496,49 +561,181 @@ def _mount(options: _Map) -> Mount:
         options.wrong("sub_path", "must not start with /", "it is relative to the root of the file system")
     elif ".." in mount.sub_path.split("/"):
         options.wrong("sub_path", "leaves the file system", "leave out the ..")
+    if mount.mount_path and not mount.mount_path.startswith("/"):
+        options.wrong("mount_path", "must be an absolute path", "begin it with /")
+    elif ".." in mount.mount_path.split("/"):
+        options.wrong("mount_path", "must not hold ..", "write the path that is meant")
+    return mount
+
+
+def _main_fs(options: _Map) -> Mount:
+    mount = _mount(options)
     if mount.read_only:
         options.wrong("read_only", "the main file system cannot be read-only", "steps write their outputs to it")
     return mount
 
 
-# ------------------------------------------------------------------------------------------------------- steps
+def _extra_fs(parent: _Map) -> tuple[Mount, ...]:
+    mounts = []
+    for path, node in parent.items("extra_fs"):
+        options = _Map(node, path, parent.problems, MOUNT_KEYS)
+        if options.broken:
+            continue
+        if not options.text("name").value:
+            parent.problems.add(options.mark, join(path, "name"), "is missing", "name the file system to mount")
+        mounts.append(_mount(options))
+    return tuple(mounts)
 
 
-def _step(name: str, mark: Mark, node: yaml.Node, problems: Problems) -> Step | None:
-    path = join("entry_points", name)
+# -------------------------------------------------------------------------------------------------- components
+
+
+def _components(entries: _Map) -> dict[str, Component]:
+    return {name: _component(name, entries.keys[name], node, entries) for name, node in entries.nodes.items()}
+
+
+def _post_process(entries: _Map) -> dict[str, Component]:
+    if len(entries.nodes) > 1:
+        second = list(entries.nodes)[1]
+        entries.problems.add(
+            entries.keys[second],
+            join(entries.path, second),
+            "only one step may run at the end",
+            "put the work into one",
+        )
+    for name, node in entries.nodes.items():
+        if not isinstance(node, yaml.Mapping):
+            continue
+        path = join(entries.path, name)
+        for key in POST_PROCESS_NOT:
+            if key in node.entries and not _is_empty(node.entries[key]):
+                entries.problems.add(node.keys[key], join(path, key), "a step of post_process has none", "remove it")
+    return _components(entries)
+
+
+_NOTHING = yaml.Scalar(None, "", START)
+
+
+def _component(name: str, mark: Mark, node: yaml.Node, entries: _Map) -> Component:
+    path, problems = join(entries.path, name), entries.problems
     if name.startswith("PF_"):
         problems.add(mark, path, f"{show(name)} cannot name a step", "names that begin with PF_ are the system's own")
     else:
         _check_name(_STEP_NAME, name, mark, path, "a step", problems)
-    if isinstance(node, yaml.Mapping) and "entry_points" in node.entries:
-        where = node.keys["entry_points"]
-        hint = "write its steps directly under the pipeline's entry_points"
-        problems.add(where, join(path, "entry_points"), "a nested dag (`entry_points`) is not supported yet", hint)
-        return None
-    options = _Map(node, path, problems, STEP_KEYS, STEP_LATER)
+    written = node.entries if isinstance(node, yaml.Mapping) else {}
+    if not _is_empty(written.get("reference", _NOTHING)):
+        return _reference(name, mark, node, path, problems)
+    if "entry_points" in written and not _is_null(written["entry_points"]):
+        return _dag(name, mark, node, path, problems)
+    options = _Map(node, path, problems, STEP_KEYS)
     if options.broken:
-        return None
-    kind = options.text("type").value
-    if kind not in ("", "step"):
-        options.wrong("type", f"says {show(kind)} but this is a step", "write step, or leave type out")
+        return Unread(name, mark=mark, path=path)
+    _type(options, "step")
     artifacts = options.map("artifacts", ("input", "output"))
     extra = options.map("x-weft", ("timeout_s", "retry"))
     return Step(
         name=name,
-        command=options.text("command"),
-        docker_env=_image(options),
-        env=_env(options.map("env", None)),
         parameters=_parameters(options.map("parameters", None)),
         deps=_comma_list(options.text("deps")),
         inputs=_inputs(artifacts.map("input", None)),
+        condition=options.text("condition"),
+        loop=_loop(options),
+        mark=mark,
+        path=path,
+        command=options.text("command"),
+        docker_env=_image(options),
+        env=_env(options.map("env", None)),
         outputs=_outputs(artifacts),
         cache=_cache(options),
+        extra_fs=_extra_fs(options),
         timeout_s=_timeout(extra),
         retry=_retry(extra.map("retry", tuple(f.name for f in fields(RetryOptions))))
         if "retry" in extra.nodes
         else None,
-        mark=mark,
     )
+
+
+def _dag(name: str, mark: Mark, node: yaml.Node, path: str, problems: Problems) -> Component:
+    options = _Map(node, path, problems, DAG_KEYS)
+    _type(options, "dag")
+    entries = options.map("entry_points", None)
+    if not entries.nodes and not entries.broken:
+        problems.add(entries.mark, entries.path, "has no step", "write at least one step under entry_points")
+    artifacts = options.map("artifacts", ("input", "output"))
+    if isinstance(artifacts.nodes.get("output"), yaml.Sequence):
+        artifacts.wrong("output", "must be a map of names to templates, is a list", "write name: '{{child.output}}'")
+        outputs = {}
+    else:
+        outputs = {
+            key: read_text(value, where, problems)
+            for key, where, value in _named(artifacts.map("output", None), "an artifact")
+        }
+    return Dag(
+        name=name,
+        parameters=_parameters(options.map("parameters", None)),
+        deps=_comma_list(options.text("deps")),
+        inputs=_inputs(artifacts.map("input", None)),
+        condition=options.text("condition"),
+        loop=_loop(options),
+        mark=mark,
+        path=path,
+        children=_components(entries),
+        outputs=outputs,
+    )
+
+
+def _reference(name: str, mark: Mark, node: yaml.Node, path: str, problems: Problems) -> Component:
+    options = _Map(node, path, problems, STEP_KEYS)
+    for key in options.nodes:
+        if key not in REFERENCE_KEYS and not _is_empty(options.nodes[key]):
+            hint = f"write it in the component; here may stand: {choices(REFERENCE_KEYS[:4])}"
+            problems.add(options.keys[key], join(path, key), "cannot stand beside `reference`", hint)
+    artifacts = options.map("artifacts", ("input", "output"))
+    if not _is_empty(artifacts.nodes.get("output", _NOTHING)):
+        artifacts.wrong("output", "cannot stand beside `reference`", "the outputs are those of the component")
+    reference = options.map("reference", ("component",))
+    target = reference.text("component")
+    if not target.value and not reference.broken and "component" not in reference.nodes:
+        problems.add(reference.mark, join(reference.path, "component"), "is missing", "name a component")
+    return Reference(
+        name=name,
+        parameters=_parameters(options.map("parameters", None)),
+        deps=_comma_list(options.text("deps")),
+        inputs=_inputs(artifacts.map("input", None)),
+        mark=mark,
+        path=path,
+        target=target,
+    )
+
+
+def _type(options: _Map, kind: str) -> None:
+    said = options.text("type").value
+    if said not in ("", kind):
+        options.wrong("type", f"says {show(said)} but this is a {kind}", f"write {kind}, or leave type out")
+
+
+def _loop(options: _Map) -> LoopArgument | None:
+    node = options.nodes.get("loop_argument")
+    if node is None:
+        return None
+    path = join(options.path, "loop_argument")
+    if isinstance(node, yaml.Sequence):
+        value = _parameter_value(node, path, options.problems)
+        return LoopArgument(value if isinstance(value, tuple) else (), node.mark, path)
+    if isinstance(node, yaml.Scalar) and isinstance(node.value, str):
+        text = node.value.strip()
+        if not text:
+            return None
+        if any(find(text)):
+            if whole(text) is None:
+                hint = "write a list, JSON for one, or a single template"
+                options.wrong("loop_argument", f"there is something beside the template in {show(text)}", hint)
+            return LoopArgument(text, node.mark, path)
+        found = list_from_text(text)
+        if isinstance(found, tuple):
+            return LoopArgument(found, node.mark, path)
+    options.wrong("loop_argument", f"must be a list, is {describe(node)}", "write a list, JSON for one, or a template")
+    return LoopArgument((), node.mark, path)
 
 
 def _named(entries: _Map, what: str) -> Iterator[tuple[str, str, yaml.Node]]:
@@ -553,7 +750,7 @@ def _env(entries: _Map) -> dict[str, Text]:
     variables: dict[str, Text] = {}
     for name, path, node in _named(entries, "a variable"):
         if isinstance(node, yaml.Scalar) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
-            variables[name] = Text(env_number(node.value), node.mark)
+            variables[name] = Text(env_number(node.value), node.mark, path)
         else:
             variables[name] = read_text(node, path, entries.problems)
     return variables
@@ -569,7 +766,7 @@ def _outputs(artifacts: _Map) -> tuple[Text, ...]:
         for name, node in named.nodes.items():
             if not _is_empty(node):
                 named.wrong(name, "an output of a step has no value", "only its name is given; the path is made for it")
-        names = [Text(name, mark) for name, mark in named.keys.items()]
+        names = [Text(name, mark, join(named.path, name)) for name, mark in named.keys.items()]
     else:
         items = artifacts.items("output")
         names = [text for path, node in items if (text := read_text(node, path, artifacts.problems)).value]
@@ -612,14 +809,14 @@ def _parameters(entries: _Map) -> dict[str, Parameter]:
     for name, path, node in _named(entries, "a parameter"):
         parameter = _parameter(name, node, path, entries.problems)
         # A bad one keeps its place, so that whoever names it is not reported as well.
-        parameters[name] = parameter or Parameter(name, "", None, node.mark)
+        parameters[name] = parameter or Parameter(name, "", None, node.mark, path)
     return parameters
 
 
 def _parameter(name: str, node: yaml.Node, path: str, problems: Problems) -> Parameter | None:
     if not isinstance(node, yaml.Mapping):
         value = _parameter_value(node, path, problems)
-        return None if value is None else Parameter(name, value, None, node.mark)
+        return None if value is None else Parameter(name, value, None, node.mark, path)
     typed = _Map(node, path, problems, ("type", "default"))
     if "default" not in typed.nodes:
         problems.add(node.mark, join(path, "default"), "is missing", "a typed parameter needs a default")
@@ -632,7 +829,7 @@ def _parameter(name: str, node: yaml.Node, path: str, problems: Problems) -> Par
         typed.wrong("default", "must not be empty")
     if not kind:
         # Generated files leave the type out: then the default tells it.
-        return Parameter(name, value, None, typed.at("default"))
+        return Parameter(name, value, None, typed.at("default"), path)
     if kind not in KINDS:
         near = nearest(kind, KINDS)
         typed.wrong("type", f"{show(kind)} is no type", f"did you mean {near}?" if near else f"use {choices(KINDS)}")
@@ -644,7 +841,7 @@ def _parameter(name: str, node: yaml.Node, path: str, problems: Problems) -> Par
             typed.wrong("default", f"{problem} (type {kind}), is {describe(typed.nodes['default'])}")
             return None
         value = convert(declared, value)
-    return Parameter(name, value, declared, typed.at("default"))
+    return Parameter(name, value, declared, typed.at("default"), path)
 
 
 def _parameter_value(node: yaml.Node, path: str, problems: Problems, *, inside: bool = False) -> ParameterValue | None:

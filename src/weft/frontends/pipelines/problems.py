@@ -44,10 +44,15 @@ class Problems:
     def __init__(self, file: str) -> None:
         self.file = file
         self.found: list[Problem] = []
+        self._known: set[Problem] = set()
 
     def add(self, mark: Mark, path: str, message: str, hint: str = "") -> None:
-        """Note one mistake. Raise PipelineError at once when there are too many to be of use."""
-        self.found.append(Problem(mark, path, message, hint))
+        """Note one mistake, once. Raise PipelineError at once when there are too many to be of use."""
+        problem = Problem(mark, path, message, hint)
+        if problem in self._known:
+            return
+        self._known.add(problem)
+        self.found.append(problem)
         if len(self.found) >= MAX_PROBLEMS:
             self._report("; reading stopped there")
 

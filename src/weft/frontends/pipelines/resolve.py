@@ -1,21 +1,51 @@
-"""From a checked pipeline to the steps of one run: parameters, then environment, then command.
+"""From a checked pipeline to what one run does: steps, and the controls that decide while it goes on.
 
-What a template of each field may name was settled by `check.py`; here each gets its value. Nothing touches the disk.
+What a template of each field may name was settled by `check.py`; here each gets its value. Dags are dissolved: their
+steps stand side by side, each with the vertices that it waits for. Loops over known lists are settled here; a loop over
+the content of an artifact is a control, and what it makes of a dag is resolved when the content is known
+(`resolve_items`). Nothing touches the disk.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from weft.frontends.pipelines import paths
-from weft.frontends.pipelines.check import check, in_order
-from weft.frontends.pipelines.language import check_value, convert, number_from_text
-from weft.frontends.pipelines.problems import Problems, choices, join, nearest, show
+from weft.frontends.pipelines import parts, paths
+from weft.frontends.pipelines.check import check, in_order, parse_pipeline
+from weft.frontends.pipelines.language import (
+    Component,
+    Dag,
+    Step,
+    check_value,
+    convert,
+    list_from_text,
+    number_from_text,
+    walk,
+)
+from weft.frontends.pipelines.parts import (
+    CONTENT,
+    INPUT,
+    ITEM,
+    OUTPUT,
+    Delivered,
+    Filled,
+    Folder,
+    Places,
+    Slot,
+    filled,
+    places_to_json,
+    plain,
+    sources,
+    static,
+)
+from weft.frontends.pipelines.problems import Problems, choices, nearest, show
 from weft.frontends.pipelines.templates import (
     LOOP_ARGUMENT,
+    PARENT,
     RUN_ID,
     STEP_NAME,
     USER_NAME,
@@ -28,16 +58,30 @@ from weft.frontends.pipelines.templates import (
 from weft.model.errors import InputLimitError, PipelineError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from weft.frontends.pipelines.language import CacheOptions, Parameter, Pipeline, RetryOptions, Step
+    from weft.frontends.pipelines.language import CacheOptions, Mount, Parameter, Pipeline, RetryOptions
     from weft.frontends.pipelines.templates import ParameterValue
 
 MAX_RESOLVED_CHARACTERS = 16 * 1024 * 1024
 """All texts of a run together, once templates are filled: a few templates can ask for gigabytes."""
+MAX_NODES = 100_000
+"""Steps and controls of a run, or of one dag that a loop repeats."""
+MAX_WAITED = 8
+"""More vertices than this are waited for through one that waits for them all."""
 
 _USER = re.compile(r"[\w.@+ -]{0,128}")
 _RUN_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_LONGEST_ID = 150
+
+
+@dataclass(frozen=True, slots=True)
+class MountPoint:
+    """A file system as a step sees it: `source` is the folder of this machine, None where none is bound."""
+
+    name: str
+    mount_path: str
+    source: str | None
+    read_only: bool = False
+    sub_path: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +89,18 @@ class ResolvedStep:
     """One step of one run, ready to be started.
 
     `command` is the text for `sh -c` and may be empty; `portable_command` is the same with the templates of artifacts
-    left in place, so that it names no folder of this run. `env` is all that is added to the worker's own environment,
-    `declared_env` the part that the file declares. `inputs` and `outputs` map names to absolute paths; `docker_env` is
-    the image that the file asks for, or empty.
+    and of the loop's item left in place, so that it names no folder of this run. `env` is all that is added to the
+    worker's own environment, `declared_env` the part that the file declares. `inputs` and `outputs` map names to
+    absolute paths, of a loop to those of its first item; `docker_env` is the image that the file asks for, or empty.
+
+    `id` is that of its vertex and `deps` those it waits for; `name` is what users call it. A step that loops has
+    `items`, or a vertex `lister` that tells them; `delivered` are the inputs whose paths other vertices tell, and
+    `condition` is what each item asks before it begins. `skipped`: it is disabled, or loops over nothing.
     """
 
     name: str
-    command: str
-    env: Mapping[str, str]
+    command: Filled
+    env: Mapping[str, Filled]
     deps: tuple[str, ...]
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
@@ -63,8 +111,117 @@ class ResolvedStep:
     disabled: bool
     docker_env: str
     parameters: Mapping[str, ParameterValue]
-    declared_env: Mapping[str, str]
+    declared_env: Mapping[str, Filled]
     portable_command: str
+    id: str
+    folder: Folder
+    items: tuple[ParameterValue, ...] | None = None
+    lister: str = ""
+    delivered: Mapping[str, Places] = field(default_factory=dict)
+    condition: Filled = ""
+    mounts: tuple[MountPoint, ...] = ()
+
+    @property
+    def loops(self) -> bool:
+        """Whether it has items, known or not."""
+        return self.items is not None or bool(self.lister)
+
+    @property
+    def skipped(self) -> bool:
+        """Whether it never runs."""
+        return self.disabled or self.items == ()
+
+
+DECIDE, LIST, REPEAT, JOIN, SKIP = "if", "loop", "repeat", "join", "skip"
+
+
+@dataclass(slots=True)
+class Control:
+    """A vertex that is no step. `id` is its own, `name` what users call the component that it belongs to.
+
+    `kind`: DECIDE (answers whether `members` run), LIST (answers the items of a step's loop), REPEAT (makes the
+    vertices of a dag for each item), JOIN (waits for others, and hands on where outputs lie) or SKIP (stands for a
+    component that never runs). `deps` is what it waits for, `reads` those of whom it is told something. `params` are as
+    `body` wants them.
+    """
+
+    id: str
+    name: str
+    kind: str
+    deps: tuple[str, ...]
+    reads: tuple[str, ...] = ()
+    params: dict[str, Any] = field(default_factory=dict)
+    members: tuple[str, ...] = ()
+
+
+Node: TypeAlias = ResolvedStep | Control
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What is the same for all of a run: `root` is the absolute path of the main file system's folder.
+
+    `file_systems` maps names of others to folders of this machine.
+    """
+
+    run_id: str
+    user: str
+    root: str
+    file_systems: Mapping[str, str] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raise UsageError for what cannot be put into paths and commands."""
+        if not _RUN_ID.fullmatch(self.run_id) or ".." in self.run_id:
+            raise UsageError(f"{show(self.run_id)} cannot be a run id", hint="use letters, digits, _ - and single dots")
+        if not _USER.fullmatch(self.user):
+            # The name is put into commands, where a shell reads it.
+            hint = "use letters, digits, blanks and . _ @ + -"
+            raise UsageError(f"{show(self.user)} cannot be a user name here", hint=hint)
+        if not self.root.startswith("/") or ".." in self.root.split("/"):
+            raise UsageError(f"the folder of the main file system must be an absolute path, is {show(self.root)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """One item of a dag (or the pipeline itself) around components: what these may name, and how they are called.
+
+    `id` and `name` stand in front of the ids and names inside; `dotted` is `name` without the numbers of items; `entry`
+    is what must have ended before anything inside begins.
+    """
+
+    id: str = ""
+    name: str = ""
+    dotted: str = ""
+    parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
+    inputs: Mapping[str, Places] = field(default_factory=dict)
+    item: ParameterValue = ""
+    entry: tuple[str, ...] = ()
+
+
+def resolve_nodes(pipeline: Pipeline, run: Run, part: str = paths.ENTRY_POINTS) -> list[Node]:
+    """Return steps and controls of one part of a run, each after what it waits for.
+
+    Raise UsageError for a bad argument, PipelineError for a template whose value does not fit its parameter's type or
+    is no list to loop over, InputLimitError when templates fill in more than 16 Mi characters, or loops make more than
+    100,000 steps.
+    """
+    run.check()
+    members = pipeline.entry_points if part == paths.ENTRY_POINTS else pipeline.post_process
+    made = _Resolver(pipeline, run, part)
+    made.family(members, Scope())
+    return made.nodes
+
+
+def resolve_items(
+    pipeline: Pipeline, run: Run, dag: Dag, scope: Scope, items: Sequence[ParameterValue]
+) -> tuple[list[Node], tuple[str, ...], dict[str, Places]]:
+    """Return what a dag becomes for each of its items, what ends last of it, and where its outputs lie.
+
+    `scope` is that around the items: its `id` is the dag's, and it has the dag's own parameters and inputs.
+    """
+    made = _Resolver(pipeline, run, paths.ENTRY_POINTS)
+    ends, outputs = made.repeated(dag, scope, tuple(items))
+    return made.nodes, ends, outputs
 
 
 def resolve(
@@ -75,87 +232,357 @@ def resolve(
     root: str,
     overrides: Mapping[str, object] | None = None,
 ) -> tuple[ResolvedStep, ...]:
-    """Return the steps of one run in topological order.
+    """Return the steps of one run in topological order, as `resolve_nodes` does.
 
-    `pipeline` comes from `parse_pipeline`; `root` is the absolute path of the main file system's folder on this
-    machine; `overrides` are as in `apply_overrides`. Disabled steps are returned too, marked as such. Raise UsageError
-    for a bad argument, PipelineError for a template whose value does not fit its parameter's type, InputLimitError
-    when templates fill in more than 16 Mi characters.
+    `pipeline` comes from `parse_pipeline`; `overrides` are as in `apply_overrides`. Disabled steps are returned too,
+    marked as such.
     """
-    if not _RUN_ID.fullmatch(run_id) or ".." in run_id:
-        raise UsageError(f"{show(run_id)} cannot be a run id", hint="use letters, digits, _ - and single dots")
-    if not _USER.fullmatch(user):
-        # The name is put into commands, where a shell reads it.
-        raise UsageError(f"{show(user)} cannot be a user name here", hint="use letters, digits, blanks and . _ @ + -")
-    if not root.startswith("/") or ".." in root.split("/"):
-        raise UsageError(f"the folder of the main file system must be an absolute path, is {show(root)}")
     if overrides:
         pipeline = apply_overrides(pipeline, overrides)
-    sub_path = pipeline.main_fs.sub_path if pipeline.main_fs else ""
-    run = _Run(pipeline, run_id, user, str(PurePosixPath(root, sub_path)))
-    for step in in_order(pipeline):
-        run.add(step)
-    return tuple(run.steps.values())
+    return tuple(n for n in resolve_nodes(pipeline, Run(run_id, user, root)) if isinstance(n, ResolvedStep))
 
 
-class _Run:
-    """The steps resolved so far; a step reads parameters and outputs of those before it."""
+class _Resolver:
+    """The nodes made so far."""
 
-    def __init__(self, pipeline: Pipeline, run_id: str, user: str, base: str) -> None:
-        self.pipeline, self.run_id, self.user, self.base = pipeline, run_id, user, base
-        self.steps: dict[str, ResolvedStep] = {}
+    def __init__(self, pipeline: Pipeline, run: Run, part: str) -> None:
+        self.pipeline, self.run, self.part = pipeline, run, part
+        self.nodes: list[Node] = []
+        self.base = str(PurePosixPath(run.root, pipeline.main_fs.sub_path if pipeline.main_fs else ""))
         self._disabled = pipeline.disabled_names
+        self._orders: dict[int, tuple[Component, ...]] = {}
         self._characters = 0
 
-    def add(self, step: Step) -> None:
-        """Resolve one step whose dependencies are all resolved."""
-        system: dict[str, ParameterValue] = {
-            RUN_ID: self.run_id,
-            STEP_NAME: step.name,
-            USER_NAME: self.user,
-            LOOP_ARGUMENT: "",
-        }
-        parameters = {name: self._parameter(step, parameter, system) for name, parameter in step.parameters.items()}
-        own = {**parameters, **system}
-        declared = {name: self._fill(text.value, own) for name, text in step.env.items()}
-        inputs = {name: self._input(text.value) for name, text in step.inputs.items()}
-        outputs = {text.value: self._output(step.name, text.value) for text in step.outputs}
-        artifacts = [*inputs, *outputs]
+    # ---------------------------------------------------------------------------------------------- families
+
+    def family(
+        self, members: Mapping[str, Component], scope: Scope
+    ) -> tuple[tuple[str, ...], dict[str, dict[str, Places]]]:
+        """Add components that stand side by side; return what ends last, and where the outputs of each lie."""
+        order = self._orders.get(id(members))
+        if order is None:
+            order = self._orders[id(members)] = in_order(members)
+        ends: dict[str, tuple[str, ...]] = {}
+        parameters: dict[str, Mapping[str, ParameterValue]] = {}
+        outputs: dict[str, dict[str, Places]] = {}
+        last = dict.fromkeys(members)
+        for component in order:
+            deps = dict.fromkeys(dep.value for dep in component.deps)
+            after = tuple(dict.fromkeys(id for dep in deps for id in ends[dep])) if deps else scope.entry
+            for dep in deps:
+                last.pop(dep, None)
+            own = self._parameters(component, scope, parameters)
+            parameters[component.name] = own
+            inputs = {name: self._input(text.value, scope, outputs) for name, text in component.inputs.items()}
+            dotted = scope.dotted + component.name
+            if isinstance(component, Dag):
+                made = self._dag(component, scope, own, inputs, after, dotted)
+            elif isinstance(component, Step):
+                made = self._step(component, scope, own, inputs, after, dotted)
+            else:
+                raise AssertionError("references were followed before")
+            ends[component.name], outputs[component.name] = made
+            if len(self.nodes) > MAX_NODES:
+                raise InputLimitError(
+                    f"{self.pipeline.file}: the loops make more than {MAX_NODES} steps",
+                    hint="loop in a step, which costs less than a dag for each item, or go over larger pieces",
+                )
+        return tuple(dict.fromkeys(id for name in last for id in ends[name])), outputs
+
+    def _joined(self, ids: tuple[str, ...], id: str, name: str) -> tuple[str, ...]:
+        """Return vertices to wait for: these, or, if they are many, one that waits for them."""
+        if len(ids) <= MAX_WAITED:
+            return ids
+        self.nodes.append(Control(id, name, JOIN, ids))
+        return (id,)
+
+    # ------------------------------------------------------------------------------------------------- steps
+
+    def _step(
+        self,
+        step: Step,
+        scope: Scope,
+        parameters: Mapping[str, ParameterValue],
+        inputs: Mapping[str, Places],
+        after: tuple[str, ...],
+        dotted: str,
+    ) -> tuple[tuple[str, ...], dict[str, Places]]:
+        id, name = _id(scope.id, step.name), scope.name + step.name
+        folder = Folder(self.base, self.run.run_id, self.pipeline.name, name, self.part)
+        disabled = dotted in self._disabled
+        items, listed = (None, "") if disabled else self._items(step, parameters)
+        deps, lister = after, ""
+        condition: Filled = ""
+        if listed:
+            lister = f"{id}/loop"
+            self._control(lister, name, LIST, after, {"input": listed}, {listed: inputs[listed]})
+            deps = (*after, lister)
+        loops = items is not None or bool(lister)
+        asked = step.condition.value if not disabled and items != () else ""
+        if asked.strip():
+            asks = self._condition(step, asked, parameters, inputs, LOOP_ARGUMENT if loops else "")
+            if loops and any(template.name == LOOP_ARGUMENT for template in find(asked)):
+                condition = asks
+            else:
+                decider = f"{id}/if"
+                self._decider(decider, name, after, asks, inputs, (id,))
+                deps = (*deps, decider)
+        made = self._resolved(step, id, name, folder, parameters, inputs, deps, loops=loops)
+        made = replace(made, disabled=disabled, items=items, lister=lister, condition=condition)
+        self.nodes.append(made)
+        ends = (*after, id) if made.skipped else (id,)
+        if lister:
+            return ends, {text.value: (Delivered(lister, text.value, folder),) for text in step.outputs}
+        seqs = range(1 if items is None else len(items))
+        return ends, {text.value: tuple(folder.path(text.value, seq) for seq in seqs) for text in step.outputs}
+
+    def _resolved(
+        self,
+        step: Step,
+        id: str,
+        name: str,
+        folder: Folder,
+        parameters: Mapping[str, ParameterValue],
+        inputs: Mapping[str, Places],
+        deps: tuple[str, ...],
+        *,
+        loops: bool,
+    ) -> ResolvedStep:
+        known = {key: path for key, places in inputs.items() if (path := static(places)) is not None}
+        delivered = {key: places for key, places in inputs.items() if key not in known}
+        outputs = {text.value: folder.path(text.value) for text in step.outputs}
+        system = self._system(step.name)
+        own: dict[str, ParameterValue | Slot] = {**parameters, **system}
+        if loops:
+            own[LOOP_ARGUMENT] = Slot(ITEM)
+        told = {key: Slot(INPUT, key) for key in delivered}
+        later: Mapping[str, str | Slot] = {key: Slot(OUTPUT, key) for key in outputs} if loops else outputs
+        declared = {key: self._fill(text.value, own) for key, text in step.env.items()}
         command = paths.shell_body(step.command.value)
-        self.steps[step.name] = ResolvedStep(
-            name=step.name,
-            command=self._fill(command, {**outputs, **inputs, **own}),
-            env=paths.environment(
-                declared,
-                run_id=self.run_id,
-                step=step.name,
-                user=self.user,
-                inputs=inputs,
-                outputs=outputs,
-                cwd=self.base,
-            ),
-            deps=tuple(dict.fromkeys(dep.value for dep in step.deps)),
-            inputs=inputs,
+        left: dict[str, ParameterValue | Slot] = {key: f"{{{{{key}}}}}" for key in (*inputs, *outputs)}
+        portable = self._fill(command, {**left, **own, LOOP_ARGUMENT: f"{{{{{LOOP_ARGUMENT}}}}}" if loops else ""})
+        env = paths.environment(
+            declared,
+            run_id=self.run.run_id,
+            step=step.name,
+            user=self.run.user,
+            inputs={**known, **{key: _text_of(slot) for key, slot in told.items()}},
+            outputs={key: _text_of(value) for key, value in later.items()},
+            cwd=self.base,
+            loop_argument=(Slot(ITEM),) if loops else "",
+        )
+        return ResolvedStep(
+            name=name,
+            command=self._fill(command, {**later, **known, **told, **own}),
+            env=env,
+            deps=deps,
+            inputs=known,
             outputs=outputs,
             cwd=self.base,
             cache=step.cache.over(self.pipeline.cache),
             timeout_s=step.timeout_s,
             retry=step.retry,
-            disabled=step.name in self._disabled,
+            disabled=False,
             docker_env=step.docker_env or self.pipeline.docker_env,
             parameters=parameters,
             declared_env=declared,
-            portable_command=self._fill(command, {**{name: f"{{{{{name}}}}}" for name in artifacts}, **own}),
+            portable_command=portable if isinstance(portable, str) else "",
+            id=id,
+            folder=folder,
+            delivered=delivered,
+            mounts=self._mounts(step),
         )
 
-    def _parameter(self, step: Step, parameter: Parameter, system: Mapping[str, ParameterValue]) -> ParameterValue:
+    def _mounts(self, step: Step) -> tuple[MountPoint, ...]:
+        main = self.pipeline.main_fs
+        found = []
+        if main is not None:
+            found.append(self._mount(main, self.run.root))
+        for mount in (*step.extra_fs, *self.pipeline.extra_fs):
+            same = main is not None and mount.name == main.name
+            found.append(self._mount(mount, self.run.root if same else self.run.file_systems.get(mount.name)))
+        return tuple(found)
+
+    def _mount(self, mount: Mount, root: str | None) -> MountPoint:
+        where = mount.mount_path or paths.mount_path(self.run.user, mount.name)
+        source = None if root is None else str(PurePosixPath(root, mount.sub_path))
+        return MountPoint(mount.name, where, source, mount.read_only, mount.sub_path)
+
+    # -------------------------------------------------------------------------------------------------- dags
+
+    def _dag(
+        self,
+        dag: Dag,
+        scope: Scope,
+        parameters: Mapping[str, ParameterValue],
+        inputs: Mapping[str, Places],
+        after: tuple[str, ...],
+        dotted: str,
+    ) -> tuple[tuple[str, ...], dict[str, Places]]:
+        id, name = _id(scope.id, dag.name), scope.name + dag.name
+        items, listed = (None, "") if dotted in self._disabled else self._items(dag, parameters)
+        if dotted in self._disabled or items == ():
+            self.nodes.append(Control(id, name, SKIP, after))
+            return (*after, id), dict.fromkeys(dag.outputs, ())
+        entry = self._joined(after, f"{id}/begin", name)
+        asked = dag.condition.value
+        decider = f"{id}/if" if asked.strip() and not _asks_items(dag) else ""
+        start = len(self.nodes)
+        if decider:
+            self._decider(decider, name, entry, self._condition(dag, asked, parameters, inputs, ""), inputs, ())
+            entry = (decider,)
+        inner = Scope(id, name, dotted, parameters, inputs, "", entry)
+        if listed:
+            params = {
+                "input": listed,
+                "dag": dotted,
+                "name": name,
+                "parameters": {key: plain(value) for key, value in parameters.items()},
+            }
+            self._control(id, name, REPEAT, entry, params, inputs)
+            told = f"{id}/outputs"
+            outputs: dict[str, Places] = {key: (Delivered(told, key),) for key in dag.outputs}
+            # The dag itself makes the vertex that tells of its outputs, and the edge from there.
+            end = {"outputs": {key: places_to_json(places) for key, places in outputs.items()}}
+            self.nodes.append(Control(f"{id}/end", name, JOIN, (id,), (), end))
+            ends: tuple[str, ...] = (f"{id}/end",)
+            outputs = {key: (Delivered(f"{id}/end", key),) for key in dag.outputs}
+        else:
+            ends, outputs = self.repeated(dag, inner, items)
+            ends = self._joined(ends, f"{id}/end", name)
+        if decider:
+            made = self.nodes[start]
+            if not isinstance(made, Control):
+                raise AssertionError("the decider was added first")
+            made.members = tuple(node.id for node in self.nodes[start + 1 :])
+        return ends, outputs
+
+    def repeated(
+        self, dag: Dag, scope: Scope, items: tuple[ParameterValue, ...] | None
+    ) -> tuple[tuple[str, ...], dict[str, Places]]:
+        """Add a dag once for each item, or once without any (None); `scope` has the id and name of the dag itself."""
+        ends: dict[str, None] = {}
+        outputs: dict[str, list[Any]] = {key: [] for key in dag.outputs}
+        entry = scope.entry
+        if items is not None and len(entry) > 1 and len(items) * len(entry) > MAX_WAITED**2:
+            self.nodes.append(Control(f"{scope.id}/begin", scope.name, JOIN, entry))
+            entry = (f"{scope.id}/begin",)
+        for seq, item in enumerate(("",) if items is None else items):
+            id = scope.id if items is None else f"{scope.id}/{seq}"
+            name = f"{scope.name}-{seq}" if seq else scope.name
+            inside = replace(scope, id=f"{id}.", name=f"{name}.", dotted=f"{scope.dotted}.", item=item, entry=entry)
+            start = len(self.nodes)
+            if items is not None and _asks_items(dag):
+                asks = self._condition(dag, dag.condition.value, scope.parameters, scope.inputs, as_text(item))
+                self._decider(f"{id}/if", name, entry, asks, scope.inputs, ())
+                inside = replace(inside, entry=(f"{id}/if",))
+            last, places = self.family(dag.children, inside)
+            if inside.entry is not entry:
+                decider = self.nodes[start]
+                if isinstance(decider, Control):
+                    decider.members = tuple(node.id for node in self.nodes[start + 1 :])
+            ends.update(dict.fromkeys(last))
+            for key, text in dag.outputs.items():
+                template = whole(text.value)
+                if template is None:
+                    raise AssertionError("the check lets no output through that is not one template")
+                outputs[key] += places[template.step][template.name]
+        return tuple(ends), {key: tuple(found) for key, found in outputs.items()}
+
+    # ---------------------------------------------------------------------------------------------- controls
+
+    def _control(
+        self,
+        id: str,
+        name: str,
+        kind: str,
+        deps: tuple[str, ...],
+        params: dict[str, Any],
+        inputs: Mapping[str, Places],
+    ) -> Control:
+        """Add a control that is told where these artifacts lie."""
+        params["inputs"] = {key: places_to_json(places) for key, places in inputs.items()}
+        reads = dict.fromkeys(source for places in inputs.values() for source in sources(places))
+        made = Control(id, name, kind, deps, tuple(reads), params)
+        self.nodes.append(made)
+        return made
+
+    def _decider(
+        self,
+        id: str,
+        name: str,
+        deps: tuple[str, ...],
+        asks: Filled,
+        inputs: Mapping[str, Places],
+        members: tuple[str, ...],
+    ) -> None:
+        named = {piece.name for piece in asks if isinstance(piece, Slot)} if not isinstance(asks, str) else set()
+        read = {key: places for key, places in inputs.items() if key in named}
+        made = self._control(id, name, DECIDE, deps, {"condition": parts.text_to_json(asks)}, read)
+        made.members = members
+
+    def _condition(
+        self,
+        component: Component,
+        text: str,
+        parameters: Mapping[str, ParameterValue],
+        inputs: Mapping[str, Places],
+        item: str,
+    ) -> Filled:
+        """Fill in a condition; `item` is the text of the loop's item, or LOOP_ARGUMENT where a slot is to stand."""
+        values: dict[str, ParameterValue | Slot] = {key: Slot(CONTENT, key) for key in inputs}
+        values |= {**parameters, **self._system(component.name)}
+        values[LOOP_ARGUMENT] = Slot(ITEM) if item == LOOP_ARGUMENT else item
+        return self._fill(text, values)
+
+    def _items(
+        self, component: Component, parameters: Mapping[str, ParameterValue]
+    ) -> tuple[tuple[ParameterValue, ...] | None, str]:
+        """Return what a component loops over, or the input artifact whose content says that; (None, "") for no loop."""
+        loop = component.loop
+        if loop is None:
+            return None, ""
+        if not isinstance(loop.value, str):
+            return loop.value, ""
+        template = whole(loop.value)
+        if template is None:
+            raise AssertionError("a loop is a list or one template")
+        if template.name not in parameters:
+            return None, template.name
+        value = parameters[template.name]
+        found = list_from_text(value) if isinstance(value, str) else value
+        if not isinstance(found, tuple):
+            raise PipelineError(
+                f"{show(loop.value)} is no list in this run, but {show(as_text(value))}",
+                file=self.pipeline.file,
+                line=loop.mark.line,
+                column=loop.mark.column,
+                path=loop.path,
+                hint="loop over a list, or over text that is JSON for one",
+            )
+        return found, ""
+
+    # ------------------------------------------------------------------------------------------------ values
+
+    def _system(self, step: str) -> dict[str, ParameterValue]:
+        return {RUN_ID: self.run.run_id, STEP_NAME: step, USER_NAME: self.run.user, LOOP_ARGUMENT: ""}
+
+    def _parameters(
+        self, component: Component, scope: Scope, siblings: Mapping[str, Mapping[str, ParameterValue]]
+    ) -> dict[str, ParameterValue]:
+        system = self._system(component.name) | {LOOP_ARGUMENT: scope.item}
+
+        def value_of(template: Template) -> ParameterValue:
+            if template.step == PARENT:
+                return scope.item if template.name == LOOP_ARGUMENT else scope.parameters[template.name]
+            return siblings[template.step][template.name] if template.step else system[template.name]
+
+        return {name: self._parameter(parameter, value_of) for name, parameter in component.parameters.items()}
+
+    def _parameter(self, parameter: Parameter, value_of: Callable[[Template], ParameterValue]) -> ParameterValue:
         value = parameter.value
         if not isinstance(value, str):
             return value
-
-        def value_of(template: Template) -> ParameterValue:
-            return self.steps[template.step].parameters[template.name] if template.step else system[template.name]
-
         alone = whole(value)
         # A template that is all of the value keeps the type of what it names; otherwise the result is text.
         resolved = value_of(alone) if alone else fill(value, lambda template: self._text(value_of(template)))
@@ -169,11 +596,17 @@ class _Run:
                 file=self.pipeline.file,
                 line=parameter.mark.line,
                 column=parameter.mark.column,
-                path=f"{join('entry_points', step.name)}.parameters.{parameter.name}",
+                path=parameter.path,
             ) from None
 
-    def _fill(self, text: str, values: Mapping[str, ParameterValue]) -> str:
-        return fill(text, lambda template: self._text(values[template.name]))
+    def _fill(self, text: str, values: Mapping[str, ParameterValue | Slot]) -> Filled:
+        def value_of(template: Template) -> str | Slot:
+            if template.step:
+                return template.text
+            value = values[template.name]
+            return value if isinstance(value, Slot) else self._text(value)
+
+        return filled(text, value_of)
 
     def _text(self, value: ParameterValue) -> str:
         # Counted before it is put in: the sum must never exist.
@@ -186,40 +619,100 @@ class _Run:
             )
         return text
 
-    def _input(self, text: str) -> str:
+    def _input(self, text: str, scope: Scope, outputs: Mapping[str, Mapping[str, Places]]) -> Places:
         template = whole(text)
         if template is None:
             raise AssertionError("the check lets no input through that is not one template")
-        return self.steps[template.step].outputs[template.name]
+        return scope.inputs[template.name] if template.step == PARENT else outputs[template.step][template.name]
 
-    def _output(self, step: str, artifact: str) -> str:
-        return paths.artifact_path(self.base, self.run_id, self.pipeline.name, step, artifact)
+
+def _text_of(value: str | Slot) -> Filled:
+    return (value,) if isinstance(value, Slot) else value
+
+
+def _asks_items(component: Component) -> bool:
+    """Whether the condition of a component may differ between the items of its loop."""
+    return component.loop is not None and any(t.name == LOOP_ARGUMENT for t in find(component.condition.value))
+
+
+def _id(prefix: str, name: str) -> str:
+    """Return the id of a vertex; names of many dags inside each other are cut, with a digest for what is lost."""
+    id = prefix + name
+    if len(id) <= _LONGEST_ID:
+        return id
+    stem, slash, tail = id.rpartition("/")
+    digest = paths.digest_of(tail)[:16]
+    return f"{stem}{slash}{digest}.{name}" if len(tail) > len(digest) + len(name) + 1 else id
 
 
 # ------------------------------------------------------------------------------------------------- overrides
 
 
+def make_pipeline(text: str, file: str, overrides: Mapping[str, object], renamed: str | None) -> Pipeline:
+    """Return the pipeline of a file with what was given beside it: parameters, and another name."""
+    pipeline = parse_pipeline(text, file)
+    if renamed is not None:
+        pipeline = replace(pipeline, name=renamed)
+    return apply_overrides(pipeline, overrides) if overrides else pipeline
+
+
 def apply_overrides(pipeline: Pipeline, overrides: Mapping[str, object]) -> Pipeline:
     """Return the pipeline with other parameter values.
 
-    A key is `parameter` (every step that has it) or `step.parameter` (wins over the former); a value is text as from a
-    command line, converted to the parameter's type, or a value of that type. A parameter without a declared type takes
-    any value: text becomes a number where the file has a number, and a list (written as JSON) where it has a list.
+    A key is `parameter` (every component that has it where the file writes it, components that are referred to
+    excepted) or the dotted name of a component and one of its parameters (`dag.step.parameter`; wins over the former).
+    A value is text as from a command line, converted to the parameter's type, or a value of that type. A parameter
+    without a declared type takes any value: text becomes a number where the file has a number, and a list (written as
+    JSON) where it has a list.
     Raise UsageError for an unknown key or a value that does not fit, PipelineError for a template in a value that
     names nothing.
     """
-    changed = {name: dict(step.parameters) for name, step in pipeline.steps.items()}
-    for key, given in sorted(overrides.items(), key=lambda item: "." in item[0]):
-        step_name, _, name = key.rpartition(".")
-        targets = [step_name] if step_name else [step for step, known in changed.items() if name in known]
-        if not all(name in changed.get(target, ()) for target in targets) or not targets:
+    everywhere = {key: value for key, value in overrides.items() if "." not in key}
+    at: dict[str, dict[str, object]] = {}
+    for key, value in overrides.items():
+        owner, dot, name = key.rpartition(".")
+        if dot:
+            at.setdefault(owner, {})[name] = value
+    used: set[str] = set()
+    work = _Overriding(everywhere, at, used)
+    entry_points = work.all_of(pipeline.entry_points, "")
+    post_process = work.all_of(pipeline.post_process, "")
+    for key in overrides:
+        if key not in used:
             raise _unknown(key, pipeline)
-        for target in targets:
-            changed[target][name] = _overridden(key, changed[target][name], given)
-    steps = {name: replace(step, parameters=changed[name]) for name, step in pipeline.steps.items()}
-    pipeline = replace(pipeline, steps=steps)
+    pipeline = replace(pipeline, entry_points=entry_points, post_process=post_process)
     check(pipeline, Problems(pipeline.file))
     return pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class _Overriding:
+    everywhere: Mapping[str, object]
+    at: Mapping[str, Mapping[str, object]]
+    used: set[str]
+
+    def all_of(self, components: Mapping[str, Component], prefix: str) -> Mapping[str, Component]:
+        """Return components side by side with other values; the same map where none of them changes."""
+        changed = {name: self._one(component, prefix + name) for name, component in components.items()}
+        return components if all(changed[name] is one for name, one in components.items()) else changed
+
+    def _one(self, component: Component, dotted: str) -> Component:
+        parameters = dict(component.parameters)
+        for name, parameter in component.parameters.items():
+            if name in self.everywhere and parameter.path.startswith((paths.ENTRY_POINTS, paths.POST_PROCESS)):
+                parameters[name] = _overridden(name, parameter, self.everywhere[name])
+                self.used.add(name)
+            if name in self.at.get(dotted, ()):
+                key = f"{dotted}.{name}"
+                parameters[name] = _overridden(key, parameter, self.at[dotted][name])
+                self.used.add(key)
+        if parameters != component.parameters:
+            component = replace(component, parameters=parameters)
+        if isinstance(component, Dag):
+            children = self.all_of(component.children, f"{dotted}.")
+            if children is not component.children:
+                component = replace(component, children=children)
+        return component
 
 
 def _overridden(key: str, parameter: Parameter, given: object) -> Parameter:
@@ -239,7 +732,11 @@ def _overridden(key: str, parameter: Parameter, given: object) -> Parameter:
 
 
 def _unknown(key: str, pipeline: Pipeline) -> UsageError:
-    known = [f"{step.name}.{name}" for step in pipeline.steps.values() for name in step.parameters]
-    near = nearest(key, known) or nearest(key, [name.partition(".")[2] for name in known])
+    known = []
+    for dotted, component in walk({**pipeline.entry_points, **pipeline.post_process}):
+        known += [f"{dotted}.{name}" for name in component.parameters]
+        if len(known) > 200:
+            break
+    near = nearest(key, known) or nearest(key, [name.rpartition(".")[2] for name in known])
     hint = f"did you mean {near}?" if near else f"parameters: {choices(known)}"
     return UsageError(f"the pipeline has no parameter {show(key)}", hint=hint)

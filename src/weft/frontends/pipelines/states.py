@@ -9,7 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from enum import Enum
+
+    from weft.graph.logical import Vertex
+
+_BODIES = ("weft.frontends.pipelines.body:", "weft.frontends.pipelines.repeating:")
+_COMPONENTS = ("run_step", "nothing", "repeat")
 
 
 class Words(NamedTuple):
@@ -27,7 +33,7 @@ WORDS = {
     "failing":        Words("running"),
     "cancelling":     Words("terminating"),
     "succeeded":      Words("succeeded"),
-    "configuring":    Words("",            "init",             "init"),
+    "configuring":    Words("",            "pending",          "pending"),
     "configured":     Words("",            "pending",          "pending"),
     "draining":       Words("",            "terminating",      "terminating"),
     "done":           Words("",            "succeeded",        "succeeded"),
@@ -37,6 +43,12 @@ WORDS = {
     "cancelled":      Words("terminated",  "terminated",       "cancelled"),
 }  # fmt: skip
 """Keys are the values of the engine's job and vertex states, which share no word with two meanings."""
+
+
+def worst(states: Iterable[str]) -> str:
+    """Return the word for a run from those for its parts: failed if one is, else terminated if one is."""
+    found = list(states)
+    return next((word for word in ("failed", "terminated") if word in found), found[0])
 
 
 class PipelineWords:
@@ -50,3 +62,13 @@ class PipelineWords:
         """Return the word for a state of a vertex; `started`: a task of it was given to a worker once."""
         words = WORDS[state.value]
         return words.began if started else words.never_began
+
+    def subject(self, vertex: Vertex) -> tuple[str, bool]:
+        """Return what users call the component that a vertex belongs to, and whether the vertex is that itself.
+
+        The name is empty where there is none. A vertex of another kind of graph goes by its own id.
+        """
+        target = vertex.program.target
+        if not isinstance(target, str) or not target.startswith(_BODIES):
+            return vertex.id, True
+        return vertex.program.params.get("name", ""), target.rpartition(":")[2] in _COMPONENTS

@@ -57,6 +57,18 @@ def fill(text: str, value_of: Callable[[Template], ParameterValue]) -> str:
     return _TEMPLATE.sub(lambda match: as_text(value_of(_template(match))), text)
 
 
+def pieces(text: str) -> Iterator[str | Template]:
+    """Yield what stands between the templates of `text`, and the templates, in order; nothing that is empty."""
+    at = 0
+    for match in _TEMPLATE.finditer(text):
+        if match.start() > at:
+            yield text[at : match.start()]
+        yield _template(match)
+        at = match.end()
+    if at < len(text):
+        yield text[at:]
+
+
 def as_text(value: ParameterValue) -> str:
     """Write a value as a command sees it: numbers without exponent, lists as JSON."""
     if isinstance(value, str):

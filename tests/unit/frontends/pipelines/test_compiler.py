@@ -11,8 +11,8 @@ from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import VertexState
 from weft.frontends.pipelines import body
 from weft.frontends.pipelines.check import parse_pipeline
-from weft.frontends.pipelines.compiler import DISABLED, RunPlace, compile_pipeline, main_root, notes
-from weft.frontends.pipelines.resolve import ResolvedStep, resolve
+from weft.frontends.pipelines.compiler import DISABLED, Origin, RunPlace, compile_run, main_root, notes
+from weft.frontends.pipelines.resolve import ResolvedStep, Run, resolve
 from weft.frontends.pipelines.states import WORDS, PipelineWords
 from weft.graph.logical import LogicalGraph, Move, OnFailure, Retry
 from weft.graph.validate import mark_results, validate
@@ -37,7 +37,8 @@ def resolved(text: str) -> tuple[Any, tuple[ResolvedStep, ...]]:
 
 
 def compiled(text: str) -> LogicalGraph:
-    graph = compile_pipeline(*resolved(text), PLACE)
+    pipeline = parse_pipeline(text, "run.yaml")
+    _, graph = compile_run(pipeline, Run("run-000001", "ann", "/data"), PLACE, Origin(text, "run.yaml"))
     mark_results(graph)
     validate(graph)
     return graph
@@ -244,6 +245,7 @@ def test_a_step_runs_with_its_own_log_and_environment(tmp_path, monkeypatch):
     ctx: Any = SimpleNamespace(
         vertex="train",
         index=0,
+        item=None,
         attempt=2,
         parallelism=1,
         params=params,
@@ -271,6 +273,7 @@ def test_what_a_step_that_succeeds_should_have_done(tmp_path, monkeypatch):
     ctx: Any = SimpleNamespace(
         vertex="train",
         index=0,
+        item=None,
         attempt=0,
         parallelism=1,
         params=params,

@@ -27,7 +27,12 @@ def steps(tmp_path_factory):
     for step in done:
         for path in step.outputs.values():
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-        env = os.environ | step.env | {"PATH": f"{python}:{os.environ['PATH']}", "PYTHONDONTWRITEBYTECODE": "1"}
+        assert isinstance(step.command, str)
+        env = (
+            os.environ
+            | {key: str(value) for key, value in step.env.items()}
+            | {"PATH": f"{python}:{os.environ['PATH']}", "PYTHONDONTWRITEBYTECODE": "1"}
+        )
         subprocess.run(["sh", "-c", step.command], cwd=step.cwd, env=env, check=True, timeout=120)
     return {step.name: step for step in done}
 

@@ -33,7 +33,7 @@ PIPELINE = parse_pipeline(TEXT, "run.yaml")
 
 def commands(overrides: Mapping[str, object] | None = None, pipeline: Pipeline = PIPELINE) -> dict[str, str]:
     steps = resolve(pipeline, run_id="run-000001", user="ada", root="/data", overrides=overrides)
-    return {step.name: step.command for step in steps}
+    return {step.name: str(step.command) for step in steps}
 
 
 def test_types_survive_whole_templates():

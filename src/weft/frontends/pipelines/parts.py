@@ -1,0 +1,134 @@
+"""Texts and paths of which something is known only while the run goes on.
+
+What is known when the graph is made is a plain string. The rest stands as `Slot` (the item of a loop, a path of an
+artifact) or as `Delivered` (paths that another vertex tells). Both have a form in JSON, since they travel in the
+parameters of programs; a task puts the values in with `joined` and `places`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from weft.frontends.pipelines.paths import artifact_path
+from weft.frontends.pipelines.templates import Template, pieces
+
+if TYPE_CHECKING:
+    from weft.frontends.pipelines.templates import ParameterValue
+
+ITEM: Final = "item"
+"""A slot for the item of the step's own loop."""
+INPUT: Final = "input"
+"""A slot for the path of an input artifact, or for the paths with commas between them."""
+OUTPUT: Final = "output"
+"""A slot for the path of an output artifact of this item."""
+CONTENT: Final = "content"
+"""A slot for what an input artifact holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Something that is put into a text later: its kind, and the name of the artifact where it is one."""
+
+    kind: str
+    name: str = ""
+
+
+Filled: TypeAlias = "str | tuple[str | Slot, ...]"
+"""A text, with slots where there are any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Where the outputs of a step lie, for every item of its loop."""
+
+    base: str
+    run_id: str
+    pipeline: str
+    step: str
+    part: str
+
+    def path(self, artifact: str, seq: int = 0) -> str:
+        """Return the path of an output of one item."""
+        return artifact_path(self.base, self.run_id, self.pipeline, self.step, artifact, seq, self.part)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """Paths of output `name` that vertex `source` tells: it lists them, or, with `folder`, the items of a loop."""
+
+    source: str
+    name: str
+    folder: Folder | None = None
+
+
+Place: TypeAlias = "str | Delivered"
+Places: TypeAlias = tuple[Place, ...]
+"""Where an artifact lies: one path, or one for each item of loops above it."""
+
+
+def filled(text: str, value_of: Callable[[Template], str | Slot]) -> Filled:
+    """Put values in the place of templates; a text without slots is a plain string."""
+    found: list[str | Slot] = []
+    for piece in pieces(text):
+        value = value_of(piece) if isinstance(piece, Template) else piece
+        if found and isinstance(value, str) and isinstance(found[-1], str):
+            found[-1] += value
+        elif value != "":
+            found.append(value)
+    if not found:
+        return ""
+    return found[0] if len(found) == 1 and isinstance(found[0], str) else tuple(found)
+
+
+def static(places: Places) -> str | None:
+    """Return all paths with commas between them; None if some are not known yet."""
+    known = [place for place in places if isinstance(place, str)]
+    return ",".join(known) if len(known) == len(places) else None
+
+
+def sources(places: Iterable[Place]) -> list[str]:
+    """Return the vertices that tell some of these paths, each once."""
+    return list(dict.fromkeys(place.source for place in places if isinstance(place, Delivered)))
+
+
+# --------------------------------------------------------------------------------------------------------- as JSON
+
+
+def text_to_json(text: Filled) -> Any:
+    """Return a text as JSON: a string, or a list of strings and of slots as `[kind, name]`."""
+    return text if isinstance(text, str) else [[p.kind, p.name] if isinstance(p, Slot) else p for p in text]
+
+
+def places_to_json(found: Places) -> list[Any]:
+    """Return paths as JSON: strings, and maps for what is delivered."""
+    return [place if isinstance(place, str) else asdict(place) for place in found]
+
+
+def plain(value: ParameterValue) -> Any:
+    """Return a parameter's value as JSON: tuples become lists."""
+    return [plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def joined(text: Any, value_of: Callable[[str, str], str]) -> str:
+    """Return the text of a form made by `text_to_json`; `value_of` gets kind and name of each slot."""
+    if isinstance(text, str):
+        return text
+    return "".join(part if isinstance(part, str) else value_of(*part) for part in text)
+
+
+def told(places: Sequence[Any], value_of: Callable[[str], Any]) -> list[str]:
+    """Return the paths of a form made by `places_to_json`; `value_of` gives what a vertex told."""
+    found: list[str] = []
+    for place in places:
+        if isinstance(place, str):
+            found.append(place)
+            continue
+        value = value_of(place["source"])
+        if place["folder"] is not None:
+            folder = Folder(**place["folder"])
+            found += [folder.path(place["name"], seq) for seq in range(len(value))]
+        elif isinstance(value, Mapping):
+            found += value[place["name"]]
+    return found

@@ -1,0 +1,66 @@
+"""A dag that loops over the content of an artifact: one vertex reads the list and answers with all that it becomes."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from weft.frontends.pipelines.body import NOT_RUN, read_list, tuple_of
+from weft.frontends.pipelines.compiler import compile_items
+from weft.frontends.pipelines.language import Dag
+from weft.frontends.pipelines.parts import told
+from weft.frontends.pipelines.resolve import Scope, make_pipeline
+from weft.model.errors import InternalError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from weft.frontends.pipelines.language import Pipeline
+    from weft.graph.logical import Patch
+    from weft.graph.task import Input, TaskContext
+
+
+def repeat(ctx: TaskContext, inputs: Mapping[str, Input]) -> Patch:
+    """Answer the patch that adds a dag's steps for every item (style TASK).
+
+    Parameters: `dag` (its dotted name), `name` (what users call it), `parameters` and `inputs` (its own), `input` (the
+    artifact that holds the list), and `repeating`, as `compile_run` writes it. TaskError if the artifact holds no list.
+    """
+    params = ctx.params
+    where = {
+        name: tuple(told(places, lambda source: inputs[f"{source}->{ctx.vertex}"].all()[0]))
+        for name, places in params["inputs"].items()
+    }
+    items = read_list(list(where[params["input"]]), params["name"], params["input"])
+    if not items:
+        ctx.emit(NOT_RUN)
+    origin = params["repeating"]["origin"]
+    overrides = json.dumps(origin["overrides"], sort_keys=True)
+    pipeline = _made_again(origin["text"], origin["file"], overrides, origin["renamed"])
+    dag = _find(pipeline, params["dag"])
+    scope = Scope(
+        id=ctx.vertex,
+        name=params["name"],
+        dotted=params["dag"],
+        parameters={name: tuple_of(value) for name, value in params["parameters"].items()},
+        inputs=where,
+        entry=(ctx.vertex,),
+    )
+    return compile_items(pipeline, dag, scope, [tuple_of(item) for item in items], params["repeating"])
+
+
+@lru_cache(maxsize=8)
+def _made_again(text: str, file: str, overrides: str, renamed: str | None) -> Pipeline:
+    return make_pipeline(text, file, json.loads(overrides), renamed)
+
+
+def _find(pipeline: Pipeline, dotted: str) -> Dag:
+    components = pipeline.entry_points
+    found: Any = None
+    for name in dotted.split("."):
+        found = components.get(name)
+        components = found.children if isinstance(found, Dag) else {}
+    if not isinstance(found, Dag):
+        raise InternalError(f"the pipeline has no dag {dotted!r} any more")
+    return found

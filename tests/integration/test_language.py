@@ -1,0 +1,359 @@
+"""Pipelines that use the whole language, from file to end: states, outputs, what a run decides, and how it goes on."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.test_pipeline import Place, until
+from weft.model.errors import ConflictError, RunCancelledError
+from weft.runtime.control import send
+from weft.runtime.records import read_run, tree
+from weft.runtime.settings import Settings
+from weft.wiring import load_pipeline, resume_run, run_pipeline
+
+FILES = Path(__file__).parents[1] / "fixtures" / "pipelines" / "conformance"
+
+
+@pytest.fixture
+def place(tmp_path) -> Place:
+    shutil.copytree(FILES, tmp_path, dirs_exist_ok=True)
+    return Place(tmp_path)
+
+
+def run(place: Place, name: str, **overrides: Any) -> tuple[Any, dict[str, str]]:
+    place.file = place.folder / f"{name}.yaml"
+    result = place.run(**overrides)
+    return result, states(place)
+
+
+def states(place: Place, run_id: str = "run-000001") -> dict[str, str]:
+    """The states of steps, dags and items, by what they are called."""
+    found = {}
+    for _, step in tree(read_run(place.folder_of(run_id)).steps):
+        found[step.name] = step.state
+        found |= {f"{step.name}[{n}]": item.state for n, item in step.items.items()}
+    return found
+
+
+def text(result: Any, output: str) -> str:
+    return Path(result.outputs[output]).read_text().strip()
+
+
+class TestConformance:
+    def test_base(self, place):
+        result, found = run(place, "base", rows="50")
+        assert found == {"collect": "succeeded", "fit": "succeeded", "score": "succeeded"}
+        assert text(result, "collect.log").startswith("rows 50 for ")
+        assert place.log("fit") == "5 epochs of 50 from data/run-000001 at 0.25\n"
+        assert place.log("score") == "scored data/run-000001/model in run-000001 as score\n"
+
+    def test_artifact(self, place):
+        result, _ = run(place, "artifact")
+        assert text(result, "join.joined") == "one\ntwo"
+        assert Path(result.outputs["make.folder"]).is_dir()
+        assert Path(result.outputs["join.joined"]).parent.name == "join-0-124705615f0a57e5b6d36c0baa398845"
+
+    def test_failure_options_and_post_process(self, place):
+        result, found = run(place, "failure")
+        assert found == {
+            "first": "succeeded",
+            "second": "succeeded",
+            "third": "succeeded",
+            "fourth": "failed",
+            "fifth": "cancelled",
+            "mail": "succeeded",
+        }
+        assert result.state == "failed"
+        assert text(result, "mail.letter") == "mailed run-000001"
+        assert [(r.state, r.ended) for r in place.records if not r.step][-1] == ("failed", True)
+        assert read_run(result.folder).message.startswith("fourth")
+
+    def test_condition(self, place):
+        result, found = run(place, "condition")
+        assert (result.state, found) == ("succeeded", {"rising": "succeeded", "falling": "skipped"})
+
+    @pytest.mark.parametrize("name", ["dag", "components"])
+    def test_dag_and_components(self, place, name):
+        result, found = run(place, name)
+        assert text(result, "last.result") == "4"
+        assert found["halves"] == found["halves.both"] == "succeeded"
+        assert list(found) == ["numbers", "halves", "halves.below", "halves.above", "halves.both", "last"]
+
+    def test_loop(self, place):
+        result, found = run(place, "loop")
+        assert text(result, "sum.result") == str(1 + 16 + 49 + 100)
+        assert {name: state for name, state in found.items() if "square" in name} == {
+            "square": "succeeded",
+            **{f"square[{n}]": "succeeded" for n in range(4)},
+        }
+        assert set(result.outputs) >= {"square.result", "square-1.result", "square-3.result"}
+
+    def test_disabled(self, place):
+        result, found = run(place, "disabled")
+        assert result.state == "succeeded"
+        assert found == {
+            "first": "succeeded",
+            "second": "skipped",
+            "third": "succeeded",
+            "group": "skipped",
+            "other": "succeeded",
+            "other.inner": "skipped",
+            "other.outer": "succeeded",
+        }
+
+    def test_loops_and_conditions_inside_each_other(self, place):
+        result, found = run(place, "nested_loops")
+        assert result.state == "succeeded", result.error
+        assert text(result, "all.sum") == "6"
+        assert {name: found[name] for name in ("each.maybe", "each-1.maybe", "each-2.maybe")} == {
+            "each.maybe": "skipped",
+            "each-1.maybe": "skipped",
+            "each-2.maybe": "succeeded",
+        }
+        assert (found["each.copy"], found["each-1.copy"], found["each-2.copy"]) == ("succeeded", "skipped", "succeeded")
+        assert [found[f"each{n}.deeper{m}.leaf"] for n in ("", "-1", "-2") for m in ("", "-1")] == ["succeeded"] * 6
+        assert [found[f"odd[{n}]"] for n in range(3)] == ["succeeded", "skipped", "succeeded"]
+        assert all(state in ("succeeded", "skipped") for state in found.values())
+
+
+def reads(content: str, **reader: Any) -> dict[str, Any]:
+    """A step that writes something, and one that reads it as its input `i`."""
+    make = {"command": f"printf %s '{content}' > {{{{o}}}}", "artifacts": {"output": ["o"]}}
+    return {"make": make, "use": {"deps": "make", "artifacts": {"input": {"i": "{{make.o}}"}}, **reader}}
+
+
+class TestDecidedInTheRun:
+    @pytest.mark.parametrize(("content", "state"), [("good", "succeeded"), ("bad", "skipped"), ("good\n", "succeeded")])
+    def test_a_condition_looks_at_an_artifact(self, place, content, state):
+        place.write(reads(content, command="true", condition="{{i}} == good"))
+        assert place.run().state == "succeeded"
+        assert place.states() == {"make": "succeeded", "use": state}
+
+    @pytest.mark.parametrize(
+        ("content", "reader", "said"),
+        [
+            ("a-b", {"condition": "{{i}} == x"}, "the condition of use cannot be answered"),
+            ("", {"condition": "{{i}} == x"}, "the condition of use cannot be answered"),
+            ("y" * 1024, {"condition": "'{{i}}' == x"}, "has 1,024 bytes or more"),
+            ("{}", {"loop_argument": "{{i}}"}, "which is no JSON list"),
+            ("[1, true]", {"loop_argument": "{{i}}"}, "an item of the list"),
+            ("", {"loop_argument": "{{i}}"}, "which is no JSON list"),
+        ],
+    )
+    def test_what_cannot_be_decided_fails_the_step(self, place, content, reader, said):
+        place.write(reads(content, command="true", **reader) | {"after": {"command": "true", "deps": "use"}})
+        result = place.run()
+        assert result.state == "failed"
+        assert said in str(result.error)
+        assert place.states() == {"make": "succeeded", "use": "failed", "after": "cancelled"}
+        assert said in read_run(result.folder).step("use").message
+
+    @pytest.mark.parametrize("make", ["mkdir {{o}}", "true", "ln -s /dev/zero {{o}}"])
+    def test_what_is_no_file_cannot_be_looped_over(self, place, make):
+        steps = reads("", command="true", loop_argument="{{i}}")
+        steps["make"]["command"] = make
+        place.write(steps)
+        assert place.run().state == "failed"
+        assert place.states()["use"] == "failed"
+
+    def test_a_loop_over_nothing_is_skipped_when_it_is_found_out(self, place):
+        steps = reads("[]", command="false", loop_argument="{{i}}", entry_points=None)
+        del steps["use"]["entry_points"]
+        steps["after"] = {"command": "true", "deps": "use"}
+        steps["dag"] = {
+            "deps": "make",
+            "artifacts": {"input": {"i": "{{make.o}}"}},
+            "loop_argument": "{{i}}",
+            "entry_points": {"x": {"command": "false"}},
+        }
+        place.write(steps)
+        assert place.run().state == "succeeded"
+        assert place.states() == {"make": "succeeded", "use": "skipped", "after": "succeeded", "dag": "skipped"}
+
+    def test_a_failed_item_is_told_with_its_log(self, place):
+        steps = {
+            "l": {"command": "echo said {{PF_LOOP_ARGUMENT}}; test {{PF_LOOP_ARGUMENT}} != 2", "loop_argument": [1, 2]}
+        }
+        place.write(steps, failure_options={"strategy": "continue"})
+        result = place.run()
+        assert "l-1" in str(result.error)
+        found = read_run(result.folder).step("l")
+        assert (found.state, found.width) == ("failed", 2)
+        assert {n: item.state for n, item in found.items.items()} == {0: "succeeded", 1: "failed"}
+        assert [(log.index, log.path.read_text()) for log in found.logs] == [(0, "said 1\n"), (1, "said 2\n")]
+
+    def test_with_continue_only_the_item_of_a_dag_is_given_up(self, place):
+        inner = {
+            "a": {"command": "test {{v}} != 2", "parameters": {"v": "{{PF_PARENT.PF_LOOP_ARGUMENT}}"}},
+            "b": {"command": "true", "deps": "a"},
+        }
+        dag = {"loop_argument": [1, 2], "entry_points": inner}
+        place.write({"d": dag}, failure_options={"strategy": "continue"})
+        assert place.run().state == "failed"
+        found = states(place)
+        assert (found["d"], found["d-1"]) == ("succeeded", "failed")
+        assert (found["d.b"], found["d-1.b"]) == ("succeeded", "cancelled")
+
+    def test_processes_run_the_same(self, place):
+        place.file = place.folder / "nested_loops.yaml"
+        result = place.run(Settings(workers=1, backend="processes"))
+        assert text(result, "all.sum") == "6"
+
+
+class TestAtTheEnd:
+    def place_of(self, place: Place, post: str = "echo end", **steps: str) -> None:
+        place.write(
+            {name: {"command": command} for name, command in steps.items()}, post_process={"last": {"command": post}}
+        )
+
+    def test_it_comes_after_a_success(self, place):
+        self.place_of(place, a="true")
+        assert place.run().state == "succeeded"
+        assert [(r.step, r.state) for r in place.records][-4:] == [
+            ("a", "succeeded"),
+            ("last", "running"),
+            ("last", "succeeded"),
+            ("", "succeeded"),
+        ]
+
+    def test_it_may_fail(self, place):
+        self.place_of(place, "exit 3", a="true")
+        result = place.run()
+        assert (result.state, place.states()) == ("failed", {"a": "succeeded", "last": "failed"})
+        assert "last" in str(result.error)
+
+    def cancelled(self, place: Place, **order: Any) -> Any:
+        self.place_of(place, a="touch began; sleep 60")
+        process = place.start()
+        until((place.folder / "began").exists, "the step")
+        send(place.folder_of(), {"do": "cancel", "reason": "test", **order})
+        process.communicate(timeout=60)
+        return read_run(place.folder_of()).state, place.states()
+
+    def test_it_comes_after_a_cancel(self, place):
+        assert self.cancelled(place) == ("terminated", {"a": "terminated", "last": "succeeded"})
+
+    def test_but_not_if_that_is_forced(self, place):
+        assert self.cancelled(place, force=True) == ("terminated", {"a": "terminated", "last": "pending"})
+
+    def test_a_cancel_does_not_end_it_unless_forced(self, place):
+        self.place_of(place, "touch began; sleep 60", a="true")
+        process = place.start()
+        until((place.folder / "began").exists, "the last step")
+        with pytest.raises(ConflictError, match="only post_process runs"):
+            send(place.folder_of(), {"do": "cancel", "reason": "test"})
+        send(place.folder_of(), {"do": "cancel", "reason": "test", "force": True})
+        process.communicate(timeout=60)
+        assert (read_run(place.folder_of()).state, place.states()["last"]) == ("terminated", "terminated")
+
+    def test_a_resume_runs_it_again_only_if_something_else_does(self, place):
+        self.place_of(place, "echo x >> ends; test -e good", a="echo x >> as")
+        assert place.run().state == "failed"
+        (place.folder / "good").touch()
+        assert resume_run(place.folder_of(), Settings(workers=1)).state == "succeeded"
+        assert (place.folder / "ends").read_text() == "x\nx\n"
+        assert (place.folder / "as").read_text() == "x\n"
+
+
+class TestResume:
+    def test_items_that_have_finished_do_not_run_again(self, place):
+        command = "echo {{PF_LOOP_ARGUMENT}} >> ran; test {{PF_LOOP_ARGUMENT}} != 3 || test -e good; echo x > {{o}}"
+        items: dict[str, Any] = {
+            "loop": {"command": command, "loop_argument": [1, 2, 3, 4], "artifacts": {"output": ["o"]}},
+            "lists": {"command": "echo '[5, 6, 3]' > {{o}}", "artifacts": {"output": ["o"]}},
+            "told": {
+                "deps": "lists",
+                "command": command,
+                "loop_argument": "{{l}}",
+                "artifacts": {"input": {"l": "{{lists.o}}"}, "output": ["o"]},
+            },
+            "dag": {
+                "deps": "lists",
+                "loop_argument": "{{l}}",
+                "artifacts": {"input": {"l": "{{lists.o}}"}},
+                "entry_points": {
+                    "leaf": {
+                        "command": command.replace("PF_LOOP_ARGUMENT", "v"),
+                        "parameters": {"v": "{{PF_PARENT.PF_LOOP_ARGUMENT}}"},
+                        "artifacts": {"output": ["o"]},
+                    }
+                },
+            },
+        }
+        for step in (items["loop"], items["told"], items["dag"]["entry_points"]["leaf"]):
+            step["command"] = "set -e; " + step["command"]
+        place.write(items, failure_options={"strategy": "continue"})
+        assert place.run().state == "failed"
+        before = sorted((place.folder / "ran").read_text().split())
+        assert before == sorted(["1", "2", "3", "4", "5", "6", "3", "5", "6", "3"])
+        (place.folder / "good").touch()
+        (place.folder / "ran").unlink()
+        result = resume_run(place.folder_of(), Settings(workers=1))
+        assert result.state == "succeeded", result.error
+        assert (place.folder / "ran").read_text().split() == ["3", "3", "3"]
+        found = states(place)
+        assert set(found.values()) == {"succeeded"}
+        assert found["loop[3]"] == "succeeded"
+
+    def test_a_killed_run_goes_on_inside_a_loop(self, place):
+        leaf = "echo leaf {{v}} >> ran; test {{v}} = 1 && exit; touch began; until test -e go; do sleep 0.02; done"
+        steps = {
+            "lists": {"command": "echo '[1, 2]' > {{o}}; echo lists >> ran", "artifacts": {"output": ["o"]}},
+            "dag": {
+                "deps": "lists",
+                "loop_argument": "{{l}}",
+                "artifacts": {"input": {"l": "{{lists.o}}"}},
+                "entry_points": {
+                    "leaf": {
+                        "command": leaf,
+                        "parameters": {"v": "{{PF_PARENT.PF_LOOP_ARGUMENT}}"},
+                    }
+                },
+            },
+        }
+        place.write(steps)
+        process = place.start()
+        try:
+            until(
+                lambda: (place.folder / "began").exists() and place.states().get("dag.leaf") == "succeeded", "the loop"
+            )
+        finally:
+            process.kill()
+            process.communicate()
+        (place.folder / "go").touch()
+        result = resume_run(place.folder_of(), Settings(workers=1))
+        assert result.state == "succeeded", result.error
+        lines = sorted((place.folder / "ran").read_text().splitlines())
+        assert lines == ["leaf 1", "leaf 2", "leaf 2", "lists"]
+        assert set(states(place).values()) == {"succeeded"}
+
+
+def test_interrupted_runs_can_be_cancelled_inside_a_loop(place):
+    place.write({"l": {"command": "touch began; sleep 60", "loop_argument": [1, 2, 3]}}, parallelism=2)
+    process = place.start()
+    until((place.folder / "began").exists, "the loop")
+    send(place.folder_of(), {"do": "cancel", "reason": "test"})
+    process.communicate(timeout=60)
+    found = states(place)
+    assert found.pop("l") == "terminated"
+    assert set(found.values()) == {"terminated"}
+    assert len(found) <= 2
+
+
+def test_json_tells_dags_and_items(place):
+    place.file = place.folder / "loop.yaml"
+    process = place.start("run", "loop.yaml", "--json")
+    out, err = process.communicate(timeout=60)
+    document = json.loads(out)["run"]
+    square = next(step for step in document["steps"] if step["name"] == "square")
+    assert [item["name"] for item in square["items"]] == ["square", "square-1", "square-2", "square-3"], err
+
+
+def test_a_loaded_pipeline_names_its_steps(place):
+    loaded = load_pipeline(str(place.folder / "nested_loops.yaml"))
+    assert loaded.steps == ["lists", "odd", "all"]
+    result = run_pipeline(loaded, Settings(workers=1))
+    assert not isinstance(result.error, RunCancelledError)
