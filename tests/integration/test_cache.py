@@ -328,6 +328,19 @@ class TestTogether:
         assert "run-000002" in out
         assert Path(out).read_text() == "1\n"
 
+    def test_a_run_that_goes_on_after_a_kill_keeps_its_results(self, place):
+        place.write(GATED | {"b": step("true", deps="a")})
+        owner = place.start("run", "run.yaml", "-q", "--user", "me")
+        until(place.trace.exists)
+        owner.kill()
+        owner.communicate(timeout=DEADLINE_S)
+        (place.folder / "gate").touch()
+        again = place.start("resume", "@last", "-q")
+        again.communicate(timeout=DEADLINE_S)
+        assert again.returncode == 0
+        assert place.ran() == {"a": 2, "b": 1}
+        assert place.again() == {}
+
     def test_when_the_owner_fails_one_that_waits_takes_over(self, place):
         command = "while [ ! -e gate ]; do sleep 0.05; done; mkdir once || exit 0; exit 1"
         place.write({"a": step(f"{command}", cache=ON)})
@@ -349,6 +362,21 @@ class TestTogether:
         result = place.run()
         assert place.ran() == {"x": 1}
         assert [place.output(result, f"{name}.out") for name in "abc"] == ["1\n"] * 3
+
+
+def test_a_run_of_which_all_is_known_loads_nothing_heavy(place):
+    place.write(CHAIN)
+    place.run()
+    code = (
+        "import sys; from weft.cli.main import main; code = main(['run', 'run.yaml', '-q'])\n"
+        "print(sorted({name.partition('.')[0] for name in sys.modules} & {'sqlalchemy', 'numpy', 'pyarrow', 'rich'}))\n"
+        "sys.exit(code)"
+    )
+    env = os.environ | {"PYTHONPATH": str(SOURCE)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=place.folder, env=env, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["run-000002", "[]"]
 
 
 class TestFaults:
