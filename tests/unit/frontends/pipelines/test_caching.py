@@ -1,0 +1,100 @@
+"""What the result of a step depends on."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from weft.frontends.pipelines.caching import CachePlace, describe, recipe_of
+from weft.frontends.pipelines.check import parse_pipeline
+from weft.frontends.pipelines.resolve import resolve
+from weft.store.results import Recipe
+
+PLACE = CachePlace(Path("/state/cache.db"), "run-000001")
+
+
+def recipe(place: CachePlace | None = PLACE, run: str = "run-000001", user: str = "me", **step) -> Recipe | None:
+    first = {"command": "true", "artifacts": {"output": ["out"]}}
+    given = {
+        "command": "train {{epoch}} {{in}} {{model}}",
+        "parameters": {"epoch": 15},
+        "env": {"FOO": "1", "PF_JOB_QUEUE_NAME": "q"},
+        "docker_env": "image:1",
+        "deps": "first",
+        "artifacts": {"input": {"in": "{{first.out}}"}, "output": ["model"]},
+        **step,
+    }
+    text = json.dumps({"name": "p", "cache": {"enable": True}, "entry_points": {"first": first, "s": given}})
+    pipeline = parse_pipeline(text, "run.yaml")
+    steps = {one.name: one for one in resolve(pipeline, run_id=run, user=user, root="/data")}
+    return describe(pipeline, steps["s"], place)
+
+
+def static(**step) -> str:
+    found = recipe(**step)
+    assert found is not None
+    return found.static_key
+
+
+def test_nothing_of_a_run_is_part_of_the_key():
+    assert static(run="run-000002") == static()
+    assert recipe().static["command"] == "train 15 {{in}} {{model}}"
+
+
+def test_a_step_that_asks_for_nothing_has_none():
+    assert recipe(place=None) is None
+    assert recipe(cache={"enable": False}) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"command": "train {{epoch}}  {{in}} {{model}}"},
+        {"parameters": {"epoch": 16}},
+        {"parameters": {"epoch": "15"}},
+        {"parameters": {"epoch": 15, "more": 1}},
+        {"env": {"FOO": "2", "PF_JOB_QUEUE_NAME": "q"}},
+        {"env": {"FOO": "1", "BAR": "1", "PF_JOB_QUEUE_NAME": "q"}},
+        {"docker_env": "image:2"},
+        {"user": "you"},
+        {"artifacts": {"input": {"in": "{{first.out}}"}, "output": ["model", "log"]}},
+        {"cache": {"enable": True, "mode": "paddleflow"}},
+    ],
+)
+def test_what_a_step_is_given_is(change):
+    assert static(**change) != static()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"env": {"FOO": "1", "PF_JOB_QUEUE_NAME": "another", "PF_JOB_PRIORITY": "HIGH", "PF_JOB_FLAVOUR": "big"}},
+        {"cache": {"enable": True, "max_expired_time": 5}},
+        {"x-weft": {"timeout_s": 5}},
+    ],
+)
+def test_where_and_how_long_it_runs_is_not(change):
+    assert static(**change) == static()
+
+
+def test_c13_an_image_counts_by_its_content_where_that_is_known():
+    def of(digest: str) -> str:
+        return static(place=CachePlace(Path("/state/cache.db"), "run-000001", {"image:1": digest}))
+
+    assert of("sha256:1") == of("sha256:1")
+    assert of("sha256:1") != of("sha256:2")
+    assert of("image:1") == static(), "where it is not known the name counts"
+
+
+def test_scopes_and_outputs_have_their_places():
+    scope = [{"name": "main", "path": "a,b/c"}, {"name": "main", "path": "/"}]
+    found = recipe(cache={"enable": True, "fs_scope": scope, "max_expired_time": 60})
+    assert [name for name, _ in found.scopes] == ["main:a", "main:b/c", "main:/"]
+    assert [path for _, path in found.scopes] == ["/data/a", "/data/b/c", "/data"]
+    assert found.outputs["model"].startswith("/data/.pipeline/run-000001/p/s-0-")
+    assert found.inputs["in"][0].startswith("/data/.pipeline/run-000001/p/first-0-")
+    assert found.expires_s == 60.0
+
+
+def test_a_program_without_one_has_none():
+    assert recipe_of({}, 0) is None
