@@ -104,7 +104,7 @@ def _cached(steps: int) -> dict[str, float]:
 
 
 def _chain(steps: int) -> dict[str, Any]:
-    return {f"s{n}": _step("true", **({"deps": f"s{n - 1}"} if n else {})) for n in range(steps)}
+    return {f"s{n}": _step(f": {n}", **({"deps": f"s{n - 1}"} if n else {})) for n in range(steps)}
 
 
 def _cold(name: str, steps: Mapping[str, Any]) -> dict[str, float]:
