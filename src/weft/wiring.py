@@ -853,7 +853,7 @@ def _execute(
 
     run_id = folder.run_id
     _, graph = _made(loaded, folder)
-    cache = _open_cache(loaded, graph, folder, undo, tell)
+    cache = _open_cache(loaded, graph, folder, undo, tell, lambda step, message: recorder.say(step, message))
     # Not the run's own name: another state folder may have a run of the same id.
     folders = undo.enter_context(_folders(run_id, settings.spill_dir))
     spill = folders.spill
@@ -953,9 +953,14 @@ def _execute(
 
 
 def _open_cache(
-    loaded: Loaded, graph: LogicalGraph, folder: RunFolder, undo: ExitStack, tell: _Tell
+    loaded: Loaded,
+    graph: LogicalGraph,
+    folder: RunFolder,
+    undo: ExitStack,
+    tell: _Tell,
+    say: Callable[[str, str], None],
 ) -> StepCache | None:
-    """Return the cache of a run, None if no step of it asks for one."""
+    """Return the cache of a run, None if no step of it asks for one. `say` notes something about a step."""
     general = loaded.pipeline.cache
     asked = any(step.cache.over(general).enable for step in loaded.pipeline.steps.values())
     if loaded.caching.off or not asked:
@@ -965,11 +970,9 @@ def _open_cache(
     index = folder.path.parent.parent / CACHE_NAME
     results = open_cache(index, RealClock().wall)
     undo.callback(close_cache, results)
-    log = folder.path / DECISIONS
+    log, refresh = folder.path / DECISIONS, _refreshed(graph, loaded.caching)
     try:
-        cache = StepCache(
-            results, index.with_name(LOCKS), folder.run_id, log, recipe_of, refresh=_refreshed(graph, loaded.caching)
-        )
+        cache = StepCache(results, index.with_name(LOCKS), folder.run_id, log, recipe_of, refresh=refresh, say=say)
     except WeftError as error:
         tell.note(f"steps run without the cache: {error}")
         return None

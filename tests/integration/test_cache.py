@@ -150,6 +150,51 @@ class TestUsingAgain:
         place.write(CHAIN | {"a": step('echo 1 > "{{out}}" # the same', "out")})
         assert place.again() == {"a": 1}
 
+    def test_c4_items_of_a_loop_are_told_apart(self, place):
+        command = 'echo "$PF_LOOP_ARGUMENT" > "{{out}}"'
+        place.write({"a": step(command, "out", loop_argument=[1, 2, 3])})
+        assert place.again() == {"a": 3}
+        place.write({"a": step(command, "out", loop_argument=[3, 4, 1])})
+        place.ran()
+        result = place.run()
+        assert place.ran() == {"a": 1}
+        assert [place.output(result, f"{name}.out") for name in ("a", "a-1", "a-2")] == ["3\n", "4\n", "1\n"]
+        assert place.again() == {}
+
+    def test_c4_loops_over_what_a_step_writes(self, place):
+        steps = {
+            "list": step('echo "[1, 2]" > "{{out}}"', "out"),
+            "each": step(
+                'echo "$PF_LOOP_ARGUMENT" > "{{out}}"',
+                "out",
+                deps="list",
+                inputs={"in": "{{list.out}}"},
+                loop_argument="{{in}}",
+            ),
+            "all": step(
+                'cat $(echo "{{in}}" | tr , " ") > "{{out}}"', "out", deps="each", inputs={"in": "{{each.out}}"}
+            ),
+        }
+        place.write(steps)
+        assert place.again() == {"list": 1, "each": 2, "all": 1}
+        assert place.again() == {}
+        place.write(steps | {"list": step('echo "[1, 3]" > "{{out}}"', "out")})
+        place.ran()
+        result = place.run()
+        assert place.output(result, "all.out") == "1\n3\n"
+        assert place.ran() == {"list": 1, "each": 2, "all": 1}, "the list is an input of each item"
+
+    def test_steps_in_dags_and_in_dags_that_loop(self, place):
+        inner = {
+            "x": step('echo "{{n}}" > "{{out}}"', "out", parameters={"n": "{{PF_PARENT.PF_LOOP_ARGUMENT}}"}),
+            "y": step('cat "{{in}}" > "{{out}}"', "out", deps="x", inputs={"in": "{{x.out}}"}),
+        }
+        place.write({"d": {"loop_argument": [1, 2], "entry_points": inner}})
+        assert place.again() == {"x": 2, "y": 2}
+        assert place.again() == {}
+        place.write({"d": {"loop_argument": [2, 3], "entry_points": inner}})
+        assert place.again() == {"x": 1, "y": 1}
+
     def test_c5_what_is_gone_is_made_again(self, place):
         place.write(CHAIN)
         first = place.run()
@@ -301,6 +346,9 @@ class TestTogether:
                     one["outcome"] == "waiting" for one in read_decisions(place.folder / ".weft/runs/run-000002")
                 )
             )
+            until(lambda: read_run(place.folder / ".weft/runs/run-000002").steps[0].message)
+            message = read_run(place.folder / ".weft/runs/run-000002").steps[0].message
+            assert message == "waits for run-000001/a, which is making the same result"
             waiter.send_signal(signal.SIGINT)
             waiter.communicate(timeout=DEADLINE_S)
             assert owner.poll() is None

@@ -67,9 +67,10 @@ class _Asked:
 
     job: Job
     probe: Probe
-    recipe: Recipe | None
+    recipe: Recipe | None = None
     key: Key | None = None
     locked: bool = False
+    waited: bool = False
 
 
 class StepCache:
@@ -77,6 +78,7 @@ class StepCache:
 
     `log` is the file for what was answered, `recipe_of` tells what the result of a task depends on. Tasks of the
     vertices in `refresh` are not looked up, but kept.
+    `say` tells people something of a step that still waits.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class StepCache:
         recipe_of: RecipeOf,
         *,
         refresh: Collection[str] = (),
+        say: Callable[[str, str], None] = lambda step, message: None,
     ) -> None:
         self.results = results
         self.run = run
@@ -96,6 +99,7 @@ class StepCache:
         self._log = log
         self._recipe_of = recipe_of
         self._refresh = frozenset(refresh)
+        self._say = say
         self._shell: Shell | None = None
         self._asked: queue.SimpleQueue[_Asked | list[Claim] | None] = queue.SimpleQueue()
         self._waiting: deque[_Asked] = deque()
@@ -114,14 +118,10 @@ class StepCache:
 
     def probe(self, shell: Shell, job: Job, probe: Probe) -> None:
         """Take a question on; the answer is posted later."""
-        by_id = job.master.core.by_id
-        program = by_id[probe.vertex].vertex.program
-        item = None if program.items is None else program.items[probe.index]
-        recipe = self._recipe_of(program.params, probe.index, item, width_of=lambda vertex: by_id[vertex].n)
         self._shell = shell
         if len(self._threads) < _THREADS:
             self._start(self._answer, "cache")
-        self._asked.put(_Asked(job, probe, recipe))
+        self._asked.put(_Asked(job, probe))
 
     def watch(self, job: Any, events: Sequence[Event], commands: Sequence[Command]) -> None:
         """Let go of the keys of tasks that have ended; the loop calls this under its lock after every tick."""
@@ -130,10 +130,10 @@ class StepCache:
         by_id = job.master.core.by_id
         failed = []
         for (vertex, index), claim in list(self._held.items()):
-            stage = by_id.get(vertex)
-            state = stage.state[index] if stage is not None else int(TaskState.CANCELLED)
-            if state in _LIVE:
+            stage = by_id.get(vertex)  # one that was adopted may go by another name: it is let go of at the end
+            if stage is None or stage.state[index] in _LIVE:
                 continue
+            state = stage.state[index]
             with self._mutex:
                 self._held.pop((vertex, index), None)
             if state in _KEPT:  # who ran it has ended the claim
@@ -192,9 +192,12 @@ class StepCache:
 
     def _decide(self, asked: _Asked, lines: list[str]) -> Event | None:
         """Return the answer; None if it has to wait for somebody else."""
-        results, recipe = self.results, asked.recipe
+        results = self.results
+        if asked.recipe is None:
+            asked.recipe = self._describe(asked.job, asked.probe)
+        recipe = asked.recipe
         if recipe is None:
-            return self._miss(asked, Why("it has no recipe"), lines)
+            return self._miss(asked, Why("nothing is kept of it"), lines)
         if asked.key is None:
             asked.key = results.key(recipe)
         key = asked.key
@@ -246,6 +249,12 @@ class StepCache:
                 self._start(self._prolong, "leases")
         return self._miss(asked, near, lines)
 
+    def _describe(self, job: Job, probe: Probe) -> Recipe | None:
+        by_id = job.master.core.by_id
+        program = by_id[probe.vertex].vertex.program
+        item = None if program.items is None else program.items[probe.index]
+        return self._recipe_of(program.params, probe.index, item, width_of=lambda vertex: by_id[vertex].n)
+
     def _is_refreshed(self, vertex: str) -> bool:
         """Whether a vertex, or the one whose patch it came with, was asked to run again."""
         if not self._refresh:
@@ -267,14 +276,22 @@ class StepCache:
     def _miss(self, asked: _Asked, why: Why, lines: list[str]) -> Event:
         if asked.locked and (asked.probe.vertex, asked.probe.index) not in self._held:
             self._unlock(asked)
+        if asked.waited and asked.recipe is not None:
+            self._say(asked.recipe.step, "")
         self._note(asked, lines, "miss", why.reason, run=why.run, differences=why.differences)
         shell = self._shell
         assert shell is not None
         return Miss(shell.clock.now(), asked.probe.vertex, asked.probe.index, why.reason)
 
     def _note(self, asked: _Asked, lines: list[str], outcome: str, reason: str, **more: Any) -> None:
-        step = asked.probe.vertex if asked.recipe is None else asked.recipe.step
-        said: dict[str, Any] = {"step": step, "task": asked.probe.index, "outcome": outcome, "reason": reason}
+        if asked.recipe is None:
+            return
+        said: dict[str, Any] = {
+            "step": asked.recipe.step,
+            "task": asked.probe.index,
+            "outcome": outcome,
+            "reason": reason,
+        }
         said |= {name: value for name, value in more.items() if value}
         if asked.key is not None:
             said["key"] = asked.key.key
@@ -322,9 +339,12 @@ class StepCache:
     def _wait(self, asked: _Asked, lines: list[str], *, own: bool = False) -> Event:
         """Say for whom a task waits. What another task of this run makes is freed by `_free`, the rest by a thread."""
         assert asked.key is not None
+        asked.waited = True
         owner = self.results.index.claimed(asked.key.key)
         who = "another process" if owner is None else f"{owner.run}/{owner.step}"
         self._note(asked, lines, "waiting", f"{who} is making the same result")
+        if asked.recipe is not None:
+            self._say(asked.recipe.step, f"waits for {who}, which is making the same result")
         if not own:
             with self._mutex:
                 self._waiting.append(asked)

@@ -69,7 +69,7 @@ class World:
             self.folder / "keys",
             run,
             self.folder / run / DECISIONS,
-            lambda params, index: replace(self.recipe(run, params["step"], params["said"]), task=index),
+            lambda params, index, item, width_of: replace(self.recipe(run, params["step"], params["said"]), task=index),
             **more,
         )
         self.opened.append(cache)
@@ -85,7 +85,9 @@ def job(**steps: str) -> Any:
     """A job with steps; what each is made of is its value."""
     by_id = {
         step: SimpleNamespace(
-            vertex=SimpleNamespace(program=SimpleNamespace(params={"step": step, "said": {"command": said}})),
+            vertex=SimpleNamespace(
+                program=SimpleNamespace(params={"step": step, "said": {"command": said}}, items=None)
+            ),
             state=bytearray([int(TaskState.PROBING)]),
         )
         for step, said in steps.items()
