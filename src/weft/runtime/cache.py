@@ -44,6 +44,7 @@ LEASE_S: Final = 60.0
 _THREADS: Final = 1
 _WAITERS: Final = 64
 _BATCH: Final = 64
+_PATIENCE_S: Final = 1.0
 _ELSEWHERE_S: Final = 0.5
 _LIVE: Final = frozenset(
     int(state)
@@ -149,7 +150,7 @@ class StepCache:
         for _ in self._threads:
             self._asked.put(None)
         for thread in self._threads:
-            thread.join()
+            thread.join(_PATIENCE_S)  # it may be copying something large
         with self._mutex:
             held, self._held = list(self._held.values()), {}
         try:
@@ -183,6 +184,9 @@ class StepCache:
                 event = self._decide(item, lines)
             except WeftError as error:
                 event = self._miss(item, Why(error.message), lines)
+            except Exception as error:  # noqa: BLE001 - a task must not wait for ever for an answer
+                self.problems.append(f"the cache gave up on {item.probe.vertex}: {error}")
+                event = self._miss(item, Why(f"the cache gave up: {error}"), lines)
             if event is not None and not self._closed.is_set():
                 shell.post_later(item.job.id, event)
             if self._asked.empty() or len(lines) >= _BATCH:
@@ -199,7 +203,7 @@ class StepCache:
         if recipe is None:
             return self._miss(asked, Why("nothing is kept of it"), lines)
         if asked.key is None:
-            asked.key = results.key(recipe)
+            asked.key = results.key(recipe, stopped=self._closed.is_set)
         key = asked.key
         reason = "it was asked to run again" if self._is_refreshed(asked.probe.vertex) else ""
         near = Why(reason)

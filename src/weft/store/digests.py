@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
-from weft.model.errors import ConflictError, ForbiddenError, InputLimitError
+from weft.model.errors import ConflictError, ForbiddenError, InputLimitError, RunCancelledError
 
 FILE: Final = "f"
 EXECUTABLE: Final = "x"
@@ -67,7 +67,7 @@ class Digester:
     """Finds digests; counts in `bytes_read` and `files_seen` what that took.
 
     `now_ns` tells the time in nanoseconds since 1970 by the clock that the file system uses. Names in `ignore` are left
-    out of every folder.
+    out of every folder. It gives up, with a RunCancelledError, once `stopped` says so.
     """
 
     def __init__(
@@ -77,11 +77,13 @@ class Digester:
         *,
         ignore: Collection[bytes] = frozenset(),
         margin_ns: int = MARGIN_NS,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self.known = known
         self.now_ns = now_ns
         self.ignore = frozenset(ignore)
         self.margin_ns = margin_ns
+        self.stopped = stopped
         self.bytes_read = 0
         self.files_seen = 0
         self._mark = b"\0".join(sorted(self.ignore))
@@ -136,6 +138,7 @@ class Digester:
     def _folder(self, path: bytes, found: os.stat_result, root: bytes, depth: int) -> str:
         if depth > MAX_DEPTH:
             raise InputLimitError(f"{os.fsdecode(path)} is nested deeper than {MAX_DEPTH} folders")
+        self._go_on()
         for _ in range(_TRIES):
             started = self.now_ns()
             try:
@@ -149,6 +152,10 @@ class Digester:
             if digest is not None:
                 return digest
         raise _changing(path)
+
+    def _go_on(self) -> None:
+        if self.stopped():
+            raise RunCancelledError("nobody waits for this digest any more")
 
     def _listed(
         self,
@@ -247,6 +254,7 @@ class Digester:
                 return ""
             content = hashlib.sha256()
             while block := os.read(fd, _BLOCK):
+                self._go_on()
                 content.update(block)
                 self.bytes_read += len(block)
             if stamp_of(os.fstat(fd)) != seen:

@@ -134,7 +134,12 @@ class ResultCache:
 
     # ---------------------------------------------------------------------------------------------------------- keys
 
-    def key(self, recipe: Recipe, known: Mapping[str, Output] | None = None) -> Key:
+    def key(
+        self,
+        recipe: Recipe,
+        known: Mapping[str, Output] | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> Key:
         """Return the key of an execution, from what lies at its paths now, or what is `known` to come to lie there.
 
         Raises what `Digester.of` raises.
@@ -142,8 +147,8 @@ class ResultCache:
         leaves = {**recipe.static, "mode": recipe.mode, "version": str(KEY_VERSION)}
         static = _digest(leaves)
         dynamic: dict[str, str] = {}
-        artifacts = Digester(self.index, self._now_ns)
-        files = Digester(self.index, self._now_ns, ignore=SYSTEM_FOLDERS)
+        artifacts = Digester(self.index, self._now_ns, stopped=stopped)
+        files = Digester(self.index, self._now_ns, ignore=SYSTEM_FOLDERS, stopped=stopped)
         for name, paths in recipe.inputs.items():
             foreseen = [known[path] for path in paths if path in known] if known else []
             if recipe.mode == PADDLEFLOW:

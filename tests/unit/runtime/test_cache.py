@@ -14,6 +14,7 @@ from weft.engine.commands import Probe
 from weft.engine.events import Done, Failed, Failure, Hit, Miss, Waiting
 from weft.engine.machines.task import TaskState
 from weft.engine.ports import ManualClock
+from weft.model.errors import ForbiddenError
 from weft.runtime.cache import DECISIONS, LEASE_S, StepCache, read_decisions
 from weft.store.entries import CacheIndex, Claim
 from weft.store.results import Recipe, ResultCache
@@ -211,18 +212,19 @@ def test_one_that_goes_on_holds_again_what_it_held(world):
     world.opened.remove(owner)
 
 
-def test_what_cannot_be_read_is_a_miss(world, monkeypatch):
-    from weft.model.errors import ForbiddenError
-
-    def refuse(*_: Any) -> None:
-        raise ForbiddenError("it cannot be read")
+@pytest.mark.parametrize(
+    "error", [ForbiddenError("it cannot be read"), OSError(37, "No locks available"), KeyError("x")]
+)
+def test_whatever_goes_wrong_is_a_miss(world, monkeypatch, error):
+    def refuse(*_: Any, **__: Any) -> None:
+        raise error
 
     monkeypatch.setattr(world.results, "key", refuse)
     shell, cache = Shell(), world.cache("run-1")
     ask(cache, shell, job(a="x"), "a")
     answer = shell.next()
     assert isinstance(answer, Miss)
-    assert answer.reason == "it cannot be read"
+    assert str(error.args[-1]) in answer.reason
 
 
 def test_more_waits_than_threads_all_end(world, monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.model.errors import ConflictError, ForbiddenError, InputLimitError
+from weft.model.errors import ConflictError, ForbiddenError, InputLimitError, RunCancelledError
 from weft.store.digests import ABSENT, MARGIN_NS, Digester, Item, read_listing, write_listing
 
 
@@ -204,6 +204,12 @@ class TestShortcut:
             Restless(noted, clock).of(tree)
         with pytest.raises(ConflictError, match="keeps changing"):
             Restless(noted, clock).of(tree / "a")
+
+    def test_it_gives_up_when_it_is_told_to(self, noted, clock, tree):
+        for stopped in (lambda: True, iter([False, False, True]).__next__):
+            with pytest.raises(RunCancelledError):
+                Digester(noted, clock, stopped=stopped).of(tree)
+        assert noted.files == {}
 
     def test_a_file_that_changed_once_while_it_was_read_is_read_again(self, noted, clock, tree):
         class Once(Digester):
