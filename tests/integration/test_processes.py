@@ -111,6 +111,13 @@ def stops_itself_once(path):
     return 5
 
 
+def dies_once(path):
+    if not Path(path).exists():
+        Path(path).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 5
+
+
 def add_sums(array, more):
     return float(array.sum() + more.sum())
 
@@ -453,11 +460,18 @@ def test_a_task_that_hangs_is_killed_at_its_timeout(tmp_path):
         eventually(lambda: len(session.executor.pids) == 2 and max(session.executor.pids) == 2)
 
 
+def test_a_task_of_several_cores_waits_for_the_one_that_replaces_a_killed_worker(tmp_path):
+    with opened(tmp_path) as session:
+        g = Graph("wide")
+        n = g.map(dies_once, [str(tmp_path / "once")], name="wide", resources=Resources(cpu=2))
+        assert session.run(g)[n] == [5]
+
+
 def test_a_stopped_process_is_killed_at_the_timeout(tmp_path):
     with opened(tmp_path, grace_s=0.1) as session:
         g = Graph("stopped")
         once = [str(tmp_path / "once")]
-        n = g.map(stops_itself_once, once, name="stopped", timeout_s=0.3, retry=Retry(user=100))
+        n = g.map(stops_itself_once, once, name="stopped", timeout_s=2.0, retry=Retry(user=100))
         assert session.run(g)[n] == [5]
 
 

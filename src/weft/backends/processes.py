@@ -772,7 +772,8 @@ class Processes(LocalBackend):
         self.store.reclaim(f"w{conn.number}-")
         conn.close()
         self.loop.drain()
-        self.loop.worker_lost(conn.number, reason, unit=conn.page.pos)
+        replaced = self._stillborn < _STILLBORN_MAX and not self._broken and not self._closing
+        self.loop.worker_lost(conn.number, reason, unit=conn.page.pos, replaced=replaced)
 
     def _may_start(self) -> bool:
         if self._stillborn >= _STILLBORN_MAX and not self._broken:

@@ -477,7 +477,7 @@ class Simulator:
         node_lost = bool(self.faults.node_lost) and self.random.random() < self.faults.node_lost
         if node_lost:
             self._forget_node(spec.node)
-        self._loop.worker_lost(spec.worker, reason, node_lost=node_lost)
+        self._loop.worker_lost(spec.worker, reason, node_lost=node_lost, replaced=True)
         self._loop.worker_joined(self._another(spec))
 
     def _forget_node(self, node: int) -> None:

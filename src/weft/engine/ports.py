@@ -115,8 +115,10 @@ class Shell(Protocol):
         """A worker came."""
         ...
 
-    def worker_lost(self, worker: int, reason: str, *, node_lost: bool = False, unit: int = -1) -> None:
-        """A worker is gone."""
+    def worker_lost(
+        self, worker: int, reason: str, *, node_lost: bool = False, unit: int = -1, replaced: bool = False
+    ) -> None:
+        """A worker is gone; `replaced` says that the executor will bring another one to its node."""
         ...
 
     def cancel(self, job: Any, reason: str) -> None:

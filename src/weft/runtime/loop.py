@@ -467,11 +467,13 @@ class Loop:
             self.pool.add(spec)
         self.post("", WorkerJoined(self.clock.now(), spec.worker, spec.node, spec.node_name, spec.party))
 
-    def worker_lost(self, worker: int, reason: str, *, node_lost: bool = False, unit: int = -1) -> None:
+    def worker_lost(
+        self, worker: int, reason: str, *, node_lost: bool = False, unit: int = -1, replaced: bool = False
+    ) -> None:
         """A worker is gone."""
         with self._lock:
             self.specs.pop(worker, None)
-            self.pool.lose(worker)
+            self.pool.lose(worker, replaced=replaced)
             self._left = {lease: other for lease, other in self._left.items() if other != worker}
             for job in self.jobs.values():
                 for lease in [lease for lease in job.leases.values() if lease.worker == worker]:

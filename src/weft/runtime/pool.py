@@ -30,6 +30,9 @@ class _Node:
     name: str
     party: str
     workers: int = 0
+    """Those that are there, and those that are being replaced."""
+    away: int = 0
+    """Those that are being replaced."""
     memory: int = 0
     gpu: int = 0
     gpu_type: str = ""
@@ -85,16 +88,22 @@ class Pool:
             node.memory = node.memory_free = capacity.memory
             node.gpu = node.gpu_free = capacity.gpu
             node.gpu_type = capacity.gpu_type
-        node.workers += 1
+        if node.away:
+            node.away -= 1
+        else:
+            node.workers += 1
         self._node_of[spec.worker] = spec.node
         self._idle.append(spec.worker)
 
-    def lose(self, worker: int) -> None:
-        """A worker is gone, with whatever it held."""
+    def lose(self, worker: int, *, replaced: bool = False) -> None:
+        """A worker is gone, with whatever it held; `replaced` says that another one is on its way to the node."""
         node = self._node_of.pop(worker, None)
         if node is None:
             return
-        self._nodes[node].workers -= 1
+        if replaced:
+            self._nodes[node].away += 1
+        else:
+            self._nodes[node].workers -= 1
         if worker in self._idle:
             self._idle.remove(worker)
         job = self._busy.pop(worker, None)
@@ -265,13 +274,13 @@ class Pool:
         """Whether the request could be met one day without the workers it would rather avoid."""
         if not request.avoid:
             return True
-        left: dict[int, int] = {}
+        left = {number: node.away for number, node in self._nodes.items()}
         for worker, number in self._node_of.items():
             if worker not in request.avoid:
-                left[number] = left.get(number, 0) + 1
+                left[number] += 1
         return all(
             any(
-                left.get(number, 0) >= max(1, ceil(wants.cpu))
+                left[number] >= max(1, ceil(wants.cpu))
                 and self._fits(node, wants, empty=True)
                 and (placement is None or placement.allows(node.name, node.party))
                 for wants in alternatives

@@ -253,6 +253,21 @@ def test_a_lost_worker_is_gone_with_what_it_held():
     assert len(p.grant()) == 1  # its memory is back
 
 
+def test_a_worker_that_is_being_replaced_is_waited_for():
+    p = pool(2)
+    p.lose(0)
+    assert "no node has that much" in p.request("x", 1, want(1, Resources(cpu=2)), ())
+    assert "it needs 2 slots" in p.request("x", 2, want(2), ())
+    p.add(WorkerSpec(2, 0, "node0"))
+    p.lose(1, replaced=True)
+    assert p.capacity() == [Resources(cpu=2)]
+    assert p.request("x", 3, want(1, Resources(cpu=2)), ()) == ""
+    assert p.grant() == []
+    p.add(WorkerSpec(3, 0, "node0"))
+    assert p.capacity() == [Resources(cpu=2)]
+    assert [number for _, number, _ in p.grant()] == [3]
+
+
 def test_cores_beside_a_lost_worker_come_back():
     p = pool(4)
     p.request("x", 1, want(1, Resources(cpu=3)), ())
