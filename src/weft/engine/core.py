@@ -199,6 +199,10 @@ class Core:
         self.bubbles: list[BubbleRow] = []
         self.regions: list[list[Stage]] = []
         self.choices: dict[str, ChoiceRow] = {}
+        self.decided: dict[str, list[ChoiceRow]] = {}  # by decider
+        self.branched: dict[str, list[ChoiceRow]] = {}  # by vertex on a branch
+        self.sized: dict[str, list[Stage]] = {}  # by the vertex that says how many tasks they have
+        self.services: list[Stage] = []
         self.workers: dict[int, WorkerRow] = {}
         self.leases: dict[int, LeaseRow] = {}
         self.requests: dict[int, RequestRow] = {}

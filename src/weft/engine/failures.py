@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from weft.engine.attempts import stop_rival
@@ -182,13 +183,12 @@ def starve(core: Core) -> None:
 
 def _starve_unanswered(core: Core, expander: Stage) -> None:
     """An expander has ended: whoever still waits for the width that it would have answered gets none."""
-    waiting = {expander.id}
-    for stage in core.order:
-        parallelism = stage.vertex.parallelism
-        source = getattr(parallelism, "expander", None) or getattr(parallelism, "vertex", None)
-        if stage.n >= 0 or source not in waiting or stage.status in ENDED:
+    waiting = deque(core.sized.get(expander.id, ()))
+    while waiting:
+        stage = waiting.popleft()
+        if stage.n >= 0 or stage.status in ENDED:
             continue
-        waiting.add(stage.id)
+        waiting.extend(core.sized.get(stage.id, ()))
         if expander.status in SUCCESS:
             core.note(stage.id, f"skipped: {expander.id} ended without an answer")
             give_up_rest(core, stage, SKIPPED)

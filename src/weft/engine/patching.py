@@ -76,6 +76,12 @@ def add(core: Core, vertices: Sequence[Vertex], edges: Sequence[Edge], choices: 
             stage.n = vertex.parallelism
             stage.state = bytearray(stage.n)
             stage.status = _CONFIGURED
+        elif type(vertex.parallelism) is Source:
+            core.sized.setdefault(vertex.parallelism.expander, []).append(stage)
+        elif type(vertex.parallelism) is SameAs:
+            core.sized.setdefault(vertex.parallelism.vertex, []).append(stage)
+        if vertex.kind is Kind.SERVICE:
+            core.services.append(stage)
     forward = fresh
     core.forget_links()
     for edge in edges:
@@ -90,7 +96,10 @@ def add(core: Core, vertices: Sequence[Vertex], edges: Sequence[Edge], choices: 
         if src.index >= dst.index:
             forward = False
     for choice in choices:
-        core.choices[choice.id] = ChoiceRow(choice)
+        row = core.choices[choice.id] = ChoiceRow(choice)
+        core.decided.setdefault(choice.decider, []).append(row)
+        for id in dict.fromkeys(id for branch in choice.branches.values() for id in branch):
+            core.branched.setdefault(id, []).append(row)
     core.order = list(stages) if forward else _topological(core)
     for stage in core.order:
         depth = 0
@@ -172,13 +181,8 @@ def configure(
     if n == 0:
         end(core, stage)
     check_gates(core, stage)
-    for other in core.stages:
-        if (
-            isinstance(other.vertex.parallelism, SameAs)
-            and other.vertex.parallelism.vertex == stage.id
-            and other.n < 0
-            and other.status not in ENDED
-        ):
+    for other in core.sized.get(stage.id, ()):
+        if isinstance(other.vertex.parallelism, SameAs) and other.n < 0 and other.status not in ENDED:
             configure(core, other, n)
 
 
@@ -231,10 +235,8 @@ def expanded(core: Core, stage: Stage, index: int, value: Any) -> str:
 
 
 def _decisions(core: Core, stage: Stage, value: Any) -> list[Any]:
-    waiting = [
-        s for s in core.stages if isinstance(s.vertex.parallelism, Source) and s.vertex.parallelism.expander == stage.id
-    ]
-    deciding = [row for row in core.choices.values() if row.choice.decider == stage.id and not row.taken]
+    waiting = [s for s in core.sized.get(stage.id, ()) if isinstance(s.vertex.parallelism, Source)]
+    deciding = [row for row in core.decided.get(stage.id, ()) if not row.taken]
     if deciding and not isinstance(value, str) and not _settles(value, deciding):
         raise GraphError(
             f"{stage.id} answered a {type(value).__name__}; {_wanted([], deciding)}",

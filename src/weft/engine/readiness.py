@@ -405,10 +405,9 @@ def ended(core: Core, stage: Stage) -> None:
             drain(core, link.src)
     if stage.vertex.expands:
         core.stuck.append(stage)
-        core.stuck.extend(row for row in core.choices.values() if row.choice.decider == stage.id and not row.taken)
-        for service in core.stages:
-            if service.vertex.kind is Kind.SERVICE:
-                drain(core, service)
+        core.stuck.extend(row for row in core.decided.get(stage.id, ()) if not row.taken)
+        for service in core.services:
+            drain(core, service)
 
 
 def drain(core: Core, service: Stage) -> None:
@@ -668,9 +667,7 @@ def settle_links(core: Core, stage: Stage) -> None:
             narrow += 1
             group = link.group
         link.left = stage.n - stage.over
-    for row in core.choices.values():
-        if not row.taken and any(stage.id in branch for branch in row.choice.branches.values()):
-            closed += 1
+    closed += sum(not row.taken for row in core.branched.get(stage.id, ()))
     stage.closed = closed
     stage.narrow = narrow
     stage.simple = narrow == 1 and group == 1

@@ -7,7 +7,8 @@ vertex or edge (`subject`) and the rule (`rule`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from heapq import heapify, heappop, heappush
 from math import inf
@@ -547,18 +548,25 @@ def depths(graph: LogicalGraph) -> dict[str, int]:
     return depth
 
 
-def _downstream(edges: Iterable[Edge], start: str) -> set[str]:
-    """Return all that `start` leads to, itself excepted."""
+def _after(edges: Iterable[Edge]) -> dict[str, list[str]]:
+    """Return for each vertex those that an edge leads to from it."""
     after: dict[str, list[str]] = {}
     for edge in edges:
         after.setdefault(edge.src, []).append(edge.dst)
+    return after
+
+
+def _reached(after: Mapping[str, list[str]], start: str, wanted: Collection[str] = ()) -> set[str]:
+    """Return all that `start` leads to, itself excepted; only until all that is wanted is found, where anything is."""
     found: set[str] = set()
-    stack = [start]
-    while stack:
-        for dst in after.get(stack.pop(), ()):
+    missing = len(wanted) or -1
+    queue = deque([start])
+    while queue and missing:
+        for dst in after.get(queue.popleft(), ()):
             if dst not in found:
                 found.add(dst)
-                stack.append(dst)
+                queue.append(dst)
+                missing -= dst in wanted
     return found
 
 
@@ -566,22 +574,27 @@ def _downstream(edges: Iterable[Edge], start: str) -> set[str]:
 
 
 def _check_references(graph: LogicalGraph, vertices: Iterable[Vertex]) -> None:
+    after: dict[str, list[str]] = {}
     reach: dict[str, set[str]] = {}
 
-    def downstream(id: str) -> set[str]:
-        if id not in reach:
-            reach[id] = _downstream(graph.edges, id)
-        return reach[id]
+    def leads(src: str, dst: str) -> bool:
+        if not after:
+            after.update(_after(graph.edges))
+        if dst in after.get(src, ()):
+            return True
+        if src not in reach:
+            reach[src] = _reached(after, src)
+        return dst in reach[src]
 
     for vertex in vertices:
         n = vertex.parallelism
         if isinstance(n, Source):
-            _check_source(graph, vertex, n.expander, downstream)
+            _check_source(graph, vertex, n.expander, leads)
         elif isinstance(n, SameAs):
-            _check_same_as(graph, vertex, n.vertex, downstream)
+            _check_same_as(graph, vertex, n.vertex, leads)
 
 
-def _check_source(graph: LogicalGraph, vertex: Vertex, expander: str, downstream: Callable[[str], set[str]]) -> None:
+def _check_source(graph: LogicalGraph, vertex: Vertex, expander: str, leads: Callable[[str, str], bool]) -> None:
     other = graph.vertices.get(expander)
     if other is None:
         raise _unknown_reference(graph, vertex, expander)
@@ -592,7 +605,7 @@ def _check_source(graph: LogicalGraph, vertex: Vertex, expander: str, downstream
             rule="expander",
             hint=f"Set expands=True on {expander!r}, so that the master reads its value.",
         )
-    if vertex.id not in downstream(expander):
+    if not leads(expander, vertex.id):
         raise GraphError(
             f"vertex {vertex.id!r} takes its parallelism from {expander!r}, and no edge leads from there to it",
             subject=vertex.id,
@@ -601,7 +614,7 @@ def _check_source(graph: LogicalGraph, vertex: Vertex, expander: str, downstream
         )
 
 
-def _check_same_as(graph: LogicalGraph, vertex: Vertex, other: str, downstream: Callable[[str], set[str]]) -> None:
+def _check_same_as(graph: LogicalGraph, vertex: Vertex, other: str, leads: Callable[[str, str], bool]) -> None:
     seen = {vertex.id}
     at = other
     while True:
@@ -618,7 +631,7 @@ def _check_same_as(graph: LogicalGraph, vertex: Vertex, other: str, downstream: 
         if not isinstance(target.parallelism, SameAs):
             break
         at = target.parallelism.vertex
-    if not isinstance(target.parallelism, int) and at in downstream(vertex.id):
+    if not isinstance(target.parallelism, int) and leads(vertex.id, at):
         raise GraphError(
             f"vertex {vertex.id!r} has as many tasks as {at!r}, which decides that only after {vertex.id!r} has run",
             subject=vertex.id,
@@ -730,12 +743,13 @@ def _check_group(what: str, group: Bubble | Choice, ids: set[str]) -> None:
 
 def _check_choices(graph: LogicalGraph, choices: Iterable[Choice]) -> None:
     ids: set[str] = set()
+    after = _after(graph.edges)
     for choice in choices:
         _check_group("choice", choice, ids)
-        _check_choice(graph, choice)
+        _check_choice(graph, choice, after)
 
 
-def _check_choice(graph: LogicalGraph, choice: Choice) -> None:
+def _check_choice(graph: LogicalGraph, choice: Choice, after: Mapping[str, list[str]]) -> None:
     def wrong(what: str, hint: str = "", rule: str = "choice") -> GraphError:
         return GraphError(f"choice {choice.id!r} {what}", subject=choice.id, rule=rule, hint=hint)
 
@@ -752,7 +766,7 @@ def _check_choice(graph: LogicalGraph, choice: Choice) -> None:
         )
     if not choice.branches:
         raise wrong("has no branches")
-    reached = _downstream(graph.edges, choice.decider)
+    reached = _reached(after, choice.decider, {id for branch in choice.branches.values() for id in branch})
     branch_of: dict[str, str] = {}
     for branch, vertices in choice.branches.items():
         for id in vertices:
