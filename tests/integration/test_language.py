@@ -331,6 +331,64 @@ class TestResume:
         assert set(states(place).values()) == {"succeeded"}
 
 
+class TestCached:
+    def steps(self) -> dict[str, Any]:
+        say = "echo {{PF_LOOP_ARGUMENT}} > {{o}}; echo $PF_STEP_NAME {{PF_LOOP_ARGUMENT}} >> ran"
+        inner = {
+            "command": "echo {{v}} > {{o}}; echo leaf {{v}} >> ran",
+            "parameters": {"v": "{{PF_PARENT.PF_LOOP_ARGUMENT}}"},
+            "artifacts": {"output": ["o"]},
+        }
+        reads_list = {"input": {"l": "{{lists.o}}"}, "output": ["o"]}
+        return {
+            "lists": {"command": "echo '[1, 2]' > {{o}}; echo lists >> ran", "artifacts": {"output": ["o"]}},
+            "fixed": {"command": say, "loop_argument": [1, 2, 3], "artifacts": {"output": ["o"]}},
+            "told": {"deps": "lists", "command": say, "loop_argument": "{{l}}", "artifacts": reads_list},
+            "after": {
+                "deps": "told,fixed",
+                "command": "cat $(echo {{a}},{{b}} | tr , ' ') > {{o}}; echo after >> ran",
+                "artifacts": {"input": {"a": "{{told.o}}", "b": "{{fixed.o}}"}, "output": ["o"]},
+            },
+            "dag": {
+                "deps": "lists",
+                "loop_argument": "{{l}}",
+                "artifacts": {"input": {"l": "{{lists.o}}"}},
+                "entry_points": {"leaf": inner},
+            },
+        }
+
+    def ran(self, place: Place) -> list[str]:
+        file = place.folder / "ran"
+        lines = sorted(file.read_text().splitlines()) if file.exists() else []
+        file.unlink(missing_ok=True)
+        return lines
+
+    def test_each_item_of_a_loop_has_a_result_of_its_own(self, place):
+        steps = self.steps()
+        place.write(steps, cache={"enable": True})
+        assert place.run().state == "succeeded"
+        every = ["after", "fixed 1", "fixed 2", "fixed 3", "leaf 1", "leaf 2", "lists", "told 1", "told 2"]
+        assert self.ran(place) == every
+        result = place.run()
+        assert self.ran(place) == []
+        assert set(states(place, "run-000002").values()) == {"succeeded"}
+        assert text(result, "after.o").split() == ["1", "2", "1", "2", "3"]
+        assert [text(result, name) for name in ("fixed-2.o", "told-1.o", "dag-1.leaf.o")] == ["3", "2", "2"]
+        steps["fixed"]["loop_argument"] = [3, 1, 4]
+        place.write(steps, cache={"enable": True})
+        result = place.run()
+        assert self.ran(place) == ["after", "fixed 4"]
+        assert text(result, "after.o").split() == ["1", "2", "3", "1", "4"]
+
+    def test_equal_items_are_made_once(self, place):
+        say = "echo {{PF_LOOP_ARGUMENT}} >> ran; echo x > {{o}}"
+        place.write(
+            {"l": {"command": say, "loop_argument": [7, 7, 7], "artifacts": {"output": ["o"]}}}, cache={"enable": True}
+        )
+        assert place.run().state == "succeeded"
+        assert self.ran(place) == ["7"]
+
+
 def test_interrupted_runs_can_be_cancelled_inside_a_loop(place):
     place.write({"l": {"command": "touch began; sleep 60", "loop_argument": [1, 2, 3]}}, parallelism=2)
     process = place.start()

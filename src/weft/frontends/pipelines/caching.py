@@ -54,7 +54,6 @@ def describe(pipeline: Pipeline, step: ResolvedStep, place: CachePlace | None) -
         return None
     if any(isinstance(p, Delivered) and p.folder is None for places in step.delivered.values() for p in places):
         return None
-    names = (*step.inputs, *step.delivered)
     static = {
         "command": step.portable_command,
         "image": place.images.get(step.docker_env, step.docker_env),
@@ -65,7 +64,7 @@ def describe(pipeline: Pipeline, step: ResolvedStep, place: CachePlace | None) -
             for name, value in step.declared_env.items()
             if name not in _PLACEMENT
         },
-        **{f"input name {name}": "" for name in names},
+        **{f"input name {name}": "" for name in step.places},
         **{f"output name {name}": "" for name in step.outputs},
     }
     if pipeline.main_fs is not None:
@@ -82,7 +81,7 @@ def describe(pipeline: Pipeline, step: ResolvedStep, place: CachePlace | None) -
         store=f"{step.cwd}/{STORE}",
         root=step.cwd,
         static=static,
-        inputs={name: path.split(",") for name, path in step.inputs.items()},
+        inputs={name: [p for p in places if isinstance(p, str)] for name, places in step.places.items()},
         scopes=[
             [f"{scope.name}:{path}", str(PurePosixPath(folders.get(scope.name, step.cwd), path.strip("/")))]
             for scope in step.cache.fs_scope

@@ -233,8 +233,7 @@ def _params(step: ResolvedStep, place: RunPlace) -> dict[str, Any]:
     if step.loops:
         params |= {"outputs": list(step.outputs), "folder": asdict(step.folder)}
     if step.delivered or step.condition:
-        found = {**{name: (path,) for name, path in step.inputs.items()}, **step.delivered}
-        params["inputs"] = {name: places_to_json(places) for name, places in found.items()}
+        params["inputs"] = {name: places_to_json(places) for name, places in step.places.items()}
     if step.condition:
         params["condition"] = text_to_json(step.condition)
     return params

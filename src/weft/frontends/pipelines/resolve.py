@@ -94,8 +94,9 @@ class ResolvedStep:
     absolute paths, of a loop to those of its first item; `docker_env` is the image that the file asks for, or empty.
 
     `id` is that of its vertex and `deps` those it waits for; `name` is what users call it. A step that loops has
-    `items`, or a vertex `lister` that tells them; `delivered` are the inputs whose paths other vertices tell, and
-    `condition` is what each item asks before it begins. `skipped`: it is disabled, or loops over nothing.
+    `items`, or a vertex `lister` that tells them; `places` are the paths of each input, known or not (`inputs` has
+    those that are, with commas between them), and `condition` is what each item asks before it begins. `skipped`: it is
+    disabled, or loops over nothing.
     """
 
     name: str
@@ -117,9 +118,14 @@ class ResolvedStep:
     folder: Folder
     items: tuple[ParameterValue, ...] | None = None
     lister: str = ""
-    delivered: Mapping[str, Places] = field(default_factory=dict)
+    places: Mapping[str, Places] = field(default_factory=dict)
     condition: Filled = ""
     mounts: tuple[MountPoint, ...] = ()
+
+    @property
+    def delivered(self) -> dict[str, Places]:
+        """The inputs of which other vertices tell where they lie."""
+        return {name: places for name, places in self.places.items() if name not in self.inputs}
 
     @property
     def loops(self) -> bool:
@@ -349,13 +355,12 @@ class _Resolver:
         loops: bool,
     ) -> ResolvedStep:
         known = {key: path for key, places in inputs.items() if (path := static(places)) is not None}
-        delivered = {key: places for key, places in inputs.items() if key not in known}
         outputs = {text.value: folder.path(text.value) for text in step.outputs}
         system = self._system(step.name)
         own: dict[str, ParameterValue | Slot] = {**parameters, **system}
         if loops:
             own[LOOP_ARGUMENT] = Slot(ITEM)
-        told = {key: Slot(INPUT, key) for key in delivered}
+        told = {key: Slot(INPUT, key) for key in inputs if key not in known}
         later: Mapping[str, str | Slot] = {key: Slot(OUTPUT, key) for key in outputs} if loops else outputs
         declared = {key: self._fill(text.value, own) for key, text in step.env.items()}
         command = paths.shell_body(step.command.value)
@@ -389,7 +394,7 @@ class _Resolver:
             portable_command=portable if isinstance(portable, str) else "",
             id=id,
             folder=folder,
-            delivered=delivered,
+            places=inputs,
             mounts=self._mounts(step),
         )
 
