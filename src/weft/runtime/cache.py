@@ -41,7 +41,8 @@ RecipeOf = Callable[..., Recipe | None]
 """Makes the recipe of a task of: the parameters of its program, its number, its item, and `width_of`, which tells how
 many tasks a vertex has."""
 LEASE_S: Final = 60.0
-_THREADS: Final = 1
+_MOST_THREADS: Final = 4
+_LONG_S: Final = 0.05
 _WAITERS: Final = 64
 _BATCH: Final = 64
 _PATIENCE_S: Final = 1.0
@@ -120,7 +121,7 @@ class StepCache:
     def probe(self, shell: Shell, job: Job, probe: Probe) -> None:
         """Take a question on; the answer is posted later."""
         self._shell = shell
-        if len(self._threads) < _THREADS:
+        if not self._threads:
             self._start(self._answer, "cache")
         self._asked.put(_Asked(job, probe))
 
@@ -180,6 +181,7 @@ class StepCache:
             if isinstance(item, list):
                 self._give_up(item)
                 continue
+            began = shell.clock.now()
             try:
                 event = self._decide(item, lines)
             except WeftError as error:
@@ -189,9 +191,14 @@ class StepCache:
                 event = self._miss(item, Why(f"the cache gave up: {error}"), lines)
             if event is not None and not self._closed.is_set():
                 shell.post_later(item.job.id, event)
-            if self._asked.empty() or len(lines) >= _BATCH:
+            more = not self._asked.empty()
+            if not more or len(lines) >= _BATCH:
                 self._write(lines)
                 shell.drain()
+            if more and shell.clock.now() - began > _LONG_S:  # it reads much: others can read beside it
+                with self._mutex:
+                    if len(self._threads) < _MOST_THREADS and not self._closed.is_set():
+                        self._start(self._answer, "cache")
         self._write(lines)
 
     def _decide(self, asked: _Asked, lines: list[str]) -> Event | None:

@@ -137,7 +137,7 @@ class ContentStore:
                 self._trust(os.lstat(target), digest)
             else:
                 os.unlink(draft)
-            self._trust(os.fstat(source), digest)
+            self._trust_for_now(os.fstat(source), digest)
         finally:
             os.close(source)
             with suppress(FileNotFoundError):
@@ -195,7 +195,7 @@ class ContentStore:
             if output.digest[0] == FOLDER:
                 os.utime(name, ns=(output.modified_ns,) * 2, dir_fd=parent, follow_symlinks=False)
             else:
-                self._trust(found, output.digest)
+                self._trust_for_now(found, output.digest)
         except OSError as error:
             raise _os_error(f"{path} cannot be written", error) from None
         finally:
@@ -216,7 +216,7 @@ class ContentStore:
                 else:
                     self._put(item.digest, item.name, folder)
                     if item.digest[0] != FOLDER:
-                        self._trust(os.stat(item.name, dir_fd=folder, follow_symlinks=False), item.digest)
+                        self._trust_for_now(os.stat(item.name, dir_fd=folder, follow_symlinks=False), item.digest)
         finally:
             os.close(folder)
 
@@ -312,6 +312,12 @@ class ContentStore:
     def _trust(self, about: os.stat_result, digest: str) -> None:
         """Note the digest of a file that was just written here, or read to its end."""
         self.index.note(about.st_dev, about.st_ino, stamp_of(about), digest[1:])
+
+    def _trust_for_now(self, about: os.stat_result, digest: str) -> None:
+        """The same for a file that belongs to one run, unless it is the kept file by another name."""
+        known = self.index.known(about.st_dev, about.st_ino)
+        note = self.index.note if known is not None and known[1] == digest[1:] else self.index.note_for_now
+        note(about.st_dev, about.st_ino, stamp_of(about), digest[1:])
 
     def _clone(self, source: int, name: str | bytes, mode: int, parent: int | None = None) -> bool:
         """Make a file that shares its blocks with another until one of them is written; False: not possible here."""

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 CACHE_VERSION: Final = 1
 CACHE_NAME: Final = "cache.db"
 _PENDING: Final = 4_096
+_MOST_PASSING: Final = 200_000
+_MOST_DIGESTS: Final = 2_000_000
 _NEAR: Final = 50
 _SCHEMA: Final = (
     """CREATE TABLE digests (
@@ -115,6 +117,7 @@ class CacheIndex:
         self.file = file
         self._mutex = threading.Lock()
         self._digests: dict[tuple[int, int], tuple[str, str]] = {}
+        self._passing: dict[tuple[int, int], tuple[str, str]] = {}
         self._trees: dict[str, bytes] = {}
         self._uses: dict[tuple[str, str], float] = {}
 
@@ -129,7 +132,7 @@ class CacheIndex:
 
     def known(self, device: int, inode: int) -> tuple[str, str] | None:
         """Return the stat and the digest that were noted last for a file, if any."""
-        noted = self._digests.get((device, inode))
+        noted = self._digests.get((device, inode)) or self._passing.get((device, inode))
         if noted is not None:
             return noted
         with self.database.read() as db:
@@ -146,6 +149,12 @@ class CacheIndex:
     def note(self, device: int, inode: int, seen: str, digest: str) -> None:
         """Remember that what had this stat has this digest; written with the next `flush`."""
         self._digests[device, inode] = (seen, digest)
+
+    def note_for_now(self, device: int, inode: int, seen: str, digest: str) -> None:
+        """Remember it as long as this process lives: of files that only one run reads."""
+        if len(self._passing) > _MOST_PASSING:
+            self._passing.clear()
+        self._passing[device, inode] = (seen, digest)
 
     def note_tree(self, digest: str, listing: bytes) -> None:
         """Remember what a folder of this digest has in it; written with the next `flush`."""
@@ -256,6 +265,12 @@ class CacheIndex:
         """Forget that a run took results; what it made stays."""
         with self.database.write() as db:
             db.run("DELETE FROM uses WHERE run = :run", {"run": run})
+
+    def forget_digests(self) -> None:
+        """Forget all digests of files if they have become too many: they are found again."""
+        with self.database.write() as db:
+            if int(db.rows("SELECT count(*) FROM digests")[0][0]) > _MOST_DIGESTS:
+                db.run("DELETE FROM digests")
 
     def forget_trees(self, kept: Iterable[str]) -> None:
         """Forget all folders but these."""

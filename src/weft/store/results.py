@@ -365,6 +365,7 @@ class ResultCache:
                 if digest[:1] == FOLDER and len(digest) == 65:
                     set(self._all(digest, trees))
         self.index.forget_trees(trees)
+        self.index.forget_digests()
         return len(gone), files, size
 
     def _all(self, digest: str, trees: set[str]) -> Iterator[str]:
