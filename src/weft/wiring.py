@@ -720,7 +720,8 @@ def resume_run(
         loaded = _loaded_again(folder, before.file)
         try:
             tell = _Tell(None if quiet else on_record, on_note, on_interrupt)
-            result = _execute(loaded, settings, catalog, held, undo, signals, tell, before)
+            graph = _made(loaded, held)[1]
+            result = _execute(loaded, graph, settings, catalog, held, undo, signals, tell, before)
         except KeyboardInterrupt:
             undo.pop_all()
             raise
@@ -831,13 +832,18 @@ def _run(
 ) -> RunResult:
     number, run_id = _take_id(catalog, loaded)
     folder = undo.enter_context(RunFolder.create(state, run_id))
-    nodes = [*_made(loaded, folder)[0], *(() if loaded.caching.only else _made(loaded, folder, POST_PROCESS)[0])]
-    _index(catalog, loaded, folder, number, nodes)
-    return _execute(loaded, settings, catalog, folder, undo, signals, tell)
+    nodes, graph = _made(loaded, folder)
+    _index(catalog, loaded, folder, number, [*nodes, *_nodes_at_the_end(loaded, folder)])
+    return _execute(loaded, graph, settings, catalog, folder, undo, signals, tell)
+
+
+def _nodes_at_the_end(loaded: Loaded, folder: RunFolder) -> list[Node]:
+    return _made(loaded, folder, POST_PROCESS)[0] if loaded.pipeline.post_process and not loaded.caching.only else []
 
 
 def _execute(
     loaded: Loaded,
+    graph: LogicalGraph,
     settings: Settings,
     catalog: Catalog,
     folder: RunFolder,
@@ -846,13 +852,12 @@ def _execute(
     tell: _Tell,
     before: RunRecord | None = None,
 ) -> RunResult:
-    """Run, or go on with, the pipeline whose folder this process owns."""
+    """Run, or go on with, the pipeline whose folder this process owns; `graph` is that of its entry points."""
     from weft.runtime.control import ControlServer
     from weft.runtime.journal import JOURNAL, FileJournal, Header, graph_digest
     from weft.runtime.records import RunRecorder, item_name
 
     run_id = folder.run_id
-    _, graph = _made(loaded, folder)
     cache = _open_cache(loaded, graph, folder, undo, tell, lambda step, message: recorder.say(step, message))
     # Not the run's own name: another state folder may have a run of the same id.
     folders = undo.enter_context(_folders(run_id, settings.spill_dir))

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from weft.model.errors import NotFoundError, WeftError
 from weft.store.content import ContentStore
@@ -51,7 +51,7 @@ _ORDER: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """One execution whose result may be used again; plain data, so that it can travel as a parameter of a program.
+    """One execution whose result may be used again; as text it can travel as a parameter of a program.
 
     `static` are the leaves that are known beforehand. `inputs` maps names to the absolute paths of artifacts, `scopes`
     has pairs of a name for people and an absolute path, `outputs` maps names to absolute paths below `root`. A result
@@ -73,14 +73,14 @@ class Recipe:
     expires_s: float = -1.0
     mode: str = CONTENT
 
-    def to_params(self) -> dict[str, Any]:
-        """Return the recipe as JSON knows it."""
-        return {name: getattr(self, name) for name in _RECIPE}
+    def to_json(self) -> str:
+        """Return the recipe as one text, which costs a graph less than a tree of values."""
+        return json.dumps({name: getattr(self, name) for name in _RECIPE})
 
     @classmethod
-    def from_params(cls, params: Mapping[str, Any]) -> Recipe:
-        """Return what `to_params` wrote."""
-        return cls(**params)
+    def from_json(cls, text: str) -> Recipe:
+        """Return what `to_json` wrote."""
+        return cls(**json.loads(text))
 
     @property
     def static_key(self) -> str:

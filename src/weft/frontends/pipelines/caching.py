@@ -108,7 +108,7 @@ def recipe_of(
     said = params.get(RECIPE)
     if said is None:
         return None
-    recipe = replace(Recipe.from_params(said), task=index)
+    recipe = replace(Recipe.from_json(said), task=index)
     if "inputs" in params:
         found = inputs or {
             name: told(places, lambda source: range(width_of(source.rpartition("/")[0])))

@@ -202,7 +202,7 @@ def _step(pipeline: Pipeline, step: ResolvedStep, place: RunPlace, *, patched: b
     vertex = Vertex(step.id, program, width, resources=_ONE_AT_A_TIME, retry=retry)
     recipe = describe(pipeline, step, place.cache)
     if recipe is not None:
-        vertex.program = replace(program, params={**program.params, RECIPE: recipe.to_params()})
+        vertex.program = replace(program, params={**program.params, RECIPE: recipe.to_json()})
         vertex.cache_key = recipe.static_key
     elif patched:
         vertex.cache_key = ASKING
