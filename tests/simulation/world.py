@@ -204,6 +204,8 @@ class World(SimulatedCluster):
                     self._forget(name, vertex, i)
         for stage in core.stages:
             held = self.held.get((name, stage.id), set())
+            for i in [i for i in held if i >= stage.n >= 0]:  # it was wider, and that is not on disk
+                self._forget(name, stage.id, i)
             for i in range(max(stage.n, 0)):
                 finished = stage.state[i] == TaskState.FINISHED and stage.vertex.kind is Kind.FINITE
                 whole = i in held and not any(
@@ -331,6 +333,8 @@ class World(SimulatedCluster):
                 ]
                 assert not late, f"{vertex}[{index}] runs before {src.id}{late} has"
                 continue
+            if src.status is VertexState.SKIPPED:
+                continue  # perhaps before its width was known
             assert link.router is not None, f"{vertex}[{index}] runs and {link.edge.id} has no router"
             held = self.held.get((job.id, src.id), set())
             for lo, hi, part_lo, part_hi in link.router.inputs(index):

@@ -346,6 +346,12 @@ def _set_parallelism(core: Core, decision: SetParallelism) -> None:
             subject=stage.id,
             rule="not-started",
         )
+    if stage.over:
+        raise GraphError(
+            f"some of its tasks have been given up: the parallelism of {stage.id!r} is settled at {stage.n}",
+            subject=stage.id,
+            rule="not-started",
+        )
     if decision.n < 0:
         raise GraphError(
             f"vertex {stage.id!r}: parallelism {decision.n} is negative", subject=stage.id, rule="parallelism"

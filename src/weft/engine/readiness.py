@@ -386,6 +386,8 @@ def end(core: Core, stage: Stage) -> None:
 def ended(core: Core, stage: Stage) -> None:
     """A vertex has come to its end: gates, services, bubbles, the job."""
     core.unended -= 1
+    if stage.vertex.expands:
+        _asks_no_more(core, stage)
     if stage.listeners:
         core.tell(stage, Moment.SOURCE_ENDED)
     if stage.bubble >= 0:
@@ -454,8 +456,6 @@ def let_go(core: Core, stage: Stage, lo: int, hi: int) -> None:
         router = link.router
         src = link.src
         if router is None:
-            if not link.data and stage.vertex.expands and src.refs is not None and not src.vertex.keep:
-                _drop_one_reader(core, src)
             continue
         left = link.left - (hi - lo)
         link.left = left
@@ -508,6 +508,13 @@ def _free_parts(core: Core, link: Link, lo: int, hi: int) -> None:
             core.out.extend(FreeParts(link.src.id, part, part + 1) for part in over)
     link.read_parts = None
     link.read_bytes = 0.0
+
+
+def _asks_no_more(core: Core, expander: Stage) -> None:
+    """An expander has ended: it asks for nothing more of what its order-only inputs have made."""
+    for link in expander.inputs:
+        if link.router is None and not link.data and link.src.refs is not None and not link.src.vertex.keep:
+            _drop_one_reader(core, link.src)
 
 
 def _drop_one_reader(core: Core, src: Stage) -> None:
@@ -656,7 +663,7 @@ def settle_links(core: Core, stage: Stage) -> None:
     closed = int(stage.restarting)
     narrow = group = 0
     for link in stage.inputs:
-        if link.router is None and link.data:
+        if link.router is None and link.data and link.src.status is not VertexState.SKIPPED:
             closed += 1
             link.opened = False
             continue

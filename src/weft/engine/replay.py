@@ -181,7 +181,7 @@ class Replay:
         self._probes = {
             (vertex, index): command
             for (vertex, index), command in self._probes.items()
-            if vertex in stages and stages[vertex].state[index] == PROBING
+            if vertex in stages and index < stages[vertex].n and stages[vertex].state[index] == PROBING
         }
 
     def collected(self) -> tuple[Any, ...]:

@@ -1,7 +1,12 @@
 """Probing: a task with a cache key asks before it takes a slot."""
 
 from tests.unit.engine.hand import body
-from weft.graph.builder import Graph, gather
+from weft.engine.events import Done, JobSubmitted, Offered, OutputLost, UserEvent, WorkerJoined
+from weft.engine.master import Master
+from weft.engine.replay import Replay, Tape, Tick
+from weft.graph.builder import Graph, controlled, gather
+from weft.graph.task import DECIDE
+from weft.graph.validate import mark_results
 
 
 def keyed(n: int = 2) -> Graph:
@@ -88,3 +93,27 @@ def test_a_keyed_vertex_of_which_some_hit(hand):
     h(h.hit("a[1]"), h.miss("a[0]"), h.miss("a[2]"), h.hit("a[3]"), h.idle(0, 1))
     h.expect("launch a[0] on 0", "launch a[2] on 1")
     assert h.rows("a") == ["leased", "finished", "leased", "finished"]
+
+
+def test_nobody_asks_again_for_a_task_that_is_not_there_any_more():
+    g = Graph("g")
+    control = g.control(body, name="c")
+    a = g.add(body, n=1, name="a")
+    g.add(body, gather(a), controlled(control), n=2, name="b", cache_key="k").keep()
+    mark_results(g)
+    narrower = ("token", "parallelism", "b", 1, "")
+    events = [
+        JobSubmitted(0.0),
+        WorkerJoined(0.0, 0, 0),
+        UserEvent(0.0, "c", 0, "ready"),
+        Offered(0.0, [0]),
+        Done(0.0, 2, 1, 0.0),
+        OutputLost(0.0, "a", 0, 1, "gone"),
+        UserEvent(0.0, "c", 0, DECIDE, narrower),
+    ]
+    replayed = Replay(Master(g), Tape())
+    for event in events:
+        replayed.feed([Tick((event,), ())])
+    core = replayed.master.core
+    assert core.replies == {"token": ""}
+    assert [type(command) for command in replayed.pending().commands] == []

@@ -8,7 +8,7 @@ from tests.unit.engine.hand import Hand, body
 from weft.engine.decisions import SetParallelism
 from weft.engine.explain import explain
 from weft.engine.policy import Moment
-from weft.graph.builder import Graph, after, controlled
+from weft.graph.builder import Graph, after, controlled, one_to_one
 from weft.graph.logical import (
     CONCURRENT,
     NONE,
@@ -204,3 +204,19 @@ def test_the_resources_of_a_bubble_are_settled_when_it_has_asked(hand):
     h(h.emitted("c", "ready"))
     h.skip()
     assert "has asked for its slots" in decide(h, "resources", "work", (GPU,))
+
+
+def test_the_width_of_what_was_given_up_in_part_is_settled(hand):
+    g = Graph("g", on_failure=OnFailure.CONTINUE)
+    control = g.control(body, name="c")
+    a = g.task(body, n=2, name="a")
+    g.task(body, one_to_one(a), controlled(control), n=2, name="work")
+    h = started(hand, g)
+    h(h.idle(0, 1))
+    h.skip("launch")
+    h(h.failed("a[1]"))
+    assert h.rows("work") == ["unscheduled", "fatal"]
+    assert "some of its tasks have been given up" in decide(h, "parallelism", "work", 2)
+    h(h.emitted("c", "ready"), h.done("a[0]"), h.idle(0))
+    h.skip("publish")
+    h.expect("launch work[0] on 0")

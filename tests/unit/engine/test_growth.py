@@ -4,6 +4,7 @@ import pytest
 
 from tests.unit.engine.hand import Hand, body, run_out
 from weft.engine.decisions import Emit, Fail, Finish, SetEdge, SetParallelism, SetResources
+from weft.engine.events import Failure
 from weft.graph.builder import Graph, after, gather, one_to_one, shuffle
 from weft.graph.logical import (
     BROADCAST,
@@ -668,3 +669,39 @@ def test_a_vertex_that_was_given_up_takes_no_width(hand):
     h(h.done("x[0]", values=[2]), h.idle(0, 1))
     h.skip("free")
     h.expect("launch wide[0] on 0", "launch wide[1] on 1")
+
+
+@pytest.mark.parametrize("reads", [gather, one_to_one])
+def test_what_was_skipped_before_its_width_was_known_holds_nobody_up(hand, reads):
+    g = Graph("g")
+    d = g.add(body, n=1, name="d")
+    x = g.add(body, after(d), n=1, name="x", expands=True)
+    load = g.add(body, after(x), n=Source("x"), name="load")
+    g.add(body, reads(load), n=2, name="join")
+    g.choice(d, yes=[x, load], no=[])
+    h = answered(hand, g, "no", expander="d")
+    h.skip("free")
+    h(h.idle(0, 1))
+    h.expect("launch join[0] on 0", "launch join[1] on 1")
+    h(h.failed("join[0]", Failure.INFRASTRUCTURE), h.done("join[1]"), h.idle(0))
+    h.expect("launch join[0] on 0, attempt 1")
+    h(h.done("join[0]"))
+    h.expect("free d[0]", "complete succeeded")
+
+
+@pytest.mark.parametrize("last", ["slow[0]", "x[2]"])
+def test_an_expander_of_several_tasks_is_one_reader(hand, last):
+    g = Graph("g")
+    a = g.add(body, n=1, name="a")
+    g.add(body, after(a), n=3, name="x", expands=True)
+    g.add(body, a, n=1, name="quick")
+    g.add(body, a, n=1, name="slow")
+    h = hand(g, workers=5, cones=False)
+    h(h.idle(0))
+    h.expect("launch a[0] on 0")
+    h(h.done("a[0]"), h.idle(0, 1, 2, 3, 4))
+    assert len(h.skip("launch")) == 5
+    for task in sorted(["quick[0]", "x[0]", "x[1]", "x[2]", "slow[0]"], key=lambda task: task == last):
+        h.expect()
+        h(h.done(task))
+    h.expect("free a[0]", "free x[0:3]", "complete succeeded")
