@@ -29,7 +29,7 @@ from weft.engine.policy import ManagerFactory
 from weft.engine.ports import Job
 from weft.engine.replay import Tape, Tick, digest, replay
 from weft.graph.draw import to_text
-from weft.graph.logical import Kind, Outcome, Trigger
+from weft.graph.logical import Kind, Outcome, Source, Trigger
 from weft.graph.validate import mark_results
 from weft.model.resources import Resources
 from weft.runtime.journal import Recorded, recover
@@ -594,6 +594,25 @@ def expect_clean(world: World, job: JobRun) -> None:
         results = {task for task in rows if core.by_id[task[0]].keep and rows[task] not in none}
         results -= {task for task in results if (job.id, *task) in world.lost_late}
         assert results <= held, f"results are missing: {sorted(results - held)[:5]}"
+        assert not _unheard(core), f"{_unheard(core)} have no width, though that was answered"
+
+
+def _unheard(core: Core) -> list[str]:
+    """Return the vertices that have no width, though their expander has ended well and no choice went against them."""
+    idle = {
+        vertex
+        for row in core.choices.values()
+        for name, branch in row.choice.branches.items()
+        for vertex in branch
+        if name != row.taken
+    }
+    unheard = []
+    for stage in core.stages:
+        if isinstance(stage.vertex.parallelism, Source) and stage.n < 0 and stage.id not in idle:
+            expander = core.by_id[stage.vertex.parallelism.expander]
+            if expander.status is VertexState.DONE and expander.n > 0:
+                unheard.append(stage.id)
+    return unheard
 
 
 def expect_idle(world: World) -> None:

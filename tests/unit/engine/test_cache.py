@@ -1,7 +1,7 @@
 """Probing: a task with a cache key asks before it takes a slot."""
 
 from tests.unit.engine.hand import body
-from weft.engine.events import Done, JobSubmitted, Offered, OutputLost, UserEvent, WorkerJoined
+from weft.engine.events import Done, Event, JobSubmitted, Offered, OutputLost, UserEvent, WorkerJoined
 from weft.engine.master import Master
 from weft.engine.replay import Replay, Tape, Tick
 from weft.graph.builder import Graph, controlled, gather
@@ -102,7 +102,7 @@ def test_nobody_asks_again_for_a_task_that_is_not_there_any_more():
     g.add(body, gather(a), controlled(control), n=2, name="b", cache_key="k").keep()
     mark_results(g)
     narrower = ("token", "parallelism", "b", 1, "")
-    events = [
+    events: list[Event] = [
         JobSubmitted(0.0),
         WorkerJoined(0.0, 0, 0),
         UserEvent(0.0, "c", 0, "ready"),
