@@ -173,6 +173,15 @@ class TestDecidedInTheRun:
         assert place.run().state == "succeeded"
         assert place.states() == {"make": "succeeded", "use": "skipped", "after": "succeeded", "dag": "skipped"}
 
+    def test_a_loop_over_nothing_fails_where_that_is_asked_for(self, place):
+        steps = reads("[]", command="true", loop_argument="{{i}}")
+        dag = {"loop_argument": "{{i}}", "entry_points": {"x": {"command": "true"}}}
+        steps["dag"] = {"deps": "make", "artifacts": {"input": {"i": "{{make.o}}"}}, **dag}
+        asked = {"as_paddleflow": ["empty_loop"]}
+        place.write(steps, failure_options={"strategy": "continue"}, **{"x-weft": asked})
+        assert place.run().state == "failed"
+        assert place.states() == {"make": "succeeded", "use": "failed", "dag": "failed"}
+
     def test_a_failed_item_is_told_with_its_log(self, place):
         steps = {
             "l": {"command": "echo said {{PF_LOOP_ARGUMENT}}; test {{PF_LOOP_ARGUMENT}} != 2", "loop_argument": [1, 2]}

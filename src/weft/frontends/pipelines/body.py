@@ -22,14 +22,14 @@ from weft.frontends.pipelines.caching import RECIPE, recipe_of
 from weft.frontends.pipelines.language import check_value
 from weft.frontends.pipelines.parts import INPUT, ITEM, OUTPUT, Folder, joined, told
 from weft.frontends.pipelines.problems import show
-from weft.frontends.pipelines.templates import as_text
+from weft.frontends.pipelines.templates import as_text, go_text
 from weft.model.errors import DiskFullError, TaskError
 from weft.operators.call import run_command
 from weft.store.folders import make_folders, remove_at
 from weft.store.results import open_cache
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from weft.frontends.pipelines.templates import ParameterValue
     from weft.graph.task import Input, TaskContext
@@ -150,7 +150,18 @@ def decide(ctx: TaskContext, inputs: Mapping[str, Input]) -> str:
 def list_items(ctx: TaskContext, inputs: Mapping[str, Input]) -> list[Any]:
     """Answer the items of a loop: what artifact `input` holds. TaskError if that is no list."""
     name, values = _values(ctx, inputs, ctx.params)
-    return read_list(values.inputs[ctx.params["input"]], name, ctx.params["input"])
+    found = read_list(values.inputs[ctx.params["input"]], name, ctx.params["input"])
+    asked = ctx.params.get("as_paddleflow", ())
+    if not found:
+        fail_if_asked(name, asked)
+    return [go_text(item) if isinstance(item, int | float) else item for item in found] if "numbers" in asked else found
+
+
+def fail_if_asked(name: str, as_paddleflow: Collection[str]) -> None:
+    """Raise TaskError for a loop over nothing where that is to fail."""
+    if "empty_loop" in as_paddleflow:
+        hint = "Without `empty_loop` in x-weft.as_paddleflow it would be skipped."
+        raise TaskError(f"{name} loops over nothing", task=name, hint=hint)
 
 
 def hand_on(ctx: TaskContext, inputs: Mapping[str, Input]) -> dict[str, list[str]]:

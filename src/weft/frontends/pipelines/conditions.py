@@ -12,11 +12,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Final, TypeAlias
 
 from weft.frontends.pipelines.problems import show
-from weft.frontends.pipelines.templates import find
+from weft.frontends.pipelines.templates import find, go_text
 
 MAX_CHARACTERS: Final = 128 * 1024
 MAX_TOKENS: Final = 10_000
@@ -489,14 +488,7 @@ def _written(value: Value) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        if not math.isfinite(value):
-            return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
-        sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
-        power = len(digits) + int(exponent) - 1
-        if value and not -4 <= power < 6:
-            first, others = str(digits[0]), "".join(map(str, digits[1:]))
-            return f"{'-' if sign else ''}{first}{'.' if others else ''}{others}e{power:+03}"
-        return f"{Decimal(repr(value)).normalize():f}"
+        return go_text(value)
     if isinstance(value, tuple):
         return f"[{' '.join(map(_written, value))}]"
     return "<nil>" if value is None else value

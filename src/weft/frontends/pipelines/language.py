@@ -45,8 +45,11 @@ _PATH_VALUE = re.compile(r"[.a-zA-Z0-9/_-]+")
 
 PIPELINE_KEYS = (
     "name", "docker_env", "entry_points", "parallelism", "disabled", "failure_options", "cache", "fs_options",
-    "components", "post_process",
+    "components", "post_process", "x-weft",
 )  # fmt: skip
+AS_PADDLEFLOW = ("numbers", "empty_loop", "step_name")
+"""What may be asked to be as PaddleFlow does it, where results differ: items that are numbers are written with an
+exponent from 1e+06 on, a loop over nothing fails, and PF_STEP_NAME in a parameter is the dag around."""
 STEP_KEYS = (
     "command", "docker_env", "env", "parameters", "deps", "artifacts", "cache", "type", "name", "x-weft",
     "condition", "loop_argument", "extra_fs", "reference", "entry_points",
@@ -228,6 +231,7 @@ class Pipeline:
     extra_fs: tuple[Mount, ...] = ()
     components: Mapping[str, Component] = field(default_factory=dict)
     post_process: Mapping[str, Component] = field(default_factory=dict)
+    as_paddleflow: frozenset[str] = frozenset()
 
     @property
     def steps(self) -> dict[str, Step]:
@@ -335,6 +339,7 @@ def read(tree: yaml.Node, file: str, problems: Problems) -> Pipeline:
         extra_fs=_extra_fs(fs_options),
         components=_components(top.map("components", None)),
         post_process=_post_process(top.map("post_process", None)),
+        as_paddleflow=_as_paddleflow(top.map("x-weft", ("as_paddleflow",))),
     )
 
 
@@ -493,6 +498,16 @@ def _image(fields_of: _Map) -> str:
 def _parallelism(top: _Map) -> int:
     wanted = top.integer("parallelism", PARALLELISM_DEFAULT)
     return PARALLELISM_DEFAULT if wanted <= 0 else min(wanted, PARALLELISM_MAX)
+
+
+def _as_paddleflow(options: _Map) -> frozenset[str]:
+    found = set()
+    for path, node in options.items("as_paddleflow"):
+        word = read_text(node, path, options.problems)
+        if word.value and word.value not in AS_PADDLEFLOW:
+            options.problems.add(word.mark, path, f"{show(word.value)} is unknown", f"use {choices(AS_PADDLEFLOW)}")
+        found.add(word.value)
+    return frozenset(found)
 
 
 def _failure_options(top: _Map) -> FailureOptions:

@@ -6,11 +6,11 @@ import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from weft.frontends.pipelines.body import NOT_RUN, read_list, tuple_of
+from weft.frontends.pipelines.body import NOT_RUN, fail_if_asked, read_list, tuple_of
 from weft.frontends.pipelines.compiler import compile_items
 from weft.frontends.pipelines.language import Dag
 from weft.frontends.pipelines.parts import told
-from weft.frontends.pipelines.resolve import Scope, make_pipeline
+from weft.frontends.pipelines.resolve import Scope, as_items, make_pipeline
 from weft.model.errors import InternalError
 
 if TYPE_CHECKING:
@@ -33,11 +33,12 @@ def repeat(ctx: TaskContext, inputs: Mapping[str, Input]) -> Patch:
         for name, places in params["inputs"].items()
     }
     items = read_list(list(where[params["input"]]), params["name"], params["input"])
-    if not items:
-        ctx.emit(NOT_RUN)
     origin = params["repeating"]["origin"]
     overrides = json.dumps(origin["overrides"], sort_keys=True)
     pipeline = _made_again(origin["text"], origin["file"], overrides, origin["renamed"])
+    if not items:
+        fail_if_asked(params["name"], pipeline.as_paddleflow)
+        ctx.emit(NOT_RUN)
     dag = _find(pipeline, params["dag"])
     scope = Scope(
         id=ctx.vertex,
@@ -47,7 +48,8 @@ def repeat(ctx: TaskContext, inputs: Mapping[str, Input]) -> Patch:
         inputs=where,
         entry=(ctx.vertex,),
     )
-    return compile_items(pipeline, dag, scope, [tuple_of(item) for item in items], params["repeating"])
+    found = as_items([tuple_of(item) for item in items], pipeline.as_paddleflow)
+    return compile_items(pipeline, dag, scope, found, params["repeating"])
 
 
 @lru_cache(maxsize=8)

@@ -9,7 +9,7 @@ the content of an artifact is a control, and what it makes of a dag is resolved 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -53,6 +53,7 @@ from weft.frontends.pipelines.templates import (
     as_text,
     fill,
     find,
+    go_text,
     whole,
 )
 from weft.model.errors import InputLimitError, PipelineError, UsageError
@@ -321,7 +322,8 @@ class _Resolver:
         condition: Filled = ""
         if listed:
             lister = f"{id}/loop"
-            self._control(lister, name, LIST, after, {"input": listed}, {listed: inputs[listed]})
+            params = {"input": listed, "as_paddleflow": sorted(self.pipeline.as_paddleflow)}
+            self._control(lister, name, LIST, after, params, {listed: inputs[listed]})
             deps = (*after, lister)
         loops = items is not None or bool(lister)
         asked = step.condition.value if not disabled and items != () else ""
@@ -548,7 +550,7 @@ class _Resolver:
         if loop is None:
             return None, ""
         if not isinstance(loop.value, str):
-            return loop.value, ""
+            return self._listed(component, loop.value), ""
         template = whole(loop.value)
         if template is None:
             raise AssertionError("a loop is a list or one template")
@@ -565,7 +567,20 @@ class _Resolver:
                 path=loop.path,
                 hint="loop over a list, or over text that is JSON for one",
             )
-        return found, ""
+        return self._listed(component, found), ""
+
+    def _listed(self, component: Component, items: tuple[ParameterValue, ...]) -> tuple[ParameterValue, ...]:
+        loop = component.loop
+        if not items and loop is not None and "empty_loop" in self.pipeline.as_paddleflow:
+            raise PipelineError(
+                "the loop goes over nothing",
+                file=self.pipeline.file,
+                line=loop.mark.line,
+                column=loop.mark.column,
+                path=loop.path,
+                hint="without `empty_loop` in x-weft.as_paddleflow it would be skipped",
+            )
+        return as_items(items, self.pipeline.as_paddleflow)
 
     # ------------------------------------------------------------------------------------------------ values
 
@@ -575,7 +590,10 @@ class _Resolver:
     def _parameters(
         self, component: Component, scope: Scope, siblings: Mapping[str, Mapping[str, ParameterValue]]
     ) -> dict[str, ParameterValue]:
-        system = self._system(component.name) | {LOOP_ARGUMENT: scope.item}
+        own = component.name
+        if "step_name" in self.pipeline.as_paddleflow:
+            own = scope.dotted.rstrip(".").rpartition(".")[2]
+        system = self._system(own) | {LOOP_ARGUMENT: scope.item}
 
         def value_of(template: Template) -> ParameterValue:
             if template.step == PARENT:
@@ -633,6 +651,13 @@ class _Resolver:
 
 def _text_of(value: str | Slot) -> Filled:
     return (value,) if isinstance(value, Slot) else value
+
+
+def as_items(items: Sequence[ParameterValue], as_paddleflow: Collection[str]) -> tuple[ParameterValue, ...]:
+    """Return the items of a loop; numbers as PaddleFlow writes them where that is asked for."""
+    if "numbers" not in as_paddleflow:
+        return tuple(items)
+    return tuple(go_text(item) if isinstance(item, int | float) else item for item in items)
 
 
 def _asks_items(component: Component) -> bool:

@@ -8,6 +8,7 @@ else stands in braces is left as it is, and text that was put in is never search
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass
 from decimal import Decimal
@@ -78,6 +79,19 @@ def as_text(value: ParameterValue) -> str:
     if isinstance(value, float):
         return _without_exponent(value)
     return json.dumps(value, ensure_ascii=False)
+
+
+def go_text(value: float) -> str:
+    """Write a number the way Go's `%v` writes a float64: `1e+06`, `1e-05`, `0.1`."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+    number = Decimal(repr(float(value))).normalize()
+    sign, digits, exponent = number.as_tuple()
+    power = len(digits) + int(exponent) - 1
+    if value and not -4 <= power < 6:
+        first, others = str(digits[0]), "".join(map(str, digits[1:]))
+        return f"{'-' if sign else ''}{first}{'.' if others else ''}{others}e{power:+03}"
+    return f"{number:f}"
 
 
 def env_number(value: float) -> str:

@@ -322,6 +322,29 @@ entry_points:
             resolve_nodes(make_pipeline(text, "f", {"l": [1] * 60}, None), RUN)
 
 
+class TestAsPaddleFlow:
+    def test_numbers_have_exponents(self):
+        text = "name: p\nx-weft: {as_paddleflow: [numbers]}\n"
+        text += "entry_points: {a: {loop_argument: [1000000, 3, 0.00001, x]}}\n"
+        assert step(nodes_of(text), "a").items == ("1e+06", "3", "1e-05", "x")
+
+    def test_a_loop_over_nothing_is_refused(self):
+        text = "name: p\nx-weft: {as_paddleflow: [empty_loop]}\nentry_points:\n  a: {loop_argument: []}\n"
+        with pytest.raises(PipelineError, match="the loop goes over nothing"):
+            nodes_of(text)
+
+    def test_the_name_of_a_step_in_a_parameter_is_that_of_the_dag_around(self):
+        inner = "entry_points: {x: {command: '{{n}}', parameters: {n: '<{{PF_STEP_NAME}}>'}}}"
+        text = f"name: p\nx-weft: {{as_paddleflow: [step_name]}}\nentry_points:\n  d: {{{inner}}}\n"
+        text += "  y: {command: '{{n}}', parameters: {n: '<{{PF_STEP_NAME}}>'}}\n"
+        found = nodes_of(text)
+        assert (step(found, "d.x").command, step(found, "y").command) == ("<d>", "<>")
+
+    def test_another_word_is_refused(self):
+        with pytest.raises(PipelineError, match="is unknown"):
+            parse_pipeline("name: p\nx-weft: {as_paddleflow: [all]}\nentry_points: {a: {}}\n", "f")
+
+
 class TestConditions:
     def test_a_condition_is_a_choice(self):
         text = "name: p\nentry_points:\n  a: {command: x, condition: '{{n}} > 3', parameters: {n: 4}}\n  b: {deps: a}\n"
