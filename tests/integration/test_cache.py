@@ -237,6 +237,16 @@ class TestUsingAgain:
         clone.settings = place.settings
         assert clone.again() == {}
 
+    def test_what_python_and_weft_write_beside_scripts_changes_nothing(self, place):
+        (place.folder / "lib.py").write_text("x = 1\n")
+        scope = ON | {"fs_scope": [{"name": "main", "path": "/"}]}
+        command = f'{sys.executable} -c "import lib; print(lib.x)" > "{{{{out}}}}"'
+        place.write({"a": step(command, "out")}, cache=scope, fs_options={"main_fs": {"name": "main"}})
+        assert place.again() == {"a": 1}
+        assert place.again() == {}
+        (place.folder / "lib.py").write_text("x = 2\n")
+        assert place.again() == {"a": 1}
+
     def test_c10_an_edit_of_the_same_size_with_the_old_time_is_seen(self, place):
         (place.folder / "data").mkdir()
         file = place.folder / "data" / "x"

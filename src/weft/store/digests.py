@@ -32,8 +32,8 @@ OTHER: Final = "o"
 ABSENT: Final = "-"
 """The digest of what is not there, and the kinds that a digest begins with."""
 MARGIN_NS: Final = 2_000_000_000
-SYSTEM_FOLDERS: Final = frozenset({b".pipeline", b".weft"})
-"""What Weft itself writes beside the files of users."""
+LEFT_OUT: Final = frozenset({b".pipeline", b".weft", b"__pycache__"})
+"""What is written beside the files of users and follows from them: by Weft itself, and by Python."""
 MAX_DEPTH: Final = 256
 _TRIES: Final = 3
 _BLOCK: Final = 1 << 20

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from weft.model.errors import NotFoundError, WeftError
 from weft.store.content import ContentStore
-from weft.store.digests import ABSENT, FOLDER, SYSTEM_FOLDERS, Digester, read_listing
+from weft.store.digests import ABSENT, FOLDER, LEFT_OUT, Digester, read_listing
 from weft.store.entries import CacheIndex, Claim, Entry, Output
 
 KEY_VERSION: Final = 1
@@ -148,7 +148,7 @@ class ResultCache:
         static = _digest(leaves)
         dynamic: dict[str, str] = {}
         artifacts = Digester(self.index, self._now_ns, stopped=stopped)
-        files = Digester(self.index, self._now_ns, ignore=SYSTEM_FOLDERS, stopped=stopped)
+        files = Digester(self.index, self._now_ns, ignore=LEFT_OUT, stopped=stopped)
         for name, paths in recipe.inputs.items():
             foreseen = [known[path] for path in paths if path in known] if known else []
             if recipe.mode == PADDLEFLOW:

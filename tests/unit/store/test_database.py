@@ -1,0 +1,88 @@
+"""The one home of databases, as far as the index of runs does not show it."""
+
+import fcntl
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from weft.model.errors import ConflictError, DiskFullError
+from weft.store import database as module
+from weft.store.database import Database
+
+
+@pytest.fixture
+def database(tmp_path):
+    database = Database(
+        tmp_path / "some.db",
+        what="the index of things",
+        schema=["CREATE TABLE things (name TEXT)"],
+        version=1,
+        again="it is made again",
+        lock_name="some.lock",
+    )
+    yield database
+    database.close()
+
+
+def add(database: Database, name: str) -> None:
+    with database.write() as db:
+        db.run("INSERT INTO things VALUES (:name)", {"name": name})
+
+
+def names(database: Database) -> list[str]:
+    with database.read() as db:
+        return [] if db is None else [row[0] for row in db.rows("SELECT name FROM things")]
+
+
+def test_a_lock_that_is_held_is_told_and_nothing_is_written(database, tmp_path, monkeypatch):
+    add(database, "a")
+    monkeypatch.setattr(module, "_TRIES", 3)
+    with (tmp_path / "some.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(ConflictError, match=r"another process has held .*some\.lock"):
+            add(database, "b")
+        assert names(database) == ["a"], "who only reads does not wait"
+    add(database, "b")
+    assert names(database) == ["a", "b"]
+
+
+def test_a_file_that_was_replaced_is_read_anew(database, tmp_path):
+    add(database, "a")
+    assert names(database) == ["a"]
+    for path in tmp_path.glob("some.db*"):
+        path.unlink()
+    assert names(database) == []
+    add(database, "b")
+    assert names(database) == ["b"]
+
+
+def test_a_full_disk_is_told(database, monkeypatch):
+    add(database, "a")
+
+    def full(*_: object) -> None:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    monkeypatch.setattr(module._Sqlite, "run", full)
+    with pytest.raises(DiskFullError, match="the index of things"):
+        add(database, "b")
+    monkeypatch.undo()
+    assert names(database) == ["a"]
+
+
+def test_damage_is_found_where_there_is_some(database, tmp_path):
+    assert database.damage() == ""
+    with database.write() as db:
+        db.many("INSERT INTO things VALUES (:name)", ({"name": "x" * 500} for _ in range(500)))
+    database.close()
+    assert database.damage() == ""
+    with sqlite3.connect(tmp_path / "some.db") as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    database.close()
+    data = bytearray((tmp_path / "some.db").read_bytes())
+    data[20_000:40_000] = b"\xff" * 20_000
+    Path(database.where).write_bytes(data)
+    assert "damaged" in database.damage()
