@@ -117,6 +117,12 @@ class TestUsingAgain:
         told = read_run(second.folder)
         assert [one.message for one in told.steps] == ["taken from the cache"] * 3
 
+    def test_worker_processes_keep_results_too(self, place):
+        place.settings = Settings(state_dir=place.folder / ".weft", user="me", backend="processes")
+        place.write(CHAIN)
+        assert place.again() == {"a": 1, "b": 1, "c": 1}
+        assert place.again() == {}
+
     def test_folders_with_links_and_programs_come_back_as_they_were(self, place):
         command = 'mkdir -p "{{out}}/sub"; echo 1 > "{{out}}/sub/x"; chmod +x "{{out}}/sub/x"; ln -s sub/x "{{out}}/y"'
         place.write({"a": step(command, "out")})
