@@ -124,7 +124,10 @@ class LocalJob:
         return [(lease.lo, lease.at) for lease in running if lease.root.vertex == vertex]
 
     def code(self, vertex: str) -> TaskCode:
-        """Return what a worker must know of a vertex; made at its first lease, when its edges are settled."""
+        """Return what a worker must know of a vertex; made at its first lease, when its edges are settled.
+
+        A vertex that starts again may have other edges then: what streamed is kept if its bubble cannot be had.
+        """
         code = self.codes.get(vertex)
         if code is None:
             code = self.codes[vertex] = self._code(vertex)
@@ -443,6 +446,8 @@ class LocalJob:
 
     def reset_streams(self, vertices: Collection[str]) -> Callable[[], None]:
         """Forget what vertices have streamed, as their region starts again; return what removes it."""
+        for vertex in vertices:
+            self.codes.pop(vertex, None)
         if self._streams is None:
             return lambda: None
         return self._streams.reset([self.job.master.core.by_id[vertex] for vertex in vertices])

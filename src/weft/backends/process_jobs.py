@@ -167,7 +167,7 @@ class ProcessJob(LocalJob):
         self._numbers = numbers
         self._writer = writer
         self._lock = threading.Lock()
-        self._shipped: dict[str, tuple[int, bytes | ChunkRef]] = {}
+        self._shipped: dict[TaskCode, tuple[int, bytes | ChunkRef]] = {}
         self._column_numbers: dict[str, int] = {}
         self.cone_numbers: dict[Cone, int] = {}
         self.files: list[str] = []
@@ -193,14 +193,14 @@ class ProcessJob(LocalJob):
 
     def shipped(self, code: TaskCode, *, slow: bool) -> tuple[int, bytes | ChunkRef]:
         """Return number and bytes of a vertex's code, made once; ProgramError if it cannot be pickled."""
-        found = self._shipped.get(code.vertex)
+        found = self._shipped.get(code)
         if found is None:
             if not slow and not _quick(code.program):
                 raise LaterError
             with self._lock:
-                found = self._shipped.get(code.vertex)
+                found = self._shipped.get(code)
                 if found is None:
-                    found = self._shipped[code.vertex] = next(self._numbers), self._ship_code(code)
+                    found = self._shipped[code] = next(self._numbers), self._ship_code(code)
         return found
 
     def _ship_code(self, code: TaskCode) -> bytes | ChunkRef:

@@ -137,7 +137,7 @@ class Publish(NamedTuple):
 
 
 class Restart(NamedTuple):
-    """Forget what these vertices have streamed so far: they start again together."""
+    """Forget what these vertices have streamed so far, and how their edges were: they start again together."""
 
     vertices: tuple[str, ...]
 

@@ -20,7 +20,7 @@ from weft.engine.lineage import remake
 from weft.engine.machines.bubble import BUBBLE, BubbleState
 from weft.engine.machines.job import JobState
 from weft.engine.machines.table import step
-from weft.engine.machines.vertex import ENDED
+from weft.engine.machines.vertex import ENDED, VertexState
 from weft.engine.physical import INFINITE
 from weft.engine.readiness import (
     CANCELLED,
@@ -433,6 +433,7 @@ def shrink(core: Core, row: BubbleRow, cause: str) -> None:
     members = {stage.index for stage in (*leaving, *row.stages)}
     for stage in leaving:
         stage.bubble = -1
+    again: list[str] = []
     for stage in leaving:
         for link in (*stage.inputs, *stage.outputs):
             if (
@@ -447,6 +448,9 @@ def shrink(core: Core, row: BubbleRow, cause: str) -> None:
                 )
             ):
                 keep_on_node(link)
+                again += [s.id for s in (link.src, link.dst) if s.status is not VertexState.CONFIGURED]
+    if again:
+        core.out.append(Restart(tuple(dict.fromkeys(again))))
     derive_regions(core)
     core.replan = True
     near = {link.dst.index: link.dst for stage in leaving for link in stage.outputs if link.dst.n >= 0}

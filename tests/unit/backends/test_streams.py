@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from tests.unit.engine.hand import Hand, body
+from weft.backends.local import LocalJob
 from weft.backends.streams import END, Streams
+from weft.engine.gangs import keep_on_node
 from weft.graph.builder import Graph, gather, one_to_one, shuffle
 from weft.graph.logical import Storage
 from weft.model.errors import RunCancelledError
@@ -189,3 +191,14 @@ def test_a_reset_takes_everything_away(store, tmp_path):
     assert not list((tmp_path / "spill").iterdir())
     assert store.stats().used == store.stats().reserved == 0
     assert take(streams, edge="one") is None
+
+
+def test_what_starts_again_with_other_edges_is_known_anew(store):
+    streams = pair(store)
+    core = streams._job.master.core
+    loop: Any = None
+    local = LocalJob(SimpleNamespace(id="job", master=streams._job.master, outputs=None), store, loop, 100)
+    assert (*local.code("a").streams, local.code("b").inputs[0].streamed) == ("a->b", True)
+    keep_on_node(core.links["a->b"])
+    local.reset_streams(["a", "b"])
+    assert (*local.code("a").streams, local.code("b").inputs[0].streamed) == (False,)

@@ -252,6 +252,17 @@ def test_what_streams_join_restarts_together(hand):
     assert run_out(h, [0]) == ["report[0]", "complete succeeded"]
 
 
+def test_a_region_that_starts_again_and_cannot_be_had_has_other_edges_then(hand):
+    h = started_stream(hand, retry=Retry(user=1))
+    h(h.failed("b[0]"))
+    h.skip("stop", "release")
+    h(h.stopped("a[0]"), h.stopped("a[1]"), h.stopped("b[1]"))
+    assert "acquire a*2, b*2" in h.skip()
+    h(h.refused("a"), h.idle(0))
+    assert h.core.links["a->b"].edge.storage is Storage.LOCAL
+    h.expect("restart a b", "launch a[0] on 0")  # backends know what the edges are from the first attempt
+
+
 def test_a_region_that_restarts_reads_its_inputs_again(hand):
     h = started_stream(hand)
     h(h.done("a[0]"), h.done("a[1]"))
