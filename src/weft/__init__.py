@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from weft.model.errors import RunCancelledError as RunCancelledError
     from weft.model.errors import RunFailedError as RunFailedError
     from weft.model.errors import TaskError as TaskError
+    from weft.model.errors import UnreadableError as UnreadableError
     from weft.model.errors import UsageError as UsageError
     from weft.model.errors import WeftError as WeftError
     from weft.model.program import Program as Program
@@ -72,7 +73,8 @@ _HOMES = {
     "weft.model.errors": (
         "CapacityError", "ConflictError", "DefinitionError", "DiskFullError", "ForbiddenError", "GraphError",
         "InputLimitError", "InternalError", "InvalidTransition", "MissingExtraError", "NotFoundError", "PipelineError",
-        "ProgramError", "RunCancelledError", "RunFailedError", "TaskError", "UsageError", "WeftError",
+        "ProgramError", "RunCancelledError", "RunFailedError", "TaskError", "UnreadableError", "UsageError",
+        "WeftError",
     ),
     "weft.model.program": ("Program",),
     "weft.model.resources": ("Placement", "Resources"),

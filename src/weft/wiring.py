@@ -24,7 +24,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from weft.engine.policy import STRAGGLERS
+from weft.engine.policy import BLAME, STRAGGLERS
 from weft.frontends.pipelines.body import NOT_RUN, WARNING
 from weft.frontends.pipelines.caching import CachePlace, recipe_of
 from weft.frontends.pipelines.check import parse_pipeline
@@ -58,6 +58,7 @@ from weft.model.errors import (
 )
 from weft.model.ids import is_name
 from weft.model.resources import Resources
+from weft.policies.blame import Blame
 from weft.policies.choices import Conditional
 from weft.policies.eviction import furthest, largest
 from weft.policies.pruning import Pruning
@@ -100,6 +101,7 @@ MANAGERS: Final[dict[str, ManagerFactory]] = {
     "pruning": Pruning,
     "conditional": Conditional,
     STRAGGLERS: Stragglers,
+    BLAME: Blame,
 }
 """The vertex managers that a graph may name, and the policies of whole jobs."""
 

@@ -57,6 +57,7 @@ PUBLIC = {
     "Storage",
     "TaskError",
     "Trigger",
+    "UnreadableError",
     "UsageError",
     "WeftError",
     "__version__",

@@ -8,7 +8,7 @@ good; the job must then come to its end, and leave nothing behind.
 import random
 from typing import Any
 
-from tests.simulation.scenarios import MANAGERS, Reckless, Scenario
+from tests.simulation.scenarios import MANAGERS, Scenario, reckless
 from weft.engine.commands import (
     Acquire,
     Complete,
@@ -54,7 +54,6 @@ from weft.engine.invariants import check
 from weft.engine.machines.job import JobState
 from weft.engine.machines.task import TaskState
 from weft.engine.master import Master
-from weft.engine.policy import STRAGGLERS
 from weft.graph.logical import Kind, Outcome, Trigger
 from weft.graph.validate import mark_results
 
@@ -97,9 +96,12 @@ class Chaos:
         self.rng = rng
         self.scenario = scenario
         mark_results(scenario.graph)
-        reckless = {STRAGGLERS: lambda: Reckless(policies)} if policies is not None else {}
-        self.master = Master(scenario.graph, "chaos", tuning, {**MANAGERS, **reckless})
+        self.policies = policies
+        chosen = reckless(policies) if policies is not None else {}
+        self.master = Master(scenario.graph, "chaos", tuning, {**MANAGERS, **chosen})
         self.backups = 0
+        self.avoided = 0
+        self.unread = 0
         self.weighs: list[Weigh] = []
         self.core = self.master.core
         self.now = 0.0
@@ -133,6 +135,7 @@ class Chaos:
         for command in commands:
             self.carry_out(command)
         check(self.core)
+        self.avoided = max(self.avoided, len(self.core.avoided))
 
     def carry_out(self, command: Any) -> None:
         """Take one command into the books."""
@@ -315,6 +318,8 @@ class Chaos:
         vertex, index = rng.choice(lease.tasks(unit, unit + 1))
         kind = rng.choice([Failure.USER, Failure.MEMORY, Failure.INFRASTRUCTURE, Failure.INFRASTRUCTURE, Failure.INPUT])
         lost = None
+        if self.policies is not None and self.policies.random() < 0.5:
+            kind = Failure.INPUT
         if kind is Failure.INPUT:
             inside = set(lease.tasks(lease.lo, lease.hi))
             reads = [
@@ -327,6 +332,9 @@ class Chaos:
             ]
             if not reads:
                 kind = Failure.INFRASTRUCTURE
+            elif self.policies is not None and self.policies.random() < 0.7:
+                kind, lost = Failure.READ, rng.choice(reads)
+                self.unread += 1
             else:
                 lost = rng.choice(reads)
                 self.stored.discard(lost)
@@ -412,7 +420,11 @@ class Chaos:
             return
         report = self.failed(self.rng.choice(numbers))
         self.old.append(report)
+        before = set(self.lost_late)
+        if report.kind is Failure.INPUT and report.lost is not None:
+            self.lost_late.add(report.lost)  # if its reader is given up it is dropped, as if it were there
         self.tell(report)
+        self.lost_late = before
 
     def do_progress(self, calm: bool) -> None:
         """A lease says how far it is."""

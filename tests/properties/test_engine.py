@@ -88,8 +88,11 @@ def test_any_report_at_any_moment_of_second_attempts(word, seed):
     each(seed, max(2, COUNT // 40), lambda s: chaos(s, frozenset({word}), policies=True), name)
 
 
-def test_chaos_runs_much_twice():
-    assert sum(chaos(seed, None, policies=True).backups for seed in range(20)) > 20
+def test_chaos_runs_much_twice_and_blames_many():
+    jobs = [chaos(seed, None, policies=True) for seed in range(30)]
+    assert sum(job.backups for job in jobs) > 20
+    assert sum(job.avoided for job in jobs) > 20
+    assert sum(job.unread for job in jobs) > 0
 
 
 ONCE = [

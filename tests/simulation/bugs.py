@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from weft.engine import dispatch, failures, gangs, lineage, patching, readiness, replay
-from weft.engine.commands import Acquire, Launch, Probe
+from weft.engine import blame, dispatch, failures, gangs, lineage, patching, readiness, replay
+from weft.engine.commands import Acquire, Free, Launch, Probe
 from weft.engine.events import Done, GaveBack
 from weft.engine.master import Master
 from weft.engine.physical import Intervals
@@ -26,7 +26,10 @@ from weft.worker.link import Link
 
 @dataclass(frozen=True)
 class Bug:
-    """A lie: where it is told, and which sessions it is looked for in (words as of the scenarios, `-` for any)."""
+    """A lie: where it is told, and which sessions it is looked for in (words as of the scenarios, `-` for any).
+
+    With `policies` in those where anything may be run twice and anybody be avoided.
+    """
 
     name: str
     where: Any
@@ -34,6 +37,7 @@ class Bug:
     lie: Callable[[Callable[..., Any]], Callable[..., Any]]
     words: str = "-"
     hard: bool = False
+    policies: bool = False
 
 
 def nothing(_: Callable[..., Any]) -> Callable[..., Any]:
@@ -167,6 +171,19 @@ def _frees_beside_nobody(true: Callable[..., Any]) -> Callable[..., Any]:
     return let_go
 
 
+def _forgets_what_is_hidden(true: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args: true(*args) and []
+
+
+def _frees_what_is_not_read(_: Callable[..., Any]) -> Callable[..., Any]:
+    def remake(core: Any, decision: Any) -> None:
+        stage = core.by_id.get(decision.vertex)
+        if stage is not None and 0 <= decision.index < stage.n and stage.state[decision.index] == readiness.FINISHED:
+            core.out.append(Free(stage.id, decision.index, decision.index + 1))
+
+    return remake
+
+
 def _one_is_enough(true: Callable[..., Any]) -> Callable[..., Any]:
     def count_missing(*args: Any, **kwargs: Any) -> Any:
         missing = true(*args, **kwargs)
@@ -213,6 +230,8 @@ BUGS = [
     Bug("a lost message is not repeated", Link, "due", _repeats_nothing, hard=True),
     Bug("messages are taken out of order", Link, "take", _out_of_order, hard=True),
     Bug("silence tells nothing", Link, "lost", answers(False), hard=True),
+    Bug("what waits for another worker waits on", blame, "_serve_shy", _forgets_what_is_hidden, policies=True),
+    Bug("what cannot be read is freed and not made again", blame, "_remake", _frees_what_is_not_read, policies=True),
 ]  # fmt: skip
 
 

@@ -11,18 +11,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.engine.decisions import (
+    Avoid,
     BackUp,
     Decision,
     Emit,
     Fail,
     Finish,
+    Forgive,
+    Remake,
     Schedule,
     SetEdge,
     SetParallelism,
     SetResources,
     WeighTasks,
 )
-from weft.engine.policy import STRAGGLERS, ManagerFactory, Moment, View
+from weft.engine.policy import BLAME, STRAGGLERS, ManagerFactory, Moment, View
 from weft.graph.builder import Graph, Link, Node, after, gather, grid, one_to_one, shuffle
 from weft.graph.grid import group, ungroup
 from weft.graph.logical import (
@@ -455,6 +458,29 @@ class Reckless:
         return decisions, (memo or 0) + 1
 
 
+class Suspicious(Reckless):
+    """A policy that blames whom it likes."""
+
+    def decide(self, view: Any, memo: Any) -> tuple[list[Decision], Any]:
+        """Avoid some, forgive some, even all and those that are gone; have outputs made again on the word of one."""
+        decisions: list[Decision] = []
+        workers = [*(each.worker for each in view.workers), *(fault.worker for fault in view.faults)]
+        for worker in workers:
+            dice = self.rng.random()
+            if dice < 0.3:
+                decisions.append(Avoid(worker, self.rng.choice([0.1, 5.0, 1000.0]), "chaos"))
+            elif dice < 0.4:
+                decisions.append(Forgive(worker, "chaos"))
+        unread = [fault.unread or fault.task for fault in view.faults if self.rng.random() < 0.5]
+        decisions += [Remake(vertex, index, "chaos") for vertex, index in unread]
+        return decisions, (memo or 0) + 1
+
+
+def reckless(rng: random.Random) -> dict[str, ManagerFactory]:
+    """The policies of a job that may run anything twice and avoid anybody."""
+    return {STRAGGLERS: lambda: Reckless(rng), BLAME: lambda: Suspicious(rng)}
+
+
 def twice(seed: object) -> dict[str, ManagerFactory]:
-    """The managers of a job that may run anything twice, drawn from `seed`."""
-    return {**MANAGERS, STRAGGLERS: lambda: Reckless(random.Random(f"policies of {seed}"))}
+    """The managers of a job that may run anything twice and avoid anybody, drawn from `seed`."""
+    return {**MANAGERS, **reckless(random.Random(f"policies of {seed}"))}

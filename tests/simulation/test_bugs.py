@@ -19,7 +19,7 @@ def test_a_planted_bug_is_found(bug: Bug):
     with planted(bug):
         for seed in range(SEEDS):
             try:
-                random_session(seed, words=words, hard=bug.hard)
+                random_session(seed, words=words, hard=bug.hard, policies=bug.policies)
             except Exception:  # noqa: BLE001
                 return
     pytest.fail(f"{SEEDS} sessions ran as if nothing were wrong, although: {bug.name}")

@@ -8,7 +8,7 @@ outputs happen at random moments; a worker that is lost may be replaced.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from heapq import heappop, heappush
@@ -74,7 +74,8 @@ class Simulator:
     """An executor whose time is a heap of events.
 
     `seconds(vertex, index)` and `nbytes(vertex, index)` describe tasks; `speeds[w]` divides the seconds of worker w;
-    `value(vertex, index)` gives expanders their answer. `capacity` is that of every node, or one for each. Reports
+    `bad[w]` is the probability that a lease fails there by the infrastructure; `value(vertex, index)` gives expanders
+    their answer. `capacity` is that of every node, or one for each. Reports
     that fall into the same `tick_s` seconds are seen to in one go, as a busy master does; 0 sees to each by itself.
     `track` keeps account of which outputs are held (`held_most`).
     """
@@ -89,6 +90,7 @@ class Simulator:
         value: Callable[[str, int], Any] | None = None,
         speeds: Sequence[float] | None = None,
         faults: Faults | None = None,
+        bad: Mapping[int, float] | None = None,
         tuning: Tuning | None = None,
         capacity: Resources | Sequence[Resources] | None = None,
         check: Callable[[Any], None] | None = None,
@@ -98,7 +100,9 @@ class Simulator:
         self.clock = ManualClock()
         self.tuning = tuning or Tuning(target_s=0.5, shared_memory=nodes == 1)
         self.faults = faults or Faults()
-        self._faulty = any(value for name, value in asdict(self.faults).items() if name not in ("seed", "most"))
+        self._faulty = bool(bad) or any(
+            value for name, value in asdict(self.faults).items() if name not in ("seed", "most")
+        )
         self.random = random.Random(self.faults.seed)
         self._seconds = seconds if callable(seconds) else (lambda _v, _i, each=seconds: each)
         self._each = None if callable(seconds) else seconds
@@ -108,6 +112,7 @@ class Simulator:
         self._speeds = speeds
         self._alike = speeds is None and type(self)._duration is Simulator._duration  # a task takes as long everywhere
         self._capacity = capacity
+        self._failing = bad or {}
         self._specs = [WorkerSpec(w, w * nodes // workers, f"node{w * nodes // workers}") for w in range(workers)]
         self._next_worker = workers
         self._moments: list[float] = []
@@ -213,6 +218,10 @@ class Simulator:
                 self.faults_made += 1
                 self.at(self.clock.time + seconds * self.random.random(), partial(self._fail, run, kind))
                 return True
+        if lease.worker in self._failing and self.random.random() < self._failing[lease.worker]:
+            self.faults_made += 1
+            self.at(self.clock.time + seconds * self.random.random(), partial(self._fail, run, Failure.INFRASTRUCTURE))
+            return True
         if faults.give_back and lease.hi - lease.lo > 1 and self.random.random() < faults.give_back:
             self.at(self.clock.time + seconds / 4, lambda: self.shrink(run.job, lease.lease))
         return False

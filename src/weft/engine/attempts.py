@@ -179,6 +179,8 @@ def launch(core: Core, workers: Sequence[int]) -> None:
         core.wanted = []
         return
     free = [w for w in reversed(workers) if (row := core.workers.get(w)) is not None and not row.leases]
+    if core.avoided:
+        free = [w for w in free if w not in core.avoided]
     left: list[tuple[int, str]] = []
     for id, reason in core.wanted:
         lease = core.leases.get(id)

@@ -2,7 +2,8 @@
 
 The modules beside are lists of functions that take a `Core` and append to `core.out`: `readiness` (what may start),
 `cones` (how much goes into one lease), `dispatch` (who gets it), `failures` (what a bad end does), `lineage` (what
-must be made again), `gangs` (bubbles and requests), `patching` (choices and patches). `master.Master` is the only way
+must be made again), `gangs` (bubbles and requests), `patching` (choices and patches), `attempts` (what is run twice),
+`blame` (who is avoided). `master.Master` is the only way
 in.
 """
 
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from weft.engine.decisions import ApplyPatch, BackUp, Emit, WeighTasks
+from weft.engine.decisions import ApplyPatch, Avoid, BackUp, Emit, Forgive, WeighTasks
 from weft.engine.machines.bubble import BubbleState
 from weft.engine.machines.job import JobState
 from weft.engine.policy import Moment
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from weft.engine.commands import Command
     from weft.engine.decisions import Decision
     from weft.engine.physical import Link, Stage
-    from weft.engine.policy import ManagerFactory, VertexManager
+    from weft.engine.policy import Fault, ManagerFactory, VertexManager
     from weft.graph.lease import Cone
     from weft.graph.logical import Bubble, Choice, Edge, Vertex
     from weft.model.resources import Resources
@@ -33,6 +34,8 @@ _OWN = (Moment.STARTED, Moment.FINISHED)
 
 LIGHT_LANE = -1
 """The worker that light tasks are launched on: no core is held, so there is no slot to wait for."""
+FAULTS = 256
+"""How many of the latest faults are remembered."""
 ANYWHERE = -1
 """The node of tasks that may run anywhere."""
 
@@ -237,6 +240,11 @@ class Core:
         self.wanted: list[tuple[int, str]] = []
         self.weights: dict[int, float] = {}
         self.shrunk: dict[int, int] = {}
+        self.faults: deque[Fault] = deque(maxlen=FAULTS)
+        self.suspicious = False
+        self.avoided: dict[int, int] = {}
+        self.forgiven: dict[int, tuple[int, float]] = {}
+        self.shy: dict[tuple[int, int], float] = {}
         self.ring: deque[tuple[float, str, str]] = deque(maxlen=ring)
 
     @property
@@ -262,7 +270,7 @@ class Core:
         """Note who decides what in this tick; GraphError if another policy has decided the same before."""
         if self._claimed_in is not self.out:
             self._claimed_in, self.claims = self.out, {}
-        if isinstance(decision, (ApplyPatch, Emit, BackUp, WeighTasks)):
+        if isinstance(decision, (ApplyPatch, Emit, BackUp, WeighTasks, Avoid, Forgive)):
             return
         first = self.claims.setdefault((type(decision).__name__, decision[0]), who)
         if first != who:

@@ -93,6 +93,29 @@ class WeighTasks(NamedTuple):
     lease: int
 
 
+class Avoid(NamedTuple):
+    """Give a worker nothing for so many seconds, as long as there is another."""
+
+    worker: int
+    seconds: float
+    reason: str
+
+
+class Forgive(NamedTuple):
+    """Avoid a worker no longer."""
+
+    worker: int
+    reason: str
+
+
+class Remake(NamedTuple):
+    """Make an output again that is there and cannot be read, if somebody is still to read it."""
+
+    vertex: str
+    index: int  # type: ignore[assignment]
+    reason: str
+
+
 Decision = (
     SetParallelism
     | SetEdge
@@ -105,5 +128,8 @@ Decision = (
     | Fail
     | BackUp
     | WeighTasks
+    | Avoid
+    | Forgive
+    | Remake
 )
 Decisions = Sequence[Decision]

@@ -320,6 +320,8 @@ def race(core: Core) -> None:
         if other.request or (other.stage.vertex.kind is Kind.SERVICE and not other.offered):
             taken.add(other.worker)
     free = [worker for worker in core.workers if worker not in taken]
+    if core.avoided:
+        free = [worker for worker in free if worker not in core.avoided] or free
     while free:
         found = _best(core, ANYWHERE, any_node=True)
         if found is None:
@@ -328,7 +330,9 @@ def race(core: Core) -> None:
         lo, hi = ready.take(1)
         write(core, stage, lo, hi, READY, LEASED)
         home = stage.home[lo] if stage.home is not None else ANYWHERE
-        candidates = sorted(free, key=lambda w: (core.workers[w].node != home, core.workers[w].leases, w))[:2]
+        failed_on = stage.avoid.get(lo, ()) if stage.avoid else ()
+        fit = [worker for worker in free if worker not in failed_on] or free
+        candidates = sorted(fit, key=lambda w: (core.workers[w].node != home, core.workers[w].leases, w))[:2]
         lease = LeaseRow(core.fresh(), stage, lo, hi, None, ((stage, 1),), _SELF, candidates[0])
         lease.offered = tuple(candidates)
         core.leases[lease.id] = lease

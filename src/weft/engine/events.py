@@ -116,7 +116,8 @@ class Failure(Enum):
     USER = "user"
     MEMORY = "memory"
     INFRASTRUCTURE = "infrastructure"
-    INPUT = "input"  # an input could not be read: `lost` names it
+    INPUT = "input"  # an input is gone: `lost` names it
+    READ = "read"  # an input, named by `lost`, is there and could not be read: the fault may be the reader's
     CAPACITY = "capacity"  # it can never have what it needs: no retry helps
     DISK = "disk"  # a disk is full: no retry helps
     PROGRAM = "program"  # code or a value that cannot be sent or imported: no retry helps

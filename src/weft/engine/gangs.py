@@ -196,7 +196,7 @@ def _serve_bubble(core: Core, row: BubbleRow, stage: Stage) -> None:
         )
         row.timer = core.set_timer(core.now + row.bubble.timeout_s, "bubble", row.index)
         core.note(row.bubble.id, f"asks for {sum(want[1] for want in wants)} slots at once")
-        core.out.append(Acquire(row.request, wants, row.bubble.prewarmed))
+        core.out.append(Acquire(row.request, wants, row.bubble.prewarmed, avoided(core)))
 
 
 def _with_windows(core: Core, stage: Stage) -> tuple[Resources, ...]:
@@ -266,14 +266,17 @@ def _serve_stage(core: Core, stage: Stage) -> None:
         request = core.fresh()
         stage.request += 1
         core.requests[request] = RequestRow(request, stage, index=index, alternatives=alternatives)
-        avoid: set[int] = set()
+        avoid = avoided(core)
         if stage.avoid:
-            avoid = set().union(*stage.avoid.values()) & core.workers.keys()
-            if len(avoid) == len(core.workers):
-                avoid = set()
-        core.out.append(
-            Acquire(request, ((stage.id, 1, alternatives, stage.vertex.placement),), False, tuple(sorted(avoid)))
-        )
+            failed = set(avoid).union(*stage.avoid.values()) & core.workers.keys()
+            if len(failed) < len(core.workers):
+                avoid = tuple(sorted(failed))
+        core.out.append(Acquire(request, ((stage.id, 1, alternatives, stage.vertex.placement),), False, avoid))
+
+
+def avoided(core: Core) -> tuple[int, ...]:
+    """Return the workers that are avoided, in order."""
+    return tuple(sorted(core.avoided.keys() & core.workers.keys())) if core.avoided else ()
 
 
 def granted(core: Core, event: Granted) -> None:
@@ -319,7 +322,7 @@ def _granted_stage(core: Core, row: RequestRow, event: Granted) -> None:
     stage.request -= 1
     _, worker, alternative = event.slots[0]
     wants = row.alternatives[alternative]
-    index = row.index if row.index >= 0 else _ordinary_task(stage)
+    index = row.index if row.index >= 0 else ordinary_task(stage)
     startable = index >= 0 and stage.state[index] == READY
     if not startable or worker not in core.workers:
         core.requests.pop(row.id)
@@ -334,7 +337,7 @@ def _granted_stage(core: Core, row: RequestRow, event: Granted) -> None:
     give(core, lease, wants)
 
 
-def _ordinary_task(stage: Stage) -> int:
+def ordinary_task(stage: Stage) -> int:
     """Return the first ready task that asks for no more than its vertex does, -1 if there is none."""
     special = stage.memory or ()
     return next((i for lo, hi in stage.ready for i in range(lo, hi) if i not in special), -1)

@@ -32,6 +32,11 @@ def lose(core: Core, stage: Stage, indices: Iterable[int], reason: str) -> None:
     gone = [i for i in indices if stage.state[i] == FINISHED]
     for i in gone:
         stage.state[i] = _LOST
+    if core.faults:  # what could not be read is being made again
+        was = {(stage.id, i) for i in gone}
+        kept = [fault for fault in core.faults if fault.unread not in was]
+        core.faults.clear()
+        core.faults.extend(kept)
     if gone:
         core.note(stage.id, f"outputs of {len(gone)} tasks (first {gone[0]}) are lost: {reason}")
         remake(core)
@@ -74,12 +79,12 @@ def remake(core: Core, again: Stage | None = None) -> None:
         anew = 0
         for i in range(stage.n):
             if state[i] == _LOST:
-                if _wanted(stage, i):
+                if wanted(stage, i):
                     state[i] = UNSCHEDULED
                     anew += 1
                 else:
                     state[i] = FREED
-            elif state[i] == FREED and _wanted(stage, i):
+            elif state[i] == FREED and wanted(stage, i):
                 state[i] = UNSCHEDULED
                 anew += 1
         partial = [link for link in stage.outputs if link.freed_parts]
@@ -117,7 +122,7 @@ def remake(core: Core, again: Stage | None = None) -> None:
             spread_again(core, stage)
 
 
-def _wanted(stage: Stage, index: int) -> bool:
+def wanted(stage: Stage, index: int) -> bool:
     """Whether output `index` is a result, or some consumer that has not started reads it."""
     if stage.vertex.keep:
         return True

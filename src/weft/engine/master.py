@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from weft.engine import attempts, cones, gangs, patching
+from weft.engine import attempts, blame, cones, gangs, patching
 from weft.engine.commands import Command, Complete, Drop, Free, Launch, Publish, Shrink, Stop
 from weft.engine.consulting import consult, make
 from weft.engine.control import heard
@@ -57,7 +57,7 @@ from weft.engine.lineage import lose, missing_inputs, remake
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
 from weft.engine.placement import assign_sources
-from weft.engine.policy import STRAGGLERS, ManagerFactory, Moment
+from weft.engine.policy import BLAME, STRAGGLERS, ManagerFactory, Moment
 from weft.engine.readiness import (
     FINISHED,
     FREED,
@@ -108,7 +108,8 @@ class Master:
         for vertex in graph.vertices.values():
             if vertex.manager is not None:
                 make(self.core.managers, vertex)  # a wrong one is told when the job is submitted
-        self.core.policies = {name: self.core.managers[name]() for name in (STRAGGLERS,) if name in self.core.managers}
+        jobs = (STRAGGLERS, BLAME)
+        self.core.policies = {name: self.core.managers[name]() for name in jobs if name in self.core.managers}
         self._on: dict[type[Any], Callable[[Any], None]] = {
             Done: self._on_done,
             JobSubmitted: self._on_job_submitted,
@@ -146,6 +147,10 @@ class Master:
                 on[type(event)](event)
         if core.dirty and core.status is JobState.RUNNING:
             consult(core, patching.apply)
+        if core.suspicious:
+            avoided = blame.judge(core)
+            if avoided and core.tuning.race:
+                self._withdraw_offers(set(core.workers))  # what it was offered is shared out afresh
         while core.stuck:
             starve(core)
         if core.replan:
@@ -157,7 +162,7 @@ class Master:
         if core.tuning.race:
             race(core)
         elif offered:
-            dispatch(core, offered)
+            (blame.dispatch_with_care if core.avoided or core.shy else dispatch)(core, offered)
         if core.needy or len(core.lights) != lit:
             self._serve_opened(offered)
         if core.wanted and offered:
@@ -189,7 +194,8 @@ class Master:
             if core.tuning.race:
                 race(core)
             else:
-                dispatch(core, [w for w in offered if w in core.workers and not core.workers[w].leases])
+                free = [w for w in offered if w in core.workers and not core.workers[w].leases]
+                (blame.dispatch_with_care if core.avoided or core.shy else dispatch)(core, free)
 
     # ------------------------------------------------------------------------------------------ for the shell
 
@@ -197,6 +203,10 @@ class Master:
     def hungry(self) -> bool:
         """Whether the job could use another worker now."""
         return has_ready(self.core) or bool(self.core.wanted)
+
+    def choice(self, idle: Sequence[int]) -> Sequence[int]:
+        """Return which of the idle workers, the first one last, to offer one after another until the job takes one."""
+        return blame.choice(self.core, idle)
 
     @property
     def over(self) -> bool:
@@ -257,7 +267,10 @@ class Master:
     # ------------------------------------------------------------------------------------------------ the pool
 
     def _on_worker_joined(self, event: WorkerJoined) -> None:
-        self.core.workers[event.worker] = WorkerRow(event.node, event.node_name, event.party)
+        core = self.core
+        core.workers[event.worker] = WorkerRow(event.node, event.node_name, event.party)
+        if core.faults:
+            core.suspicious = True  # it may be on a bad node
 
     def _on_worker_lost(self, event: WorkerLost) -> None:
         core = self.core
@@ -265,6 +278,8 @@ class Master:
         if row is None:
             return
         core.note(f"worker {event.worker}", f"lost: {event.reason}")
+        if core.avoided:
+            core.suspicious = True  # too many of those that are left may be avoided
         gangs.slot_lost(core, event.worker)
         for lease in [lease for lease in core.leases.values() if event.worker in (lease.worker, *lease.offered)]:
             if lease.offered:
@@ -272,6 +287,8 @@ class Master:
                 continue
             stage, mult = lease.members[0]
             unit = event.unit if lease.lo <= event.unit < lease.hi else lease.lo
+            if not lease.stopping:
+                blame.fault(core, event.worker, row.node, (stage.id, unit * mult))
             self._on_failed(
                 Failed(
                     event.now,
@@ -321,14 +338,10 @@ class Master:
         reason = gangs.refused(core, event.request, event.reason)
         if not reason or row is None or stage is None or core.status is not JobState.RUNNING:
             return
-        index = row.index
+        index = row.index if row.index >= 0 else gangs.ordinary_task(stage)
         if index >= 0 and stage.state[index] == READY:
             unqueue(stage, index, index + 1)
-        elif index < 0 and stage.ready.count:
-            index, _ = stage.ready.take(1)
-        else:
-            return
-        fatal(core, stage, index, Failure.CAPACITY, reason)
+            fatal(core, stage, index, Failure.CAPACITY, reason)
         if stage.ready.count:
             core.needy.append(stage)  # the tokens of this one are free for the next
 
@@ -738,11 +751,16 @@ class Master:
         if other.lo >= other.hi:
             attempts.needless(core, other)
         name = task_name(event.vertex, event.index)
+        blame.failed(core, lease, event.kind, (event.vertex, event.index), event.lost)
         goes_on = f"worker {other.worker} goes on with it"
         core.note(name, f"attempt failed on worker {lease.worker} ({event.kind.value}): {event.message}; {goes_on}")
-        if event.kind is Failure.INPUT and event.lost is not None:
+        if event.lost is not None and self._is_gone(event.kind):
             source, lost = event.lost
             self._lose(core.by_id[source], [lost], f"{name} could not read it: {event.message}")
+
+    def _is_gone(self, kind: Failure) -> bool:
+        """Whether an input that was not read is gone; where nobody asks whose fault it was, it is taken for gone."""
+        return kind is not Failure.READ or BLAME not in self.core.policies
 
     def _failed_unit(self, lease: LeaseRow, event: Failed, kind: Failure) -> None:
         core = self.core
@@ -750,7 +768,10 @@ class Master:
         index = event.index
         name = task_name(stage.id, index)
         core.note(name, f"attempt failed on worker {lease.worker} ({kind.value}): {event.message}")
-        counted = Failure.INFRASTRUCTURE if kind is Failure.INPUT else kind
+        blame.failed(core, lease, kind, (stage.id, index), event.lost)
+        if not self._is_gone(kind):
+            event = event._replace(lost=None)
+        counted = Failure.INFRASTRUCTURE if kind in (Failure.INPUT, Failure.READ) else kind
         if may_retry(core, stage, index, counted, lease.worker):
             if stage.region >= 0:
                 self._put_back_quietly(lease)
@@ -770,6 +791,8 @@ class Master:
             else:
                 self._give_back(lease, event.hi, lease.hi)
             spread_again(core, stage)
+            if kind in blame.BLAMED and lease.worker in core.workers:
+                blame.elsewhere(core, stage, index, lease.worker)
             if event.lost is not None:
                 source, lost = event.lost
                 lose(core, core.by_id[source], [lost], f"{name} could not read it: {event.message}")
@@ -890,6 +913,8 @@ class Master:
             gangs.timed_out(core, what[1])
         elif what[0] == "look":
             attempts.look_again(core)
+        elif what[0] == "forgive":
+            blame.forgive(core, what[1], "its time is over")
 
     def _on_idle_tick(self, event: IdleTick) -> None:
         """Workers are idle and nothing is ready: take back half of the longest lease, by count.

@@ -68,7 +68,7 @@ STRAGGLERS = "job.stragglers"
 """The name of the policy that says which leases are run a second time. It decides for a job, not for a vertex, and is
 asked with a `WatchView`."""
 BLAME = "job.blame"
-"""The name of the policy that says whose fault failures are. It is asked with a `BlameView`."""
+"""The name of the policy that says whose fault failures are. It decides for a job, and is asked with a `BlameView`."""
 
 
 class AttemptView(NamedTuple):
@@ -99,6 +99,37 @@ class WatchView(NamedTuple):
     workers: int
     backups: int
     attempts: tuple[AttemptView, ...]
+    vertex: str = ""
+
+
+class WorkerView(NamedTuple):
+    """A worker of a node: whether it is avoided, how often it was, and `since` when it is not any more (seconds)."""
+
+    worker: int
+    node: int
+    avoided: bool
+    times: int
+    since: float
+
+
+class Fault(NamedTuple):
+    """A task failed on a worker, by no fault of its program; `unread` is the output (vertex, index) that it could not
+    read although it is there, if that was why. A worker that died was at `task`.
+    """
+
+    at: float
+    worker: int
+    node: int
+    task: tuple[str, int]
+    unread: tuple[str, int] | None = None
+
+
+class BlameView(NamedTuple):
+    """The workers there are, and the latest faults, oldest first."""
+
+    now: float
+    workers: tuple[WorkerView, ...]
+    faults: tuple[Fault, ...]
     vertex: str = ""
 
 

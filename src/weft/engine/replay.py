@@ -263,6 +263,7 @@ def digest(core: Core) -> str:
         [(lease.id, lease.lo, lease.hi, lease.worker, lease.started, lease.stopping) for lease in core.leases.values()],
         sorted((id, other.id, other.worker, other.stopping) for id, other in core.rivals.items()),
         sorted((id, lease.worker, lease.stopping) for id, lease in core.losers.items()),
+        (list(core.faults), sorted(core.avoided.items()), sorted(core.forgiven.items()), list(core.shy.items())),
         (core.wanted, sorted(core.weights.items()), sorted(core.shrunk.items()), sorted(core.memos.items())),
     ]
     known.extend(

@@ -10,6 +10,7 @@
     │   ├── InputLimitError          a file or graph over one of the documented limits
     │   └── ProgramError             a program that cannot be imported or sent to a worker
     ├── NotFoundError            4   no run, step or vertex of that name
+    │   └── UnreadableError          stored bytes that are there and cannot be read here
     ├── ForbiddenError           5   a path or an action outside what is allowed
     ├── ConflictError            7   already finished, already owned, stale version
     ├── CapacityError            8   can never fit: worker, memory, disk
@@ -118,6 +119,12 @@ class NotFoundError(WeftError):
 
     code = "WEFT300"
     exit_code = 4
+
+
+class UnreadableError(NotFoundError):
+    """A stored chunk is there and cannot be read here; perhaps it can elsewhere."""
+
+    code = "WEFT303"
 
 
 class ForbiddenError(WeftError):

@@ -50,7 +50,7 @@ from weft.engine.events import (
 )
 from weft.engine.readiness import FINISHED
 from weft.engine.replay import losses
-from weft.runtime.pool import KEEP_BACK_S, Pool
+from weft.runtime.pool import AVOID_S, KEEP_BACK_S, Pool
 
 if TYPE_CHECKING:
     from weft.engine.master import Master
@@ -390,11 +390,20 @@ class Loop:
             starving = False
             hungry = [job for job in self.jobs.values() if job.outcome is None and job.master.hungry]
             for job in sorted(hungry, key=lambda job: self.pool.held.get(job.id, 0)):
-                before = self.pool.idle
-                self._step(job, [Offered(self.clock.now(), self.pool.offer(self.clock.now())[-1:])], offers=False)
-                if self.pool.idle < before:
+                if self._takes_one(job):
                     starving = True
                     break
+
+    def _takes_one(self, job: JobRun) -> bool:
+        """Offer a job idle workers, one after another, as it chooses; tell whether it took one."""
+        before = self.pool.idle
+        for worker in job.master.choice(self.pool.offer(self.clock.now())):
+            self._step(job, [Offered(self.clock.now(), [worker])], offers=False)
+            if self.pool.idle < before:
+                return True
+            if job.outcome is not None or not job.master.hungry:
+                break
+        return False
 
     # ---------------------------------------------------------------------------------------------- commands
 
@@ -402,6 +411,8 @@ class Loop:
         now = self.clock.now()
         reason = self.pool.request(job.id, acquire.request, acquire.wants, acquire.avoid, now)
         self.executor.set_timer(job, now + KEEP_BACK_S, NO_TIMER)  # the end of keeping back must be noticed
+        if acquire.avoid:
+            self.executor.set_timer(job, now + AVOID_S, NO_TIMER)
         if reason:
             self._again.append((job, Refused(self.clock.now(), acquire.request, reason)))
 
@@ -414,7 +425,7 @@ class Loop:
         self._released = True  # slots came back after this tick's offer was made
 
     def _grant(self) -> None:
-        for owner, request, slots in self.pool.grant():
+        for owner, request, slots in self.pool.grant(self.clock.now()):
             job = self.jobs.get(owner)
             if job is not None:
                 self._again.append((job, Granted(self.clock.now(), request, slots)))

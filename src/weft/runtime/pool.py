@@ -23,6 +23,9 @@ _NOBODY = ""
 """Who holds the workers that still run what a job that is over did not wait for."""
 KEEP_BACK_S = 5.0
 """How long idle workers are kept from plain tasks for a request that waits for more of them, in seconds."""
+AVOID_S = 20.0
+"""How long a request waits for other workers than those that it would rather avoid, in seconds. Who holds the others
+may never give them back."""
 
 
 @dataclass(slots=True)
@@ -197,7 +200,7 @@ class Pool:
             held = self._let_go(key)
             self._idle.extend(w for w in (worker, *held.beside) if w in self._node_of)
 
-    def grant(self) -> list[tuple[str, int, tuple[tuple[str, int, int], ...]]]:
+    def grant(self, now: float = 0.0) -> list[tuple[str, int, tuple[tuple[str, int, int], ...]]]:
         """Meet what can be met now; return (job, request, slots) of each."""
         met: list[tuple[str, int, tuple[tuple[str, int, int], ...]]] = []
         progress = bool(self.waiting)
@@ -207,7 +210,7 @@ class Pool:
             for request in self.waiting:
                 first.setdefault(request.job, request)
             for request in sorted(first.values(), key=lambda r: self.held.get(r.job, 0)):
-                slots = self._place(request)
+                slots = self._place(request, now)
                 if slots is not None:
                     self.waiting.remove(request)
                     met.append((request.job, request.id, slots))
@@ -278,7 +281,8 @@ class Pool:
         for worker, number in self._node_of.items():
             if worker not in request.avoid:
                 left[number] += 1
-        return all(
+        slots = sum(count * min(max(1, ceil(r.cpu)) for r in resources) for _, count, resources, _ in request.wants)
+        return slots <= sum(left.values()) and all(
             any(
                 left[number] >= max(1, ceil(wants.cpu))
                 and self._fits(node, wants, empty=True)
@@ -289,10 +293,11 @@ class Pool:
             for _, _, alternatives, placement in request.wants
         )
 
-    def _place(self, request: _Request) -> tuple[tuple[str, int, int], ...] | None:
+    def _place(self, request: _Request, now: float) -> tuple[tuple[str, int, int], ...] | None:
         """Find a worker for each wanted task, or nothing at all."""
         idle: dict[int, list[int]] = {}
-        avoid = request.avoid if self._possible_without(request) else frozenset()
+        patient = now - request.since < AVOID_S and self._possible_without(request)
+        avoid = request.avoid if patient else frozenset()
         for worker in self._idle:
             if worker not in avoid:
                 idle.setdefault(self._node_of[worker], []).append(worker)

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from weft.model.chunks import ChunkRef
-from weft.model.errors import CapacityError, DiskFullError, NotFoundError
+from weft.model.errors import CapacityError, DiskFullError, NotFoundError, UnreadableError
 from weft.store import codec, recycling
 from weft.store.codec import BIG, Encoded
 
@@ -32,6 +32,7 @@ WriteV = Callable[[int, Sequence[bytes | memoryview]], int]
 """`os.writev`, or a stand-in that fails like a bad disk."""
 
 _IOV_MAX: Final = 512
+_GONE: Final = {errno.ENOENT, errno.ENOTDIR, errno.ESTALE}
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -191,12 +192,24 @@ def lost(path: str, why: str) -> NotFoundError:
     )
 
 
+def unread(path: str, error: OSError) -> NotFoundError:
+    """Return the error of a file that the system does not open, map or read: whether it is gone tells the errno."""
+    why = error.strerror or str(error)
+    if error.errno in _GONE:
+        return lost(path, why)
+    return UnreadableError(
+        f"the stored chunk in {path} cannot be read here: {why}",
+        hint="The file is there. See what the machine says of that disk, and of the limits of this process.",
+    )
+
+
 def read_range(path: str, offset: int, nbytes: int) -> memoryview:
-    """Read part of a file into private, writable memory. NotFoundError: it is not there or too short."""
+    """Read part of a file into private, writable memory. NotFoundError: it is not there or too short;
+    UnreadableError: it is there."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        raise lost(path, error.strerror or str(error)) from error
+        raise unread(path, error) from error
     try:
         if offset + nbytes > os.fstat(fd).st_size:
             raise lost(path, f"it ends before byte {offset + nbytes:,}")
@@ -209,14 +222,15 @@ def read_range(path: str, offset: int, nbytes: int) -> memoryview:
                 raise lost(path, f"it ends before byte {offset + nbytes:,}")
             at += count
     except OSError as error:
-        raise lost(path, error.strerror or str(error)) from error
+        raise unread(path, error) from error
     finally:
         os.close(fd)
     return view
 
 
 def read(ref: ChunkRef) -> memoryview:
-    """Read a chunk into private, writable memory. NotFoundError: its file is gone or too short."""
+    """Read a chunk into private, writable memory. NotFoundError: its file is gone or too short; UnreadableError: it
+    is there."""
     if ref.tier == "inline":
         return memoryview(bytearray(ref.data))
     return read_range(ref.path, ref.offset, ref.nbytes)

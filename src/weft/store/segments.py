@@ -241,7 +241,7 @@ def open_chunk(ref: ChunkRef, opened: list[Any] | None = None) -> memoryview:
     """Return a chunk's bytes, read-only: shared memory is mapped, a file on disk is read.
 
     The mapping is added to `opened`, by which the caller can choose when it ends, which takes a while for a large one.
-    NotFoundError: its file is gone or shorter than the ref says.
+    NotFoundError: its file is gone or shorter than the ref says. UnreadableError: it is there.
     """
     if ref.tier == "inline":
         return memoryview(ref.data)
@@ -252,7 +252,7 @@ def open_chunk(ref: ChunkRef, opened: list[Any] | None = None) -> memoryview:
     except OSError as error:
         if error.errno in (errno.ENOMEM, errno.EMFILE, errno.ENFILE):  # too many mappings: a copy does as well
             return disk.read(ref).toreadonly()
-        raise disk.lost(ref.path, error.strerror or str(error)) from error
+        raise disk.unread(ref.path, error) from error
     if opened is not None:
         opened.append(pages)
     view = memoryview(pages).cast("B")

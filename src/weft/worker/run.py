@@ -20,6 +20,7 @@ from weft.model.errors import (
     ProgramError,
     RunCancelledError,
     TaskError,
+    UnreadableError,
     WeftError,
 )
 from weft.model.program import Style
@@ -34,11 +35,17 @@ if TYPE_CHECKING:
 
 
 class InputLostError(Exception):
-    """An input is not there."""
+    """An input is not there, or (`kind` is "read") is there and cannot be read."""
 
-    def __init__(self, vertex: str, index: int, why: str) -> None:
+    def __init__(self, vertex: str, index: int, why: str, kind: str = "input") -> None:
         super().__init__(f"{vertex}[{index}]: {why}")
         self.where = (vertex, index)
+        self.kind = kind
+
+    @classmethod
+    def of(cls, vertex: str, index: int, error: NotFoundError) -> InputLostError:
+        """Return what the store's error means for whoever reads an output."""
+        return cls(vertex, index, str(error), "read" if isinstance(error, UnreadableError) else "input")
 
 
 PATIENCE = 25
@@ -106,7 +113,7 @@ def _failed(lease: WorkerLease, values: list[Any], where: list[Any], error: Base
     outcome.vertex, outcome.index = str(where[0]), where[1]
     outcome.message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     if isinstance(error, InputLostError):
-        outcome.kind = "input"
+        outcome.kind = error.kind
         outcome.lost = error.where
     elif lease.stop and isinstance(error, (RunCancelledError, KeyboardInterrupt)):
         outcome.kind = "stopped"
@@ -146,7 +153,7 @@ def cell(inp: InputCode, store: ChunkStore, index: int, *, whole: bool = False) 
         try:
             value = store.load(inp.column, index, last=inp.last)
         except NotFoundError as error:
-            raise InputLostError(inp.source, index, str(error)) from error
+            raise InputLostError.of(inp.source, index, error) from error
     if value is ABSENT:
         if inp.lenient:
             return None
@@ -221,7 +228,7 @@ def _read_pieces(inp: InputCode, store: ChunkStore, found: list[Any], piece: tup
             try:
                 row = store.load(column, i, last=inp.last)
             except NotFoundError as error:
-                raise InputLostError(inp.source, i, str(error)) from error
+                raise InputLostError.of(inp.source, i, error) from error
         for part in range(part_lo, part_hi):
             if type(row) is EdgeValues:
                 found.extend(row.part(inp.edge, part))
@@ -231,7 +238,7 @@ def _read_pieces(inp: InputCode, store: ChunkStore, found: list[Any], piece: tup
                 try:
                     piece_value = store.load_part(column, i, part, last=inp.last)
                 except NotFoundError as error:
-                    raise InputLostError(inp.source, i, str(error)) from error
+                    raise InputLostError.of(inp.source, i, error) from error
                 found.append(piece_value)
             else:
                 found.append(_piece(inp, row, i, part))

@@ -131,6 +131,22 @@ def test_only_the_task_that_ran_out_asks_for_more(hand):
     assert h.rows("a") == ["fatal", "ready", "ready"]
 
 
+def test_what_is_refused_to_others_leaves_it_alone(hand):
+    g = Graph("g", on_failure=CONTINUE)
+    g.add(body, n=2, name="a")
+    h = hand(g)
+    h(h.idle(0))
+    h.expect("launch a[0] on 0")
+    h(h.failed("a[0]", Failure.MEMORY))
+    h.expect("acquire a*1 (cpu 1, memory 134,217,728 bytes)", "acquire a*1")
+    more = h.said[-2].request
+    h(h.refused("a"))
+    h.expect()
+    assert h.rows("a") == ["ready", "fatal"]
+    h(h.granted(a=0)._replace(request=more))
+    h.expect("launch a[0] on 0, attempt 1, cpu 1, memory 134,217,728 bytes")
+
+
 def test_infrastructure_is_tried_elsewhere(hand):
     h = hand(one(resources=Resources(memory=1)), workers=3)
     h.expect("acquire a*1 (cpu 1, memory 1 bytes)")

@@ -381,6 +381,17 @@ def test_progress_lets_others_read_while_the_lease_goes_on(hand):
     h.expect("launch b[0] on 1")
 
 
+def test_progress_may_reach_the_end_of_a_lease_before_its_good_end(hand):
+    h = hand(flat(100), workers=1, target_s=10.0)
+    h(h.idle(0))
+    h.expect("launch a[0] on 0")
+    h(h.done("a[0]", seconds=0.1), h.idle(0))
+    h.expect("launch a[1:9] on 0")
+    h(h.progress("a[1:9]", 9), h.done("a[1:9]", seconds=0.8), h.idle(0))
+    h.skip("launch")
+    assert h.rows("a")[:9] == ["finished"] * 9
+
+
 def test_reports_of_leases_that_are_over_are_ignored(hand):
     h = hand(flat(2), workers=1)
     h(h.idle(0))

@@ -141,6 +141,9 @@ class TestEncoding:
             d.Fail("v", "r"),
             d.BackUp(3, "r"),
             d.WeighTasks(3),
+            d.Avoid(3, 60.0, "r"),
+            d.Forgive(3, "r"),
+            d.Remake("v", 3, "r"),
         )
         assert {type(one) for one in decisions} == {
             kind for kind in vars(d).values() if isinstance(kind, type) and hasattr(kind, "_fields")

@@ -2,16 +2,20 @@
 
 import threading
 from functools import partial
+from typing import Any
 
 import pytest
 
 from weft.backends.simulator import Simulator
 from weft.engine.commands import Complete, Launch
 from weft.engine.core import Tuning
+from weft.engine.decisions import Avoid
 from weft.engine.events import Done, Failed, Failure, IdleTick
 from weft.engine.master import Master
+from weft.engine.policy import BLAME
 from weft.engine.ports import ManualClock, WorkerSpec
 from weft.graph.builder import Graph, gather
+from weft.graph.logical import Retry
 from weft.model.resources import Resources
 from weft.runtime.loop import JobRun, Loop
 
@@ -66,6 +70,20 @@ class Memory:
         self.closed = True
 
 
+class Once:
+    """A policy that says one thing, the first time it is asked."""
+
+    moments: frozenset[Any] = frozenset()
+    holds = counts = False
+
+    def __init__(self, *decisions: Any) -> None:
+        self.decisions: tuple[Any, ...] = decisions
+
+    def decide(self, view, memo):
+        said, self.decisions = self.decisions, ()
+        return said, memo
+
+
 def flat(n: int = 2, **fields) -> Graph:
     g = Graph("g")
     g.add(body, n=n, name="a", **fields)
@@ -114,6 +132,34 @@ def test_jobs_share_workers_one_by_one():
     # x had all four when the others came; from then on who holds least is served first.
     assert order[4:6] == ["y", "z"]
     assert min(order[4:14].count(name) for name in "xyz") >= 3
+
+
+def test_a_job_that_avoids_the_next_idle_worker_is_offered_another():
+    executor, loop = session(4)
+    picky, other = submit(loop, "p", flat(4, retry=Retry(infrastructure=3))), submit(loop, "q", flat(9))
+    picky.master.core.policies[BLAME] = Once(Avoid(3, 60.0, "bad"))
+    ((_, first),) = [one for one in executor.launched if one[0] is picky and one[1].worker == 3]
+    loop.post("p", Failed(0.0, first.lease, 0, "a", first.lo, Failure.INFRASTRUCTURE, "bad"))
+    finish_all(executor, loop)
+    assert [job.outcome and job.outcome.state for job in (picky, other)] == ["succeeded"] * 2
+    ran = [what for owner, what in executor.told if owner == "p" and what.startswith("launch")]
+    assert [what.endswith("on 3") for what in ran].count(True) == 1
+    assert any(what.endswith("on 3") for owner, what in executor.told if owner == "q" and what.startswith("launch"))
+
+
+def test_a_job_takes_the_worker_it_avoids_when_nobody_else_will_come():
+    executor, loop = session(2)
+    long = submit(loop, "q", flat(1))
+    executor.launched.clear()
+    picky = submit(loop, "p", flat(2, retry=Retry(infrastructure=3)))
+    picky.master.core.policies[BLAME] = Once(Avoid(0, 60.0, "bad"))
+    ((_, first),) = executor.launched
+    assert first.worker == 0
+    executor.launched.clear()
+    loop.post("p", Failed(0.0, first.lease, 0, "a", first.lo, Failure.INFRASTRUCTURE, "bad"))
+    finish_all(executor, loop)
+    assert picky.outcome == Complete("succeeded")
+    assert long.outcome is None
 
 
 def test_events_for_jobs_that_are_over_or_never_were_are_dropped():

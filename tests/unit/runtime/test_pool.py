@@ -6,7 +6,7 @@ import pytest
 
 from weft.engine.ports import WorkerSpec
 from weft.model.resources import Placement, Resources
-from weft.runtime.pool import KEEP_BACK_S, Pool
+from weft.runtime.pool import AVOID_S, KEEP_BACK_S, Pool
 
 ONE = (Resources(),)
 ALTERNATIVES = [ONE, (Resources(cpu=2),), (Resources(memory=50), Resources(gpu=1))]
@@ -198,6 +198,24 @@ def test_workers_to_avoid_are_avoided_while_there_is_another():
     assert workers(p.grant()) == [[0]]
     p.request("x", 3, want(1), (0, 1))
     assert workers(p.grant()) == [[1]]  # there is nobody else
+
+
+def test_a_gang_that_needs_all_workers_avoids_none():
+    p = pool(4)
+    p.request("x", 1, want(3), (1,))
+    assert sorted(workers(p.grant())[0]) == [0, 2, 3]
+    p = pool(4)
+    p.request("x", 1, (*want(3), *want(1, vertex="b")), (1,))
+    assert len(p.grant()) == 1
+
+
+def test_nobody_waits_for_ever_for_a_better_worker():
+    p = pool(2)
+    p.request("x", 1, want(1), (1,))
+    assert workers(p.grant()) == [[0]]
+    p.request("x", 2, want(1), (1,), 5.0)
+    assert p.grant(5.0 + 0.99 * AVOID_S) == []
+    assert workers(p.grant(5.0 + AVOID_S)) == [[1]]
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 
 from weft.model.chunks import ChunkRef
-from weft.model.errors import DiskFullError, InternalError, NotFoundError
+from weft.model.errors import DiskFullError, InternalError, NotFoundError, UnreadableError
 from weft.store import codec, segments
 from weft.store.segments import SegmentWriter
+from weft.worker.run import InputLostError
 
 LINUX = sys.platform == "linux"
 
@@ -32,6 +33,21 @@ def test_values_are_read_from_the_mapping(tmp_path):
     assert not nested["k"].flags.writeable
     assert refs[0].offset % codec.PAGE == 0
     assert {ref.tier for ref in refs} == {"shm"}
+
+
+@pytest.mark.parametrize("tier", ["shm", "disk"])
+def test_what_is_gone_is_told_from_what_cannot_be_read_here(tier, tmp_path):
+    (ref,) = SegmentWriter(tmp_path).write([codec.encode(np.arange(100_000))])
+    ref = ref._replace(tier=tier)
+    os.remove(ref.path)
+    with pytest.raises(NotFoundError) as gone:
+        segments.read_chunk(ref)
+    assert type(gone.value) is NotFoundError
+    os.symlink(ref.path, ref.path)  # nobody may follow it, not even root
+    with pytest.raises(UnreadableError, match="cannot be read here"):
+        segments.read_chunk(ref)
+    kinds = [InputLostError.of("a", 1, error).kind for error in (gone.value, UnreadableError("there"))]
+    assert kinds == ["input", "read"]
 
 
 @pytest.mark.skipif(not LINUX, reason="needs /proc")

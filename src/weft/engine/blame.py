@@ -1,0 +1,179 @@
+"""Whose fault failures are: workers that fail much are avoided, outputs that nobody can read are made again.
+
+A *fault* is a failure that is not the program's: of the infrastructure, or an input that is there and could not be
+read. The latest are kept, and the job's policy (`policies.blame`) is asked at each; what it decides holds for plain
+leases, offers, gangs and second attempts. An avoided worker gets nothing while another one will come, and is forgiven
+when its time is over, or when nobody else is left.
+
+What has just failed on a worker is *shy*: it is tried on another one, if there is one soon. The worker takes what else
+is ready meanwhile.
+
+As long as nothing fails none of this is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from weft.engine.commands import Free
+from weft.engine.decisions import Avoid, Forgive, Remake
+from weft.engine.dispatch import dispatch, launch
+from weft.engine.events import Failure
+from weft.engine.lineage import lose, wanted
+from weft.engine.machines.job import JobState
+from weft.engine.physical import Intervals
+from weft.engine.policy import BLAME, BlameView, Fault, WorkerView
+from weft.engine.readiness import FINISHED, PROBING, READY, UNSCHEDULED, enqueue, unqueue
+from weft.graph.logical import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from weft.engine.core import Core, LeaseRow
+    from weft.engine.physical import Stage
+
+BLAMED = frozenset({Failure.INFRASTRUCTURE, Failure.READ})
+"""The failures that may be the fault of the worker."""
+SHY_S = (1.0, 10.0)
+"""The shortest and the longest time for which a task waits for another worker than the one it failed on (seconds)."""
+
+
+def fault(core: Core, worker: int, node: int, task: tuple[str, int], unread: tuple[str, int] | None = None) -> None:
+    """A task has failed on a worker, or with it: the policy is asked at the end of the events."""
+    if BLAME in core.policies:
+        core.faults.append(Fault(core.now, worker, node, task, unread))
+        core.suspicious = True
+
+
+def failed(core: Core, lease: LeaseRow, kind: Failure, task: tuple[str, int], lost: tuple[str, int] | None) -> None:
+    """An attempt has ended badly: note it if the worker may be at fault."""
+    row = core.workers.get(lease.worker)
+    if row is not None and kind in BLAMED:
+        fault(core, lease.worker, row.node, task, lost if kind is Failure.READ else None)
+
+
+def elsewhere(core: Core, stage: Stage, index: int, worker: int) -> None:
+    """A task that has failed on a worker is to be tried on another one, if it is one for any worker."""
+    if BLAME in core.policies and stage.plain and stage.bubble < 0 and not core.workers.keys() <= {worker}:
+        shortest, longest = SHY_S
+        core.shy[(stage.index, index)] = core.now + min(max(2 * stage.seconds, shortest), longest)
+
+
+# ------------------------------------------------------------------------------------------------------- judging
+
+
+def judge(core: Core) -> set[int]:
+    """Ask the policy, do what it says, and return the workers that are avoided from now on."""
+    core.suspicious = False
+    if core.status is not JobState.RUNNING:
+        return set()
+    policy = core.policies[BLAME]
+    workers = tuple(
+        WorkerView(worker, row.node, worker in core.avoided, *core.forgiven.get(worker, (0, -1.0)))
+        for worker, row in core.workers.items()
+    )
+    view = BlameView(core.now, workers, tuple(core.faults))
+    decisions, core.memos[BLAME] = policy.decide(view, core.memos.get(BLAME))
+    before = set(core.avoided)
+    for decision in decisions:
+        if isinstance(decision, Avoid):
+            _avoid(core, decision)
+        elif isinstance(decision, Forgive):
+            forgive(core, decision.worker, decision.reason)
+        elif isinstance(decision, Remake):
+            _remake(core, decision)
+    if core.workers and core.workers.keys() <= core.avoided.keys():
+        for worker in list(core.workers):
+            forgive(core, worker, "nobody else is left")
+    return core.avoided.keys() - before
+
+
+def _avoid(core: Core, decision: Avoid) -> None:
+    worker = decision.worker
+    if worker not in core.workers or core.workers.keys() <= {*core.avoided, worker}:
+        core.note(f"worker {worker}", "rejected: it cannot be avoided, for nobody else is left")
+    elif worker not in core.avoided:
+        core.avoided[worker] = core.set_timer(core.now + decision.seconds, "forgive", worker)
+        core.note(f"worker {worker}", f"avoided for {decision.seconds:g} s: {decision.reason}")
+
+
+def forgive(core: Core, worker: int, reason: str) -> None:
+    """Avoid a worker no longer, if it is avoided."""
+    timer = core.avoided.pop(worker, None)
+    if timer is not None:
+        core.timers.pop(timer, None)
+        core.forgiven[worker] = (core.forgiven.get(worker, (0, 0.0))[0] + 1, core.now)
+        core.note(f"worker {worker}", f"not avoided any more: {reason}")
+
+
+def _remake(core: Core, decision: Remake) -> None:
+    stage, index = core.by_id.get(decision.vertex), decision.index
+    if stage is None or not 0 <= index < stage.n or stage.state[index] != FINISHED:
+        return  # it was made again, or dropped, meanwhile
+    if stage.vertex.kind is Kind.FINITE and wanted(stage, index):
+        core.out.append(Free(stage.id, index, index + 1))
+        lose(core, stage, [index], decision.reason)
+
+
+# ------------------------------------------------------------------------------------------------------- choosing
+
+
+def choice(core: Core, idle: Sequence[int]) -> Sequence[int]:
+    """Return which idle workers to offer one after another until one is taken: the last one, if nothing has failed."""
+    if not core.avoided and not core.shy:
+        return idle[-1:]
+    return [w for w in reversed(idle) if w not in core.avoided] or idle[::-1]
+
+
+def dispatch_with_care(core: Core, workers: Sequence[int]) -> None:
+    """Give offered workers leases as `dispatch` does: what is shy to others first, to those avoided if nobody else will
+    come.
+    """
+    good = [w for w in workers if w not in core.avoided and w in core.workers]
+    hidden = _serve_shy(core, good) if core.shy and core.status is JobState.RUNNING else []
+    if not good and not _will_come(core, core.avoided):
+        good = [w for w in workers if w in core.avoided]
+    dispatch(core, good)
+    for stage, index in hidden:
+        if stage.state[index] == READY:
+            enqueue(core, stage, index, index + 1)
+
+
+def _serve_shy(core: Core, good: list[int]) -> list[tuple[Stage, int]]:
+    """Give what is shy to workers that it has not failed on; take what waits for one out of the queue and return it."""
+    hidden: list[tuple[Stage, int]] = []
+    for (number, index), until in list(core.shy.items()):
+        stage = core.stages[number]
+        state = stage.state[index]
+        if state in (UNSCHEDULED, PROBING):
+            continue
+        failed_on = (stage.avoid or {}).get(index, set())
+        if state == READY and stage.plain and stage.bubble < 0:
+            worker = next((w for w in reversed(good) if w not in failed_on), None)
+            if worker is not None:
+                good.remove(worker)
+                unqueue(stage, index, index + 1)
+                alone = Intervals()
+                alone.add(index, index + 1)
+                launch(core, stage, alone, worker)
+            elif until > core.now and _will_come(core, {*failed_on, *core.avoided}):
+                unqueue(stage, index, index + 1)
+                hidden.append((stage, index))
+                continue
+        del core.shy[(number, index)]
+    return hidden
+
+
+def _will_come(core: Core, but: Collection[int]) -> bool:
+    """Whether some other worker is at a plain task of this job that waits for no other task, so that it will end."""
+    return any(
+        lease.worker >= 0
+        and lease.worker not in but
+        and not lease.request
+        and not lease.offered
+        and lease.stage.vertex.kind is Kind.FINITE
+        and not any(link.edge.scheduling.concurrent for link in lease.stage.inputs)
+        for leases in (core.leases, core.rivals, core.losers)
+        for lease in leases.values()
+    )
