@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,10 @@ class Place:
     def told(self, step: str) -> bool:
         return self.run.is_dir() and self.states().get(step) == "succeeded"
 
+    def began(self, name: str = "began") -> bool:
+        """Whether a step has begun, and what ended before it is on disk, which the next one does not wait for."""
+        return (self.folder / name).exists() and all(map(self.told, self.counts()))
+
 
 def body(then: str = "") -> str:
     """A command that reads what came before, adds its name, and leaves a mark of its own each time it ends well."""
@@ -124,7 +129,7 @@ class TestKilled:
     @pytest.mark.parametrize("blocked", ["one", "two", "three", "four"])
     def test_a_killed_run_goes_on_and_runs_nothing_twice(self, place, blocked):
         place.write(chain(blocked), **FILES)
-        place.kill_when((place.folder / "began").exists)
+        place.kill_when(place.began)
         before = place.counts()
         (place.folder / "go").touch()
         code, out, err = place.weft("resume", RUN)
@@ -157,9 +162,9 @@ class TestKilled:
         place.write(steps)
         words: tuple[str, ...] = ("run", "run.yaml")
         for name in ("a", "b", "c"):
-            place.kill_when((place.folder / f"began.{name}").exists, *words)
+            place.kill_when(partial(place.began, f"began.{name}"), *words)
             (place.folder / f"began.{name}").unlink()
-            place.kill_when((place.folder / f"began.{name}").exists, "resume", RUN)
+            place.kill_when(partial(place.began, f"began.{name}"), "resume", RUN)
             (place.folder / f"go.{name}").touch()
             words = ("resume", RUN)
         assert place.weft(*words)[0] == 0
@@ -184,7 +189,7 @@ class TestKilled:
     @pytest.mark.parametrize(("first", "then"), [("processes", "processes"), ("processes", "threads")])
     def test_whatever_runs_it(self, place, first, then):
         place.write(chain("three"), **FILES)
-        place.kill_when((place.folder / "began").exists, "run", "run.yaml", "--backend", first)
+        place.kill_when(place.began, "run", "run.yaml", "--backend", first)
         (place.folder / "go").touch()
         code, _, err = place.weft("resume", RUN, "--backend", then)
         assert code == 0, err
@@ -205,7 +210,7 @@ class TestEnded:
         assert place.weft("run", "run.yaml")[0] == 1
         (place.folder / "repaired").touch()
         for _ in range(2):
-            place.kill_when((place.folder / "began").exists, "resume", RUN)
+            place.kill_when(place.began, "resume", RUN)
             (place.folder / "began").unlink()
         assert place.states() == {"good": "succeeded", "bad": "succeeded", "slow": "interrupted"}
         (place.folder / "go").touch()
@@ -266,7 +271,7 @@ class TestEnded:
     def test_a_step_whose_output_is_gone_runs_again_and_it_is_said(self, place):
         steps = chain("four")
         place.write(steps, **FILES)
-        place.kill_when((place.folder / "began").exists)
+        place.kill_when(place.began)
         gone = read_run(place.run).outputs["two.out"]
         Path(gone).unlink()
         (place.folder / "go").touch()
@@ -287,7 +292,7 @@ class TestEnded:
     @pytest.mark.parametrize("damage", ["gone", "garbage", "header", "older"])
     def test_without_its_journal_a_run_goes_on_from_the_records(self, place, damage):
         place.write(chain("three"), **FILES)
-        place.kill_when((place.folder / "began").exists)
+        place.kill_when(place.began)
         journal = place.run / "journal"
         if damage == "gone":
             journal.unlink()
@@ -313,7 +318,7 @@ class TestEnded:
 
     def test_a_journal_cut_at_its_end_loses_no_finished_step(self, place):
         place.write(chain("four"), **FILES)
-        place.kill_when((place.folder / "began").exists)
+        place.kill_when(place.began)
         journal = place.run / "journal"
         journal.write_bytes(journal.read_bytes()[:-7])
         (place.folder / "go").touch()
