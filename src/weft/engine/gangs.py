@@ -492,6 +492,12 @@ def restart_region(core: Core, stage: Stage, why: str) -> bool:
     return True
 
 
+def goes_on(core: Core, stage: Stage) -> None:
+    """A lease of `stage` is over that was not stopped for its region, which may wait for that to start again."""
+    if stage.region >= 0 and any(member.restarting for member in core.regions[stage.region]):
+        region_quiet(core, stage.region)
+
+
 def region_quiet(core: Core, region: int) -> None:
     """If nothing of a restarting region runs any more, put all of it back to the start."""
     members = core.regions[region]

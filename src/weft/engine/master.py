@@ -683,6 +683,7 @@ class Master:
                     advance(core, member, "satisfied")
                     ended(core, member)
                 recount_readers(core, member)
+            gangs.goes_on(core, stage)
         if lease.request:
             gangs.slot_over(core, lease, worker_alive=lease.worker in core.workers)
 
@@ -829,6 +830,7 @@ class Master:
                 end(core, member)
         fatal(core, stage, index, kind, event.message, event.traceback)
         if core.status is JobState.RUNNING:
+            gangs.goes_on(core, lease.stage)
             for member_stage in {s.index: s for s in redo}.values():
                 recount(core, member_stage)
                 if member_stage.over == member_stage.n:

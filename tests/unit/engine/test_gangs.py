@@ -4,7 +4,8 @@ import pytest
 
 from tests.unit.engine.hand import Hand, body, run_out
 from weft.engine.decisions import Finish
-from weft.engine.events import Failure
+from weft.engine.events import Failure, TimerFired
+from weft.engine.patching import apply
 from weft.engine.replay import losses
 from weft.graph.builder import Graph, after, gather, one_to_one
 from weft.graph.logical import OnFailure, Outcome, Patch, Retry, Storage
@@ -222,6 +223,7 @@ def test_a_bubble_does_not_hold_slots_for_what_waits_for_somebody_outside(hand):
 def started_stream(hand: type[Hand], **fields) -> Hand:
     h = asked(hand, stream(**fields))
     h(h.granted(a=(0, 1), b=(2, 3)))
+    h.skip("timer")
     h.expect_any_order("launch a[0] on 1", "launch a[1] on 0", "launch b[0] on 3", "launch b[1] on 2")
     return h
 
@@ -261,6 +263,37 @@ def test_a_region_that_starts_again_and_cannot_be_had_has_other_edges_then(hand)
     h(h.refused("a"), h.idle(0))
     assert h.core.links["a->b"].edge.storage is Storage.LOCAL
     h.expect("restart a b", "launch a[0] on 0")  # backends know what the edges are from the first attempt
+
+
+def test_a_region_waits_for_no_longer_than_what_was_ended_early_takes_to_stop(hand):
+    h = started_stream(hand, retry=Retry(user=1))
+    apply(h.core, Finish("b", "enough"))
+    h(h.done("b[0]"))
+    h.skip()
+    h(h.failed("a[0]"))
+    h.skip("free", "release")
+    h.expect("stop a[1]: region restart")
+    h(h.stopped("a[1]"))
+    h.skip("release")
+    h.expect()
+    h(h.stopped("b[1]"))
+    assert "restart a b" in h.skip()
+    assert not any(h.core.by_id[name].restarting for name in "ab")
+
+
+def test_a_region_waits_for_no_longer_than_what_is_over_its_time_takes_to_stop(hand):
+    h = started_stream(hand, on_failure=CONTINUE, retry=Retry(user=0, infrastructure=1), timeout_s=7.0)
+    h.skip()
+    h(TimerFired(7.0, h.core.leases[h.leases["b[1]"]].timer))
+    h.expect("stop b[1]: timeout")
+    h(h.failed("a[0]", Failure.INFRASTRUCTURE))
+    h.skip("stop", "release")
+    h(h.stopped("a[1]"), h.stopped("b[0]"))
+    h.skip("release")
+    h.expect()
+    h(h.stopped("b[1]"))
+    assert "restart a b" in h.skip()
+    assert not any(h.core.by_id[name].restarting for name in "ab")
 
 
 def test_a_region_that_restarts_reads_its_inputs_again(hand):
