@@ -692,6 +692,8 @@ class Master:
             for i in range(lease.lo * mult, lease.hi * mult):
                 stage.state[i] = UNSCHEDULED
             stage.executing -= (lease.hi - lease.lo) * mult
+            if stage.restarting:
+                recount(self.core, stage)  # what it reads may have been lost meanwhile
 
     def _on_failed(self, event: Failed) -> None:
         core = self.core

@@ -296,6 +296,30 @@ def test_a_region_waits_for_no_longer_than_what_is_over_its_time_takes_to_stop(h
     assert not any(h.core.by_id[name].restarting for name in "ab")
 
 
+def test_what_a_region_reads_is_lost_while_it_is_stopped(hand):
+    g = Graph("g")
+    one, two = g.add(body, n=2, name="one"), g.add(body, n=2, name="two")
+    a = g.add(body, one_to_one(one), one_to_one(two), n=2, name="a")
+    b = g.add(body, one_to_one(a, concurrent=True, storage=Storage.EPHEMERAL), n=2, name="b")
+    g.bubble(a, b, name="gang")
+    h = hand(g, workers=4, cones=False)
+    h(h.idle(0, 1, 2, 3))
+    h.skip()
+    h(*[h.done(task) for task in ("one[0]", "one[1]", "two[0]", "two[1]")])
+    h.skip()
+    h(h.granted(a=(0, 1), b=(2, 3)))
+    h.skip()
+    h(h.failed("b[0]", Failure.INFRASTRUCTURE))
+    assert len(h.skip("stop")) == 3
+    h(h.output_lost("one[0]"))
+    h.expect()
+    h(h.stopped("a[0]"))  # what it has to wait for is known, though the others have not stopped
+    h.expect()
+    h(h.stopped("a[1]"), h.stopped("b[1]"))
+    assert "restart a b" in h.skip()
+    assert h.rows("one") == ["ready", "finished"]
+
+
 def test_a_region_that_restarts_reads_its_inputs_again(hand):
     h = started_stream(hand)
     h(h.done("a[0]"), h.done("a[1]"))
