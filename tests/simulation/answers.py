@@ -6,7 +6,7 @@ The graphs are those of `examples/scenarios`; their answers are known without an
 import importlib
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +70,14 @@ UNANSWERED = {
 """Why a scenario has none."""
 
 
-def random_answers(seed: int) -> tuple[World, list[JobRun]]:
-    """Run one or two scenarios under random faults, all drawn from `seed`; AssertionError for a wrong answer."""
+def random_answers(seed: int, of: Collection[str] = ()) -> tuple[World, list[JobRun]]:
+    """Run one or two scenarios (`of` these, if given) under random faults, all drawn from `seed`.
+
+    AssertionError for a wrong answer.
+    """
     rng = random.Random(seed)
-    names = rng.sample(sorted(ANSWERS), min(len(ANSWERS), rng.choice([1, 1, 2])))
+    chosen = sorted(of or ANSWERS)
+    names = rng.sample(chosen, min(len(chosen), rng.choice([1, 1, 2])))
 
     def often(probability: float) -> float:
         return probability if rng.random() < 0.5 else 0.0
@@ -109,10 +113,10 @@ def random_answers(seed: int) -> tuple[World, list[JobRun]]:
             if job.outcome.state != "succeeded":  # too many attempts were lost, or its disk was full
                 assert job.outcome.kind in ("", Failure.INFRASTRUCTURE.value, Failure.DISK.value), f"{job.outcome}"
                 continue
-            vertex, wanted, of = ANSWERS[name]
+            vertex, wanted, compared = ANSWERS[name]
             if any((job.id, vertex) == lost[:2] for lost in world.lost_late):
                 continue  # it was lost after the end
-            values = of(_values(world, job, vertex))
+            values = compared(_values(world, job, vertex))
             assert values == wanted, f"{name}: {values} is not {wanted}"
     finally:
         world.close()
@@ -128,8 +132,8 @@ def _values(world: AnswerWorld, job: JobRun, vertex: str) -> list[Any]:
 
 
 def main(arguments: list[str]) -> None:
-    """Replay one: `python -m tests.simulation.answers SEED`; tell its stories."""
-    _, jobs = random_answers(int(arguments[0]))
+    """Replay one: `python -m tests.simulation.answers SEED [NAME,...]`; tell its stories."""
+    _, jobs = random_answers(int(arguments[0]), arguments[1].split(",") if arguments[1:] else ())
     for job in jobs:
         sys.stdout.write("\n".join((f"{job.id}: {job.outcome}", *job.master.story(), "")))
 

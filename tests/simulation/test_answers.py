@@ -26,6 +26,16 @@ def test_answers_are_right(seed):
     assert ended.count("succeeded") > 0.8 * len(ended)
 
 
+def test_a_worker_that_was_given_up_streams_to_nobody():
+    names = ("bubble", "conditional_join", "dynamic_parallelism", "limit", "patch", "pruning", "skew", "straggler")
+    random_answers(974, names)
+
+
+@pytest.mark.parametrize("seed", [966, 1055, 1363])
+def test_a_limit_takes_nothing_that_was_lost_for_what_was_never_made(seed):
+    random_answers(seed, ["limit"])
+
+
 @pytest.mark.parametrize("name", sorted(ANSWERS))
 def test_a_wrong_answer_is_noticed(name, monkeypatch):
     vertex, _, of = ANSWERS[name]

@@ -17,9 +17,12 @@ from weft.backends.simulated_cluster import SimulatedCluster
 from weft.backends.simulator import _Running
 from weft.engine.commands import Publish
 from weft.engine.core import Tuning
-from weft.engine.events import Done, Failed, UserEvent
+from weft.engine.events import Done, Failed, Failure, UserEvent
+from weft.engine.machines.task import TaskState
 from weft.engine.machines.vertex import ENDED
 from weft.graph.logical import Kind
+from weft.store.api import ABSENT
+from weft.worker.lease import Outcome
 from weft.worker.run import run as run_lease
 
 if TYPE_CHECKING:
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from weft.engine.ports import Job, Shell
     from weft.store.keeper import Keeper
     from weft.worker.context import Context
-    from weft.worker.lease import Outcome, WorkerLease
+    from weft.worker.lease import WorkerLease
 
 FOREVER_S: Final = 1e9
 """How long a service runs that nobody stops, in virtual seconds."""
@@ -73,6 +76,7 @@ class SimulatedBodies(SimulatedCluster):
         self._made: dict[_Running, tuple[WorkerLease, Outcome]] = {}
         self._services: set[str] = set()
         self._serving: dict[_Running, tuple[WorkerLease, threading.Thread]] = {}
+        self._lost: set[tuple[str, str, int]] = set()
         self._said: deque[Callable[[], None]] = deque()
         self._changed = threading.Condition()
         self._closing = False
@@ -230,13 +234,33 @@ class SimulatedBodies(SimulatedCluster):
     def _compute(self, run: _Running, hi: int) -> Done | Failed:
         """Run the bodies of the units below `hi`; return what is to be said of them."""
         local: BodyJob = run.job.backend
-        lease: WorkerLease = local.lease(run.launch)
+        launch = run.launch
+        if launch.lease not in run.job.leases:  # its worker was given up: what it streams reaches nobody
+            kind, why = Failure.STOPPED, "nobody waits for it any more"
+            return Failed(self.clock.time, launch.lease, launch.lo, launch.vertex, launch.lo, kind, why)
+        lease: WorkerLease = local.lease(launch)
         lease.hi = hi
         local.computing, local.emitted = threading.get_ident(), []
-        outcome = run_lease(lease, self.store, FOREVER_S)
+        outcome = self._unreadable(run, lease) or run_lease(lease, self.store, FOREVER_S)
         local.computing = 0
         self._made[run] = lease, outcome
         return local.report(lease, outcome, self.clock.time)._replace(seconds=run.seconds)
+
+    def _unreadable(self, run: _Running, lease: WorkerLease) -> Outcome | None:
+        """What becomes of a lease that reads what was lost: to a lenient reader it looks as if it was never made."""
+        for inp in lease.root.inputs if self._lost else ():
+            made = run.job.master.core.by_id[inp.source].state
+            for index in range(lease.lo, lease.hi) if inp.lenient else ():
+                for lo, hi, _, _ in inp.router.inputs(index):
+                    for i in range(lo, hi):
+                        gone = inp.column.values[i] is ABSENT and (run.job.id, inp.source, i) in self._lost
+                        if gone and made[i] in (TaskState.FINISHED, TaskState.FREED):
+                            outcome = Outcome(lease.lo, [], 0.0)
+                            outcome.kind, outcome.lost = "input", (inp.source, i)
+                            outcome.vertex, outcome.index = lease.root.vertex, index
+                            outcome.message = f"{inp.source}[{i}]: it was lost"
+                            return outcome
+        return None
 
     def _reads_unmade(self, run: _Running) -> bool:
         """Whether something that a task reads while it is made is not whole yet."""
@@ -253,6 +277,7 @@ class SimulatedBodies(SimulatedCluster):
 
     def _forget(self, job: str, vertex: str, index: int) -> None:
         super()._forget(job, vertex, index)
+        self._lost.add((job, vertex, index))
         self._drop(job, vertex, index, index + 1)
 
     def _drop(self, job: str, vertex: str, lo: int, hi: int) -> None:

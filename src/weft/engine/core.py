@@ -223,6 +223,7 @@ class Core:
         self.counter = 0
         self.replan = False
         self.stuck: list[Link | ChoiceRow | Stage] = []
+        self.torn: list[Stage] = []
         self.patched = False
         self.stats: dict[str, Any] = {}
         self.managers: Mapping[str, ManagerFactory] = {}

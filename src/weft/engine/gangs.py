@@ -498,6 +498,14 @@ def goes_on(core: Core, stage: Stage) -> None:
         region_quiet(core, stage.region)
 
 
+def mend(core: Core) -> None:
+    """Restart the regions of which something is to be made again: what was streamed to make it is gone."""
+    torn, core.torn = core.torn, []
+    for stage in torn:
+        if not stage.restarting:
+            restart_region(core, stage, "what was streamed to make its outputs is gone")
+
+
 def region_quiet(core: Core, region: int) -> None:
     """If nothing of a restarting region runs any more, put all of it back to the start."""
     members = core.regions[region]
@@ -549,6 +557,7 @@ def _back_to_start(core: Core, stage: Stage) -> bool:
     if not anew:
         return False
     if stage.status in ENDED:
+        stage.again = True
         advance(core, stage, "output_lost")
         core.unended += 1
     return True

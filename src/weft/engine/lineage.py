@@ -65,6 +65,7 @@ def remake(core: Core, again: Stage | None = None) -> None:
     """Walk the graph against the edges and put back to UNSCHEDULED every task whose output is gone and still wanted.
 
     `again` is a stage some of whose tasks went back to UNSCHEDULED and may want outputs that were dropped meanwhile.
+    What is in a restart region cannot be made again alone, since nobody streams to it any more: all of it starts again.
     """
     touched: set[int] = set() if again is None else {again.index}
     for stage in reversed(core.order):
@@ -101,6 +102,7 @@ def remake(core: Core, again: Stage | None = None) -> None:
             core.note(stage.id, f"{anew} tasks are run again: their output is gone and still wanted")
             touched.add(stage.index)
             if stage.status in ENDED:
+                stage.again = True
                 advance(core, stage, "output_lost")
                 core.unended += 1
     if not touched:
@@ -120,6 +122,9 @@ def remake(core: Core, again: Stage | None = None) -> None:
     for stage in core.order:
         if stage.index in near:
             spread_again(core, stage)
+    for stage in core.order:
+        if stage.index in touched and stage is not again and stage.region >= 0 and not stage.restarting:
+            core.torn.append(stage)
 
 
 def wanted(stage: Stage, index: int) -> bool:

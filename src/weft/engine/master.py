@@ -151,6 +151,8 @@ class Master:
             avoided = blame.judge(core)
             if avoided and core.tuning.race:
                 self._withdraw_offers(set(core.workers))  # what it was offered is shared out afresh
+        while core.torn:
+            gangs.mend(core)
         while core.stuck:
             starve(core)
         if core.replan:

@@ -167,10 +167,12 @@ class Stage:
     `n` is -1 until the parallelism is known. `finished` counts tasks whose output was made (FINISHED, FREED), `over`
     those that ended in any way. `closed` counts gates that are shut. `missing[i]` counts narrow inputs of task i that
     are not there, None where one one-to-one input says it all. `refs[i]` counts consumers that have not read output i,
-    None where the only consumer is narrow and reads it once.
+    None where the only consumer is narrow and reads it once. `again` says that it had ended before, and was to make
+    again what was lost.
     """
 
     __slots__ = (
+        "again",
         "alone",
         "attempts",
         "avoid",
@@ -247,6 +249,7 @@ class Stage:
         self.queued: dict[int, float] | None = None
         self.key = INFINITE
         self.region = -1
+        self.again = False
         self.restarting = False
         self.finished = 0
         self.over = 0

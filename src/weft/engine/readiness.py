@@ -188,6 +188,8 @@ def gate_opens(core: Core, link: Link) -> bool:
     when = scheduling.when
     if src.status is VertexState.SKIPPED:
         return True
+    if src.again and src.status not in ENDED and not scheduling.concurrent:
+        return False  # enough of it was there, and some of that is being made again
     if when is Trigger.EVENT:
         return (src.id, scheduling.event) in core.emitted
     if scheduling.concurrent and src.bubble >= 0 and src.bubble == link.dst.bubble:

@@ -378,6 +378,20 @@ def test_an_input_that_a_region_cannot_read_is_made_again(hand):
     assert h.skip("launch") == ["launch before[0] on 4"]
 
 
+def test_what_was_made_of_a_stream_is_made_again_with_all_of_its_region(hand):
+    h = streaming(hand)
+    for name in ("a[0]", "a[1]", "b[1]"):
+        h(h.done(name))
+        h.skip()
+    h(h.output_lost("b[1]"), h.idle(4))
+    h.expect("stop b[0]: region restart")  # b[1] alone would find nothing to read
+    h(h.stopped("b[0]"))
+    assert h.skip("restart") == ["restart a b"]
+    assert h.rows("a") == ["ready"] * 2
+    assert not {"finished", "leased"} & set(h.rows("b"))
+    h.skip()
+
+
 @pytest.mark.parametrize("lost", ["a[1]", "b[1]"])
 def test_nothing_of_a_region_starts_while_it_is_stopped(hand, lost):
     h = streaming(hand)

@@ -5,7 +5,7 @@ import pytest
 from tests.unit.engine.hand import body, run_out
 from weft.engine.events import Failure
 from weft.graph.builder import Graph, after, gather, one_to_one, shuffle
-from weft.graph.logical import OnFailure, Retry, Storage
+from weft.graph.logical import OnFailure, Retry, Storage, Trigger
 
 
 def stages(n: int = 2, *, names: str = "abc", **fields) -> Graph:
@@ -33,6 +33,24 @@ def test_a_lost_output_that_somebody_waits_for_is_made_again(hand):
     h.expect("launch b[0] on 0")
     h(h.done("b[0]"))
     h.expect("free a[0:2]", "complete succeeded")
+
+
+def test_who_was_content_with_part_of_an_input_waits_while_that_is_made_again(hand):
+    g = Graph("g")
+    a = g.add(body, n=2, name="a")
+    g.add(body, gather(a, when=Trigger.EVENT, event="enough"), n=1, name="b")
+    h = hand(g)
+    h(h.idle(0, 1))
+    h.skip()
+    h(h.emitted("a", "enough"), h.done("a[0]"), h.done("a[1]"))
+    h.skip()
+    assert h.rows("b") == ["ready"]
+    h(h.output_lost("a[0]"), h.idle(0, 1))
+    h.expect("launch a[0] on 0")  # and not b, which would take what is not there for what was never made
+    h(h.done("a[0]"), h.idle(0))
+    h.expect("launch b[0] on 0")
+    h(h.done("b[0]"))
+    h.skip()
 
 
 def test_a_lost_output_that_nobody_reads_any_more_is_not(hand):
