@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import random
+import re
 import signal
 import threading
 import time
@@ -411,6 +412,51 @@ def test_a_shuffle_needs_a_piece_for_each_partition(shared: Session) -> None:
             graph.bubble(source, sink)
         with pytest.raises(TaskError, match="returned a list of 3, not one piece for each of 2 partitions"):
             run(shared, graph)
+
+
+@BOTH
+@pytest.mark.parametrize("live", [False, True], ids=["stored", "streamed"])
+def test_what_is_written_where_no_reader_looks_is_an_error_of_the_task(
+    backend: str, live: bool, tmp_path: Path
+) -> None:
+    def deal(ctx: Any, inputs: Any) -> None:
+        ctx.out("make->use").write(ctx.params["to"], 1)
+
+    pairs: list[tuple[Callable[..., Link], tuple[int, ...], Any, str]] = [
+        (shuffle, (2,), 2, "2 partitions"),
+        (shuffle, (2,), -1, "2 partitions"),
+        (shuffle, (2,), "x", "2 partitions"),
+        (one_to_one, (), 1, "1 partition\n"),
+    ]
+    with opened(backend, tmp_path) as session:
+        for make, args, to, there in pairs:
+            graph = Graph("astray")
+            source = graph.task(deal, name="make", params={"to": to})
+            link = streamed(make, source, *args) if live else make(source, *args)
+            sink = graph.task(lambda ctx, inputs: list(inputs["make->use"]), link, name="use")
+            if live:
+                graph.bubble(source, sink)
+            wrong = f"make[0] writes to partition {to!r} of edge 'make->use', which has {there}"
+            with pytest.raises(TaskError, match=re.escape(wrong)) as caught:
+                run(session, graph)
+            assert caught.value.task == "make[0]"
+
+
+@BOTH
+def test_a_partition_may_be_of_any_whole_type_and_anything_goes_where_nobody_reads(
+    backend: str, tmp_path: Path
+) -> None:
+    def deal(ctx: Any, inputs: Any) -> None:
+        for part in np.arange(2):
+            ctx.out("make->use").write(part, int(part))
+            ctx.out("make->nobody").write(part, 0)
+
+    graph = Graph("dealt")
+    source = graph.task(deal, name="make")
+    sink = graph.add(list, shuffle(source, 2), name="use")
+    graph.add(list, shuffle(source, 2), n=0, name="nobody")
+    with opened(backend, tmp_path) as session:
+        assert run(session, graph)[sink] == [[0], [1]]
 
 
 def test_consumers_find_every_endpoint_of_a_service_which_ends_with_them(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from weft.model.program import Style
 from weft.model.resources import Resources
 from weft.store.api import ABSENT, Column, sizeof
 from weft.store.disk import part_nbytes
-from weft.worker.code import PIECES, Edges, InputCode, TaskCode
+from weft.worker.code import PIECES, UNSETTLED, Edges, InputCode, TaskCode
 from weft.worker.context import EdgeValues, not_controlled
 from weft.worker.lease import Outcome as LeaseOutcome
 from weft.worker.lease import WorkerLease
@@ -188,7 +188,7 @@ class LocalJob:
                 )
             )
         outputs = {
-            link.edge.id: _parts(link.router, link.edge.movement.partitions, link.edge.movement.move)
+            link.edge.id: _written_parts(link.router, link.edge.movement.partitions, link.edge.movement.move)
             for link in stage.outputs
             if link.data
         }
@@ -499,6 +499,14 @@ def _parts(router: Router | None, partitions: int, move: Move) -> int:
     if router is not None:
         return router.partitions
     return partitions if move is Move.SCATTER_GATHER else 0
+
+
+def _written_parts(router: Router | None, partitions: int, move: Move) -> int:
+    """Return how many partitions of an edge its source may write to."""
+    parts = _parts(router, partitions, move)
+    if parts or move in (Move.ONE_TO_ONE, Move.BROADCAST) or (router is not None and router.n_dst):
+        return parts
+    return UNSETTLED
 
 
 class Timers:

@@ -76,7 +76,10 @@ class Output(Protocol):
     """One output edge as a task sees it."""
 
     def write(self, partition: int, value: Any) -> None:
-        """Append `value` to `partition` (0 where the movement has none). Blocks while a stream's buffer is full."""
+        """Append `value` to `partition` (0 where the movement has none). Blocks while a stream's buffer is full.
+
+        TaskError: the edge has no such partition.
+        """
         ...
 
 

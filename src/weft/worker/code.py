@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 SINGLE, SLICE, PIECES = 0, 1, 2
 """How an input is read: one value; the values of a range of tasks; pieces of partitioned values."""
 
+UNSETTLED = -1
+"""The partitions of an output edge whose reader's parallelism is not settled, or is 0: any may be written to."""
+
 
 class InputCode:
     """One input edge: where its values are, and which of them a task reads.
@@ -145,7 +148,7 @@ class TaskCode:
 
     @property
     def outputs(self) -> Mapping[str, int]:
-        """The output edges that carry data, with the number of partitions of each (0: not partitioned)."""
+        """The output edges that carry data, with the partitions of each (0: not partitioned; or `UNSETTLED`)."""
         return self.edges[1]
 
     @property

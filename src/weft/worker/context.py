@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import operator
+import sys
 from collections.abc import Callable, Sequence
 from time import sleep
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -13,6 +15,7 @@ from weft.model.errors import NotFoundError, RunCancelledError, TaskError, Usage
 from weft.model.program import Style
 from weft.model.resources import Resources
 from weft.store.api import sizeof
+from weft.worker.code import UNSETTLED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,15 +106,20 @@ class EdgeValues:
 
 
 class _Writer:
-    __slots__ = ("_context", "_edge", "_stream")
+    __slots__ = ("_context", "_edge", "_limit", "_stream")
 
-    def __init__(self, context: Context, edge: str, stream: bool) -> None:
+    def __init__(self, context: Context, edge: str, parts: int, stream: bool) -> None:
         self._context = context
         self._edge = edge
+        self._limit = sys.maxsize if parts == UNSETTLED else parts or 1
         self._stream = stream
 
     def write(self, partition: int, value: Any) -> None:
         context = self._context
+        if type(partition) is not int:
+            partition = self._whole(partition)
+        if not 0 <= partition < self._limit:
+            raise self._no_partition(partition)
         if context.lease.stop:
             raise RunCancelledError(f"{context.vertex}[{context.index}] was told to stop")
         if self._stream:
@@ -119,6 +127,26 @@ class _Writer:
             context.host.stream(self._edge, context.index, partition, value, context)
         else:
             context.written.setdefault(self._edge, {}).setdefault(partition, []).append(value)
+
+    def _whole(self, partition: Any) -> int:
+        """Return a whole number of another type, such as NumPy's, as an int; TaskError: it is none."""
+        try:
+            return operator.index(partition)
+        except TypeError:
+            raise self._no_partition(partition) from None
+
+    def _no_partition(self, partition: Any) -> TaskError:
+        """Return the error of a task that writes where no reader would ever look."""
+        task, limit = f"{self._context.vertex}[{self._context.index}]", self._limit
+        settled = limit < sys.maxsize
+        there = (
+            f"{limit:,} partition{'' if limit == 1 else 's'}" if settled else "a partition for each task of its reader"
+        )
+        return TaskError(
+            f"{task} writes to partition {partition!r} of edge {self._edge!r}, which has {there}",
+            task=task,
+            hint=f"Give a whole number from 0 to {limit - 1:,}." if settled else "Give a whole number of at least 0.",
+        )
 
 
 class Context:
@@ -144,7 +172,7 @@ class Context:
         if edge not in self.code.outputs:
             known = ", ".join(self.code.outputs) or "none"
             raise UsageError(f"{self.vertex} has no output edge {edge!r} (there is: {known})")
-        return _Writer(self, edge, edge in self.code.streams)
+        return _Writer(self, edge, self.code.outputs[edge], edge in self.code.streams)
 
     def emit(self, name: str, payload: Any = None) -> None:
         """Send a user event to the master."""
@@ -249,7 +277,7 @@ class Context:
 
     def _pieces(self, edge: str, result: Any) -> Sequence[Any]:
         parts = self.code.outputs[edge]
-        if not parts:
+        if parts <= 0:
             return (result,)
         kind = type(result).__name__
         if not hasattr(result, "__len__"):

@@ -402,7 +402,7 @@ class Worker:
 
     def _pack(self, lease: PageLease, values: list[Any], reached: int) -> Packed:
         code = lease.codes[reached] if reached >= 0 else lease.root
-        parts = max(code.outputs.values(), default=0)
+        parts = max((0, *code.outputs.values()))
         return pack(values, None if code.expands else self._writer, parts)
 
     def _open(self, assignment: Assignment, clear: list[tuple[Column, int, int]]) -> PageLease:
