@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from weft.graph.builder import Graph, Node, controlled, gather
-from weft.graph.logical import CONCURRENT, NONE, Edge, Patch, Storage, Vertex
+from weft.graph.logical import CONCURRENT, NONE, Edge, Patch, Range, Storage, Vertex
 from weft.graph.task import DECIDE, Past
 from weft.model.errors import TaskError, UsageError
 from weft.model.program import Program
@@ -154,7 +154,7 @@ def steer(ctx: Any, inputs: Any) -> None:
 def test_decisions_are_replied_to_and_a_dry_run_is_watched(backend, light):
     made = Graph("steered")
     control = steering(made, steer, light=light)
-    work = made.task(lambda ctx, inputs: ctx.parallelism, controlled(control), n=2, name="work").keep()
+    work = made.task(lambda ctx, inputs: ctx.parallelism, controlled(control), n=Range(1, 3), name="work").keep()
     made.add(sum, gather(work), name="sum")
     said: list[Any] = []
 

@@ -96,7 +96,10 @@ def shown(decision: Decision) -> str:
 
 
 def _list(alternatives: Sequence[Any]) -> str:
-    return " or ".join(map(str, alternatives))
+    try:
+        return " or ".join(map(str, alternatives))
+    except (TypeError, ValueError):  # nobody has checked them yet
+        return repr(alternatives)
 
 
 def _seen(view: View) -> str:

@@ -13,7 +13,7 @@ from weft.engine.consulting import shown
 from weft.engine.decisions import ApplyPatch, SetParallelism, SetResources
 from weft.engine.machines.job import JobState
 from weft.engine.patching import apply
-from weft.graph.logical import Kind
+from weft.graph.logical import Kind, Range
 from weft.graph.task import DECIDE, USAGE
 from weft.model.errors import GraphError, WeftError
 
@@ -53,6 +53,8 @@ def _decide(core: Core, stage: Stage, what: str, vertex: str, value: Any, becaus
     core.note(subject, f"control vertex {stage.id} decides: {shown(decision)} (seen: {because or 'not said'})")
     try:
         _may(core, stage, vertex)
+        if isinstance(decision, SetParallelism):
+            _within(core.by_id[vertex], decision.n)
         core.claim(stage.id, decision)
         apply(core, decision)
     except WeftError as error:
@@ -68,4 +70,21 @@ def _may(core: Core, stage: Stage, vertex: str) -> None:
     if vertex and not any(link.dst.id == vertex and not link.data for link in stage.outputs):
         raise GraphError(
             f"{stage.id!r} does not control {vertex!r}: no order-only edge leads there", subject=vertex, rule="control"
+        )
+
+
+def _within(stage: Stage, n: int) -> None:
+    """Raise GraphError unless whoever made the graph has left it open whether a stage has `n` tasks."""
+    width = stage.vertex.parallelism
+    if isinstance(width, Range) and not width.lo <= n <= width.hi:
+        raise GraphError(
+            f"vertex {stage.id!r} has between {width.lo} and {width.hi} tasks, and cannot have {n}",
+            subject=stage.id,
+            rule="parallelism",
+        )
+    if isinstance(width, int):
+        raise GraphError(
+            f"the parallelism of vertex {stage.id!r} is fixed at {width}: give it n=Range(lo, hi) to have it decided",
+            subject=stage.id,
+            rule="parallelism",
         )

@@ -390,6 +390,9 @@ def _set_resources(core: Core, stage: Stage, resources: tuple[Resources, ...]) -
             subject=stage.id,
             rule="not-started",
         )
+    from weft.graph.validate import check_resources
+
+    check_resources(stage.id, resources, core.graph.limits)
     before, plain, light = stage.resources, stage.plain, stage.light
     busy = stage.executing or any(row.stage is stage for row in core.requests.values())
     stage.ask(resources)

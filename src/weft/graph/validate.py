@@ -38,6 +38,7 @@ from weft.graph.logical import (
 from weft.graph.routing import CUSTOM
 from weft.model.errors import CapacityError, GraphError, InputLimitError
 from weft.model.ids import is_name
+from weft.model.program import Program
 from weft.model.resources import ONE_SLOT, ONE_SLOT_ONLY, Resources
 
 MAX_VERTICES = 100_000
@@ -99,7 +100,9 @@ def _check_vertices(graph: LogicalGraph, vertices: Iterable[Vertex], capacity: S
         if items is not None and type(n) is int and len(items) != n:
             raise GraphError(f"vertex {id!r} has {n} tasks and {len(items)} items", subject=id, rule="items")
         if vertex.resources is not ONE_SLOT_ONLY:
-            _check_resources(vertex, limits, capacity)
+            check_resources(id, vertex.resources, limits)
+            if capacity is not None and not any(w.fits(worker) for w in vertex.resources for worker in capacity):
+                raise _never_fits(vertex, capacity)
         elif not slot_fits:
             raise _never_fits(vertex, capacity)
         if vertex.retry is not DEFAULT_RETRY:
@@ -176,22 +179,21 @@ def _number(n: object) -> bool:
     return isinstance(n, (int, float)) and not isinstance(n, bool)
 
 
-def _check_resources(vertex: Vertex, limits: Mapping[str, int], capacity: Sequence[Resources] | None) -> None:
-    id = vertex.id
-    if not vertex.resources:
+def check_resources(id: str, resources: Sequence[Resources], limits: Mapping[str, int]) -> None:
+    """Raise GraphError unless a vertex may ask for these alternatives, with tokens of those that `limits` counts."""
+    if not resources or not isinstance(resources, (tuple, list)):
         raise GraphError(f"vertex {id!r} has no alternative of resources", subject=id, rule="resources")
-    for needs in vertex.resources:
+    for needs in resources:
         if not _sane(needs):
             raise GraphError(
                 f"vertex {id!r} asks for {needs!r}",
                 subject=id,
                 rule="resources",
-                hint="Give Resources(...) whose cpu is a number and whose memory and gpu are whole, none below 0.",
+                hint="Give Resources(...) whose cpu is a number and whose memory and gpu are whole, none below 0, and "
+                "whose tokens are pairs of a name and a count.",
             )
         for token, count in needs.tokens:
-            _check_token(vertex, token, count, limits)
-    if capacity is not None and not any(needs.fits(worker) for needs in vertex.resources for worker in capacity):
-        raise _never_fits(vertex, capacity)
+            _check_token(id, token, count, limits)
 
 
 def _sane(needs: Resources) -> bool:
@@ -200,22 +202,23 @@ def _sane(needs: Resources) -> bool:
         and _number(needs.cpu)
         and 0 <= needs.cpu < inf
         and all(_whole(count) and count >= 0 for count in (needs.memory, needs.gpu))
+        and isinstance(needs.gpu_type, str)
+        and isinstance(needs.tokens, tuple)
+        and all(isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], str) for each in needs.tokens)
     )
 
 
-def _check_token(vertex: Vertex, token: str, count: int, limits: Mapping[str, int]) -> None:
+def _check_token(id: str, token: str, count: int, limits: Mapping[str, int]) -> None:
     limit = limits.get(token)
     if limit is None:
         raise GraphError(
-            f"vertex {vertex.id!r} takes tokens {token!r}, which the graph does not limit",
-            subject=vertex.id,
+            f"vertex {id!r} takes tokens {token!r}, which the graph does not limit",
+            subject=id,
             rule="tokens",
             hint=_nearest(token, limits) or f"Say how many there are: limits={{{token!r}: ...}}.",
         )
     if not (_whole(count) and 1 <= count <= limit):
-        raise GraphError(
-            f"vertex {vertex.id!r} takes {count!r} of the {limit} tokens {token!r}", subject=vertex.id, rule="tokens"
-        )
+        raise GraphError(f"vertex {id!r} takes {count!r} of the {limit} tokens {token!r}", subject=id, rule="tokens")
 
 
 def _check_limit(token: str, count: int) -> None:
@@ -801,6 +804,7 @@ def check_patch(graph: LogicalGraph, patch: Patch, expander_id: str) -> None:
         raise GraphError(
             f"a patch came from {expander_id!r}, which does not expand", subject=expander_id, rule="expander"
         )
+    _check_patch_parts(patch, expander_id)
     new = {vertex.id: vertex for vertex in patch.vertices}
     _check_patch_names(graph, patch, expander_id, new)
     edits = bool(patch.drop_edges) or any(edge.dst not in new for edge in patch.edges)
@@ -835,6 +839,28 @@ def check_patch(graph: LogicalGraph, patch: Patch, expander_id: str) -> None:
     if patch.choices:
         whole.choices = merged.choices
         _check_choices(whole, merged.choices)
+
+
+def _check_patch_parts(patch: Patch, expander_id: str) -> None:
+    kinds = {"vertices": Vertex, "edges": Edge, "drop_edges": str, "bubbles": Bubble, "choices": Choice}
+    for name, kind in kinds.items():
+        parts = getattr(patch, name)
+        whole = isinstance(parts, (tuple, list))
+        for part in parts if whole else (parts,):
+            if not whole or not isinstance(part, kind):
+                raise GraphError(
+                    f"patch of {expander_id!r} has among its {name} a {type(part).__name__}, not a {kind.__name__}",
+                    subject=expander_id,
+                    rule="patch",
+                    hint="Give a tuple for each field of a Patch.",
+                )
+    for vertex in patch.vertices:
+        if not isinstance(vertex.program, Program):
+            raise GraphError(
+                f"patch of {expander_id!r} has a {type(vertex.program).__name__}, not a Program, for {vertex.id!r}",
+                subject=expander_id,
+                rule="patch",
+            )
 
 
 def _check_patch_names(graph: LogicalGraph, patch: Patch, expander_id: str, new: Mapping[str, Vertex]) -> None:

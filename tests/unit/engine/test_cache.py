@@ -5,6 +5,7 @@ from weft.engine.events import Done, Event, JobSubmitted, Offered, OutputLost, U
 from weft.engine.master import Master
 from weft.engine.replay import Replay, Tape, Tick
 from weft.graph.builder import Graph, controlled, gather
+from weft.graph.logical import Range
 from weft.graph.task import DECIDE
 from weft.graph.validate import mark_results
 
@@ -99,7 +100,7 @@ def test_nobody_asks_again_for_a_task_that_is_not_there_any_more():
     g = Graph("g")
     control = g.control(body, name="c")
     a = g.add(body, n=1, name="a")
-    g.add(body, gather(a), controlled(control), n=2, name="b", cache_key="k").keep()
+    g.add(body, gather(a), controlled(control), n=Range(1, 2), name="b", cache_key="k").keep()
     mark_results(g)
     narrower = ("token", "parallelism", "b", 1, "")
     events: list[Event] = [

@@ -111,7 +111,54 @@ def test_a_job_that_is_ending_takes_no_decision(hand):
 def test_items_are_not_lost(hand):
     g = Graph("g")
     g.map(body, range(3), controlled(g.control(body, name="c")), name="work")
-    assert "has 3 items" in decide(started(hand, g), "parallelism", "work", 2)
+    assert "is fixed at 3" in decide(started(hand, g), "parallelism", "work", 2)
+
+
+@pytest.mark.parametrize("n", [-1, 0, 5])
+def test_it_keeps_to_the_range_of_a_vertex(hand, n):
+    h = started(hand, graph())
+    assert decide(h, "parallelism", "work", n) == f"vertex 'work' has between 1 and 4 tasks, and cannot have {n}"
+    assert h.core.by_id["work"].n == 4
+
+
+NONSENSE: Any = [
+    {"cpu": -3},
+    {"cpu": "x"},
+    {"memory": "x"},
+    {"memory": -1},
+    {"gpu": 0.5},
+    {"gpu_type": 4},
+    {"tokens": "x"},
+    {"tokens": 1},
+    {"tokens": (("nope", 1),)},
+    {"tokens": (("db", 3),)},
+]
+
+
+@pytest.mark.parametrize("fields", NONSENSE, ids=str)
+def test_resources_that_no_graph_may_ask_for_are_rejected(hand, fields):
+    g = graph()
+    g.limits["db"] = 2
+    h = started(hand, g)
+    assert decide(h, "resources", "work", (Resources(tokens=(("db", 2),)),)) == ""
+    before = h.core.by_id["work"].resources
+    assert decide(h, "resources", "work", (Resources(**fields),)).startswith("vertex 'work' ")
+    assert h.core.by_id["work"].resources == before
+
+
+BROKEN: Any = [
+    Patch("dry", ()),  # type: ignore[arg-type]
+    Patch((1,), ()),  # type: ignore[arg-type]
+    Patch(None, ()),  # type: ignore[arg-type]
+    Patch((Vertex("c/dry", None, 1),), ()),  # type: ignore[arg-type]
+    Patch((), ("a->b",)),  # type: ignore[arg-type]
+    Patch((), (), drop_edges="a->b"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize("patch", BROKEN, ids=str)
+def test_a_patch_of_something_else_is_rejected(hand, patch):
+    assert decide(started(hand, graph()), "patch", "", patch).startswith("patch of 'c' has a")
 
 
 def test_it_patches_vertices_in_below_its_own_name(hand):
@@ -210,7 +257,7 @@ def test_the_width_of_what_was_given_up_in_part_is_settled(hand):
     g = Graph("g", on_failure=OnFailure.CONTINUE)
     control = g.control(body, name="c")
     a = g.task(body, n=2, name="a")
-    g.task(body, one_to_one(a), controlled(control), n=2, name="work")
+    g.task(body, one_to_one(a), controlled(control), n=Range(1, 2), name="work")
     h = started(hand, g)
     h(h.idle(0, 1))
     h.skip("launch")
