@@ -58,10 +58,9 @@ def case(run: Callable[[Path, Path], None]) -> Callable[[Path, Path], None]:
 
 def fill(folder: Path, leave: int = 0) -> None:
     """Fill a file system up but for `leave` bytes."""
-    with (folder / "filler").open("wb") as file, suppress(OSError):
+    with (folder / "filler").open("wb", buffering=0) as file, suppress(OSError):
         while True:
             file.write(bytes(1 << 16))
-            file.flush()
     if leave:
         os.truncate(folder / "filler", max(0, (folder / "filler").stat().st_size - leave))
 
