@@ -6,6 +6,7 @@ it is closed, so at once when its process dies, however it dies. No key costs a 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import struct
@@ -53,7 +54,10 @@ class KeyLocks:
 
     def _do(self, command: int, kind: int, key: str) -> None:
         at = int(key[:16], 16) % _SLOTS
-        fcntl.fcntl(self._fd, command, struct.pack(_FLOCK, kind, os.SEEK_SET, at, 1, 0))
+        fd = self._fd
+        if fd < 0:
+            raise OSError(errno.EBADF, "the locks have been given up")
+        fcntl.fcntl(fd, command, struct.pack(_FLOCK, kind, os.SEEK_SET, at, 1, 0))
 
 
 def _close_in_child() -> None:
