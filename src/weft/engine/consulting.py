@@ -34,9 +34,12 @@ def make(managers: Mapping[str, ManagerFactory], vertex: Vertex) -> VertexManage
         )
     try:
         return factory(**wanted.params)
-    except TypeError as error:
+    except TypeError:
+        from inspect import signature
+
         raise GraphError(
-            f"the manager {wanted.name!r} of vertex {vertex.id!r} does not take these parameters: {error}",
+            f"the manager {wanted.name!r} of vertex {vertex.id!r} does not take these parameters: {wanted.params!r} "
+            f"were given, of {signature(factory)}",
             subject=vertex.id,
             rule="manager",
         ) from None

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from weft.engine.consulting import make
 from weft.engine.decisions import Emit, Finish, Schedule, SetParallelism
 from weft.engine.policy import InputView, View
+from weft.graph.logical import Manager, Vertex
 from weft.model.errors import GraphError
+from weft.model.program import Program
 from weft.policies.pruning import Pruning
 from weft.policies.shuffle import Shuffle, even, pack
 from weft.policies.waves import Waves
@@ -168,3 +171,11 @@ def test_a_split_without_the_key_is_told():
         Pruning("key").decide(
             view(source("small->r"), state="configured", n=1, items=[{"kye": 1}], events=events), None
         )
+
+
+@pytest.mark.parametrize("params", [{}, {"rows": "x"}, {"raws": 1}, "rows"], ids=str)
+def test_parameters_that_a_manager_does_not_take_are_told_with_those_it_takes(params):
+    vertex = Vertex("scan", Program(str), manager=Manager("waves", params))
+    with pytest.raises(GraphError) as caught:
+        make({"waves": Waves}, vertex)
+    assert f"does not take these parameters: {params!r} were given, of (rows: 'int', " in caught.value.message
