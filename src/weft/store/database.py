@@ -167,6 +167,9 @@ class Database:
                     yield alchemy if "weft_about" in alchemy.tables() and self._check(alchemy) else None
                 return
             reader = self._open_reader()
+            if reader is not None and _half_written(reader):
+                with self._locked(self._half_written):
+                    self._roll_back()
             yield _Sqlite(reader) if reader is not None and self._check(_Sqlite(reader)) else None
 
     @contextmanager
@@ -182,8 +185,8 @@ class Database:
             assert self.file is not None
             # A reader stays open, so that the writer is not the last to close: that would fold, for three times the
             # cost. The log is folded by the commit that brings it to 1,000 pages.
-            if (reader := self._open_reader()) is not None:
-                reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if (reader := self._open_reader()) is not None and _half_written(reader):
+                self._roll_back()
             writer = self._connect("rwc")
             try:
                 writer.execute("PRAGMA journal_mode=WAL")
@@ -235,6 +238,23 @@ class Database:
         self._reader, self._known = self._connect("ro"), (found.st_dev, found.st_ino)
         return self._reader
 
+    def _roll_back(self) -> None:
+        """Undo what a killed process had half written; the lock is held."""
+        writer = self._connect("rw")
+        try:
+            if _half_written(writer):
+                raise self._half_written
+        finally:
+            writer.close()
+
+    @property
+    def _half_written(self) -> ForbiddenError:
+        return ForbiddenError(
+            f"{self.what} in {self.where} was half written when its process was killed; you may not write there, "
+            "so it cannot be put right from here",
+            hint="Have somebody who may write to this folder type `weft ls` there: that puts it right.",
+        )
+
     def _close_reader(self) -> None:
         if self._reader is not None:
             self._reader.close()
@@ -270,7 +290,8 @@ class Database:
         return True
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self, forbidden: WeftError | None = None) -> Iterator[None]:
+        """Hold the lock; `forbidden` is raised where this process may not have it."""
         if self.file is None:
             yield
             return
@@ -282,7 +303,7 @@ class Database:
             said = f"{self.what} in {self.where} cannot be opened: {error.strerror}"
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise DiskFullError(said, hint="Make room on this disk.") from None
-            raise ForbiddenError(said, hint="See that you may write to this folder.") from None
+            raise forbidden or ForbiddenError(said, hint="See that you may write to this folder.") from None
         try:
             for _ in range(_TRIES):
                 with suppress(BlockingIOError):
@@ -335,6 +356,17 @@ class Database:
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR) or self.file is None:
             raise ConflictError(said, hint="Try again; see that the database and its disk can be reached.") from error
         raise InternalError(said) from error
+
+
+def _half_written(connection: sqlite3.Connection) -> bool:
+    """Look at a database; whether a killed process left it half written, and this connection may not roll it back."""
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:
+            raise
+        return True
+    return False
 
 
 def _engine(url: str) -> tuple[Engine, str]:

@@ -2,11 +2,12 @@
 
 import fcntl
 import sqlite3
+import struct
 from pathlib import Path
 
 import pytest
 
-from weft.model.errors import ConflictError, DiskFullError
+from weft.model.errors import ConflictError, DiskFullError, ForbiddenError
 from weft.store import database as module
 from weft.store.database import Database
 
@@ -55,6 +56,46 @@ def test_a_file_that_was_replaced_is_read_anew(database, tmp_path):
     assert names(database) == []
     add(database, "b")
     assert names(database) == ["b"]
+
+
+def half_written(tmp_path: Path) -> None:
+    """Leave what a kill leaves while the very first tables are written: a page, and the journal that takes it back."""
+    path = tmp_path / "some.db"
+    with sqlite3.connect(path) as inner:
+        inner.execute("CREATE TABLE left_over (name TEXT)")
+    inner.close()
+    page = struct.unpack(">H", path.read_bytes()[16:18])[0]
+    path.write_bytes(path.read_bytes()[:page])
+    head = bytes.fromhex("d9d505f920a163d7") + struct.pack(">IIIII", 0, 1, 0, 512, page)
+    path.with_name("some.db-journal").write_bytes(head.ljust(512, b"\0"))
+
+
+def test_what_a_killed_process_left_half_written_is_rolled_back_by_who_writes(database, tmp_path):
+    half_written(tmp_path)
+    add(database, "a")
+    assert names(database) == ["a"]
+
+
+def test_what_a_killed_process_left_half_written_is_rolled_back_by_who_reads(database, tmp_path):
+    half_written(tmp_path)
+    assert names(database) == []
+    assert not (tmp_path / "some.db-journal").exists()
+    add(database, "a")
+    assert names(database) == ["a"]
+
+
+def test_who_may_not_write_is_told_what_rolls_it_back(database, tmp_path, monkeypatch):
+    half_written(tmp_path)
+    connect = database._connect
+    monkeypatch.setattr(database, "_connect", lambda mode: connect("ro"))  # as root, no mode of a file forbids
+    with pytest.raises(ForbiddenError, match="half written when its process was killed") as told:
+        names(database)
+    assert "weft ls" in str(told.value.hint)
+    (tmp_path / "some.lock").unlink()
+    (tmp_path / "some.lock").symlink_to("nowhere")  # the lock cannot be had either
+    with pytest.raises(ForbiddenError, match="half written when its process was killed"):
+        names(database)
+    assert (tmp_path / "some.db-journal").exists()
 
 
 def test_a_full_disk_is_told(database, monkeypatch):
