@@ -217,6 +217,36 @@ class TestKilled:
         assert code == 7
         assert "has succeeded" in err
 
+    @pytest.mark.parametrize("began", ["threads", "processes"])
+    def test_worker_processes_find_modules_beside_the_script(self, place, began):
+        beside = place.folder / "program"
+        beside.mkdir()
+        (beside / "beside.py").write_text(
+            "import pathlib, time\n"
+            "def step(number, marks):\n"
+            "    while number and pathlib.Path(marks).with_name('hold').exists():\n"
+            "        time.sleep(0.005)\n"
+            "    print('said by a task', flush=True)\n"
+            "    pathlib.Path(marks, f'step-{number}').touch()\n"
+            "    return number\n"
+        )
+        (beside / "main.py").write_text(
+            "import sys, weft, beside\n"
+            "if __name__ == '__main__':\n"
+            "    graph = weft.Graph('beside')\n"
+            "    graph.map(beside.step, range(8), params={'marks': sys.argv[3]}, name='step')\n"
+            "    with weft.Session(sys.argv[1], workers=2, durable=sys.argv[2]) as session:\n"
+            "        session.run(graph, progress=False)\n"
+        )
+        (place.folder / "hold").touch()
+        program = place.python(str(beside / "main.py"), began, str(place.state), str(place.marks))
+        assert place.kill_when(program, lambda: place.counts()["step-0"])
+        (place.folder / "hold").unlink()
+        code, out, err = place.weft("resume", RUN, "--backend", "processes")
+        assert code == 0, err
+        assert "succeeded" in out
+        assert len(place.counts()) == 8
+
     def test_another_backend_goes_on(self, place):
         (place.folder / "hold").touch()
         place.kill_when(place.start("threads"), lambda: place.finished("load", durable_program.LOADS))

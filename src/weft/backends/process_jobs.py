@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
@@ -42,14 +42,18 @@ class LaterError(Exception):
 
 
 class Conn:
-    """One worker process as seen from here. `lock` guards the page, `current` and the outbox."""
+    """One worker process as seen from here. `lock` guards the page, `current` and the outbox.
 
-    def __init__(self, number: int, sock: socket.socket, page: mmap.mmap, frames: Frames) -> None:
+    `paths` is its `sys.path`, as far as it was told one.
+    """
+
+    def __init__(self, number: int, sock: socket.socket, page: mmap.mmap, frames: Frames, paths: Sequence[str]) -> None:
         self.number = number
         self.sock = sock
         self.pages = page
         self.page = Page.from_buffer(page)
         self.frames = frames
+        self.paths = paths
         self.inbox = Inbox()
         self.outbox: deque[bytes | memoryview] = deque()
         self.lock = threading.Lock()

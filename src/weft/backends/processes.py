@@ -52,6 +52,7 @@ from weft.worker.channel import (
     HELLO,
     KILL,
     LEASE,
+    PATHS,
     PROGRESS,
     ROWS,
     START,
@@ -148,6 +149,7 @@ class Processes(LocalBackend):
         self._channel: Channel | None = None
         self._notes = Inbox()
         self._pids: dict[int, int] = {}
+        self._paths: list[str] = []
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._pending: deque[Callable[[], None]] = deque()
@@ -342,6 +344,11 @@ class Processes(LocalBackend):
             tuple(items),
             payload,
         )
+        if (
+            codes and conn.paths != sys.path
+        ):  # a resume adds where its program found modules, after the workers were born
+            conn.paths = sys.path[:]
+            self._send(conn, (PATHS, conn.paths))
         drops = conn.drops[:]
         data = conn.frames.frame((LEASE, codes, cones, drops, tuple(assignment)))
         with conn.lock:
@@ -664,8 +671,9 @@ class Processes(LocalBackend):
     def _start_nursery(self) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            numbers = map(str, (theirs.fileno(), os.getpid(), len(sys.path)))
-            argv = [sys.executable, "-c", _BOOT, *numbers, *sys.path, *sys.argv]
+            self._paths = sys.path[:]
+            numbers = map(str, (theirs.fileno(), os.getpid(), len(self._paths)))
+            argv = [sys.executable, "-c", _BOOT, *numbers, *self._paths, *sys.argv]
             self._nursery = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True
             )
@@ -698,7 +706,7 @@ class Processes(LocalBackend):
             page = mmap.mmap(page_fd, PAGE_BYTES)
             ours.setblocking(False)
             prefix = f"w{number}-"
-            conn = self._conns[number] = Conn(number, ours, page, Frames(self._shm, prefix))
+            conn = self._conns[number] = Conn(number, ours, page, Frames(self._shm, prefix), self._paths)
             config = Config(number, prefix, self._shm, self._spill, self.tuning.target_s, self.window)
             self._selector.register(ours, selectors.EVENT_READ, conn)
             self._tell_nursery((START, tuple(config)), (theirs.fileno(), page_fd))

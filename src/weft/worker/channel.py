@@ -20,8 +20,9 @@ from typing import Any, Final
 
 from weft.store import disk
 
-LEASE, FORGET, ANSWER, ACK = range(4)
-"""What the backend sends: run a lease; drop codes and columns; the answer to an `ASK`; room for more of a stream."""
+LEASE, FORGET, ANSWER, ACK, PATHS = range(5)
+"""What the backend sends: run a lease; drop codes and columns; the answer to an `ASK`; room for more of a stream; where
+modules are looked for."""
 HELLO, STARTED, PROGRESS, DONE, EMIT, ROWS, ASK, STREAM, STREAM_END = range(9)
 """What a worker sends."""
 START, KILL, BORN, ENDED = range(4)

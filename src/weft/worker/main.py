@@ -48,6 +48,7 @@ from weft.worker.channel import (
     FORGET,
     HELLO,
     KILL,
+    PATHS,
     PROGRESS,
     ROWS,
     STARTED,
@@ -318,6 +319,8 @@ class Worker:
                 return
             if message[0] == FORGET:
                 self._forget(*message[1:])
+            elif message[0] == PATHS:
+                sys.path[:] = message[1]
             elif message[0] not in (ANSWER, ACK):
                 _, codes, cones, drops, assignment = message
                 self._codes.update(codes)
