@@ -1,5 +1,6 @@
 """Orders for a run in another process."""
 
+import contextlib
 import json
 import socket
 import stat
@@ -50,7 +51,8 @@ def raw(server: ControlServer, data: bytes) -> Any:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(30)
         connection.connect(str(server.path))
-        connection.sendall(data)
+        with contextlib.suppress(BrokenPipeError):  # the server may hang up before it has read all of it
+            connection.sendall(data)
         connection.shutdown(socket.SHUT_WR)
         return json.loads(connection.makefile("rb").readline())
 
