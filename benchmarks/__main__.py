@@ -8,13 +8,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import dynamic, pipelines, tasks
+from benchmarks import dynamic, pipelines, tasks, tensors
 from benchmarks.contestants import Contestants
 from benchmarks.harness import PATIENCE_S, Row, Spec, measure, wait_until_quiet
 from benchmarks.report import page, table
 from weft.model.errors import UsageError, WeftError
 
-SUITES: dict[str, Sequence[Spec]] = {"tasks": tasks.SPECS, "dynamic": dynamic.SPECS, "pipelines": pipelines.SPECS}
+SUITES: dict[str, Sequence[Spec]] = {
+    "tasks": tasks.SPECS,
+    "dynamic": dynamic.SPECS,
+    "pipelines": pipelines.SPECS,
+    "tensors": tensors.SPECS,
+}
 LEAST_ROUNDS = 3
 
 

@@ -21,6 +21,16 @@ TYPE_CHECKING = False  # `typing` would cost more than the rest of this import
 if TYPE_CHECKING:
     from typing import Any
 
+    from weft.authoring import PipelineResult as PipelineResult
+    from weft.authoring import pipeline as pipeline
+    from weft.frontends.pipelines.declaring import Artifact as Artifact
+    from weft.frontends.pipelines.declaring import CacheOptions as CacheOptions
+    from weft.frontends.pipelines.declaring import Input as Input
+    from weft.frontends.pipelines.declaring import Output as Output
+    from weft.frontends.pipelines.declaring import Parameter as Parameter
+    from weft.frontends.pipelines.declaring import command as command
+    from weft.frontends.pipelines.declaring import each as each
+    from weft.frontends.pipelines.declaring import step as step
     from weft.graph.builder import Graph as Graph
     from weft.graph.builder import Node as Node
     from weft.graph.builder import after as after
@@ -66,6 +76,10 @@ if TYPE_CHECKING:
     from weft.wiring import Session as Session
 
 _HOMES = {
+    "weft.authoring": ("PipelineResult", "pipeline"),
+    "weft.frontends.pipelines.declaring": (
+        "Artifact", "CacheOptions", "Input", "Output", "Parameter", "command", "each", "step",
+    ),
     "weft.graph.builder": ("Graph", "Node", "after", "controlled", "custom", "gather", "grid", "one_to_one", "shuffle"),
     "weft.graph.logical": (
         "Kind", "OnFailure", "Outcome", "Range", "Retry", "SameAs", "Source", "Storage", "Trigger",

@@ -201,6 +201,90 @@ class TestUsingAgain:
         place.write({"d": {"loop_argument": [2, 3], "entry_points": inner}})
         assert place.again() == {"x": 1, "y": 1}
 
+    def test_items_that_ask_a_condition_are_used_again_and_asked_again(self, place):
+        limit = step('echo "[3]" > "{{out}}"', "out")
+        item = step(
+            'echo {{PF_LOOP_ARGUMENT}} > "{{out}}"',
+            "out",
+            loop_argument=[1, 2, 3],
+            parameters={"most": 2},
+            condition="{{PF_LOOP_ARGUMENT}} <= {{most}}",
+        )
+        place.write({"a": limit, "i": item})
+        assert place.again() == {"a": 1, "i": 2}
+        assert place.again() == {}
+        states = [read_run(place.run().folder).step("i").items[number].state for number in range(3)]
+        assert states == ["succeeded", "succeeded", "skipped"]
+        place.write({"a": limit, "i": {**item, "parameters": {"most": 3}}})
+        assert place.again() == {"i": 3}
+        place.write({"a": limit, "i": {**item, "condition": "{{PF_LOOP_ARGUMENT}} < {{most}}"}})
+        assert place.again() == {"i": 1}
+        place.write({"a": limit, "i": {**item, "condition": "'{{PF_RUN_ID}}' != '' && {{PF_LOOP_ARGUMENT}} < 2"}})
+        assert place.again() == {"i": 1}
+        assert place.again() == {"i": 1}, "what it asks is of this run"
+
+    def test_what_an_item_asks_of_an_artifact_counts_by_its_content(self, place):
+        def steps(score: str) -> dict[str, Any]:
+            asks = "{{score}} > {{PF_LOOP_ARGUMENT}}"
+            item = step("true", loop_argument=[1, 5], deps="s", inputs={"score": "{{s.out}}"}, condition=asks)
+            return {"s": step(f"printf {score} > {{{{out}}}}", "out"), "i": item}
+
+        place.write(steps("3"))
+        assert place.again() == {"s": 1, "i": 1}
+        assert place.again() == {}
+        place.write(steps("7"))
+        assert place.again() == {"s": 1, "i": 2}
+        place.write(steps("0"))
+        assert place.again() == {"s": 1}
+
+    def test_what_dags_that_loop_over_artifacts_made_is_read_from_the_cache(self, place):
+        inner = step(
+            'echo "$PF_STEP_NAME {{n}}" > "{{out}}"', "out", parameters={"n": "{{PF_PARENT.PF_LOOP_ARGUMENT}}"}
+        )
+        join = step('cat $(echo {{all}} | tr , " ") > "{{out}}"', "out", inputs={"all": "{{PF_PARENT.all}}"})
+        low = {
+            "loop_argument": "{{list}}",
+            "artifacts": {"input": {"list": "{{PF_PARENT.list}}"}, "output": {"made": "{{w.out}}"}},
+            "entry_points": {"w": inner},
+        }
+        high = {
+            "deps": "list",
+            "loop_argument": "{{list}}",
+            "artifacts": {"input": {"list": "{{list.out}}"}, "output": {"made": "{{low.made}}"}},
+            "entry_points": {"low": low},
+        }
+        after = {
+            "deps": "high",
+            "artifacts": {"input": {"all": "{{high.made}}"}},
+            "entry_points": {"j": join},
+        }
+
+        def steps(items: str) -> dict[str, Any]:
+            return {
+                "list": step(f"echo '{items}' > {{{{out}}}}", "out"),
+                "high": high,
+                "after": after,
+                "total": step(
+                    'cat $(echo {{all}} | tr , " ") | sort | uniq -c > "{{out}}"',
+                    "out",
+                    deps="high",
+                    inputs={"all": "{{high.made}}"},
+                ),
+            }
+
+        place.write(steps("[1, 2]"))
+        assert place.again() == {"list": 1, "w": 2, "j": 1, "total": 1}, "equal items are made once"
+        assert place.again() == {}
+        result = place.run()
+        assert [line.split() for line in place.output(result, "total.out").splitlines()] == [
+            ["2", "w", "1"],
+            ["2", "w", "2"],
+        ]
+        place.write(steps("[1, 3]"))
+        assert place.again() == {"list": 1, "w": 1, "j": 1, "total": 1}
+        place.write(steps("[]"))
+        assert place.again() == {"list": 1, "j": 1, "total": 1}
+
     def test_c5_what_is_gone_is_made_again(self, place):
         place.write(CHAIN)
         first = place.run()

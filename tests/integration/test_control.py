@@ -7,7 +7,7 @@ import pytest
 from weft.graph.builder import Graph, Node, controlled, gather
 from weft.graph.logical import CONCURRENT, NONE, Edge, Patch, Range, Storage, Vertex
 from weft.graph.task import DECIDE, Past
-from weft.model.errors import TaskError, UsageError
+from weft.model.errors import CapacityError, TaskError, UsageError
 from weft.model.program import Program
 from weft.model.resources import Resources
 from weft.runtime.journal import JOURNAL, FileJournal, Header, graph_digest, read_journal, recover
@@ -51,6 +51,21 @@ def run(folder: Any, made: Graph, backend: str = "threads") -> tuple[list[int], 
         assert session.historian is not None
         assert session.historian.problems == []
         return values, list(session.historian.read(made)[1])
+
+
+def ask_too_much(ctx: Any, inputs: Any) -> None:
+    ctx.emit("told", ctx.set_resources("work", Resources(cpu=100)))
+    ctx.emit("ready")
+
+
+def test_what_no_node_has_fails_who_was_to_take_it():
+    made = Graph("job")
+    made.task(count, controlled(made.control(ask_too_much, name="control")), n=2, name="work", params={"fail": False})
+    with (
+        Session("threads", workers=2) as session,
+        pytest.raises(CapacityError, match=r"work asks for cpu 100 for one task; no node has that much"),
+    ):
+        session.submit(made).result(DEADLINE_S)
 
 
 @pytest.mark.parametrize("light", [True, False], ids=["light", "on a worker"])
@@ -108,6 +123,17 @@ def test_a_session_without_history_keeps_and_reads_nothing(tmp_path):
         assert session.submit(graph()).result(DEADLINE_S)["work"] == [0, 0]
 
 
+def test_a_durable_session_keeps_a_history_only_if_it_is_asked_to(tmp_path):
+    for history, known in ((False, 0), (True, 1), (True, 2), (False, 2)):
+        with Session(workers=2, durable=tmp_path, history=history) as session:
+            session.submit(graph()).result(DEADLINE_S)
+            assert (session.historian is not None) is history
+        with Session(workers=1, history=tmp_path) as session:
+            assert session.historian is not None
+            kept = [past for past in session.historian.read(graph())[1] if past.vertex == "work"]
+            assert len(kept) == known
+
+
 def test_a_damaged_index_is_a_problem_and_fails_no_job(tmp_path):
     (tmp_path / "weft.db").write_bytes(b"no database" * 100)
     with Session(workers=2, history=tmp_path) as session:
@@ -123,7 +149,7 @@ def test_what_a_control_vertex_decided_is_replayed(tmp_path):
     with Session(workers=2, history=tmp_path) as session:
         tuning = session.executor.tuning
         journal = FileJournal.create(tmp_path / JOURNAL, Header(graph=graph_digest(made), tuning=tuning))
-        session.submit(made, journal=journal).result(DEADLINE_S)
+        session.start(made, journal=journal).result(DEADLINE_S)
         assert journal.join(DEADLINE_S)
         assert journal.faults == []
     recorded = read_journal(tmp_path / JOURNAL)

@@ -92,7 +92,7 @@ def test_the_readme_shows_what_the_commands_print(clone):
 
 @pytest.mark.parametrize("backend", ["", '"processes", '])
 def test_the_readme_shows_what_its_program_prints(tmp_path, backend):
-    (program,) = blocks("README.md", "python")
+    *_, program = blocks("README.md", "python")
     shown = next(block for block in blocks("README.md", "console") if not block.startswith("$"))
     (tmp_path / "words.py").write_text(program.replace("Session(", f"Session({backend}"))
     env = os.environ | {"PYTHONPATH": str(SOURCE)}
@@ -103,10 +103,11 @@ def test_the_readme_shows_what_its_program_prints(tmp_path, backend):
 
 
 def test_the_yaml_of_the_page_on_pipelines_is_read():
-    found = blocks("docs/pipelines.md", "yaml")
-    assert len(found) >= 2
-    for block in found:
-        parse_pipeline(block, "docs/pipelines.md")
+    for page in ("docs/pipelines.md", "docs/pipelines-python.md"):
+        found = blocks(page, "yaml")
+        assert found
+        for block in found:
+            parse_pipeline(block, page)
 
 
 def test_links_between_pages_lead_somewhere():

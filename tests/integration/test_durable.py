@@ -42,7 +42,8 @@ from weft.runtime import snapshot
 from weft.runtime.durable import load_graph
 from weft.runtime.facts import asking
 from weft.runtime.journal import FileJournal, read_journal, recover, replay_journal
-from weft.runtime.records import read_run
+from weft.runtime.records import list_runs, read_run
+from weft.runtime.state import StateRoot
 from weft.store.outputs import Outputs
 from weft.wiring import MANAGERS
 
@@ -611,12 +612,12 @@ class TestRefused:
             session.submit(graph)
         assert not (tmp_path / "state" / "runs").exists()
 
-    def test_a_graph_that_its_master_refuses_has_failed(self, tmp_path):
+    def test_of_a_graph_that_its_master_refuses_nothing_is_left(self, tmp_path):
         graph = weft.Graph("managed")
         graph.add(int, name="one", manager="nobody")
         with opened(tmp_path) as session, pytest.raises(GraphError, match="none of that name"):
             session.submit(graph)
-        assert read_run(tmp_path / "state" / "runs" / RUN).state == "failed"
+        assert list_runs(StateRoot(tmp_path / "state")) == ([], 0)
 
     def test_a_value_that_cannot_be_pickled_fails_its_task(self, tmp_path):
         graph = weft.Graph("locks")
@@ -710,3 +711,43 @@ class TestFullDisk:
         monkeypatch.setitem(FileJournal.__init__.__kwdefaults__, "sync", sync)
         with opened(tmp_path) as session:
             assert session.resume(RUN).result(DEADLINE_S).value("summed") == 7500
+
+
+def test_nothing_is_left_of_a_call_that_was_refused(tmp_path):
+    graph = weft.Graph("g")
+    graph.add(abs, items=[-1])
+    with weft.Session(workers=1, durable=tmp_path) as session:
+        refused: list[Any] = [
+            lambda: session.submit(graph, foo=1),  # type: ignore[call-arg]
+            lambda: session.submit(graph, listeners=3),  # type: ignore[arg-type]
+            lambda: session.submit(None),  # type: ignore[arg-type]
+            lambda: session.run(graph, timeout_s=-1),
+        ]
+        for call in refused:
+            with pytest.raises((TypeError, UsageError)):
+                call()
+        assert list_runs(StateRoot(tmp_path)) == ([], 0)
+
+
+def test_nothing_is_left_of_a_run_that_could_not_be_started(tmp_path, monkeypatch):
+    graph = weft.Graph("g")
+    graph.add(abs, items=[-1])
+    with weft.Session(workers=1, durable=tmp_path) as session:
+        with monkeypatch.context() as patched:
+            patched.setattr(session, "start", lambda *_, **__: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                session.submit(graph)
+        assert list_runs(StateRoot(tmp_path)) == ([], 0)
+        assert not list((tmp_path / "runs").iterdir())
+        assert session.run(graph).value() == 1
+
+
+@pytest.mark.parametrize("wrong", [3, None, b"x"])
+def test_what_names_no_run_is_refused(wrong, tmp_path):
+    with weft.Session(workers=1, durable=tmp_path) as session:
+        with pytest.raises(UsageError, match=f"run is {wrong!r}; it must be text"):
+            session.resume(wrong)
+        with pytest.raises(UsageError, match="on_record is"):
+            session.resume("@last", on_record=3)  # type: ignore[arg-type]
+        with pytest.raises(NotFoundError, match=f"List the runs: weft ls --state-dir {tmp_path}"):
+            session.resume("@last")

@@ -20,8 +20,9 @@ from typing import Any
 import pytest
 
 from weft.model.errors import InternalError, RunCancelledError, TaskError
-from weft.operators import call
+from weft.operators import guardians
 from weft.operators.call import CommandResult, CommandSpec, run_command, run_guarded
+from weft.operators.guardians import GUARDIAN, Guardhouse, close_guardhouse
 from weft.worker import guardian
 from weft.worker.group import ProcessId, end_group, end_recorded, is_alive, process_id, read_record
 from weft.worker.guardian import Log, Process, descendants, look_up, process_table, send_signal
@@ -90,18 +91,18 @@ class Owner:
     CODE = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from weft.operators import call\n"
+        "from weft.operators import call, guardians\n"
         "def started(pid, start_time):\n"
         "    if sys.argv[3] == 'copy' and os.fork() == 0:\n"
         "        signal.pause()\n"
         "folder = Path(sys.argv[1])\n"
         "places = {'cwd': folder, 'log': folder / 'log', 'record': folder / 'record'}\n"
         "spec = call.CommandSpec(text=sys.argv[2], env={}, grace_s=0.2, **places)\n"
-        "call.GUARDIAN = sys.argv[4]\n"
+        "guardians.GUARDIAN = sys.argv[4]\n"
         "call.run_guarded(spec, on_started=started)\n"
     )
 
-    def __init__(self, folder: Path, text: str, *, copy: bool = False, ways: str = call.GUARDIAN) -> None:
+    def __init__(self, folder: Path, text: str, *, copy: bool = False, ways: str = GUARDIAN) -> None:
         self.copy: ProcessId | None = None
         self.record = folder / "record"
         command = [sys.executable, "-c", self.CODE, str(folder), text, "copy" if copy else "plain", ways]
@@ -109,9 +110,9 @@ class Owner:
 
     def wait_for_copy(self) -> ProcessId:
         """Return the process that holds a copy of all that the owner has open."""
-        guard = read_record(self.record)[0]
+        house = row_of(read_record(self.record)[0].pid).parent
         children = wait_until(lambda: (rows := child_rows(self.process.pid))[1:] and rows)
-        (self.copy,) = [ProcessId(row.pid, row.start) for row in children if row.pid != guard.pid]
+        (self.copy,) = [ProcessId(row.pid, row.start) for row in children if row.pid != house]
         return self.copy
 
     def kill(self) -> None:
@@ -150,11 +151,25 @@ def spec(tmp_path):
 @pytest.fixture(autouse=True)
 def nothing_is_left():
     """No test may leave a child, a zombie or an open file behind."""
+    close_guardhouse()  # of tests before
     fds = sorted(os.listdir("/proc/self/fd"))
     children = {row.pid for row in descendants(process_table(), os.getpid())}
     yield
+    close_guardhouse()
     assert sorted(os.listdir("/proc/self/fd")) == fds
     assert {row.pid for row in descendants(process_table(), os.getpid())} <= children
+
+
+@pytest.fixture
+def other_guardians(monkeypatch):
+    """Has guardians begin with other code than theirs."""
+
+    def begin_with(code):
+        close_guardhouse()
+        monkeypatch.setattr(guardians, "GUARDIAN", GUARDIAN.replace("guardian;", f"guardian; {code};"))
+
+    yield begin_with
+    close_guardhouse()
 
 
 class Running:
@@ -214,9 +229,29 @@ class TestCommand:
         run_guarded(run)
         line, _, blocked, _, ignored = run.log.read_text().split()
         of_the_c_library = 1 << 31 | 1 << 32  # signals 32 and 33, which nobody else can set
+        own = [signal.SIGINT, signal.SIGQUIT]  # a shell has what it puts into the background ignore these
+        of_the_shell = sum(1 << (one - 1) for one in own if signal.getsignal(one) is signal.SIG_IGN)
         assert line == "y"
         assert int(blocked, 16) & ~of_the_c_library == 0
-        assert int(ignored, 16) & ~of_the_c_library == 0
+        assert int(ignored, 16) & ~(of_the_c_library | of_the_shell) == 0
+
+    def test_long_commands_run_as_short_ones(self, spec):
+        text = "ä" * 200_000
+        given = spec(f"x='{text}'; echo \"${{#x}} $# [$0]\"; for a in b c; do echo $a; done; exit 7")
+        result = run_guarded(given)
+        assert result.exit_code == 7
+        lines = given.log.read_text().split("\n")
+        assert lines[0].endswith(" 0 [sh]")
+        assert int(lines[0].split()[0]) in (200_000, 400_000), "shells count characters or bytes"
+        assert lines[1:3] == ["b", "c"]
+
+    def test_variables_that_no_environment_holds_are_there_for_the_shell(self, spec):
+        paths = ",".join(f"/some/where/it's {n}" for n in range(20_000))
+        text = 'echo "$LIST" | tr , "\\n" | wc -l; env | grep -c "^LIST="; echo "$SHORT"'
+        given = spec(text, env={"PATH": os.defpath, "SHORT": "s", "LIST": paths})
+        result = run_guarded(given)
+        assert result.shell_only == ("LIST",)
+        assert given.log.read_text().split() == ["20000", "0", "s"]
 
     def test_has_no_file_of_ours(self, spec):
         run = spec("ls /proc/self/fd")
@@ -262,7 +297,9 @@ class TestStart:
         assert str(tmp_path / "none" / "record") in self.failure(spec("true", record=tmp_path / "none" / "record"))
 
     def test_command_that_is_too_long(self, spec, tmp_path):
-        assert os.strerror(errno.E2BIG) in self.failure(spec("true " + "x" * 200_000, record=tmp_path / "record"))
+        said = self.failure(spec("true " + "x" * 20_000_000, record=tmp_path / "record"))
+        assert "20,000," in said
+        assert os.strerror(errno.E2BIG) in said
         assert not (tmp_path / "record").exists()
 
     def test_no_sh_on_the_path(self, spec, tmp_path, monkeypatch):
@@ -401,9 +438,8 @@ class TestEnd:
             run.result()
         wait_until(lambda: not running(mark))
 
-    def test_when_the_guardian_fails(self, spec, mark, monkeypatch):
-        fault = "guardian; guardian.Watch._more = lambda *args: 1 / 0;"
-        monkeypatch.setattr(call, "GUARDIAN", call.GUARDIAN.replace("guardian;", fault))
+    def test_when_the_guardian_fails(self, spec, mark, other_guardians):
+        other_guardians("guardian.Watch._more = lambda *args: 1 / 0")
         run = Running(spec(f"setsid sleep {mark} & sleep {mark}; true"))
         wait_until(lambda: len(running(mark)) == 2)
         run.cancel()
@@ -412,15 +448,94 @@ class TestEnd:
         assert not running(mark)
 
 
+class TestGuardhouse:
+    """The process that guardians are forked from."""
+
+    def house_of(self, run: "Running") -> Process:
+        return row_of(row_of(row_of(run.ids[0].pid).parent).parent)
+
+    def test_is_one_for_all_commands_and_keeps_no_zombies(self, spec, tmp_path, mark):
+        one, two = (Running(spec(f"sleep {mark}", log=tmp_path / name)) for name in "12")
+        house = self.house_of(one)
+        assert house.pid == self.house_of(two).pid
+        assert house.parent == os.getpid()
+        for run in (one, two):
+            run.cancel()
+            run.result()
+        wait_until(lambda: not child_rows(house.pid))
+
+    def test_is_not_for_the_keyboard_to_decide(self, spec, mark):
+        run = Running(spec(f"sleep {mark}"))
+        house = self.house_of(run)
+        assert house.session == house.pid
+        run.cancel()
+        run.result()
+
+    def test_may_die_while_commands_run(self, spec, tmp_path, mark):
+        run = Running(spec(f"while [ ! -e gate ]; do sleep 0.01; done; echo {mark}; exit 6"))
+        house = self.house_of(run)
+        send_signal(house, signal.SIGKILL)
+        wait_until(lambda: not is_alive(ProcessId(house.pid, house.start)))
+        other = Running(spec(f"sleep {mark}", log=tmp_path / "other"))
+        assert self.house_of(other).pid != house.pid
+        other.cancel()
+        assert other.result().cause == "cancelled"
+        (tmp_path / "gate").touch()
+        assert run.result().exit_code == 6
+        assert run.result().cause == "exit"
+
+    def test_of_a_fork_is_its_own(self, tmp_path):
+        code = (
+            "import os, sys\n"
+            "from pathlib import Path\n"
+            "from weft.operators import guardians\n"
+            "from weft.operators.call import CommandSpec, run_guarded\n"
+            "def parent_of(pid):\n"
+            "    return int(Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[1])\n"
+            "def check(name):\n"
+            "    spec = CommandSpec(text='exit 3', env={}, cwd=Path('/'), log=Path(sys.argv[1], name))\n"
+            "    code = run_guarded(spec).exit_code\n"
+            "    assert parent_of(guardians._HOUSE._process.pid) == os.getpid()\n"
+            "    return code\n"
+            "assert check('one') == 3\n"
+            "pid = os.fork()\n"
+            "if pid == 0:\n"
+            "    os._exit(check('two'))\n"
+            "assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3\n"
+            "assert check('three') == 3\n"
+        )
+        command = [sys.executable, "-W", "error", "-c", code, str(tmp_path)]
+        done = subprocess.run(command, env=os.environ | {"PYTHONPATH": str(SOURCE)}, check=False)
+        assert done.returncode == 0
+
+    def test_without_room_for_a_process_says_so(self, spec, other_guardians):
+        other_guardians("guardian.os.fork = lambda: guardian.os.open('', 0)")
+        with pytest.raises(InternalError, match="guardian of step command failed: it cannot be started"):
+            run_guarded(spec("true"))
+
+    def test_that_cannot_be_started_is_one_error(self, spec, monkeypatch):
+        close_guardhouse()
+        monkeypatch.setattr(sys, "executable", "/nowhere/python")
+        with pytest.raises(InternalError, match="cannot be started"):
+            run_guarded(spec("true"))
+
+    def test_is_started_again_after_it_was_closed(self):
+        house = Guardhouse()
+        house.start().close()
+        house.close()
+        house.start().close()
+        house.close()
+
+
 class TestWithoutSubreaper:
     """The ways that other systems need, tried here as far as they can be."""
 
     @pytest.fixture(autouse=True)
-    def elsewhere(self, monkeypatch):
+    def elsewhere(self, other_guardians):
         if shutil.which("ps") is None:
             pytest.skip("needs ps")
-        monkeypatch.setattr(call, "GUARDIAN", call.GUARDIAN.replace("guardian;", "guardian; guardian.LINUX = False;"))
-        assert "LINUX" in call.GUARDIAN
+        other_guardians("guardian.LINUX = False")
+        assert "LINUX" in guardians.GUARDIAN
 
     def test_background_ends_with_the_command(self, spec, mark):
         assert run_guarded(spec(f"(sleep {mark} &) ; sleep {mark} & exit 4")).exit_code == 4
@@ -434,18 +549,53 @@ class TestWithoutSubreaper:
         wait_until(lambda: not running(mark))
 
     def test_death_of_the_owner_is_seen_by_its_socket(self, own, mark):
-        owner = own(f"sleep {mark}; true", ways=call.GUARDIAN)
+        owner = own(f"sleep {mark}; true", ways=guardians.GUARDIAN)
         wait_until(lambda: running(mark))
         owner.kill()
         wait_until(lambda: not running(mark))
 
     def test_death_of_the_owner_is_seen_without_its_socket(self, own, mark):
-        owner = own(f"sleep {mark}; true", copy=True, ways=call.GUARDIAN)
+        owner = own(f"sleep {mark}; true", copy=True, ways=guardians.GUARDIAN)
         wait_until(lambda: running(mark))
         copy = owner.wait_for_copy()
         owner.kill()
         wait_until(lambda: not running(mark))
         assert is_alive(copy)
+
+
+LATE = """
+import os, select, signal, socket, sys, time
+sys.path.append(sys.argv[1])
+import guardian
+
+spec, late, ends = eval(sys.argv[2]), sys.argv[3], sys.argv[4]
+ours, theirs = socket.socketpair()
+guardian.send(ours.fileno(), spec)
+pid = os.getpid()
+if os.fork():
+    signal.pause()
+ours.close()
+owner = guardian.Owner(pid)
+def end_owner():
+    os.kill(pid, signal.SIGKILL)
+    select.select([owner.handle], [], [])
+if ends == "before it is on record":
+    end_owner()
+else:
+    class Record(guardian.Record):
+        def __init__(self, path):
+            super().__init__(path)
+            end_owner()
+    guardian.Record = Record
+try:
+    said = f"{guardian.guard(theirs.fileno(), owner, None)}\\n"
+except EOFError:
+    said = "it ended, nothing was started\\n"
+with open(late + ".new", "w") as file:
+    file.write(said)
+os.replace(late + ".new", late)
+"""
+"""A guardian that comes to its work when its owner has been killed."""
 
 
 class TestDeathOfTheOwner:
@@ -462,8 +612,10 @@ class TestDeathOfTheOwner:
         owner = own(f"sleep {mark}", copy=True)
         wait_until(lambda: running(mark))
         copy = owner.wait_for_copy()
+        house = identity_of(row_of(read_record(owner.record)[0].pid).parent)
         owner.kill()
         wait_until(lambda: not running(mark), what="the end of the command")
+        wait_until(lambda: not is_alive(house), what="the end of the guardhouse")
         assert is_alive(copy)
 
     def test_with_its_guardian_is_made_good_by_the_next_owner(self, own, tmp_path, mark):
@@ -480,6 +632,27 @@ class TestDeathOfTheOwner:
         assert not is_alive(command)
         assert not running(mark)
         assert not (tmp_path / "record").exists()
+
+    @pytest.mark.parametrize("ends", ["before it is on record", "while it goes on record"])
+    def test_starts_nothing_that_the_next_owner_cannot_know_of(self, tmp_path, ends):
+        late = tmp_path / "late"
+        record, ran = tmp_path / "record", tmp_path / "ran"
+        spec: dict[str, Any] = {
+            "argv": [b"touch", os.fsencode(ran)],
+            "env": {b"PATH": os.environb[b"PATH"]},
+            "cwd": b"/",
+            "view": None,
+        }
+        spec |= {"log": os.fsencode(tmp_path / "log"), "record": os.fsencode(record)}
+        spec |= {"grace_s": 1.0, "timeout_s": None, "head": 0, "tail": 0}
+        owner = subprocess.Popen([sys.executable, "-c", LATE, str(SOURCE / "weft" / "worker"), repr(spec), late, ends])
+        try:
+            assert wait_until(lambda: text_of(late), what="the guardian") == "it ended, nothing was started\n"
+        finally:
+            owner.kill()
+            owner.wait()
+        assert not ran.exists()
+        assert not record.exists()
 
     def test_while_the_guardian_still_works(self, own, tmp_path, mark):
         owner = own(f"trap '' TERM; sleep {mark}; sleep {mark}")

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+import weft
 from weft.backends.processes import Processes
 from weft.backends.threads import Threads
 from weft.graph.builder import Graph, Link, gather, one_to_one, shuffle
-from weft.graph.logical import Retry, Storage
-from weft.model.errors import TaskError
+from weft.graph.logical import OnFailure, Retry, Storage
+from weft.model.errors import NotFoundError, TaskError
 from weft.model.resources import Resources
 from weft.runtime.session import Results, Run, Session
 from weft.store.folders import RunFolders, shm_root
@@ -117,6 +118,29 @@ def test_a_bubble_streams(backend: str, tmp_path: Path) -> None:
         assert session.store.stats().spilled == 0
 
 
+def twice(number: int) -> int:
+    return 2 * number
+
+
+@BOTH
+@pytest.mark.parametrize("kept", [True, False])
+def test_the_value_of_what_streams_to_all_is_there_if_it_is_kept(backend: str, kept: bool, tmp_path: Path) -> None:
+    graph = Graph("stream")
+    source = graph.map(twice, range(3), name="source")
+    sink = graph.add(twice, streamed(one_to_one, source), name="sink")
+    graph.bubble(source, sink)
+    if kept:
+        source.keep()
+    with opened(backend, tmp_path, workers=6) as session:
+        results = run(session, graph)
+        assert results[sink] == [0, 4, 8]
+        if kept:
+            assert results[source] == [0, 2, 4]
+        else:
+            with pytest.raises(NotFoundError):
+                results[source]
+
+
 @BOTH
 def test_a_region_starts_again_from_an_empty_stream(backend: str, tmp_path: Path) -> None:
     def fail_once(ctx: Any, inputs: Any) -> int:
@@ -133,6 +157,47 @@ def test_a_region_starts_again_from_an_empty_stream(backend: str, tmp_path: Path
     graph.bubble(source, sink)
     with opened(backend, tmp_path) as session:
         assert run(session, graph).value(sink) == 4950
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes", "simulator"])
+@pytest.mark.parametrize("make", [one_to_one, gather])
+@pytest.mark.parametrize("on_failure", list(OnFailure))
+def test_a_source_that_fails_ends_those_who_read_it(backend: str, make: Any, on_failure: OnFailure) -> None:
+    def half(ctx: Any, inputs: Any) -> None:
+        for number in range(10):
+            if ctx.index == 1 and number == 5:
+                raise ValueError("half way")
+            ctx.out("half->add_up").write(0, number)
+
+    def add(ctx: Any, inputs: Any) -> int:
+        return sum(inputs["half->add_up"])
+
+    graph = Graph("stream", on_failure=on_failure)
+    source = graph.task(half, n=3)
+    sink = graph.task(add, streamed(make, source), name="add_up")
+    graph.bubble(source, sink)
+    told = pytest.raises(TaskError, match=r"half\[1\] failed: ValueError: half way")
+    with weft.Session(backend, workers=6, grace_s=0.1) as session, told:
+        session.submit(graph).result(TIMEOUT_S)
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes", "simulator"])
+def test_a_source_that_fails_once_is_read_from_its_beginning(backend: str) -> None:
+    def half(ctx: Any, inputs: Any) -> None:
+        for number in range(10):
+            if ctx.attempt == 0 and number == 5:
+                raise ValueError("half way")
+            ctx.out("half->add_up").write(0, number)
+
+    def add(ctx: Any, inputs: Any) -> int:
+        return sum(inputs["half->add_up"])
+
+    graph = Graph("stream")
+    source = graph.task(half, retry=Retry(user=1))
+    sink = graph.task(add, streamed(one_to_one, source), name="add_up")
+    graph.bubble(source, sink)
+    with weft.Session(backend, workers=2, grace_s=0.1) as session:
+        assert session.submit(graph).result(TIMEOUT_S).value(sink) == 45
 
 
 @BOTH

@@ -99,7 +99,7 @@ class Chaos:
         self.policies = policies
         chosen = reckless(policies) if policies is not None else {}
         self.master = Master(scenario.graph, "chaos", tuning, {**MANAGERS, **chosen})
-        self.backups = 0
+        self.backups = self.backups_of_many = 0
         self.avoided = 0
         self.unread = 0
         self.weighs: list[Weigh] = []
@@ -217,6 +217,7 @@ class Chaos:
             assert first is not None
             assert first.launch.worker != worker
             self.backups += 1
+            self.backups_of_many += lease.hi - lease.lo > 1
             lease.rival, first.rival = first, lease
 
     def expect_inputs(self, task: Task, inside: set[Task]) -> None:
@@ -313,6 +314,8 @@ class Chaos:
         lease = self.leases[number]
         rng = self.rng
         unit = rng.randint(lease.lo, lease.hi - 1)
+        if lease.own < lease.lo and self.policies is not None and self.policies.random() < 0.5:
+            unit = lease.own  # it is behind its rival
         if self.core.by_id[lease.launch.vertex].vertex.expands:
             unit = lease.lo  # an answer cannot come with a failure
         vertex, index = rng.choice(lease.tasks(unit, unit + 1))
@@ -365,7 +368,7 @@ class Chaos:
         if self.offers:
             actions += ["accept"] * 3
         if self.timers:
-            actions += ["timer"]
+            actions += ["timer"] if self.policies is None else ["timer"] * 8  # looks among them
         if self.probes:
             actions += ["probe"] * 2
         if self.weighs:

@@ -20,7 +20,7 @@ from weft.engine.invariants import check
 from weft.engine.machines.task import TaskState
 from weft.engine.master import Master
 from weft.engine.ports import Job
-from weft.graph.builder import Graph
+from weft.graph.builder import Graph, after, gather, one_to_one
 from weft.graph.logical import OnFailure, Outcome, Retry
 from weft.graph.validate import mark_results
 from weft.model.errors import WeftError
@@ -86,6 +86,26 @@ def test_any_report_at_any_moment_to_any_graph(seed):
 def test_any_report_at_any_moment_of_second_attempts(word, seed):
     name = f"any_report_at_any_moment_of_second_attempts[{word}]"
     each(seed, max(2, COUNT // 40), lambda s: chaos(s, frozenset({word}), policies=True), name)
+
+
+def wide(seed: int) -> Chaos:
+    """A job of wide leases, among demons that run anything twice."""
+    rng = random.Random(seed)
+    g = Graph("wide")
+    a = g.add(work, n=rng.choice([20, 60]), name="a")
+    b = g.add(work, *[one_to_one(a)] * rng.randint(1, 2), n=a.parallelism, name="b", retry=Retry(user=3))
+    g.add(work, rng.choice([gather, after])(b), n=1, name="c", keep=True)
+    tuning = Tuning(target_s=1e4, cones=rng.random() < 0.5, backups=True)
+    policies = random.Random(f"policies of {seed}")
+    made = Chaos(rng, Scenario(g, frozenset()), workers=rng.randint(3, 6), nodes=1, tuning=tuning, policies=policies)
+    made.run(rng.choice([60, 200, 400]))
+    return made
+
+
+def test_any_report_at_any_moment_of_second_attempts_of_wide_leases(seed):
+    each(seed, max(10, COUNT // 4), wide, "any_report_at_any_moment_of_second_attempts_of_wide_leases")
+    jobs = [wide(at) for at in range(seed, seed + 10)]
+    assert sum(job.backups_of_many for job in jobs) > 0
 
 
 def test_chaos_runs_much_twice_and_blames_many():

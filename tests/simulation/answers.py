@@ -93,6 +93,8 @@ def random_answers(seed: int, of: Collection[str] = ()) -> tuple[World, list[Job
     )
     scenarios = {f"{name}-{at}": Scenario(_example(name), frozenset()) for at, name in enumerate(names)}
     large = {"limit", "pruning", "dynamic_parallelism"} & set(names)
+    second = random.Random(f"second attempts of {seed}")
+    backups = second.choice(["none", "late", "any"])
     seconds = rng.choice([0.1, 1.0, 10.0])
     store = Keeper(1 << 30)
     try:
@@ -102,11 +104,12 @@ def random_answers(seed: int, of: Collection[str] = ()) -> tuple[World, list[Job
             store=store,
             seconds=_stuck(seconds) if "straggler" in names else seconds,
             faults=faults,
-            tuning=Tuning(target_s=rng.choice([0.5, 5.0])),
+            tuning=Tuning(target_s=rng.choice([0.5, 5.0]), backups=backups != "none"),
             check=None if large else check,
             **random_hardship(random.Random(f"hard {seed}")),
         )
         world.managers = MANAGERS
+        world.policies = seed if backups == "any" else None
         _, jobs = live(world, checked=not large)
         for name, job in zip(names, jobs, strict=True):
             assert job.outcome is not None

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from weft.engine import blame, dispatch, failures, gangs, lineage, patching, readiness, replay
+from weft.engine import attempts, blame, dispatch, failures, gangs, lineage, patching, readiness, replay
 from weft.engine.commands import Acquire, Free, Launch, Probe
 from weft.engine.events import Done, GaveBack
 from weft.engine.master import Master
@@ -231,6 +231,11 @@ BUGS = [
     Bug("messages are taken out of order", Link, "take", _out_of_order, hard=True),
     Bug("silence tells nothing", Link, "lost", answers(False), hard=True),
     Bug("what waits for another worker waits on", blame, "_serve_shy", _forgets_what_is_hidden, policies=True),
+    Bug("who has lost a race is not told to stop", attempts, "_stop_loser", nothing, policies=True),
+    Bug("a backup starts though what it reads is gone", attempts, "_can_start", answers(True), policies=True),
+    Bug("the backups of a dead worker count as running", attempts, "on_worker", answers([]), "-", True, True),
+    Bug("what a lease gave back its rival still holds", attempts, "narrowed", nothing, ",", True, True),
+    Bug("what is made again is freed under its readers", lineage, "_start_again", nothing, "-", True, True),
     Bug("what cannot be read is freed and not made again", blame, "_remake", _frees_what_is_not_read, policies=True),
 ]  # fmt: skip
 

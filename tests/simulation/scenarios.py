@@ -213,7 +213,7 @@ class _Draw:
                 else gather(source)
             )
         if way == "shuffle":
-            return shuffle(source, rng.choice([0, 0, 3]), **options)
+            return shuffle(source, rng.choice([None, None, 3]), **options)
         return gather(source, **options) if way == "gather" else after(source, **options)
 
     def fields(self) -> dict[str, Any]:
@@ -479,8 +479,3 @@ class Suspicious(Reckless):
 def reckless(rng: random.Random) -> dict[str, ManagerFactory]:
     """The policies of a job that may run anything twice and avoid anybody."""
     return {STRAGGLERS: lambda: Reckless(rng), BLAME: lambda: Suspicious(rng)}
-
-
-def twice(seed: object) -> dict[str, ManagerFactory]:
-    """The managers of a job that may run anything twice and avoid anybody, drawn from `seed`."""
-    return {**MANAGERS, **reckless(random.Random(f"policies of {seed}"))}

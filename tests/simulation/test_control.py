@@ -66,7 +66,7 @@ class Steered(World):
         core = job.master.core
         mine = [link.dst.id for link in core.by_id["control"].outputs]
         target = rng.choice(mine) if rng.random() < 0.8 else rng.choice(list(core.by_id))
-        needs = Resources(cpu=rng.choice([0, 1, 2]))
+        needs = Resources(cpu=rng.choice([0, 1, 2, 2, 1000]))  # no node has the last
         token = f"{lease.lease}.{number}"
         name, payload = rng.choice(
             [

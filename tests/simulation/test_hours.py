@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 from tests.simulation.hours import run, session
 
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
@@ -16,10 +18,12 @@ def test_hours_of_clusters_under_faults(seed):
     assert told["cluster_hours"] >= HOURS
     assert told["faults"]
     assert told["messages_lost"]
+    assert told["second_attempts"]
     assert told["deaths_of_the_owner"]
 
 
-def test_a_failure_says_what_it_is_and_how_to_repeat_it(monkeypatch):
+@pytest.mark.parametrize(("seed", "more"), [(7, ""), (6, " twice")])
+def test_a_failure_says_what_it_is_and_how_to_repeat_it(seed, more, monkeypatch):
     from collections import Counter
 
     from tests.simulation import hours
@@ -29,6 +33,6 @@ def test_a_failure_says_what_it_is_and_how_to_repeat_it(monkeypatch):
 
     monkeypatch.setattr(hours, "random_session", broken)
     sums: Counter[str] = Counter()
-    told = session(7, sums)
-    assert told.startswith("seed 7, replay with: python -m tests.simulation.world 7 - hard\n")
+    told = session(seed, sums)
+    assert told.startswith(f"seed {seed}, replay with: python -m tests.simulation.world {seed} - hard{more}\n")
     assert sums == {"lost": 1}

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.simulation.scenarios import Scenario, work
-from tests.simulation.world import World, _WatchedLoop, expect_clean, expect_idle, loop_of
+from tests.simulation.world import World, _WatchedLoop, expect_clean, expect_idle, loop_of, run_scenarios
+from weft.backends.simulated_cluster import Network
 from weft.backends.simulator import Faults
 from weft.engine.core import Tuning
 from weft.engine.events import Failed, Failure, OutputLost
@@ -17,6 +18,7 @@ from weft.engine.master import Master
 from weft.graph.builder import Graph, after, gather, one_to_one, shuffle
 from weft.graph.logical import Edge, Kind, OnFailure, Patch, Source, Storage, Vertex
 from weft.model.program import Program
+from weft.model.resources import Resources
 from weft.runtime.loop import JobRun
 
 
@@ -241,6 +243,31 @@ def test_only_what_is_needed_is_run_again():
     for at in moments(tree, tuning=Tuning(target_s=0.5, cones=False)):
         world, _ = run(tree, at, die, tuning=Tuning(target_s=0.5, cones=False))
         assert world.leases <= len(moments(tree, tuning=Tuning(target_s=0.5, cones=False))) + 1
+
+
+@pytest.mark.parametrize("race", [True, False])
+@pytest.mark.parametrize("network", [None, Network()], ids=["pipes", "network"])
+@pytest.mark.parametrize(("workers", "cores"), [(3, 2), (4, 3), (5, 3), (6, 5)])
+def test_a_service_of_several_cores_leaves_the_others_to_those_that_it_serves(race, network, workers, cores):
+    g = Graph("served")
+    ps = g.service(work, name="ps", resources=(Resources(cpu=cores),))
+    train = g.add(work, ps, n=8, name="train")
+    g.add(work, after(train), n=1, name="export")
+    tuning = Tuning(target_s=0.5, race=race)
+    _, (job,) = run_scenarios([Scenario(g, frozenset())], workers=workers, tuning=tuning, network=network)
+    assert job.outcome is not None
+    assert job.outcome.state == "succeeded"
+
+
+def test_a_service_that_takes_all_workers_is_told_of():
+    g = Graph("served")
+    g.add(work, g.service(work, name="ps", resources=(Resources(cpu=3),)), n=2, name="train")
+    _, (job,) = run_scenarios([Scenario(g, frozenset())], workers=3)
+    assert job.outcome is not None
+    assert (job.outcome.kind, job.outcome.message) == (
+        "capacity",
+        "train and its services need 4 slots at once; the session has 3",
+    )
 
 
 def test_a_small_job_does_not_wait_for_a_large_one():

@@ -57,6 +57,16 @@ def test_jobs_that_run_anything_twice(words, seed):
         run(at, words, policies=True)
 
 
+def test_hard_sessions_that_run_anything_twice(seed):
+    for at in range(seed, seed + 4 * COUNT):
+        run(at, "-", hard=True, policies=True)
+
+
+@pytest.mark.parametrize("seed", [477, 490])
+def test_the_end_of_a_lease_that_a_job_did_not_wait_for_is_told_from_those_of_other_jobs(seed):
+    run(seed, "-", hard=True, policies=True)
+
+
 def test_sessions_run_much_twice():
     assert sum(run(seed, "-", policies=True) for seed in range(20)) > 20
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from tests.simulation.disk import Disk
-from tests.simulation.scenarios import MANAGERS, Scenario, random_scenario, twice
+from tests.simulation.scenarios import MANAGERS, Scenario, random_scenario, reckless
 from weft.backends.simulated_cluster import Network, SimulatedCluster
 from weft.backends.simulator import Faults
 from weft.engine.commands import Complete, Launch, Offer, Probe
@@ -144,8 +144,10 @@ class World(SimulatedCluster):
         loop_of(self).submit(self.jobs[name])
 
     def managers_of(self, name: str) -> Mapping[str, ManagerFactory]:
-        """The managers of a job; with `policies` one that has anything run twice."""
-        return self.managers if self.policies is None else {**self.managers, **twice(f"{name} of {self.policies}")}
+        """The managers of a job; with `policies` those that have anything run twice and avoid anybody."""
+        if self.policies is None:
+            return self.managers
+        return {**self.managers, **reckless(random.Random(f"policies of {name} of {self.policies}"))}
 
     def cancel(self, name: str) -> None:
         """Have a job cancelled, if it has not ended."""
@@ -301,11 +303,19 @@ class World(SimulatedCluster):
             return
         del self.live[key]
         self.done.update((job.id, *task) for task in tasks_of(lease._replace(hi=event.hi)))
+        if isinstance(event, Failed) and event.hi > lease.lo:
+            self._goes_on_from(key, event.hi, inside=set(tasks_of(lease)))
         if isinstance(event, Failed) and event.kind is not Failure.STOPPED:
             for task in tasks_of(lease._replace(lo=event.hi, hi=event.hi + 1)):
                 if task == (event.vertex, event.index):
                     break
                 self.done.add((job.id, *task))
+
+    def _goes_on_from(self, failed: tuple[str, int], hi: int, inside: set[tuple[str, int]]) -> None:
+        """What an attempt has made before it failed is not for its rival to make any more."""
+        for key, (job, other) in self.live.items():
+            if key[0] == failed[0] and key not in self.stopping and inside & set(tasks_of(other)):
+                self.live[key] = (job, other._replace(lo=min(hi, other.hi)))
 
     def buried(self, worker: int) -> None:
         """Take into the books that a worker is gone."""
@@ -390,11 +400,12 @@ class World(SimulatedCluster):
             self.fading.discard((job.id, vertex, lo))
             return  # it was lost, and whoever frees it does not know yet, or has said so before
         stages = job.master.core.by_id
-        if stages[vertex].state[lo] != TaskState.FREED:  # what a task that came to nothing has left
+        if stages[vertex].state[lo] == TaskState.SKIPPED:  # what it has left is nothing that anybody waits for
             super().free(job, vertex, lo, hi)
             return
+        again = stages[vertex].state[lo] != TaskState.FREED  # it is made again, or what came to nothing has left it
         for key, (owner, lease) in self.live.items():
-            if owner is not job or key in self.stopping:
+            if owner is not job or key in self.stopping or stages[lease.vertex].vertex.kind is Kind.SERVICE:
                 continue
             tasks = tasks_of(lease)
             inside = set(tasks)
@@ -402,6 +413,8 @@ class World(SimulatedCluster):
                 for link in stages[name].inputs:
                     if link.src.id != vertex or link.router is None or link.edge.scheduling.when is Trigger.EVENT:
                         continue
+                    if again and link.edge.scheduling.concurrent:
+                        continue  # it waits for what it has not read yet
                     read = {i for a, b, _, _ in link.router.inputs(index) for i in range(max(a, lo), min(b, hi))}
                     read = {i for i in read if (vertex, i) not in inside}
                     assert not read, f"{vertex}{sorted(read)} is freed while {name}[{index}] reads it"
@@ -481,7 +494,7 @@ class _WatchedLoop(Loop):
         super()._step(job, events, offers=offers)
 
     def _left_behind(self, owner: str, event: Any) -> None:
-        if isinstance(event, (Done, Failed)):
+        if isinstance(event, (Done, Failed)) and owner not in self.jobs:
             self.world.live.pop((owner, event.lease), None)
         super()._left_behind(owner, event)
 

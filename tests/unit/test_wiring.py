@@ -1,9 +1,11 @@
 """Sessions with their folders, signals, and what a pipeline file is before it runs."""
 
 import os
+import re
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 import weft
 from weft import wiring
 from weft.model.errors import (
+    CapacityError,
     DefinitionError,
     ForbiddenError,
     InputLimitError,
@@ -23,7 +26,8 @@ from weft.model.errors import (
     UsageError,
 )
 from weft.store.folders import shm_root
-from weft.wiring import Session, load_pipeline
+from weft.wiring import Session, load_pipeline, waiting
+from weft.wiring import session as sessions
 
 DEADLINE_S = 30.0
 
@@ -114,16 +118,41 @@ class TestSession:
         ("wrong", "told"),
         [
             ({"backend": "thread"}, "threads, processes"),
+            ({"backend": 3}, "backend is 3; it must be one of threads, processes, simulator, or an executor"),
+            ({"backend": None}, "backend is None"),
             ({"workers": 0}, "workers is 0"),
             ({"workers": True}, "workers is True"),
             ({"workers": 2.5}, "workers is 2.5"),
+            ({"workers": "x"}, "workers is 'x'; it must be a whole number from 1 to 999999"),
+            ({"workers": 10**9}, "workers is 1000000000"),
             ({"memory": "much"}, "memory is 'much'"),
             ({"memory": -1}, "memory is -1"),
+            ({"memory": [1]}, "memory is [1]; it must be a number of bytes"),
+            ({"memory": "999999PiB"}, "memory is '999999PiB'; it must be less than 8 EiB"),
+            ({"memory": 10**30}, "less than 8 EiB"),
             ({"eviction": "oldest"}, "furthest, largest, lru"),
             ({"eviction": 3}, "furthest, largest, lru"),
             ({"name": "a b"}, "'a b'"),
             ({"name": "../x"}, "'../x'"),
+            ({"name": 3}, "3 cannot name a session"),
             ({"spill_dir": "/proc/none"}, "/proc/none"),
+            ({"spill_dir": 3}, "spill_dir is 3; it must be the path of a folder"),
+            ({"spill_dir": ""}, "spill_dir is ''"),
+            ({"spill_dir": b"x"}, "spill_dir is b'x'"),
+            ({"grace_s": -1}, "grace_s is -1; it must be a number of seconds from 0 on"),
+            ({"grace_s": "x"}, "grace_s is 'x'"),
+            ({"grace_s": None}, "grace_s is None"),
+            ({"grace_s": float("nan")}, "grace_s is nan"),
+            ({"grace_s": True}, "grace_s is True"),
+            ({"backups": "x"}, "backups is 'x'; it must be True, False or None"),
+            ({"durable": ""}, "durable is ''; it must be True, False or the path of a state folder"),
+            ({"durable": 3}, "durable is 3"),
+            ({"durable": "~nobody-of-this-name/x"}, "There is no such user"),
+            ({"gpus": -1}, "gpus is -1; it must be a whole number from 0"),
+            ({"gpus": "x"}, "gpus is 'x'"),
+            ({"gpu_type": 3}, "gpu_type is 3; it must be text"),
+            ({"history": ""}, "history is ''"),
+            ({"history": 3}, "history is 3"),
         ],
     )
     def test_wrong_arguments_are_named(self, wrong, told):
@@ -132,6 +161,85 @@ class TestSession:
             Session(**wrong)
         assert told in str(caught.value)
         assert threading.active_count() == threads
+
+    def test_a_long_wrong_argument_is_cut(self):
+        with pytest.raises(UsageError) as caught:
+            Session(workers="x" * 10_000)  # type: ignore[arg-type]
+        assert len(str(caught.value)) < 200
+
+    def test_a_folder_may_begin_with_that_of_a_user(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("HOME", str(tmp_path))
+        with Session(workers=1, durable="~/kept", spill_dir="~"):
+            pass
+        with Session(workers=1, history=Path("~/known")):
+            pass
+        assert sorted(path.name for path in tmp_path.iterdir() if path.name in ("kept", "known", "~")) == ["known"]
+
+    def test_waiting_for_ever_is_allowed(self):
+        with Session(workers=1, grace_s=float("inf")) as session:
+            assert session.run(squares(), timeout_s=float("inf")).value("total") == 45
+
+    @pytest.mark.parametrize("wrong", [None, "x", {}, 3])
+    def test_what_is_no_graph_is_refused(self, wrong):
+        with Session(workers=1) as session:
+            for call in (session.run, session.submit):
+                with pytest.raises(UsageError, match=f"takes a graph, and was given {wrong!r}"):
+                    call(wrong)
+
+    def test_a_node_instead_of_its_graph_is_told_so(self):
+        with Session(workers=1) as session, pytest.raises(UsageError, match="graph that the node belongs to"):
+            session.run(weft.Graph("g").add(abs, items=[1]))  # type: ignore[arg-type]
+
+    def test_wrong_arguments_of_a_run_are_named(self):
+        graph, nan = squares(), float("nan")
+        wrong: dict[str, list[Callable[[], object]]] = {}
+        with Session(workers=1) as session:
+            run: Any = session.submit(graph)
+            results, some = run.result(), session
+            wrong["timeout_s is nan; it must be a number of seconds from 0 on"] = [
+                lambda: session.run(graph, timeout_s=nan),
+                lambda: run.wait(nan),
+                lambda: run.result(nan),
+            ]
+            wrong["timeout_s is 'x'"] = [lambda: some.run(graph, timeout_s="x"), lambda: run.wait("x")]  # type: ignore[arg-type]
+            wrong["timeout_s is -1"] = [lambda: some.run(graph, timeout_s=-1)]
+            wrong["progress is 'x'"] = [lambda: some.run(graph, progress="x")]  # type: ignore[arg-type]
+            wrong["listeners is 3; it must be a list of functions"] = [lambda: some.submit(graph, listeners=3)]  # type: ignore[arg-type]
+            wrong["subject is 3; it must be text"] = [lambda: run.story(3)]
+            wrong["reason is 3"] = [lambda: run.cancel(3)]
+            wrong["by a node or a vertex id, not by 3"] = [lambda: results[3], lambda: results.value(3)]
+            wrong["not by []"] = [lambda: results[[]]]
+            wrong["nothing of 3 to resume"] = [lambda: some.resume(3)]  # type: ignore[arg-type]
+            for told, calls in wrong.items():
+                for call in calls:
+                    with pytest.raises(UsageError, match=re.escape(told)):
+                        call()
+            with pytest.raises(NotFoundError, match=r"squares has no vertex 'totle'\nDid you mean total\?"):
+                results["totle"]
+
+    def test_a_story_is_told_of_a_node(self):
+        graph = weft.Graph("g")
+        node = graph.add(abs, items=[-1])
+        with Session(workers=1) as session:
+            run = session.submit(graph)
+            run.wait()
+            assert run.story(node) == run.story("abs")
+
+    def test_threads_that_cannot_be_started_are_not_left_behind(self, monkeypatch):
+        begin, left = threading.Thread.start, [3]
+
+        def start(thread: threading.Thread) -> None:
+            if thread.name.startswith("weft-worker"):
+                if not left[0]:
+                    raise RuntimeError("can't start new thread")
+                left[0] -= 1
+            begin(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", start)
+        before = threading.active_count()
+        with pytest.raises(CapacityError, match="only 3 of 5 threads could be started"):
+            Session(workers=5)
+        assert threading.active_count() == before
 
     def test_a_missing_package_is_named(self, monkeypatch):
         def needs_ray(*_: object) -> None:
@@ -244,7 +352,7 @@ class TestSignals:
     def test_a_signal_that_is_ignored_stays_ignored(self):
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
-            with wiring._signals(signal.SIGINT) as signals:
+            with waiting.noted_signals(signal.SIGINT) as signals:
                 os.kill(os.getpid(), signal.SIGINT)
                 assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
             assert not signals.numbers
@@ -370,8 +478,8 @@ class TestProgress:
             def __exit__(self, *_):
                 shown.append("closed")
 
-        monkeypatch.setattr(wiring, "PATIENCE_S", 0.0)
-        monkeypatch.setattr(wiring, "bars", lambda name: Bars())
+        monkeypatch.setattr(waiting, "PATIENCE_S", 0.0)
+        monkeypatch.setattr(waiting, "bars", lambda name: Bars())
         graph = weft.Graph("slow")
         graph.add(seen.wait)
         with Session(workers=1) as session:
@@ -380,6 +488,6 @@ class TestProgress:
         assert shown[-1] == "closed"
 
     def test_unless_it_is_not_wanted(self, monkeypatch):
-        monkeypatch.setattr(wiring, "_picture", None)
+        monkeypatch.setattr(sessions, "picture", None)
         with Session(workers=1) as session:
             assert session.run(squares(), progress=False).value("total") == 45

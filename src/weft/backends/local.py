@@ -74,10 +74,13 @@ Defer = Callable[[Callable[[], None]], None]
 
 
 class Race:
-    """Two leases of the same tasks. Units below `done` are committed; what `winner` has ended, the other may not."""
+    """Two leases of the same tasks. Units below `done` are committed, those from `hi` on were given back and are not
+    theirs any more; what `winner` has ended, the other may not.
+    """
 
-    def __init__(self, done: int) -> None:
+    def __init__(self, done: int, hi: int) -> None:
         self.done = done
+        self.hi = hi
         self.winner: object = None
         self.lock = threading.Lock()
 
@@ -160,6 +163,7 @@ class LocalJob:
             only=only,
             measured=tuple(measured),
             counted=watched,
+            kept=row.keep,
         )
 
     def _edges(self, stage: Stage) -> Edges:
@@ -238,11 +242,12 @@ class LocalJob:
     @staticmethod
     def _race(lease: WorkerLease, other: WorkerLease | None) -> None:
         """Let two leases race; one that commits just now, or has, has won already."""
-        race = lease.race = (other and other.race) or Race(lease.lo)
+        race = lease.race = (other and other.race) or Race(lease.lo, lease.hi)
         if other is None:
             race.winner = race
             return
         other.race = race  # before `committing` is read: see `commit`
+        race.hi = min(race.hi, max(other.hi, other.at + 1))  # what it has given back may not be known yet
         if other.committing:
             race.winner = other
         race.done = max(race.done, other.lo)
@@ -269,6 +274,8 @@ class LocalJob:
                 outcome.vertex, outcome.index = lease.root.vertex, lease.lo
                 outcome.message = "another attempt was first"
                 return
+            if outcome.hi > race.hi or (outcome.kind and outcome.hi == race.hi):
+                outcome.end_at(race.hi, lease.lo)
             fresh = outcome.values[max(0, race.done - lease.lo) :]
             lo = lease.lo + len(outcome.values) - len(fresh)
             if fresh:
@@ -276,6 +283,21 @@ class LocalJob:
                 race.done = lo + len(fresh)
             if ends and not outcome.kind:
                 race.winner = lease
+
+    def shrink(self, lease: WorkerLease) -> int | None:
+        """Take back the tail of a lease, which its rival does not commit either from now on; return where it ends, or
+        None if there is nothing to be had. Waits for who commits, if the lease has a rival.
+        """
+        hi = lease.shrink()
+        race: Race | None = lease.race
+        if hi is None or race is None:
+            return hi
+        with race.lock:
+            if race.winner is not None:
+                return None
+            hi = max(hi, race.done)
+            race.hi = min(race.hi, hi)
+        return hi
 
     def _put(self, lease: WorkerLease, outcome: LeaseOutcome, values: list[Any], lo: int, reservation: Any) -> None:
         core = self.job.master.core
@@ -723,10 +745,19 @@ class LocalBackend(ABC):
 
     def shrink(self, job: Job, lease: int) -> None:
         """See `Executor.shrink`."""
-        running = job.backend.running.get(lease)
-        hi = running.shrink() if running is not None else None
+        local: LocalJob = job.backend
+        running = local.running.get(lease)
+        if running is None:
+            return
+        if running.race is None:
+            self._take_back(local, running)
+        else:
+            self._lane.put(partial(self._take_back, local, running))
+
+    def _take_back(self, local: LocalJob, lease: WorkerLease) -> None:
+        hi = local.shrink(lease)
         if hi is not None:
-            self.loop.post_later(job.id, GaveBack(self.loop.clock.now(), lease, hi))
+            self.loop.post(local.job.id, GaveBack(self.loop.clock.now(), lease.id, hi))
 
     def weigh(self, job: Job, weigh: Weigh) -> None:
         """See `Executor.weigh`; there may be much to count, so another thread does it."""

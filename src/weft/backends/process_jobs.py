@@ -236,6 +236,7 @@ class ProcessJob(LocalJob):
             code.only,
             code.measured,
             code.counted,
+            code.kept,
         )
         try:
             return self.ship(tuple(row), self.files)

@@ -580,9 +580,7 @@ class Processes(LocalBackend):
     def _fit(lease: RemoteLease, outcome: Outcome) -> None:
         """Drop what a worker did after that part of its lease had been taken back."""
         if outcome.hi > lease.hi or (outcome.kind and outcome.hi == lease.hi):
-            outcome.hi = lease.hi
-            outcome.kind = ""
-            del outcome.values[max(0, lease.hi - lease.lo) :]
+            outcome.end_at(lease.hi, lease.lo)
 
     def _progress(self, lease: RemoteLease, rest: list[Any]) -> None:
         _, hi, packed, seconds = rest

@@ -238,7 +238,7 @@ class SimulatedBodies(SimulatedCluster):
         if launch.lease not in run.job.leases:  # its worker was given up: what it streams reaches nobody
             kind, why = Failure.STOPPED, "nobody waits for it any more"
             return Failed(self.clock.time, launch.lease, launch.lo, launch.vertex, launch.lo, kind, why)
-        lease: WorkerLease = local.lease(launch)
+        lease: WorkerLease = local.lease(launch._replace(backup_of=0))  # who was first is seen where it is told
         lease.hi = hi
         local.computing, local.emitted = threading.get_ident(), []
         outcome = self._unreadable(run, lease) or run_lease(lease, self.store, FOREVER_S)
@@ -263,17 +263,29 @@ class SimulatedBodies(SimulatedCluster):
         return None
 
     def _reads_unmade(self, run: _Running) -> bool:
-        """Whether something that a task reads while it is made is not whole yet."""
-        local, core = run.job.backend, run.job.master.core
-        code = local.code(run.launch.vertex)
-        return any(inp.live and core.by_id[inp.source].status not in ENDED for inp in code.inputs)
+        """Whether something that a task reads while it is made is not whole yet.
 
-    def _hear(self, job: Job, event: Any, run: _Running | None) -> None:
-        if run in self._made and job.leases.get(event.lease) is not None:
-            lease, outcome = self._made.pop(run)
-            job.backend.commit(lease, outcome)
-            event = event._replace(nbytes=outcome.nbytes)
-        super()._hear(job, event, run)
+        A stream of a task that failed or was stopped never is: who reads it has been told to stop, and will hear of it
+        at this moment or the next.
+        """
+        local, core = run.job.backend, run.job.master.core
+        live = [inp for inp in local.code(run.launch.vertex).inputs if inp.live]
+        row = core.leases.get(run.launch.lease) if live else None
+        told = row is not None and row.stopping
+        return bool(told) or any(core.by_id[inp.source].status not in ENDED for inp in live)
+
+    def _commit(self, run: _Running, event: Done | Failed) -> Done | Failed:
+        event = super()._commit(run, event)
+        made = self._made.pop(run, None)
+        return event if made is None else event._replace(nbytes=made[1].nbytes)
+
+    def _hold(self, run: _Running, lo: int, hi: int) -> None:
+        if run in self._made and lo < hi and run.launch.lease in run.job.leases:
+            lease, outcome = self._made[run]
+            outcome.values = outcome.values[lo - lease.lo : hi - lease.lo]
+            lease.lo = lo
+            run.job.backend.commit(lease, outcome)
+        super()._hold(run, lo, hi)
 
     def _forget(self, job: str, vertex: str, index: int) -> None:
         super()._forget(job, vertex, index)

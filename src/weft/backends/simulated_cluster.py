@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from weft.backends.simulator import Simulator, _Running
-from weft.engine.events import Accepted, Done, Failed, Failure, TimerFired
+from weft.engine.events import Accepted, Done, Failed, Failure, GaveBack, TimerFired
 from weft.worker.link import ORPHAN_S, Frame, Link
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ class SimulatedCluster(Simulator):
         self._first = tuple(self._specs)
         self._near: dict[int, tuple[Link, _Far]] = {}
         self._fars: dict[int, _Far] = {}
+        self._awaited: set[tuple[str, int, int]] = set()
+        """Which leases of a job (id, lease, worker) have not been heard the end of."""
         self._beating = False
         unhappy = ("lost", "repeated", "late", "cut", "paused", "disk")
         self._bad = network is not None and any(asdict(network)[name] for name in unhappy)
@@ -104,6 +106,9 @@ class SimulatedCluster(Simulator):
             super().launch(job, lease)
         else:
             self.leases += 1
+            if self.tuning.backups:
+                self._race(job, lease)
+            self._awaited.add((job.id, lease.lease, lease.worker))
             self._tell(lease.worker, (self._begin, job, lease))
 
     def offer(self, job: Job, offer: Offer) -> None:
@@ -155,6 +160,7 @@ class SimulatedCluster(Simulator):
                     run.gone = True
         self.incarnation += 1
         self._near.clear()
+        self._awaited.clear()
         self._queues.clear()
         self._busy.clear()
         self._beating = False
@@ -177,16 +183,19 @@ class SimulatedCluster(Simulator):
     def _hear(self, job: Job, event: Any, run: _Running | None) -> None:
         """Take a report, which has come once and in order; what a lease has made is stored from now on."""
         assert self._loop is not None
-        if self._loop.jobs.get(job.id) is not job:
+        if type(event) is GaveBack:
+            self._gave_back(job, event)
             return
         if run is not None:
-            self._hold(run, run.launch.lo, event.hi)
+            self._awaited.discard((job.id, event.lease, run.launch.worker))
+            event = self._commit(run, event)
         self._loop.post(job.id, event)
 
     def _give_up(self, worker: int, reason: str) -> None:
         """Never listen to a worker again, and take another."""
         if self._near.pop(worker, None) is None:
             return
+        self._awaited = {awaited for awaited in self._awaited if awaited[2] != worker}
         spec = next(spec for spec in self._specs if spec.worker == worker)
         self._specs.remove(spec)
         self._replace(spec, reason)
@@ -244,12 +253,12 @@ class SimulatedCluster(Simulator):
             self._transmit(far, far.link.due(now), inward=True)
 
     def _beat(self, incarnation: int) -> None:
-        """Repeat, ask, and notice who is lost, as long as there is a job."""
+        """Repeat, ask, and notice who is lost, as long as there is a job, or a lease that one did not wait for."""
         now = self.clock.time
         loop = self._loop
         if incarnation != self.incarnation:
             return
-        self._beating = bool(loop and loop.jobs)
+        self._beating = bool((loop and loop.jobs) or self._awaited)
         if not self._beating:
             return
         for worker, (link, far) in list(self._near.items()):

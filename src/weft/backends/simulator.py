@@ -70,6 +70,17 @@ class _Running:
         self.seconds = seconds
 
 
+class _Race:
+    """Leases of the same tasks: units below `done` are stored, those from `hi` on given back; `winner` has ended."""
+
+    __slots__ = ("done", "hi", "winner")
+
+    def __init__(self, launch: Launch) -> None:
+        self.done = launch.lo
+        self.hi = launch.hi
+        self.winner = 0
+
+
 class Simulator:
     """An executor whose time is a heap of events.
 
@@ -109,6 +120,7 @@ class Simulator:
         self._nbytes = nbytes if callable(nbytes) else (lambda _v, _i, each=nbytes: each)
         self._size = None if callable(nbytes) else nbytes
         self._value = value
+        self._usual = not (self._faulty or self.tuning.race or self.tuning.backups)  # every lease ends as planned
         self._speeds = speeds
         self._alike = speeds is None and type(self)._duration is Simulator._duration  # a task takes as long everywhere
         self._capacity = capacity
@@ -120,8 +132,7 @@ class Simulator:
         self._loop: Shell | None = None
         self._queues: dict[int, list[tuple[Job, Offer]]] = {}
         self._busy: set[int] = set()
-        self._races: dict[tuple[str, int], int] = {}
-        self._beaten: set[tuple[str, int]] = set()
+        self._races: dict[tuple[str, int], _Race] = {}
         self._check = check
         self._tick_s = tick_s
         self._track = track
@@ -160,35 +171,51 @@ class Simulator:
         else:
             seconds = self._duration(lease, lease.lo, lease.hi)
         run = job.backend[lease.lease] = _Running(job, lease, seconds)
+        if self._usual:
+            self._plan(self.clock.time + seconds, run)
+            return
         if self.tuning.race:
             self._busy.add(lease.worker)
-        if lease.backup_of:
-            self._race(run)
+        if self.tuning.backups:
+            self._race(job, lease)
         if self._faulty and self.faults_made < self.faults.most and self._plan_faults(run, seconds):
             return
-        self._plan(self.clock.time + seconds, partial(self._first_to_end, run) if lease.backup_of else run)
+        self._plan(self.clock.time + seconds, run)
 
-    def _race(self, run: _Running) -> None:
-        """From now on whoever of the two ends first keeps the other from ending well."""
+    def _race(self, job: Job, lease: Launch) -> None:
+        """A lease may race: a second attempt with the first one, however far that is."""
+        first = self._races.get((job.id, lease.backup_of))
+        self._races[(job.id, lease.lease)] = first or _Race(lease)
+
+    def _commit(self, run: _Running, event: Done | Failed) -> Done | Failed:
+        """Store what a lease has made, as far as its rival has not; return what is to be said of it."""
         launch = run.launch
-        other = run.job.backend.get(launch.backup_of)
-        if other is None:
-            self._beaten.add((run.job.id, launch.lease))
-            return
-        self._races[(run.job.id, launch.lease)] = other.launch.lease
-        self._races[(run.job.id, other.launch.lease)] = launch.lease
-        ends = partial(self._first_to_end, other)
-        for planned in self._agenda.values():
-            planned[:] = [(when, ends if what is other else what) for when, what in planned]
+        race = self._races.get((run.job.id, launch.lease))
+        if race is None or launch.lease not in run.job.leases:
+            self._hold(run, launch.lo, event.hi)
+            return event
+        if race.winner:
+            lo, why = launch.lo, "another attempt was first"
+            return Failed(self.clock.time, launch.lease, lo, launch.vertex, lo, Failure.STOPPED, why)
+        if event.hi > race.hi or (event.hi == race.hi and type(event) is Failed):
+            values = getattr(event, "values", None)
+            event = Done(event.now, launch.lease, race.hi, event.seconds, event.nbytes, values=values)
+        self._hold(run, max(launch.lo, race.done), event.hi)
+        race.done = max(race.done, event.hi)
+        if type(event) is Done:
+            race.winner = launch.lease
+        return event
 
-    def _first_to_end(self, run: _Running) -> None:
-        """A lease that races ends well, unless the other one has."""
-        key = (run.job.id, run.launch.lease)
-        if key in self._beaten:
-            self._stopped(run)
-        elif not run.gone:
-            self._beaten.add((run.job.id, self._races[key]))
-            self._done(run)
+    def _gave_back(self, job: Job, event: GaveBack) -> None:
+        """Tell of what a lease has given back, which its rival stores no more; of nothing if that has ended."""
+        assert self._loop is not None
+        race = self._races.get((job.id, event.lease))
+        if race is not None:
+            if race.winner:
+                return
+            race.hi = min(race.hi, max(event.hi, race.done))
+            event = event._replace(hi=max(event.hi, race.done))
+        self._loop.post(job.id, event)
 
     def _plan(self, when: float, what: Callable[[], None] | _Running) -> None:
         """Enter something into the agenda: under its moment, or under its tick."""
@@ -359,7 +386,11 @@ class Simulator:
 
     def _post(self, run: _Running, event: Any) -> None:
         assert self._loop is not None
-        if not run.gone:
+        if run.gone:
+            return
+        if type(event) is GaveBack:
+            self._gave_back(run.job, event)
+        else:
             self._loop.post(run.job.id, event)
 
     def _over(self, run: _Running) -> None:
@@ -376,13 +407,11 @@ class Simulator:
             return
         launch = run.launch
         lo, hi = launch.lo, run.hi
-        if self.tuning.race:
-            self._over(run)
-        else:
+        if self._usual:
             run.gone = True
-            run.job.backend.pop(launch.lease, None)
-        if self._track:
-            self._hold(run, lo, hi)
+            del run.job.backend[launch.lease]
+        else:
+            self._over(run)
         if self._size is not None:
             nbytes = self._size * (hi - lo)
         else:
@@ -390,13 +419,18 @@ class Simulator:
         values = None
         if self._value is not None:
             values = [self._value(launch.vertex, i) for i in range(lo, hi)]
+        event: Done | Failed
         event = _new(Done, (self.clock.time, launch.lease, hi, run.seconds, nbytes, None, -1, values, (), 0))
+        if self._races:
+            event = self._commit(run, event)
+        elif self._track:
+            self._hold(run, lo, hi)
         loop = self._loop
         assert loop is not None
         loop.post_later(run.job.id, event)
         if not self._tick_s:
             loop.drain()
-        if self._faulty:
+        if not self._usual:
             if self.faults.duplicate and self.random.random() < self.faults.duplicate:
                 loop.post(run.job.id, event)
             self._perhaps_lose_output(run)
@@ -462,8 +496,7 @@ class Simulator:
     def _say(self, run: _Running, event: Failed) -> None:
         """A lease has ended badly; what it made before that is stored."""
         assert self._loop is not None
-        self._hold(run, run.launch.lo, event.hi)
-        self._loop.post(run.job.id, event)
+        self._loop.post(run.job.id, self._commit(run, event))
 
     def _lose(self, worker: int) -> None:
         """A worker dies; another takes its place."""

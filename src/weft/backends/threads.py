@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from weft.backends.local import GRACE_S, LocalBackend, LocalJob, give_up, lease_bytes, run_here
 from weft.engine.core import Tuning
 from weft.engine.ports import WorkerSpec
+from weft.model.errors import CapacityError
 
 if TYPE_CHECKING:
     from weft.engine.commands import Launch
@@ -96,8 +97,16 @@ class Threads(LocalBackend):
     def attach(self, loop: Shell) -> None:
         """See `Executor.attach`."""
         super().attach(loop)
-        for worker in self._workers.values():
-            worker.thread.start()
+        for number, worker in self._workers.items():
+            try:
+                worker.thread.start()
+            except RuntimeError:
+                asked = len(self._workers)
+                self._workers = {began: self._workers[began] for began in range(number)}
+                self.close()
+                raise CapacityError(
+                    f"only {number:,} of {asked:,} threads could be started here", hint="Ask for fewer workers."
+                ) from None
 
     def open_job(self, job: Job) -> None:
         """See `Executor.open_job`."""

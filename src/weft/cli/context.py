@@ -80,8 +80,20 @@ class Wiring(Protocol):
         """Makes what a run is asked to do about the cache."""
         ...
 
+    @property
+    def Surroundings(self) -> Callable[..., Any]:  # noqa: N802
+        """Makes what a run is asked to have steps find round them."""
+        ...
+
     def load_pipeline(
-        self, path: str, *, overrides: Mapping[str, str], user: str | None, name: str | None, caching: Any = None
+        self,
+        path: str,
+        *,
+        overrides: Mapping[str, str],
+        user: str | None,
+        name: str | None,
+        caching: Any = None,
+        around: Any = None,
     ) -> Loaded:
         """Read and check a pipeline."""
         ...
@@ -98,6 +110,8 @@ class Wiring(Protocol):
         on_record: Callable[[Record], None],
         on_note: Callable[[str], None],
         on_interrupt: Callable[[], None],
+        on_begin: Callable[[Path], None],
+        on_id: Callable[[str], None],
         quiet: bool,
     ) -> RunResult:
         """Run it to its end; the first signal cancels it. KeyboardInterrupt: a second one, or one too late."""
@@ -108,9 +122,12 @@ class Wiring(Protocol):
         folder: Path,
         settings: Settings,
         *,
+        file: str | None = None,
+        overrides: Mapping[str, str] | None = None,
         on_record: Callable[[Record], None],
         on_note: Callable[[str], None],
         on_interrupt: Callable[[], None],
+        on_begin: Callable[[Path], None],
         quiet: bool,
     ) -> RunResult:
         """Go on with the run in a folder, to its end. KeyboardInterrupt: as above."""
@@ -145,6 +162,10 @@ class Context:
     color: str = "auto"
     hint: str = ""
     """What to type after an interrupt."""
+    words: Sequence[str] = ()
+    """The words of the command line."""
+    begun: Callable[[Context, Path], None] | None = None
+    """Of a process in the background: is told the folder of its run once that has begun."""
 
     def console(self, stream: TextIO | None = None) -> Console:
         """Return a console for stdout, or another stream."""

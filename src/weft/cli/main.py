@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 BROKEN_PIPE = 141
 CANNOT_WRITE = 74
+GARBAGE = 100_000
+"""So many new objects make the collector look for cycles among them; loading modules alone makes half as many."""
 
 
 def main(argv: Sequence[str] | None = None, context: Context | None = None) -> int:
@@ -23,6 +25,10 @@ def main(argv: Sequence[str] | None = None, context: Context | None = None) -> i
 
         print(f"weft {__version__}", file=sys.stdout if context is None else context.out)
         return 0
+    if context is None:
+        import gc
+
+        gc.set_threshold(GARBAGE)
     from weft.cli.interrupts import interruptible
 
     with interruptible(sys.stderr if context is None else context.err) as interrupts:

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from weft.engine.events import Done, Failed, Weighed
     from weft.engine.physical import Link, Stage
 
-GIVEN_UP = frozenset({"cancel", "satisfied"})
-"""Why a lease was told to stop whose tasks nobody wants any more."""
+GIVEN_UP = frozenset({"cancel", "cut off", "satisfied", "again"})
+"""Why a lease was told to stop from whose tasks, and those of its rival, nothing is wanted any more."""
 FIRST_LOOK_S = 0.1
 LAST_LOOK_S = 10.0
 """The shortest and the longest time between two looks at what runs, in seconds."""

@@ -16,11 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from weft.engine.commands import Free
 from weft.engine.decisions import Avoid, Forgive, Remake
 from weft.engine.dispatch import dispatch, launch
 from weft.engine.events import Failure
-from weft.engine.lineage import lose, wanted
+from weft.engine.lineage import drop, lose, wanted
 from weft.engine.machines.job import JobState
 from weft.engine.physical import Intervals
 from weft.engine.policy import BLAME, BlameView, Fault, WorkerView
@@ -112,7 +111,7 @@ def _remake(core: Core, decision: Remake) -> None:
     if stage is None or not 0 <= index < stage.n or stage.state[index] != FINISHED:
         return  # it was made again, or dropped, meanwhile
     if stage.vertex.kind is Kind.FINITE and wanted(stage, index):
-        core.out.append(Free(stage.id, index, index + 1))
+        drop(core, stage, [index])
         lose(core, stage, [index], decision.reason)
 
 

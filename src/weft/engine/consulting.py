@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from weft.engine.decisions import Fail, SetParallelism
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.engine.policy import InputView, Moment, View
+from weft.engine.prose import told
 from weft.engine.readiness import FINISHED, FREED
 from weft.graph.logical import Kind, Range
 from weft.model.errors import GraphError, WeftError
@@ -76,7 +77,7 @@ def consult(core: Core, apply: Callable[[Core, Decision], None]) -> None:
             decisions = (Fail(stage.id, error.message),)
         seen = f" (seen: {_seen(view)})" if decisions else ""
         for decision in decisions:
-            core.note(stage.id, f"its manager decides: {shown(decision)}{seen}")
+            core.note(stage.id, f"its manager decides: {told(decision, stage.id)}{seen}")
             try:
                 core.claim(f"the manager of {stage.id}", decision)
                 apply(core, decision)
@@ -88,21 +89,6 @@ def consult(core: Core, apply: Callable[[Core, Decision], None]) -> None:
             if isinstance(width, Range):
                 core.note(stage.id, f"its manager has named no width: {width.hi} tasks, as without one")
                 apply(core, SetParallelism(stage.id, width.hi))
-
-
-def shown(decision: Decision) -> str:
-    """Write a decision without what may be very long."""
-    hidden = ("routers", "items", "patch")
-    fields = {name: value for name, value in decision._asdict().items() if name not in hidden and value}
-    told = {name: _list(value) if name == "resources" else repr(value) for name, value in fields.items()}
-    return f"{type(decision).__name__}({', '.join(f'{name}={value}' for name, value in told.items())})"
-
-
-def _list(alternatives: Sequence[Any]) -> str:
-    try:
-        return " or ".join(map(str, alternatives))
-    except (TypeError, ValueError):  # nobody has checked them yet
-        return repr(alternatives)
 
 
 def _seen(view: View) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.engine.consulting import shown
 from weft.engine.decisions import ApplyPatch, SetParallelism, SetResources
 from weft.engine.machines.job import JobState
 from weft.engine.patching import apply
+from weft.engine.prose import told
 from weft.graph.logical import Kind, Range
 from weft.graph.task import DECIDE, USAGE
 from weft.model.errors import GraphError, WeftError
@@ -50,7 +50,8 @@ def _decide(core: Core, stage: Stage, what: str, vertex: str, value: Any, becaus
     else:
         decision = ApplyPatch(stage.id, value)
     subject = vertex or stage.id
-    core.note(subject, f"control vertex {stage.id} decides: {shown(decision)} (seen: {because or 'not said'})")
+    seen = f" (seen: {because})" if because else ""
+    core.note(subject, f"control vertex {stage.id} decides: {told(decision, subject)}{seen}")
     try:
         _may(core, stage, vertex)
         if isinstance(decision, SetParallelism):

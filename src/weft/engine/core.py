@@ -3,8 +3,7 @@
 The modules beside are lists of functions that take a `Core` and append to `core.out`: `readiness` (what may start),
 `cones` (how much goes into one lease), `dispatch` (who gets it), `failures` (what a bad end does), `lineage` (what
 must be made again), `gangs` (bubbles and requests), `patching` (choices and patches), `attempts` (what is run twice),
-`blame` (who is avoided). `master.Master` is the only way
-in.
+`blame` (who is avoided), `bulk` (ends by the thousand). `master.Master` is the only way in.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from heapq import heappush
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.engine.decisions import ApplyPatch, Avoid, BackUp, Emit, Forgive, WeighTasks
@@ -38,6 +38,8 @@ FAULTS = 256
 """How many of the latest faults are remembered."""
 ANYWHERE = -1
 """The node of tasks that may run anywhere."""
+FEW = 64
+"""A vertex of so many tasks or fewer has each of them in its story; of more, they are seen to in bulk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +170,26 @@ class Cause:
     kind: str = ""
 
 
+class Lights:
+    """Stages with light tasks that are ready: for each set of tokens the numbers of those that take it, as a heap."""
+
+    __slots__ = ("heaps",)
+
+    def __init__(self) -> None:
+        self.heaps: dict[tuple[tuple[str, int], ...], list[int]] = {}
+
+    def add(self, stage: Stage) -> None:
+        """Take a stage in; once more does no harm."""
+        heappush(self.heaps.setdefault(stage.resources[0].tokens, []), stage.index)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.heaps.clear()
+
+    def __len__(self) -> int:
+        return sum(map(len, self.heaps.values()))
+
+
 class Planned(NamedTuple):
     """What was submitted, which patches do not change."""
 
@@ -211,8 +233,10 @@ class Core:
         self.requests: dict[int, RequestRow] = {}
         self.timers: dict[int, tuple[Any, ...]] = {}
         self.heaps: dict[int, list[tuple[float, float, int]]] = {ANYWHERE: []}
-        self.lights: list[Stage] = []
+        self.lights = Lights()
         self.needy: list[Stage] = []
+        self.thirsty: dict[int, Stage] = {}  # needy ones that lacked tokens, until some come back
+        self.moved: list[Stage] = []  # what has another status since `handle` was last called
         self.tokens: dict[str, int] = dict(graph.limits)
         self.emitted: set[tuple[str, str]] = set()
         self.answered: set[tuple[int, int]] = set()
@@ -222,6 +246,7 @@ class Core:
         self.out: list[Command] = []
         self.counter = 0
         self.replan = False
+        self.beside: dict[tuple[int, int], tuple[int, ...]] = {}  # by request and the worker granted to it
         self.stuck: list[Link | ChoiceRow | Stage] = []
         self.torn: list[Stage] = []
         self.patched = False

@@ -8,11 +8,12 @@ should run on its node before what may run anywhere, and helps the node with mos
 from __future__ import annotations
 
 from heapq import heappop, heapreplace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from weft.engine.commands import Launch, Offer
 from weft.engine.cones import climb, siblings_ready, template
-from weft.engine.core import ANYWHERE, LIGHT_LANE, LeaseRow
+from weft.engine.core import ANYWHERE, FEW, LIGHT_LANE, LeaseRow
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import VERTEX, VertexState
 from weft.engine.physical import INFINITE, NOTHING, Intervals
@@ -44,7 +45,8 @@ def dispatch(core: Core, workers: Sequence[int]) -> None:
     heaps = core.heaps
     shared = heaps[ANYWHERE]
     found: tuple[Stage, Intervals] | None = None
-    for worker in reversed(workers):
+    rest = reversed(workers)
+    for worker in rest:
         row = core.workers.get(worker)
         if row is None:
             continue  # lost between the offer and now
@@ -52,7 +54,51 @@ def dispatch(core: Core, workers: Sequence[int]) -> None:
             found = _best(core, row.node)
             if found is None:
                 return
+            if len(heaps) == 1 and len(shared) == 1 and _one_by_one(core, found[0]):
+                more = [w for w in islice(rest, found[1].count - 1) if w in core.workers]
+                _launch_each(core, *found, [worker, *more])
+                continue
         launch(core, found[0], found[1], worker)
+
+
+def _one_by_one(core: Core, stage: Stage) -> bool:
+    """Whether each worker gets one task of this stage, alone, whatever the others get."""
+    return (
+        (stage.seconds < 0 or stage.seconds >= core.tuning.target_s)
+        and stage.n > FEW
+        and stage.cone_into is None
+        and not (stage.narrow and stage.chain_next is not None)
+        and stage.vertex.timeout_s is None
+        and not stage.early
+    )
+
+
+def _launch_each(core: Core, stage: Stage, ready: Intervals, workers: list[int]) -> None:
+    """Give one task of `ready` to each of the workers, of which there are no more than tasks: `launch` for many."""
+    if stage.status is VertexState.CONFIGURED:
+        stage.status = _STARTED
+        core.moved.append(stage)
+    alone = stage.alone
+    if not alone:
+        alone = stage.alone = ((stage, 1),)
+    leases, rows, told = core.leases, core.workers, core.out
+    id, resources, nbytes = stage.id, stage.resources[0], expected_bytes(stage, 1)
+    number = core.counter
+    at = 0
+    while at < len(workers):
+        lo, hi = ready.take(len(workers) - at)
+        write(core, stage, lo, hi, READY, LEASED)
+        for index in range(lo, hi):
+            worker = workers[at]
+            at += 1
+            number += 1
+            leases[number] = LeaseRow(number, stage, index, index + 1, None, alone, _SELF, worker)
+            rows[worker].leases += 1
+            attempt = stage.attempt(index) if stage.attempts else 0
+            told.append(_new(Launch, (worker, number, id, index, index + 1, None, attempt, resources, nbytes, 0)))
+    core.counter = number
+    stage.executing += len(workers)
+    stage.last_width = 1
 
 
 def has_ready(core: Core) -> bool:
@@ -229,6 +275,7 @@ def give(core: Core, lease: LeaseRow, resources: Resources | None = None) -> Non
     for stage, mult in lease.members:
         if stage.status is VertexState.CONFIGURED:
             stage.status = _STARTED
+            core.moved.append(stage)
         stage.executing += units * mult
         if stage.early:
             check_gates(core, stage)
@@ -251,12 +298,12 @@ def give(core: Core, lease: LeaseRow, resources: Resources | None = None) -> Non
                 lease.cone,
                 stage.attempt(lease.lo) if stage.attempts else 0,
                 resources or stage.resources[0],
-                int(stage.nbytes * units) if stage.nbytes >= 0 else expected_bytes(stage, units),
+                expected_bytes(stage, units),
                 0,
             ),
         )
     )
-    if stage.n <= 64:
+    if stage.n <= FEW:
         core.note(
             f"{stage.id}[{lease.lo}]" if lease.hi - lease.lo == 1 else stage.id,
             f"tasks {lease.lo}:{lease.hi} leased to worker {worker}" if worker >= 0 else "started beside the workers",
@@ -278,27 +325,33 @@ def lights(core: Core) -> None:
     if core.status is not JobState.RUNNING:
         core.lights.clear()
         return
-    waiting: list[Stage] = []
-    seen: set[int] = set()
-    found = sorted(core.lights, key=lambda s: s.index)
-    core.lights.clear()  # starting one may open the gate of another
-    for stage in found:
-        if stage.index in seen or not stage.light:  # a decision may have made it ask for a core
+    heaps = core.lights.heaps
+    while True:
+        first = min(((heap[0], tokens) for tokens, heap in heaps.items() if has_tokens(core, tokens)), default=None)
+        if first is None:
+            return
+        index, tokens = first
+        stage, wants = core.stages[index], core.stages[index].resources[0]
+        # A decision may have made it ask for a core, or for other tokens.
+        if not stage.ready.count or not stage.light or wants.tokens != tokens:
+            heappop(heaps[tokens])
+            if not heaps[tokens]:
+                del heaps[tokens]
             continue
-        seen.add(stage.index)
-        wants = stage.resources[0]
-        while stage.ready.count and take_tokens(core, wants):
-            lo, hi = stage.ready.take(1)
-            write(core, stage, lo, hi, READY, LEASED)
-            give(core, LeaseRow(core.fresh(), stage, lo, hi, None, ((stage, 1),), _SELF, LIGHT_LANE))
-        if stage.ready.count:
-            waiting.append(stage)
-    core.lights.extend(waiting)
+        take_tokens(core, wants)
+        lo, hi = stage.ready.take(1)
+        write(core, stage, lo, hi, READY, LEASED)
+        give(core, LeaseRow(core.fresh(), stage, lo, hi, None, ((stage, 1),), _SELF, LIGHT_LANE))
+
+
+def has_tokens(core: Core, tokens: tuple[tuple[str, int], ...]) -> bool:
+    """Tell whether so many tokens are there."""
+    return all(core.tokens.get(name, 0) >= count for name, count in tokens)
 
 
 def take_tokens(core: Core, wants: Resources) -> bool:
     """Take the tokens of one task, all or none."""
-    if any(core.tokens.get(name, 0) < count for name, count in wants.tokens):
+    if not has_tokens(core, wants.tokens):
         return False
     for name, count in wants.tokens:
         core.tokens[name] -= count
@@ -306,16 +359,21 @@ def take_tokens(core: Core, wants: Resources) -> bool:
 
 
 def return_tokens(core: Core, wants: Resources) -> None:
-    """Give the tokens of one task back."""
+    """Give the tokens of one task back; who lacked some is served again."""
     for name, count in wants.tokens:
         core.tokens[name] += count
+    if core.thirsty and wants.tokens:
+        core.needy.extend(core.thirsty[index] for index in sorted(core.thirsty))
+        core.thirsty.clear()
 
 
 def race(core: Core) -> None:
     """Offer ready tasks to up to two workers each; the first that accepts gets it."""
     if core.status is not JobState.RUNNING:
         return
-    taken = {worker for row in core.bubbles for slots in row.slots.values() for worker, _, _ in slots}
+    granted = [(request, w) for row in core.bubbles for slots in row.slots.values() for w, _, request in slots]
+    granted += [(other.request, other.worker) for other in core.leases.values() if other.request]
+    taken = {worker for _, worker in granted}.union(*(core.beside.get(slot, ()) for slot in granted))
     for other in core.leases.values():
         if other.request or (other.stage.vertex.kind is Kind.SERVICE and not other.offered):
             taken.add(other.worker)

@@ -56,11 +56,15 @@ class Offered(NamedTuple):
 
 
 class Granted(NamedTuple):
-    """A request of an `Acquire` was met: one (vertex, worker, alternative) for each task, all at once."""
+    """A request of an `Acquire` was met: one (vertex, worker, alternative) for each task, all at once.
+
+    `beside` has the workers that are kept idle beside a granted one, for its further cores.
+    """
 
     now: float
     request: int
     slots: tuple[tuple[str, int, int], ...]
+    beside: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
 
 class Refused(NamedTuple):
@@ -192,12 +196,13 @@ class OutputLost(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """The cache has the output of a probed task and has put it in the store."""
+    """The output of a probed task is there: the cache has put it in the store, or the task had finished `before`."""
 
     now: float
     vertex: str
     index: int  # type: ignore[assignment]
     nbytes: int = 0
+    before: bool = False
 
 
 class Miss(NamedTuple):

@@ -35,11 +35,14 @@ from weft.engine.readiness import (
     unqueue,
 )
 from weft.engine.story import story
-from weft.graph.logical import OnFailure, Outcome
+from weft.graph.logical import OnFailure, Outcome, Storage
 from weft.model.ids import task_name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from weft.engine.core import Core, LeaseRow
+    from weft.engine.physical import Link
 
 _COLUMN = {Failure.USER: 0, Failure.MEMORY: 1, Failure.INFRASTRUCTURE: 2}
 _NOT_STARTED = (UNSCHEDULED, READY, PROBING)
@@ -117,7 +120,7 @@ def fatal(core: Core, stage: Stage, index: int, kind: Failure, message: str, tra
     stage.over += 1
     if stage.listeners:
         core.tell(stage, Moment.FINISHED)
-    let_go(core, stage, index, index + 1)
+    let_go(core, stage, ((index, index + 1),))
     spread(core, stage, index, index + 1)
     if stage.over == stage.n:
         end(core, stage)
@@ -154,8 +157,25 @@ def spread(core: Core, stage: Stage, lo: int, hi: int) -> None:
                         give_up(core, dst, d, FATAL)
                         core.note(task_name(dst.id, d), f"cannot run: {stage.id} failed")
                         work.append((dst, d, d + 1))
-            if dst.over == dst.n:
+            if link.edge.storage is Storage.EPHEMERAL and dst.executing:
+                work += _cut_off(core, link, spans)
+            if dst.over == dst.n and dst.status not in ENDED:
                 end(core, dst)
+
+
+def _cut_off(core: Core, link: Link, spans: Iterable[tuple[int, int]]) -> list[tuple[Stage, int, int]]:
+    """Stop who is reading a stream that will never be whole; return the tasks that have failed with it."""
+    lost = [
+        lease
+        for lease in core.leases.values()
+        for member, mult in lease.members
+        if member is link.dst and any(a < lease.hi * mult and lease.lo * mult < b for a, b in spans)
+    ]
+    for lease in lost:
+        if lease.stopping not in ("cancel", "cut off"):
+            core.note(task_name(link.dst.id, lease.lo), f"cannot go on: {link.src.id} failed")
+            stop_lease(core, lease, f"{link.src.id} failed", "cut off")
+    return [(member, lease.lo * mult, lease.hi * mult) for lease in lost for member, mult in lease.members]
 
 
 def starve(core: Core) -> None:
@@ -246,7 +266,7 @@ def give_up(core: Core, stage: Stage, index: int, state: int) -> None:
     stage.over += 1
     if stage.listeners:
         core.tell(stage, Moment.FINISHED)
-    let_go(core, stage, index, index + 1)
+    let_go(core, stage, ((index, index + 1),))
 
 
 def give_up_rest(core: Core, stage: Stage, state: int) -> None:
@@ -270,13 +290,16 @@ def give_up_rest(core: Core, stage: Stage, state: int) -> None:
             end(core, stage)
 
 
-def stop_lease(core: Core, lease: LeaseRow, reason: str) -> None:
-    """Tell a lease to stop for good; its tasks are CANCELLING until the worker says that they have."""
+def stop_lease(core: Core, lease: LeaseRow, reason: str, why: str = "cancel") -> None:
+    """Tell a lease to stop for good; its tasks are CANCELLING until the worker says that they have.
+
+    Whoever is "cut off" from a stream has failed with its source, anybody else is cancelled.
+    """
     for stage, mult in lease.members:
         for i in range(lease.lo * mult, lease.hi * mult):
             stage.state[i] = CANCELLING
     already = lease.stopping
-    lease.stopping = "cancel"
+    lease.stopping = why
     if core.rivals:
         stop_rival(core, lease, "cancel", reason)
     if lease.offered:
@@ -288,15 +311,16 @@ def stop_lease(core: Core, lease: LeaseRow, reason: str) -> None:
 
 
 def lease_stopped(core: Core, lease: LeaseRow) -> None:
-    """A lease that was told to stop is gone: its tasks are CANCELLED."""
+    """A lease that was told to stop is gone: its tasks are CANCELLED, or FATAL where a stream broke off."""
+    state = FATAL if lease.stopping == "cut off" else CANCELLED
     core.leases.pop(lease.id, None)
     for stage, mult in lease.members:
         lo, hi = lease.lo * mult, lease.hi * mult
         stage.executing -= hi - lo
         for i in range(lo, hi):
-            stage.state[i] = CANCELLED
+            stage.state[i] = state
         stage.over += hi - lo
-        let_go(core, stage, lo, hi)
+        let_go(core, stage, ((lo, hi),))
         if stage.over == stage.n:
             end(core, stage)
 
@@ -360,10 +384,11 @@ def finish_early(core: Core, stage: Stage, reason: str) -> None:
                 stage.state[i] = SKIPPED
             stage.executing -= lease.hi - lease.lo
             stage.over += lease.hi - lease.lo
-            let_go(core, stage, lease.lo, lease.hi)
-        elif any(member is stage for member, _ in lease.members) and not lease.stopping:
+            let_go(core, stage, ((lease.lo, lease.hi),))
+        elif any(member is stage for member, _ in lease.members) and lease.stopping in ("", "again"):
+            if not lease.stopping:
+                core.out.append(Stop(lease.id, reason))
             lease.stopping = "satisfied"
-            core.out.append(Stop(lease.id, reason))
             if core.rivals:
                 stop_rival(core, lease, "satisfied", reason)
     if stage.over == stage.n and stage.status not in ENDED:

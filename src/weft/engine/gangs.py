@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from math import ceil
 from typing import TYPE_CHECKING
 
-from weft.engine.commands import Acquire, Free, Release, Restart, Stop, Withdraw
+from weft.engine.commands import Acquire, Release, Restart, Stop, Withdraw
 from weft.engine.core import LIGHT_LANE, BubbleRow, LeaseRow, RequestRow
 from weft.engine.dispatch import give, return_tokens, take_tokens
 from weft.engine.events import Failure
 from weft.engine.failures import fatal
-from weft.engine.lineage import remake
+from weft.engine.lineage import drop, remake
 from weft.engine.machines.bubble import BUBBLE, BubbleState
 from weft.engine.machines.job import JobState
 from weft.engine.machines.table import step
@@ -229,7 +230,13 @@ def _waits(link: Link) -> bool:
 
 
 def _give_back(core: Core, slots: list[tuple[int, int, int]]) -> None:
-    core.out.extend(Release(request, worker) for worker, _, request in slots)
+    for worker, _, request in slots:
+        _release(core, request, worker)
+
+
+def _release(core: Core, request: int, worker: int) -> None:
+    core.beside.pop((request, worker), None)
+    core.out.append(Release(request, worker))
 
 
 def _lend_back(core: Core, row: BubbleRow) -> None:
@@ -254,7 +261,8 @@ def _serve_stage(core: Core, stage: Stage) -> None:
         special = [i for i in sorted(stage.memory) if stage.state[i] == READY and i not in asked]
     while stage.ready.count > stage.request and stage.request < MOST_REQUESTS:
         if not take_tokens(core, stage.resources[0]):
-            return  # whoever gives tokens back has this stage served again
+            core.thirsty[stage.index] = stage
+            return
         index = special.pop(0) if special else -1
         alternatives = stage.resources
         if index >= 0:
@@ -288,6 +296,7 @@ def granted(core: Core, event: Granted) -> None:
         core.out.extend(Release(event.request, worker) for _, worker, _ in event.slots)
         return
     row.granted = True
+    core.beside.update(((row.id, worker), others) for worker, others in event.beside)
     if row.stage is not None:
         _granted_stage(core, row, event)
         return
@@ -307,6 +316,7 @@ def _start_members(core: Core, row: BubbleRow) -> None:
         slots = row.slots.get(stage.index, [])
         while stage.ready.count and (slots or stage.light):
             if not take_tokens(core, stage.resources[0]):
+                core.thirsty[stage.index] = stage
                 break
             idle = slots.pop() if slots and not stage.light else (LIGHT_LANE, 0, row.request)
             worker, alternative, request = idle
@@ -327,7 +337,7 @@ def _granted_stage(core: Core, row: RequestRow, event: Granted) -> None:
     if not startable or worker not in core.workers:
         core.requests.pop(row.id)
         return_tokens(core, stage.resources[0])
-        core.out.append(Release(row.id, worker))
+        _release(core, row.id, worker)
         if stage.ready.count:
             core.needy.append(stage)
         return
@@ -352,7 +362,7 @@ def slot_over(core: Core, lease: LeaseRow, *, worker_alive: bool) -> None:
     if row.stage is not None:
         core.requests.pop(row.id)
         if worker_alive:
-            core.out.append(Release(row.id, lease.worker))
+            _release(core, row.id, lease.worker)
         if stage.ready.count:
             core.needy.append(stage)
         return
@@ -363,7 +373,7 @@ def slot_over(core: Core, lease: LeaseRow, *, worker_alive: bool) -> None:
         bubble.slots.setdefault(stage.index, []).append((lease.worker, 0, lease.request))
         core.needy.append(stage)
     else:
-        core.out.append(Release(row.id, lease.worker))
+        _release(core, row.id, lease.worker)
 
 
 def slot_lost(core: Core, worker: int) -> None:
@@ -399,8 +409,8 @@ def refused(core: Core, request: int, reason: str) -> str:
     core.timers.pop(bubble.timer, None)
     core.note(bubble.bubble.id, f"refused: {reason}")
     for stage in bubble.stages:
-        needed = 1 + sum(
-            link.src.n
+        needed = _cores(stage) + sum(
+            link.src.n * _cores(link.src)
             for link in stage.inputs
             if link.src.vertex.kind is Kind.SERVICE and link.edge.scheduling.concurrent and not link.src.light
         )
@@ -412,6 +422,11 @@ def refused(core: Core, request: int, reason: str) -> str:
                 return ""
     shrink(core, bubble, "never_fits")
     return ""
+
+
+def _cores(stage: Stage) -> int:
+    """Return how many workers a task takes at least: one for each of its cores."""
+    return min(max(1, ceil(resources.cpu)) for resources in stage.resources)
 
 
 def timed_out(core: Core, index: int) -> None:
@@ -545,15 +560,16 @@ def region_quiet(core: Core, region: int) -> None:
 def _back_to_start(core: Core, stage: Stage) -> bool:
     """Put what a stage of a restarting region did or was doing back to the start; False if it has nothing to do."""
     anew = 0
+    there = [i for i in range(stage.n) if stage.state[i] == FINISHED]
     for i in range(stage.n):
-        if stage.state[i] == FINISHED:
-            core.out.append(Free(stage.id, i, i + 1))
-        elif stage.state[i] in (FATAL, CANCELLED, SKIPPED, UNSCHEDULED, READY):
+        if stage.state[i] in (FATAL, CANCELLED, SKIPPED, UNSCHEDULED, READY):
             anew += stage.state[i] in (UNSCHEDULED, READY)
             continue
         stage.state[i] = UNSCHEDULED
         anew += 1
     stage.executing = 0
+    if there:
+        drop(core, stage, there)
     if not anew:
         return False
     if stage.status in ENDED:

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.engine.commands import Free
+from weft.engine.attempts import stop_rival
+from weft.engine.commands import Drop, Free, Stop
 from weft.engine.failures import spread_again
 from weft.engine.machines.vertex import ENDED
 from weft.engine.readiness import (
     FINISHED,
     FREED,
+    LEASED,
     PROBING,
     READY,
     UNSCHEDULED,
     advance,
     recount,
+    write,
 )
+from weft.graph.logical import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from weft.engine.core import Core
+    from weft.engine.core import Core, LeaseRow
     from weft.engine.physical import Link, Stage
 
+AGAIN = "what it reads is made again"
 _LOST = 12
 _TO_RUN = (UNSCHEDULED, READY, PROBING)
 
@@ -91,11 +96,11 @@ def remake(core: Core, again: Stage | None = None) -> None:
         partial = [link for link in stage.outputs if link.freed_parts]
         if any(link.dst.state[p] in _TO_RUN for link in partial for p in link.freed_parts or ()):
             # A piece that was freed is wanted again: outputs are written whole, so all of them are made again.
-            for i in range(stage.n):
-                if state[i] == FINISHED:
-                    core.out.append(Free(stage.id, i, i + 1))
-                    state[i] = UNSCHEDULED
-                    anew += 1
+            there = [i for i in range(stage.n) if state[i] == FINISHED]
+            for i in there:
+                state[i] = UNSCHEDULED
+            anew += len(there)
+            drop(core, stage, there)
             for link in partial:
                 link.freed_parts = None
         if anew:
@@ -125,6 +130,45 @@ def remake(core: Core, again: Stage | None = None) -> None:
     for stage in core.order:
         if stage.index in touched and stage is not again and stage.region >= 0 and not stage.restarting:
             core.torn.append(stage)
+
+
+def drop(core: Core, stage: Stage, indices: Sequence[int]) -> None:
+    """Outputs that are there are to be made again: free them, and have those start again that read them now.
+
+    Who reads while others write (a concurrent edge) waits for what it has not read, and a service is left alone.
+    """
+    for lease in list(core.leases.values()):
+        if not lease.stopping and lease.stage.vertex.kind is not Kind.SERVICE and _reads_now(lease, stage, indices):
+            _start_again(core, lease)
+    core.out.extend(Free(stage.id, i, i + 1) for i in indices)
+
+
+def _reads_now(lease: LeaseRow, stage: Stage, indices: Sequence[int]) -> bool:
+    for member, mult in lease.members:
+        for link in member.inputs:
+            router = link.router
+            if link.src is not stage or not link.data or router is None or link.edge.scheduling.concurrent:
+                continue
+            lo, hi = lease.lo * mult, lease.hi * mult
+            if link.wide or any(a < hi and b > lo for i in indices for a, b in router.consumers(i)):
+                return True
+    return False
+
+
+def _start_again(core: Core, lease: LeaseRow) -> None:
+    """What a lease reads is made again, so its tasks run again after that: with their region, if they have one."""
+    if lease.stage.region >= 0:
+        core.torn.append(lease.stage)
+    elif lease.offered:
+        core.out.append(Drop(lease.offered, lease.id))
+        for worker in lease.offered:
+            core.workers[worker].leases -= 1
+        del core.leases[lease.id]
+        write(core, lease.stage, lease.lo, lease.hi, LEASED, UNSCHEDULED)  # it is counted afresh with the others
+    else:
+        lease.stopping = "again"
+        core.out.append(Stop(lease.id, AGAIN))
+        stop_rival(core, lease, "again", AGAIN)
 
 
 def wanted(stage: Stage, index: int) -> bool:

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.engine import attempts, blame, cones, gangs, patching
+from weft.engine.bulk import end_usual
 from weft.engine.commands import Command, Complete, Drop, Free, Launch, Publish, Shrink, Stop
 from weft.engine.consulting import consult, make
 from weft.engine.control import heard
-from weft.engine.core import ANYWHERE, Core, LeaseRow, Tuning, WorkerRow
+from weft.engine.core import ANYWHERE, FEW, Core, LeaseRow, Tuning, WorkerRow
 from weft.engine.dispatch import dispatch, has_ready, lights, race, return_tokens
 from weft.engine.events import (
     Accepted,
@@ -137,14 +138,26 @@ class Master:
         """Take what happened, return what to do. Late and repeated reports are ignored; an illegal step raises."""
         core = self.core
         core.out = []
+        core.moved = []
         offered: Sequence[int] = ()
         on = self._on
-        for event in events:
+        told = events if isinstance(events, list) else list(events)
+        bulk = core.tuning.shared_memory  # else it is kept for each task where its output lies
+        at = 0
+        while at < len(told):
+            event = told[at]
+            kind = type(event)
+            if bulk and kind is Done:
+                after = end_usual(core, told, at)
+                if after > at:
+                    at = after
+                    continue
             core.now = event.now
             if type(event) is Offered:
                 offered = event.workers
             else:
-                on[type(event)](event)
+                on[kind](event)
+            at += 1
         if core.dirty and core.status is JobState.RUNNING:
             consult(core, patching.apply)
         if core.suspicious:
@@ -330,7 +343,8 @@ class Master:
 
     def _on_granted(self, event: Granted) -> None:
         if self.core.tuning.race:
-            self._withdraw_offers({worker for _, worker, _ in event.slots if worker in self.core.workers})
+            taken = {worker for _, worker, _ in event.slots}.union(*(others for _, others in event.beside))
+            self._withdraw_offers(taken & self.core.workers.keys())
         gangs.granted(self.core, event)
 
     def _on_refused(self, event: Refused) -> None:
@@ -394,9 +408,6 @@ class Master:
         resources = lease.stage.resources[0]
         if resources.tokens:
             return_tokens(core, resources)
-            for waiting in core.stages:
-                if waiting.ready.count and waiting.resources[0].tokens:
-                    (core.lights if waiting.light and waiting.bubble < 0 else core.needy).append(waiting)
 
     def _on_done(self, event: Done) -> None:
         core = self.core
@@ -416,26 +427,8 @@ class Master:
             self._on_failed(Failed(event.now, lease.id, lease.lo, lease.stage.id, lease.lo, Failure.STOPPED, ""))
             return
         self._take(lease)
-        hi = event.hi
+        hi = max(event.hi, lease.lo)  # a rival may have done more before it was lost
         cone = lease.cone
-        root = lease.stage
-        if (
-            cone is None
-            and hi == lease.hi > lease.lo
-            and root.n > 64
-            and not (event.stats or event.rows or lease.request or root.attempts or root.vertex.expands)
-            and core.tuning.shared_memory
-        ):  # by far the most of them
-            lo = lease.lo
-            units = hi - lo
-            each = event.seconds / units
-            root.seconds = each if root.seconds < 0 else 0.5 * (root.seconds + each)
-            size = event.nbytes / units
-            root.nbytes = size if root.nbytes < 0 else 0.5 * (root.nbytes + size)
-            root.executing -= units
-            write(core, root, lo, hi, RUNNING if lease.started else LEASED, FINISHED)
-            finish(core, root, lo, hi)
-            return
         if cone is not None and 0 <= event.reached < len(cone.members) - 1:
             self._chain_stopped(lease, event)
         else:
@@ -527,10 +520,11 @@ class Master:
             if stage.index not in lease.leaves and stage.narrow == len(stage.inputs):
                 if stage.over == stage.n and stage.finished == stage.n:
                     stage.status = _FINISHED  # nobody but the next in the cone waits for it
+                    core.moved.append(stage)
                     core.unended -= 1
                     continue
             elif stage.inputs:
-                let_go(core, stage, a, b)
+                let_go(core, stage, ((a, b),))
             if stage.over == stage.n:
                 end(core, stage)
         self._commit_root(lease, lo, hi, live, event)
@@ -547,9 +541,9 @@ class Master:
         if root.attempts:
             for index in [i for i in root.attempts if lo <= i < hi]:
                 core.note(task_name(root.id, index), f"finished on attempt {root.attempt(index)}")
-        elif root.n <= 64:
+        elif root.n <= FEW:
             core.note(task_name(root.id, lo) if hi - lo == 1 else root.id, f"tasks {lo}:{hi} finished")
-        finish(core, root, lo, hi)
+        finish(core, root, ((lo, hi),))
 
     def _commit_answers(self, lease: LeaseRow, lo: int, hi: int, event: Done | Progress) -> None:
         """Units `lo:hi` of an expander are done: carry out each answer before its task counts as finished."""
@@ -590,7 +584,7 @@ class Master:
                 write(core, stage, unit, unit + 1, live, FREED)
                 stage.finished += 1
                 stage.over += 1
-                let_go(core, stage, unit, unit + 1)
+                let_go(core, stage, ((unit, unit + 1),))
                 if stage.over == stage.n:
                     end(core, stage)
             elif at > reached:
@@ -600,7 +594,7 @@ class Master:
         write(core, stage, unit, unit + 1, live, FINISHED)
         if not core.tuning.shared_memory:
             self._locate(stage, unit, unit + 1, lease.worker, event)
-        finish(core, stage, unit, unit + 1)
+        finish(core, stage, ((unit, unit + 1),))
         for later, _ in lease.members[reached + 1 :]:
             if missing_inputs(later, unit, unit + 1):
                 remake(core, later)
@@ -667,11 +661,13 @@ class Master:
         why = lease.stopping
         stage = lease.stage
         self._take(lease)
-        if why == "cancel":
+        if why in ("cancel", "cut off"):
             lease_stopped(core, lease)
         elif why == "region":
             self._put_back_quietly(lease)
             gangs.region_quiet(core, stage.region)
+        elif why == "again":
+            self._give_back(lease, lease.lo, lease.hi)
         else:  # satisfied: what is done counts, the rest is never made
             live = RUNNING if lease.started else LEASED
             for member, mult in lease.members:
@@ -680,7 +676,7 @@ class Master:
                     if member.state[i] == live:
                         member.state[i] = SKIPPED
                 member.over += (lease.hi - lease.lo) * mult
-                let_go(core, member, lease.lo * mult, lease.hi * mult)
+                let_go(core, member, ((lease.lo * mult, lease.hi * mult),))
                 if member.over == member.n and member.status not in ENDED:
                     advance(core, member, "satisfied")
                     ended(core, member)
@@ -730,6 +726,9 @@ class Master:
         if lease.lo >= lease.hi:  # all of it was reported as done before
             if lease.request:
                 gangs.slot_over(core, lease, worker_alive=lease.worker in core.workers)
+            return
+        if event.hi < lease.lo:  # it failed at what its rival had done before it was lost
+            self._give_back(lease, lease.lo, lease.hi)
             return
         if event.hi > lease.lo:
             self._learn(lease, event.hi - lease.lo, event.seconds, event.nbytes)
@@ -824,7 +823,7 @@ class Master:
                     member.state[i] = FREED
                     member.finished += 1
                     member.over += 1
-                    let_go(core, member, i, i + 1)
+                    let_go(core, member, ((i, i + 1),))
                 else:
                     member.state[i] = UNSCHEDULED
                     if member is not stage or i != index:
@@ -874,13 +873,13 @@ class Master:
         stage = core.by_id[event.vertex]
         if event.index >= stage.n or stage.state[event.index] != PROBING:
             return
-        core.note(task_name(stage.id, event.index), "taken from the cache")
+        core.note(task_name(stage.id, event.index), "had finished before" if event.before else "taken from the cache")
         if stage.status is VertexState.CONFIGURED:
             advance(core, stage, "task_started")
         if stage.bubble >= 0:
             core.needy.append(stage)
         write(core, stage, event.index, event.index + 1, PROBING, FINISHED)
-        finish(core, stage, event.index, event.index + 1)
+        finish(core, stage, ((event.index, event.index + 1),))
 
     def _on_miss(self, event: Miss) -> None:
         core = self.core

@@ -162,6 +162,7 @@ def configure(
     stage.state = bytearray(n)
     if fresh:
         stage.status = _CONFIGURED
+        core.moved.append(stage)
     else:
         advance(core, stage, "configured" if stage.status is VertexState.CONFIGURING else "reconfigured")
     for link, router in inward:

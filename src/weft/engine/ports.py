@@ -145,8 +145,8 @@ class Executor(Protocol):
     one of these. Reports of a lease that the loop has forgotten are dropped.
 
     Two leases may have the same tasks (`Launch.backup_of`). Their outputs are committed once: units that one of them
-    has committed are not committed by the other, and when one has ended with a `Done`, the other ends with
-    `Failed(STOPPED)` and what it made is thrown away where it is.
+    has committed are not committed by the other, nor are those that one has said with `GaveBack` that it will not do;
+    when one has ended with a `Done`, the other ends with `Failed(STOPPED)` and what it made is thrown away where it is.
     """
 
     tuning: Tuning

@@ -23,6 +23,8 @@ from weft.graph.logical import Kind, Outcome, Trigger
 from weft.model.errors import InvalidTransition
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from weft.engine.core import Core
     from weft.engine.physical import Link, Stage
 
@@ -71,6 +73,7 @@ def _illegal(core: Core, stage: Stage, lo: int, hi: int, old: int, new: int) -> 
 def advance(core: Core, stage: Stage, cause: str) -> None:
     """Move a vertex along its table."""
     stage.status = step(VERTEX, stage.status, cause, stage.id, lambda subject: story(core, subject))
+    core.moved.append(stage)
 
 
 # ------------------------------------------------------------------------------------------------- becoming ready
@@ -104,7 +107,7 @@ def enqueue(core: Core, stage: Stage, lo: int, hi: int) -> None:
         stage.ready = Intervals()
     stage.ready.add(lo, hi)
     if stage.light and stage.bubble < 0:
-        core.lights.append(stage)
+        core.lights.add(stage)
     else:
         core.needy.append(stage)
 
@@ -340,9 +343,11 @@ def count_missing(stage: Stage, *, fresh: bool = False) -> bytearray | list[int]
     return missing
 
 
-def finish(core: Core, stage: Stage, lo: int, hi: int) -> None:
-    """Tasks `lo:hi` are FINISHED: count them, tell the consumers, let go of what they read."""
-    count = hi - lo
+def finish(core: Core, stage: Stage, spans: Sequence[tuple[int, int]]) -> None:
+    """Tasks, as ranges `lo:hi`, are FINISHED: count them, tell the consumers, let go of what they read."""
+    count = 0
+    for lo, hi in spans:
+        count += hi - lo
     stage.finished += count
     stage.over += count
     if stage.listeners:
@@ -350,12 +355,13 @@ def finish(core: Core, stage: Stage, lo: int, hi: int) -> None:
     if stage.outputs:
         for link in stage.outputs:
             if not link.gate:
-                arrived(core, stage, lo, hi)
+                for lo, hi in spans:
+                    arrived(core, stage, lo, hi)
                 break
         if stage.early:
             check_gates(core, stage)
     if stage.inputs:
-        let_go(core, stage, lo, hi)
+        let_go(core, stage, spans)
     if stage.over == stage.n:
         end(core, stage)
     if stage.outputs and stage.status is VertexState.DONE and not stage.keep and stage.refs is None:
@@ -452,50 +458,54 @@ def drain(core: Core, service: Stage) -> None:
 # ------------------------------------------------------------------------------------------- letting go of inputs
 
 
-def let_go(core: Core, stage: Stage, lo: int, hi: int) -> None:
-    """Tasks `lo:hi` will never read their inputs again: free what nobody else needs."""
+def let_go(core: Core, stage: Stage, spans: Sequence[tuple[int, int]]) -> None:
+    """Tasks, as ranges `lo:hi`, will never read their inputs again: free what nobody else needs."""
     for link in stage.inputs:
         router = link.router
         src = link.src
         if router is None:
             continue
-        left = link.left - (hi - lo)
+        left = link.left
+        for lo, hi in spans:
+            left -= hi - lo
         link.left = left
         if (left and link.wide and (src.nbytes <= 0 or not router.partitions)) or src.vertex.keep or link.durable:
             continue
         if src.refs is None:
             if _only_reader(src):
                 if link.wide:
-                    if link.left == 0:
+                    if left == 0:
                         free(core, src, 0, src.n)
                     elif router.partitions == router.n_dst:
-                        _free_parts(core, link, lo, hi)
+                        _free_parts(core, link, spans)
                     continue
                 if link.group:
-                    free(core, src, lo * link.group, min(hi * link.group, src.n))
+                    for lo, hi in spans:
+                        free(core, src, lo * link.group, min(hi * link.group, src.n))
                     continue
-            src.refs = count_refs(src, except_for=(stage, lo, hi))
+            src.refs = count_refs(src, except_for=(stage, spans))
         refs = src.refs
         if link.wide:
-            if link.left == 0:
+            if left == 0:
                 _drop_one_reader(core, src)
             continue
-        for d in range(lo, hi):
-            for a, b, _, _ in router.inputs(d):
-                for i in range(a, b):
-                    refs[i] -= 1
-                    if refs[i] == 0:
-                        free(core, src, i, i + 1)
+        for lo, hi in spans:
+            for d in range(lo, hi):
+                for a, b, _, _ in router.inputs(d):
+                    for i in range(a, b):
+                        refs[i] -= 1
+                        if refs[i] == 0:
+                            free(core, src, i, i + 1)
 
 
-def _free_parts(core: Core, link: Link, lo: int, hi: int) -> None:
-    """Partitions `lo:hi` have been read: drop them, many at once, for it costs a visit to every source task."""
+def _free_parts(core: Core, link: Link, spans: Sequence[tuple[int, int]]) -> None:
+    """Partitions have been read: drop them, many at once, for it costs a visit to every source task."""
     from weft.engine.commands import FreeParts
 
     if link.read_parts is None:
         link.read_parts = []
-    link.read_parts.append((lo, hi))
-    link.read_bytes += link.src.nbytes * link.src.n * (hi - lo) / link.dst.n
+    link.read_parts.extend(spans)
+    link.read_bytes += link.src.nbytes * link.src.n * sum(hi - lo for lo, hi in spans) / link.dst.n
     if link.read_bytes < FREE_BYTES:
         return
     if link.freed_parts is None:
@@ -539,7 +549,7 @@ def _only_reader(stage: Stage) -> bool:
     return data == 1
 
 
-def count_refs(stage: Stage, *, except_for: tuple[Stage, int, int] | None = None) -> list[int]:
+def count_refs(stage: Stage, *, except_for: tuple[Stage, Sequence[tuple[int, int]]] | None = None) -> list[int]:
     """Return how many reads of each output are still to come: one for each narrow reader, one for each wide link.
 
     `except_for` names tasks of a reader that are over but not let go of yet.
@@ -558,7 +568,7 @@ def count_refs(stage: Stage, *, except_for: tuple[Stage, int, int] | None = None
             continue
         pending = None
         if except_for is not None and except_for[0] is dst:
-            pending = range(except_for[1], except_for[2])
+            pending = {d for lo, hi in except_for[1] for d in range(lo, hi)}
         if link.wide:
             if link.left > 0 or pending is not None:
                 refs = [r + 1 for r in refs]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from weft.engine.attempts import row_of
 from weft.engine.commands import Acquire, Complete, Probe, SetTimer
 from weft.engine.events import Done, Event, Failed, Failure, GaveBack, Progress, WorkerLost
 from weft.engine.machines.job import JobState
@@ -154,7 +155,7 @@ class Replay:
                 begin(core, record)
                 continue
             for event in record.events:
-                if isinstance(event, Done | Failed | Progress) and event.lease in core.leases:
+                if isinstance(event, Done | Failed | Progress) and row_of(core, event.lease) is not None:
                     self._taken.add(event.lease)
             for command in self.tape.play(master.handle, record):
                 if type(command) is SetTimer:
@@ -259,6 +260,7 @@ def digest(core: Core) -> str:
         sorted((node, heap) for node, heap in core.heaps.items()),
         sorted((number, row.bubble, row.index, row.granted) for number, row in core.requests.items()),
         sorted(core.timers.items()),
+        sorted(core.beside.items()),
         [(row.index, row.state.value, row.request, sorted(row.slots.items())) for row in core.bubbles],
         [(lease.id, lease.lo, lease.hi, lease.worker, lease.started, lease.stopping) for lease in core.leases.values()],
         sorted((id, other.id, other.worker, other.stopping) for id, other in core.rivals.items()),

@@ -51,7 +51,7 @@ from weft.graph.logical import (
 from weft.graph.validate import mark_results, validate
 from weft.model.errors import GraphError
 from weft.model.ids import NAME
-from weft.model.program import NO_PARAMS, Program, Style
+from weft.model.program import NO_PARAMS, Program, Style, is_named
 from weft.model.resources import Resources
 
 if TYPE_CHECKING:
@@ -116,20 +116,41 @@ def gather(node: Node, **options: Unpack[LinkOptions]) -> Link:
     return _link(node, BROADCAST, options)
 
 
-def shuffle(node: Node, partitions: int = 0, **options: Unpack[LinkOptions]) -> Link:
+def shuffle(node: Node, partitions: int | None = None, **options: Unpack[LinkOptions]) -> Link:
     """Task p gets the list of piece p of every value: the function of `node` returns one piece a partition.
 
-    `partitions` is 0 for as many as the reading vertex has tasks.
+    Without `partitions` there are as many as the reading vertex has tasks.
     """
-    return _link(node, scatter_gather(whole_number(partitions, "partitions of shuffle")), options)
+    if partitions is None:
+        return _link(node, scatter_gather(), options)
+    parts = whole_number(partitions, "partitions of shuffle")
+    if parts < 1:
+        raise GraphError(
+            f"a shuffle needs at least 1 partition, not {parts}",
+            rule="partitions",
+            hint="Leave the number out for as many as the reading vertex has tasks.",
+        )
+    return _link(node, scatter_gather(parts), options)
 
 
-def grid(node: Node, *axes: Axis, src: Sequence[int], dst: Sequence[int], **options: Unpack[LinkOptions]) -> Link:
-    """Map the chunk grid `src` of `node` to the grid `dst`: one `Axis` of `weft.graph.grid` for each axis of `dst`."""
+def grid(
+    node: Node,
+    *axes: Axis,
+    src: Sequence[int],
+    dst: Sequence[int],
+    partial: bool = False,
+    **options: Unpack[LinkOptions],
+) -> Link:
+    """Map the chunk grid `src` of `node` to the grid `dst`: one `Axis` of `weft.graph.grid` for each axis of `dst`.
+
+    With `partial` there may be tasks that read nothing of `node`; every task gets a list.
+    """
     for axis in axes:
         if not isinstance(axis, Axis):
             raise wrong_type("an axis of grid", axis, "one that copy, group, ... of weft.graph.grid has made")
-    return _link(node, Movement(Move.GRID, grid=GridMap(_shape(src, "src"), _shape(dst, "dst"), axes)), options)
+    return _link(
+        node, Movement(Move.GRID, grid=GridMap(_shape(src, "src"), _shape(dst, "dst"), axes, partial)), options
+    )
 
 
 def custom(node: Node, router: str, params: Mapping[str, Any] | None = None, **options: Unpack[LinkOptions]) -> Link:
@@ -276,13 +297,15 @@ class Graph(LogicalGraph):
         It may change those that read it (`controlled`, or it as a plain input), through `ctx.set_resources`,
         `ctx.set_parallelism` and `ctx.patch`, and ends when the last of them has.
         """
-        if "resources" in fields:
-            raise GraphError(
-                f"control vertex {name or _base_name(fn)!r} asks for resources, and takes no core",
-                subject=name or "",
-                rule="control",
-                hint="Use graph.service for one that computes.",
-            )
+        of_others = {"resources": "asks for resources, and takes no core", "n": "is one task, and takes no number"}
+        for field, what in of_others.items():
+            if field in fields:
+                raise GraphError(
+                    f"control vertex {name or _base_name(fn)!r} {what}",
+                    subject=name or "",
+                    rule="control",
+                    hint="Use graph.service for one that computes.",
+                )
         fields["resources"] = _LIGHT
         return self.service(fn, n=1, name=name, params=params, **fields)
 
@@ -356,7 +379,12 @@ class Graph(LogicalGraph):
         style: Style,
         fields: VertexFields,
     ) -> Node:
-        if not isinstance(fn, str) and not callable(fn):
+        if isinstance(fn, str):
+            if not is_named(fn):
+                raise GraphError(
+                    f"{fn[:100]!r} names no function", rule="program", hint="Write 'package.module:function'."
+                )
+        elif not callable(fn):
             raise wrong_type("what a vertex calls", fn, "a function or 'module:function'")
         if name is None:
             id = self._unique(fn)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from weft.model.errors import ProgramError
+from weft.model.program import is_named
 
 if TYPE_CHECKING:
     from weft.graph.logical import Patch
@@ -153,16 +154,18 @@ def resolve(program: Program) -> Callable[..., Any]:
     target = program.target
     if callable(target):
         return target
-    module_name, _, path = target.partition(":")
-    if not module_name or not path:
+    if not is_named(target):
         raise ProgramError(
             f"program {target!r} is not of the form 'module:function'", hint="Write 'package.module:function'."
         )
+    module_name, _, path = target.partition(":")
     try:
         found: Any = importlib.import_module(module_name)
         for part in path.split("."):
             found = getattr(found, part)
-    except Exception as error:  # an import runs the user's code, which may raise anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # an import runs the user's code, which may raise anything, SystemExit too
         raise ProgramError(
             f"program {target!r} cannot be imported: {type(error).__name__}: {error}",
             hint="Check the name, and that the module can be imported where the workers run.",

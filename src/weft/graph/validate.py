@@ -598,7 +598,7 @@ def _check_references(graph: LogicalGraph, vertices: Iterable[Vertex]) -> None:
 
 
 def _check_source(graph: LogicalGraph, vertex: Vertex, expander: str, leads: Callable[[str, str], bool]) -> None:
-    other = graph.vertices.get(expander)
+    other = graph.vertices.get(expander) if isinstance(expander, str) else None
     if other is None:
         raise _unknown_reference(graph, vertex, expander)
     if not other.expands:
@@ -621,16 +621,16 @@ def _check_same_as(graph: LogicalGraph, vertex: Vertex, other: str, leads: Calla
     seen = {vertex.id}
     at = other
     while True:
-        if at in seen:
+        if isinstance(at, str) and at in seen:
             raise GraphError(
                 f"vertex {vertex.id!r} has as many tasks as itself, by way of {other!r}",
                 subject=vertex.id,
                 rule="same-as",
             )
-        seen.add(at)
-        target = graph.vertices.get(at)
+        target = graph.vertices.get(at) if isinstance(at, str) else None
         if target is None:
             raise _unknown_reference(graph, vertex, at)
+        seen.add(at)
         if not isinstance(target.parallelism, SameAs):
             break
         at = target.parallelism.vertex
@@ -643,7 +643,15 @@ def _check_same_as(graph: LogicalGraph, vertex: Vertex, other: str, leads: Calla
         )
 
 
-def _unknown_reference(graph: LogicalGraph, vertex: Vertex, name: str) -> GraphError:
+def _unknown_reference(graph: LogicalGraph, vertex: Vertex, name: object) -> GraphError:
+    if not isinstance(name, str):
+        id = getattr(name, "id", None)
+        return GraphError(
+            f"vertex {vertex.id!r} takes its parallelism from {name!r}, which is no id of a vertex",
+            subject=vertex.id,
+            rule="unknown-vertex",
+            hint=f"Give the id of the node: {id!r}" if isinstance(id, str) else "Give the id of a vertex, as text.",
+        )
     return GraphError(
         f"vertex {vertex.id!r} takes its parallelism from {name!r}, and there is no such vertex",
         subject=vertex.id,

@@ -15,6 +15,12 @@ from typing import Any
 NO_PARAMS: Mapping[str, Any] = {}
 
 
+def is_named(target: str) -> bool:
+    """Tell whether text may name a function: `"package.module:function"`, with dots for what lies inside a class."""
+    module, _, path = target.partition(":")
+    return all(part.isidentifier() for part in (*module.split("."), *path.split(".")))
+
+
 class Style(Enum):
     """How the target is called."""
 

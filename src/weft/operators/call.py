@@ -1,7 +1,7 @@
 """A command as the body of a task.
 
-The command runs under a guardian (`weft/worker/guardian.py`, a program of its own that is started by its path), so that
-nothing of it outlives the step, and the step does not outlive Weft.
+The command runs under a guardian (`weft/worker/guardian.py`), a process of its own, so that nothing of it outlives the
+step, and the step does not outlive Weft.
 """
 
 from __future__ import annotations
@@ -11,41 +11,49 @@ import errno
 import marshal
 import os
 import re
+import resource
+import shlex
 import signal
 import socket
-import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.model.errors import DefinitionError, DiskFullError, InternalError, ProgramError, RunCancelledError, TaskError
 from weft.model.ids import task_name
+from weft.operators.guardians import start_guardian
 
 if TYPE_CHECKING:
     from weft.graph.task import TaskContext
+    from weft.operators.mounts import View
 
-# Imported and not run as a script: only imports keep their compiled form, and compiling takes 4 ms.
-GUARDIAN = "import sys; sys.path.append(sys.argv[1]); import guardian; guardian.main()"
-GUARDIAN_FOLDER = Path(__file__).parents[1] / "worker"
 TAIL_LINES = 20
 TAIL_BYTES = 64 * 1024
 MIB = 1 << 20
+
+_refused: list[str] = []
+"""Why this system makes no views, once it has refused one: the next need not ask."""
+LONGEST_TEXT = 32 * resource.getpagesize() - 1
+"""Bytes that one argument or variable of a new process may have on Linux, its end excepted."""
+_JOIN = 'IFS=; _weft=$*; unset IFS; set --; eval "$_weft"'
+"""What a shell runs that gets a long command in pieces."""
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandSpec:
-    """What to run: `sh -c text`, with `env` as the whole environment but for one rule.
+    """What to run: `sh -c text`, or `argv` if there is one, with `env` as the whole environment but for one rule.
 
     PATH begins with the folder of this Python, so that `python` and the tools installed beside it are the same ones.
     Output and errors are appended to `log`; of each run its first `log_head_bytes` and last `log_tail_bytes` stay.
     """
 
-    text: str
+    text: str = ""
+    argv: Sequence[str] = ()
     env: Mapping[str, str]
     cwd: Path
     log: Path
@@ -56,6 +64,12 @@ class CommandSpec:
     """A file that names the processes (see `weft.worker.group`) from just before the start until all have ended."""
     log_head_bytes: int = 32 * MIB
     log_tail_bytes: int = 32 * MIB
+    prefix: Sequence[str] = ()
+    """What starts the command elsewhere, which follows it on the command line unless there is none."""
+    undo: Sequence[str] = ()
+    """A command line that removes what was begun elsewhere, where the command did not end by itself."""
+    view: View | None = None
+    """The view of the file system that it needs, None for that of this process."""
     name: str = "command"
     """What messages call it."""
 
@@ -79,6 +93,10 @@ class CommandResult:
     """Where its output begins in the log, in bytes."""
     log_error: str = ""
     """Why output was lost, such as a full disk; empty if none was."""
+    unmounted: str = ""
+    """Why it ran without its view, which was optional; empty if it had it, or needed none."""
+    shell_only: tuple[str, ...] = ()
+    """Variables that are too long for an environment: the command's own shell has them, what it starts does not."""
 
     @property
     def ok(self) -> bool:
@@ -89,10 +107,10 @@ class CommandResult:
 def run_command(ctx: TaskContext, inputs: object) -> dict[str, Any]:
     """Run a command as a task (style TASK) and return its `CommandResult` as a dictionary.
 
-    Parameters: `command` (text for sh), `cwd`, `log`, and optionally `env`, `name` and the further fields of
-    `CommandSpec`. With a parallelism above 1, `log` and `record` get the task's index in front of their suffix.
-    The inputs say only that files are there. TaskError if the command fails, is timed out or cannot start,
-    RunCancelledError if the task is cancelled, ProgramError for parameters that are wrong.
+    Parameters: `command` (text for sh) or `argv` (the words of a program), `cwd`, `log`, and optionally `env`, `name`
+    and the further fields of `CommandSpec`. With a parallelism above 1, `log` and `record` get the task's index in
+    front of their suffix. The inputs say only that files are there. TaskError if the command fails, is timed out or
+    cannot start, RunCancelledError if the task is cancelled, ProgramError for parameters that are wrong.
     """
     spec = _spec(ctx)
     task = task_name(ctx.vertex, ctx.index)
@@ -119,10 +137,14 @@ def run_guarded(
     Any exit code is a result; TaskError if the command cannot be started, DefinitionError for text that no system
     takes, InternalError if the guardian fails.
     """
+    if _refused and spec.view is not None and spec.view.optional:
+        return replace(
+            run_guarded(replace(spec, view=None), on_started=on_started, on_cancel=on_cancel), unmounted=_refused[0]
+        )
     message = marshal.dumps(_message(spec))
     with contextlib.suppress(OSError):  # the guardian says what is wrong with the place
         spec.log.parent.mkdir(parents=True, exist_ok=True)
-    guardian, ours = _start_guardian()
+    ours = start_guardian()
     lock = threading.Lock()
 
     def stop() -> None:
@@ -142,11 +164,16 @@ def run_guarded(
                 on_started(*started)
             frame = _receive(ours)
     finally:
+        stop()  # if we leave early, this ends the command
+        while _receive(ours):  # until the guardian is gone
+            pass
         with lock:
-            ours.close()  # if we leave early, this ends the command
-        guardian.wait()
+            ours.close()
+    if frame.get("failed", ("",))[0] == "namespace" and spec.view is not None and spec.view.optional:
+        _refused.append(_why_not_mounted(frame["failed"][1]))
+        return run_guarded(spec, on_started=on_started, on_cancel=on_cancel)
     if "exit" not in frame:
-        raise _not_run(spec, frame, guardian.returncode, started)
+        raise _not_run(spec, frame, started)
     if frame["left"]:
         raise InternalError(
             f"{frame['left']} processes of step {spec.name} cannot be ended",
@@ -162,6 +189,7 @@ def run_guarded(
         dropped_bytes=frame["dropped"],
         log_start=frame["log_start"],
         log_error=os.strerror(frame["log_errno"]) if frame["log_errno"] else "",
+        shell_only=tuple(_too_long(spec.env)),
     )
 
 
@@ -200,7 +228,8 @@ def _spec(ctx: TaskContext) -> CommandSpec:
     try:
         if unknown := sorted(params.keys() - known):
             raise TypeError(f"unknown: {', '.join(unknown)}")
-        params["text"] = params.pop("command")
+        if "argv" not in params:
+            params["text"] = params.pop("command")
         params.setdefault("env", {})
         params.setdefault("name", ctx.vertex)
         for key in ("cwd", "log", "record"):
@@ -211,7 +240,8 @@ def _spec(ctx: TaskContext) -> CommandSpec:
         return CommandSpec(**params)
     except (KeyError, TypeError) as error:
         raise ProgramError(
-            f"the parameters of command step {ctx.vertex} are wrong: {error}", hint="It needs command, cwd and log."
+            f"the parameters of command step {ctx.vertex} are wrong: {error}",
+            hint="It needs command or argv, cwd and log.",
         ) from error
 
 
@@ -220,16 +250,26 @@ def _message(spec: CommandSpec) -> dict[str, Any]:
     env = {**spec.env}
     own = str(Path(sys.executable).parent)  # not resolved: in a virtual environment it is a link to elsewhere
     env["PATH"] = os.pathsep.join((own, env.get("PATH") or os.defpath))
-    for what, text in (("command", spec.text), ("cwd", str(spec.cwd)), ("log", str(spec.log)), *_texts(env)):
+    for what, text in (
+        *(("command", word) for word in (spec.text, *spec.argv, *spec.prefix)),
+        ("cwd", str(spec.cwd)),
+        ("log", str(spec.log)),
+        *_texts(env),
+    ):
         if "\0" in text:
             raise DefinitionError(f"{what} of step {spec.name} holds a NUL character")
     for name in env:
         if not name or "=" in name:
             raise DefinitionError(f"step {spec.name} has an environment variable named {name!r}")
+    long = {name: env.pop(name) for name in _too_long(env)}
+    blank = spec.prefix and not (spec.argv or spec.text.strip())
+    argv = [*spec.prefix, *(() if blank else spec.argv or _argv(spec.text, long))]
     return {
-        "argv": [b"sh", b"-c", os.fsencode(spec.text)],
+        "argv": [os.fsencode(word) for word in argv],
+        "undo": [os.fsencode(word) for word in spec.undo],
         "env": {os.fsencode(name): os.fsencode(value) for name, value in env.items()},
         "cwd": os.fsencode(spec.cwd.absolute()),
+        "view": None if spec.view is None else spec.view.encoded(),
         "log": os.fsencode(spec.log.absolute()),
         "record": None if spec.record is None else os.fsencode(spec.record.absolute()),
         "grace_s": spec.grace_s,
@@ -239,31 +279,22 @@ def _message(spec: CommandSpec) -> dict[str, Any]:
     }
 
 
+def _too_long(env: Mapping[str, str]) -> list[str]:
+    return [name for name, value in env.items() if len(os.fsencode(f"{name}={value}")) > LONGEST_TEXT]
+
+
+def _argv(text: str, variables: Mapping[str, str]) -> list[str]:
+    """Return the words that start a shell with a command, and with variables that no environment can hold."""
+    named = [f"{name}={shlex.quote(value)}\n" for name, value in variables.items() if name.isidentifier()]
+    text = "".join([*named, text])
+    if len(os.fsencode(text)) <= LONGEST_TEXT:
+        return ["sh", "-c", text]
+    piece = LONGEST_TEXT // 4  # characters, of at most four bytes
+    return ["sh", "-c", _JOIN, "sh", *(text[at : at + piece] for at in range(0, len(text), piece))]
+
+
 def _texts(env: Mapping[str, str]) -> list[tuple[str, str]]:
     return [(f"environment variable {name!r}", name + value) for name, value in env.items()]
-
-
-def _start_guardian() -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Start a guardian and return it with our end of its control socket."""
-    try:
-        ours, theirs = socket.socketpair()
-        with theirs, contextlib.ExitStack() as undo:
-            undo.callback(ours.close)
-            guardian = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", GUARDIAN, str(GUARDIAN_FOLDER), str(os.getpid())],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                start_new_session=True,  # a Ctrl-C at the terminal is for the owner, who then stops us in order
-            )
-            undo.pop_all()
-    except OSError as error:
-        raise InternalError(
-            f"the guardian of a command cannot be started: {error}",
-            hint="See that the system has processes and files left.",
-        ) from error
-    return guardian, ours
 
 
 def _receive(control: socket.socket) -> dict[str, Any]:
@@ -279,7 +310,7 @@ def _receive(control: socket.socket) -> dict[str, Any]:
 
 
 def _not_run(
-    spec: CommandSpec, frame: dict[str, Any], returncode: int, started: tuple[int, str] | None
+    spec: CommandSpec, frame: dict[str, Any], started: tuple[int, str] | None
 ) -> TaskError | DiskFullError | InternalError:
     if "failed" in frame:
         stage, number = frame["failed"]
@@ -288,12 +319,20 @@ def _not_run(
         # Somebody killed the guardian, and only it: its command was not waited for yet, so the number is still its own.
         with contextlib.suppress(OSError):
             os.killpg(started[0], signal.SIGKILL)
-    why = frame.get("broken") or f"it ended with exit code {returncode}"
+    why = frame.get("broken") or "it was killed"
     return InternalError(f"the guardian of step {spec.name} failed: {why}", hint="Run the step again.")
 
 
 def _not_started(spec: CommandSpec, stage: str, number: int) -> TaskError | DiskFullError:
     why = os.strerror(number)
+    if stage == "namespace":
+        message = f"step {spec.name} cannot start: it needs folders at its mount paths, and {_why_not_mounted(number)}"
+        hint = "Make the mount paths lead to their folders, such as by links, or run on another system."
+        return TaskError(message, task=spec.name, hint=hint)
+    what, _, path = stage.partition(" ")
+    if path:
+        message = f"step {spec.name} cannot start: {path} cannot be {'read' if what == 'source' else 'mounted'}: {why}"
+        return TaskError(message, task=spec.name, hint="See that the folders above it can be entered.")
     place = {"cwd": spec.cwd, "log": spec.log, "record": spec.record}.get(stage)
     what = {"cwd": "its working folder", "log": "its log", "record": "its process record"}.get(stage, "sh")
     message = f"step {spec.name} cannot start: {what}{f' {place}' if place else ''}: {why}"
@@ -304,7 +343,20 @@ def _not_started(spec: CommandSpec, stage: str, number: int) -> TaskError | Disk
     }.get(stage, "See that sh is on the PATH, and that command and environment are not too long for the system.")
     if number in (errno.ENOSPC, errno.EDQUOT):
         return DiskFullError(message, hint="Make room on this disk.")
+    if number == errno.E2BIG:
+        size = len(spec.text) + sum(len(name) + len(value) for name, value in spec.env.items())
+        said = f"its command and environment are too long for the system, {size:,} characters: {why}"
+        hint = "Have a step before it write a long list into a file, and read that; `ulimit -s` sets the limit."
+        return TaskError(f"step {spec.name} cannot start: {said}", task=spec.name, hint=hint)
     return TaskError(message, task=spec.name, hint=hint)
+
+
+def _why_not_mounted(number: int) -> str:
+    why = {
+        errno.ENOSYS: "only Linux can show a command other folders than the rest of the system",
+        errno.ENOSPC: "this system lets its users make no more namespaces (user.max_user_namespaces)",
+    }
+    return why.get(number) or f"this system does not let you make namespaces for users ({os.strerror(number)})"
 
 
 def _failure(spec: CommandSpec, result: CommandResult, task: str) -> TaskError:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from weft.engine.decisions import SetParallelism
@@ -140,6 +139,8 @@ class Shuffle:
         """Return for each group that is to be split: which input, and into how many ranges of its sources."""
         if not self.split and not MAY_SPLIT[self.join]:
             return {}
+        from statistics import median  # which few jobs need, and takes long to load
+
         usual = median(total)
         cuts: dict[int, tuple[int, int]] = {}
         for number, (lo, hi) in enumerate(groups):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import ceil
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from weft.engine.decisions import BackUp, WeighTasks
@@ -72,6 +71,8 @@ class Stragglers:
             others = a.n - (a.hi - a.lo)
             if a.backed or a.backups >= self.most or a.finished < self.done * others or not seconds.get(a.vertex):
                 continue
+            from statistics import median  # which few jobs need, and takes long to load
+
             usual = median(each for _, each in seconds[a.vertex]) * (a.hi - a.lo)
             taken = view.now - seen[a.lease]
             if taken <= max(self.floor_s, self.times * usual * max(a.weight, 1.0)):

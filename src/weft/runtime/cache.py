@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,8 +37,8 @@ if TYPE_CHECKING:
 DECISIONS: Final = "cache.jsonl"
 """The file in a run's folder that tells what the cache answered, and why."""
 RecipeOf = Callable[..., Recipe | None]
-"""Makes the recipe of a task of: the parameters of its program, its number, its item, and `width_of`, which tells how
-many tasks a vertex has."""
+"""Makes the recipe of a task of: the parameters of its program, its number, its item, and `look`, which tells how many
+tasks a vertex has, and the parameters of its program."""
 LEASE_S: Final = 60.0
 _MOST_THREADS: Final = 4
 _LONG_S: Final = 0.05
@@ -80,7 +79,8 @@ class StepCache:
 
     `log` is the file for what was answered, `recipe_of` tells what the result of a task depends on. Tasks of the
     vertices in `refresh` are not looked up, but kept.
-    `say` tells people something of a step that still waits.
+    `say` tells people something of a step that still waits; `placed` is called with the paths of outputs that were put
+    in place, before the step counts as done.
     """
 
     def __init__(
@@ -93,6 +93,7 @@ class StepCache:
         *,
         refresh: Collection[str] = (),
         say: Callable[[str, str], None] = lambda step, message: None,
+        placed: Callable[[Iterable[str]], None] = lambda paths: None,
     ) -> None:
         self.results = results
         self.run = run
@@ -102,6 +103,7 @@ class StepCache:
         self._recipe_of = recipe_of
         self._refresh = frozenset(refresh)
         self._say = say
+        self._placed = placed
         self._shell: Shell | None = None
         self._asked: queue.SimpleQueue[_Asked | list[Claim] | None] = queue.SimpleQueue()
         self._waiting: deque[_Asked] = deque()
@@ -113,7 +115,7 @@ class StepCache:
         self._prolonging = False
         self._threads: list[threading.Thread] = []
         self._closed = threading.Event()
-        self._host = platform.node()
+        self._host = os.uname().nodename
         self._adopt()
 
     # --------------------------------------------------------------------------------------------------- the loop's
@@ -264,7 +266,11 @@ class StepCache:
         by_id = job.master.core.by_id
         program = by_id[probe.vertex].vertex.program
         item = None if program.items is None else program.items[probe.index]
-        return self._recipe_of(program.params, probe.index, item, width_of=lambda vertex: by_id[vertex].n)
+
+        def look(vertex: str) -> tuple[int, Mapping[str, Any]]:
+            return by_id[vertex].n, by_id[vertex].vertex.program.params
+
+        return self._recipe_of(program.params, probe.index, item, look=look)
 
     def _is_refreshed(self, vertex: str) -> bool:
         """Whether a vertex, or the one whose patch it came with, was asked to run again."""
@@ -276,6 +282,8 @@ class StepCache:
     def _hit(self, asked: _Asked, recipe: Recipe, entry: Entry, lines: list[str]) -> Event:
         try:
             self.results.take(entry, recipe)
+            if recipe.outputs:
+                self._placed(recipe.outputs.values())
         finally:
             if asked.locked:
                 self._unlock(asked)

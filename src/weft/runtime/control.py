@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from weft.model.errors import ConflictError, ForbiddenError, InternalError, UsageError, WeftError
-from weft.runtime.state import CONTROL, os_error, owned
+from weft.runtime.state import CONTROL, ELSEWHERE, os_error, owned
 
 MAX_REQUEST: Final = 64 << 10
 MAX_ANSWER: Final = 4 << 20
@@ -148,7 +148,7 @@ def _short(path: Path) -> Iterator[str]:
         yield str(path)
         return
     if not Path("/proc/self/fd").is_dir():
-        raise UsageError(f"the path {path} is too long for a socket", hint="Name a shorter folder: --state-dir")
+        raise UsageError(f"the path {path} is too long for a socket", hint=f"Make its path shorter: {ELSEWHERE}")
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"

@@ -12,9 +12,11 @@ else may write to them.
 from __future__ import annotations
 
 import os
-import platform
+import shlex
+import shutil
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -37,7 +39,7 @@ from weft.runtime.clock import RealClock
 from weft.runtime.control import ControlServer
 from weft.runtime.facts import answers_asking, asking, restorable
 from weft.runtime.journal import JOURNAL, FileJournal, Header, read_journal, recover, replay_journal
-from weft.runtime.records import RunRecorder, open_catalog, read_run
+from weft.runtime.records import FRONTEND, RunRecorder, open_catalog, read_run
 from weft.runtime.state import RunFolder, check_trusted, os_error, read_description, read_trusted
 from weft.store import codec, disk
 from weft.store.outputs import FOLDER, Outputs
@@ -52,9 +54,10 @@ if TYPE_CHECKING:
     from weft.runtime.state import StateRoot
     from weft.store.catalog import Catalog
 
-FRONTEND: Final = "graph"
-"""What the description of such a run says."""
 PROGRAM: Final = "graph.pickle"
+_DIGEST: Final = "graph"
+"""Under which name the description has the digest of that file."""
+_ANOTHER: Final = "It cannot go on: start a new run."
 _IDS: Final = 40
 _JOURNAL_S: Final = 30.0
 
@@ -72,6 +75,7 @@ class DurableRun:
         gone: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         self.name = folder.run_id
+        self.again = f"weft resume {self.name} --state-dir {shlex.quote(str(folder.path.parent.parent))}"
         self.folder = folder
         self.journal = journal
         self.recorder = recorder
@@ -127,6 +131,14 @@ class DurableRun:
             self.folder.release()
             self.settled.set()
 
+    def discard(self) -> None:
+        """Remove a run that was never started, so that nothing of it is left."""
+        self.close()
+        shutil.rmtree(self.folder.path, ignore_errors=True)
+        with suppress(WeftError):
+            self._catalog.remove(self.name)
+        self._catalog.close()
+
 
 # ---------------------------------------------------------------------------------------------------------- beginning
 
@@ -169,14 +181,15 @@ def begin(
             "frontend": FRONTEND,
             "file": _script(),
             "user": user,
-            "host": platform.node(),
+            "host": os.uname().nodename,
             "pid": os.getpid(),
             "created_at": RealClock().wall(),
         }
-        folder.describe(**told, steps=list(graph.vertices), paths=[str(Path(p).absolute()) for p in sys.path], **about)
+        digest, paths = sha256(data).hexdigest(), [str(Path(path).absolute()) for path in sys.path]
+        folder.describe(**told, steps=list(graph.vertices), paths=paths, **{_DIGEST: digest}, **about)
         catalog.add_run(RunRow(id=run_id, folder=str(folder.path), **told))
         outputs = Outputs(folder.path / FOLDER)
-        header = Header(graph=sha256(data).hexdigest(), tuning=tuning)
+        header = Header(graph=digest, tuning=tuning)
         cutter = partial(_snapshot, plain, managers)
         journal = FileJournal.create(folder.path / JOURNAL, header, outputs=outputs, cutter=cutter)
         recorder = RunRecorder(folder, RealClock(), catalog=catalog, projection=projection, on_record=on_record)
@@ -472,20 +485,44 @@ def load_graph(folder: Path) -> tuple[LogicalGraph, str]:
     NotFoundError: it is not there. ForbiddenError: others could have written it. ProgramError: a function of it cannot
     be imported here. ConflictError: it is no graph.
     """
-    data = read_trusted(folder, PROGRAM)
     try:
-        paths = read_description(folder).get("paths", [])
+        data = read_trusted(folder, PROGRAM)
+    except NotFoundError as error:
+        raise NotFoundError(f"the graph of {folder.name} is gone: {error.message}", hint=_ANOTHER) from None
+    try:
+        said = read_description(folder)
     except FileNotFoundError:
-        paths = []
+        said = {}
+    digest, paths = sha256(data).hexdigest(), said.get("paths", [])
+    if said.get(_DIGEST, digest) != digest:
+        raise ConflictError(f"{folder / PROGRAM} is damaged: it is not what was written there", hint=_ANOTHER)
     sys.path += [path for path in paths if isinstance(path, str) and path not in sys.path and Path(path).is_dir()]
     try:
         graph = codec.from_pickle(data)
     except WeftError as error:
         why = error.message.removeprefix("a value cannot be read back: ")
         raise ProgramError(
-            f"the functions of {folder.name} cannot be loaded: {why}",
-            hint="Modules that it imports must be where they were when it began, or on PYTHONPATH.",
+            f"the functions of {folder.name} cannot be loaded: {why}", hint=_way_out(error.__cause__)
         ) from None
     if not isinstance(graph, LogicalGraph):
-        raise ConflictError(f"{folder / PROGRAM} holds no graph", hint="Start a new run.")
-    return graph, sha256(data).hexdigest()
+        raise ConflictError(f"{folder / PROGRAM} holds no graph", hint=_ANOTHER)
+    return graph, digest
+
+
+def _way_out(cause: BaseException | None) -> str:
+    """Return what to do about what kept functions from being loaded."""
+    if isinstance(cause, ImportError):
+        return "Modules that it imports must be where they were when it began, or on PYTHONPATH."
+    if isinstance(cause, AttributeError):
+        return "Functions and classes must have the names that they had when it began: name it so again."
+    if isinstance(cause, SyntaxError):
+        return f"Mend {cause.filename or 'the module'}, and resume again: modules are imported as they are now."
+    if cause is None:
+        return _ANOTHER
+    place = next((frame for frame in reversed(traceback.extract_tb(cause.__traceback__)) if _of_user(frame)), None)
+    where = f"{place.filename}, line {place.lineno}, raised it when it was imported. " if place is not None else ""
+    return f"{where}Mend that, and resume again: modules are imported as they are now."
+
+
+def _of_user(frame: traceback.FrameSummary) -> bool:
+    return not frame.filename.startswith("<") and Path(__file__).parents[1] not in Path(frame.filename).parents

@@ -22,9 +22,14 @@ if TYPE_CHECKING:
 
 
 def explain_run(
-    run: RunRecord, graph: LogicalGraph | None, managers: Mapping[str, ManagerFactory], digest: str = ""
+    run: RunRecord,
+    graph: LogicalGraph | None,
+    managers: Mapping[str, ManagerFactory],
+    digest: str = "",
+    *,
+    why: str = "its folder does not tell what the plan was",
 ) -> Explained:
-    """Explain a run from its folder. `graph` is what was submitted, None where nobody knows any more.
+    """Explain a run from its folder. `graph` is what was submitted, None where nobody knows any more, and `why` not.
 
     With `digest`, by which its journal names it, its results are marked, and the journal may hold pickles.
 
@@ -32,7 +37,7 @@ def explain_run(
     of each step, and the remark why that is all.
     """
     if graph is None:
-        return _from_records(run, None, "its folder does not tell what the plan was")
+        return _from_records(run, None, why)
     try:
         core = replayed(run.folder, graph, managers, digest)
     except WeftError as error:

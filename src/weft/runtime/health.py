@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from weft.model.errors import WeftError
 from weft.runtime.records import list_runs
 from weft.store.entries import CACHE_NAME, CacheIndex
+from weft.store.schedules import SCHEDULES_NAME, Schedules
 
 if TYPE_CHECKING:
     from weft.runtime.state import StateRoot
@@ -41,6 +42,17 @@ def examine(root: StateRoot, cache: ResultCache, *, full: bool = False) -> Itera
     )
     yield _index("the index of runs", root.catalog().database.damage(), str(root.path / "weft.db"))
     yield _index("the index of the cache", cache.index.database.damage(), str(root.path / CACHE_NAME))
+    schedules = Schedules(root.path / SCHEDULES_NAME)
+    damage = schedules.database.damage()
+    if schedules.database.exists():
+        yield Finding(
+            "the list of schedules",
+            damage.partition("\n")[0],
+            f"Move it away: mv {root.path / SCHEDULES_NAME} {SCHEDULES_NAME}.damaged. Then create them again."
+            if damage
+            else "",
+        )
+    schedules.close()
     try:
         runs, _ = list_runs(root, limit=None, state="interrupted")
         names = ", ".join(run.id for run in runs[:5]) + (", ..." if len(runs) > 5 else "")

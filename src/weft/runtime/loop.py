@@ -269,7 +269,7 @@ class Loop:
         """Free the worker of a lease that ended after its job."""
         worker = self._left.pop((owner, getattr(event, "lease", 0)), None) if type(event) in (Done, Failed) else None
         if worker is not None:
-            self.pool.free(worker)
+            self.pool.free((worker,))
 
     def _step(self, job: JobRun, events: list[Event], *, offers: bool = True) -> None:
         """One tick of one job."""
@@ -280,6 +280,7 @@ class Loop:
             return
         pool = self.pool
         leases = job.leases
+        over: list[int] = []
         taken: set[int] = set()
         early = 0
         for event in events:
@@ -287,12 +288,17 @@ class Loop:
             if kind is Done or kind is Failed:
                 lease = leases.pop(event.lease, None)  # type: ignore[union-attr]
                 if lease is not None:
-                    pool.free(lease.worker)
+                    over.append(lease.worker)
             elif type(event) is Accepted:
+                if over:
+                    pool.free(over)
+                    over = []
                 if event.worker in taken or pool.holds(event.worker):
                     self._too_early.append((job.id, event))
                     early += 1
                 taken.add(event.worker)
+        if over:
+            pool.free(over)
         if early:
             put_off = {id(event) for _, event in self._too_early[-early:]}
             events[:] = [event for event in events if id(event) not in put_off]
@@ -312,12 +318,16 @@ class Loop:
             return
         do = self._do
         launch: Callable[[JobRun, Launch], None] = self._launch_answered if job.answers else self.executor.launch
-        take, name = pool.take, job.id
+        given: list[int] = []
         for command in ahead:
-            if type(command) is Launch:  # by far the most of them
+            if type(command) is Launch:
                 leases[command.lease] = command
                 if command.worker >= 0:
-                    take(command.worker, name)
+                    given.append(command.worker)
+        if given:
+            pool.take(given, job.id)
+        for command in ahead:
+            if type(command) is Launch:  # by far the most of them
                 launch(job, command)
             else:
                 do[type(command)](job, command)
@@ -352,7 +362,7 @@ class Loop:
             elif isinstance(command, Launch):
                 job.leases[command.lease] = command
                 if command.worker >= 0:
-                    self.pool.take(command.worker, job.id)
+                    self.pool.take((command.worker,), job.id)
         if not late:
             return commands
         held.ticks += 1
@@ -428,7 +438,8 @@ class Loop:
         for owner, request, slots in self.pool.grant(self.clock.now()):
             job = self.jobs.get(owner)
             if job is not None:
-                self._again.append((job, Granted(self.clock.now(), request, slots)))
+                beside = self.pool.beside(owner, request) if job.master.core.tuning.race else ()
+                self._again.append((job, Granted(self.clock.now(), request, slots, beside)))
 
     def _probe(self, job: JobRun, probe: Probe) -> None:
         from weft.engine.events import Hit, Miss
@@ -436,7 +447,7 @@ class Loop:
         if (probe.vertex, probe.index) in job.restored:
             if job.outputs is not None:
                 self.executor.restore(job, probe.vertex, probe.index, probe.index + 1)
-            self._again.append((job, Hit(self.clock.now(), probe.vertex, probe.index)))
+            self._again.append((job, Hit(self.clock.now(), probe.vertex, probe.index, before=True)))
             return
         if job.cache is not None:
             job.cache.probe(self, job, probe)

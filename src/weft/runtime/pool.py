@@ -8,7 +8,7 @@ starved by small tasks.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
@@ -145,7 +145,7 @@ class Pool:
                 self._busy[worker] = _NOBODY
                 self.held[_NOBODY] = self.held.get(_NOBODY, 0) + 1
             else:
-                self.free(worker)
+                self.free((worker,))
         for key in [key for key in self._granted if key[0] == job]:
             self.release(*key)
         self.held.pop(job, None)
@@ -159,26 +159,30 @@ class Pool:
             return self._idle
         return [worker for worker in self._idle if self._node_of[worker] not in kept]
 
-    def take(self, worker: int, job: str) -> None:
-        """An offered worker was given a lease of `job`; nothing to do for one that was granted to it."""
+    def take(self, workers: Sequence[int], job: str) -> None:
+        """Offered workers were given a lease of `job` each; nothing to do for one that was granted to it."""
         idle = self._idle
-        if idle and idle[-1] == worker:
-            idle.pop()
-        elif worker not in self.reserved and worker in idle:
-            idle.remove(worker)
+        if idle[-len(workers) :] == [*reversed(workers)]:
+            del idle[-len(workers) :]
         else:
-            return
-        self._busy[worker] = job
-        self.held[job] += 1
+            offered = []
+            for worker in workers:
+                if worker not in self.reserved and worker in idle:
+                    idle.remove(worker)
+                    offered.append(worker)
+            workers = offered
+        self._busy.update(dict.fromkeys(workers, job))
+        self.held[job] += len(workers)
 
-    def free(self, worker: int) -> None:
-        """A plain lease on `worker` is over."""
-        job = self._busy.pop(worker, None)
-        if job is None:
-            return
-        self.held[job] -= 1
-        if worker in self._node_of:
-            self._idle.append(worker)
+    def free(self, workers: Iterable[int]) -> None:
+        """The plain leases on `workers` are over."""
+        busy, held, there, idle = self._busy, self.held, self._node_of, self._idle
+        for worker in workers:
+            job = busy.pop(worker, None)
+            if job is not None:
+                held[job] -= 1
+                if worker in there:
+                    idle.append(worker)
 
     # ----------------------------------------------------------------------------------------------- requests
 
@@ -217,6 +221,11 @@ class Pool:
                     progress = True
                     break
         return met
+
+    def beside(self, job: str, request: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """Return which workers are kept idle beside those granted to a request: (granted one, those beside it)."""
+        found = ((worker, held.beside) for (*whose, worker), held in self._granted.items() if whose == [job, request])
+        return tuple((worker, others) for worker, others in found if others)
 
     def _let_go(self, key: tuple[str, int, int]) -> _Held:
         held = self._granted.pop(key)

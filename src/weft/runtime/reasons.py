@@ -31,12 +31,12 @@ class Reasons:
 
 
 def reasons(cache: ResultCache, run: RunRecord, step: str, other: RunRecord | None = None) -> Reasons:
-    """Return why a step of a run (`step[2]`: task 2 of it) ran, compared with the nearest result, or with `other`.
+    """Return why a step of a run (`step-2`: item 2 of it) ran, compared with the nearest result, or with `other`.
 
     NotFoundError: there is no such step, or what is to be compared is not known any more.
     """
-    name, index = _task(step)
-    told = run.step(name)
+    told, item = run.task(step)
+    name, index = told.name, item or 0
     said = _decision(run, name, index)
     if said is None:
         if told.started is None:
@@ -50,12 +50,6 @@ def reasons(cache: ResultCache, run: RunRecord, step: str, other: RunRecord | No
         reason = f"{differences[0] if differences else 'nothing is different'}, compared with {other.id}"
         return Reasons(step, said["outcome"], reason, other.id, tuple(differences))
     return Reasons(step, said["outcome"], said["reason"], said.get("run", ""), tuple(said.get("differences", ())))
-
-
-def _task(step: str) -> tuple[str, int]:
-    name, bracket, rest = step.partition("[")
-    number = rest.removesuffix("]")
-    return (name, int(number)) if bracket and number.isascii() and number.isdigit() else (step, 0)
 
 
 def _decision(run: RunRecord, step: str, index: int) -> dict[str, Any] | None:

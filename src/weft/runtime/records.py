@@ -12,10 +12,11 @@ from __future__ import annotations
 import json
 import os
 import queue
+import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from weft.runtime.state import RunFolder
     from weft.store.catalog import Catalog, RunRow
 
+FRONTEND: Final = "graph"
+"""What the description of a run of a session says; those of pipelines and others name theirs."""
 INTERRUPTED: Final = "interrupted"
 """What a run (or step) is called whose owner died before it ended."""
 ACTIVE: Final = frozenset({"initiating", "pending", "running", "terminating"})
@@ -111,12 +114,15 @@ class Record:
 
     def to_line(self) -> bytes:
         """Return the record as one line of JSON, without what is as usual."""
-        usual = _USUAL
-        told = {name: value for name, value in asdict(self).items() if name == "time" or value != usual[name]}
-        return json.dumps(told, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
+        told = {"time": self.time}
+        for name, usual in _USUAL:
+            if (value := getattr(self, name)) != usual:
+                told[name] = value
+        return _ENCODE(told).encode() + b"\n"
 
 
-_USUAL: Final = {field.name: field.default for field in fields(Record)}
+_USUAL: Final = [(field.name, field.default) for field in fields(Record) if field.name != "time"]
+_ENCODE: Final = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "time": (float, int),
     "step": (str,),
@@ -185,7 +191,7 @@ class _Tick:
 class RunRecorder:
     """Writes down what happens to one run; add it to `JobRun.listeners` before the job is submitted.
 
-    `over` names steps of which nothing is to be told any more, `restored` tasks that had finished before. With
+    `over` names steps of which nothing is to be told any more. With
     `items` each task of a step that has several is told of. With `goes_on` the end of the first job is not yet that of
     the run: `next_job` or `end_now` follows. `on_record`
     is called on the recorder's thread, with every record, in order. `warning` names the user event whose payload
@@ -202,7 +208,6 @@ class RunRecorder:
         projection: Projection,
         catalog: Catalog | None = None,
         over: Iterable[str] = (),
-        restored: Collection[tuple[str, int]] = (),
         items: bool = False,
         goes_on: bool = False,
         on_record: Callable[[Record], None] | None = None,
@@ -218,14 +223,14 @@ class RunRecorder:
         self._per_item = items
         self._goes_on = goes_on
         self._ending: Complete | None = None
-        self._restored = restored
         self._on_record = on_record
         self._warning, self._not_run = warning, not_run
         self._queue: queue.SimpleQueue[_Tick | _Last | Record | threading.Event | None] = queue.SimpleQueue()
-        self._last: list[VertexState] = []
+        self._known = 0  # stages that were told of
         self._job: JobState | None = None
         self._saw_end = threading.Event()
-        self._fd = _open_events(folder.events)
+        self._fd = open_events(folder.events)
+        self._began = any(record.state == "running" and not record.step for record in read_records(folder.path))
         # Owned by the thread from here on.
         self._unwritten: list[Record] = []
         self._full = False
@@ -248,18 +253,11 @@ class RunRecorder:
     def __call__(self, job: JobRun, events: Sequence[Event], commands: Sequence[Command]) -> None:
         """Note what a tick has changed; the loop calls this under its lock."""
         core = job.master.core
-        last = self._last
-        states = [stage.status for stage in core.stages]
-        stages: list[tuple[Vertex, VertexState, int]] = []
-        if states != last:
-            known = len(last)
-            stages = [
-                (stage.vertex, state, stage.n)
-                for at, (stage, state) in enumerate(zip(core.stages, states, strict=True))
-                if at >= known or state is not last[at]
-            ]
+        told = {stage.index: stage for stage in core.moved if stage.index < self._known}
+        stages = [(told[at].vertex, told[at].status, told[at].n) for at in sorted(told)]
+        stages += [(stage.vertex, stage.status, stage.n) for stage in core.stages[self._known :]]
         moved = core.status is not self._job
-        self._last, self._job = states, core.status
+        self._known, self._job = len(core.stages), core.status
         ended = any(type(command) is Complete for command in commands)
         if stages or moved or ended or any(type(event) in _TOLD for event in events) or any(map(_launch, commands)):
             self._queue.put(_Tick(self._clock.wall(), events, commands, stages, core.status))
@@ -291,7 +289,7 @@ class RunRecorder:
 
     def next_job(self) -> None:
         """Tell of another job of the same run from now on; the run has ended when that has."""
-        self._last, self._job, self._saw_end = [], None, threading.Event()
+        self._known, self._job, self._saw_end = 0, None, threading.Event()
         self._queue.put(_Last(self._clock.wall(), ended=False))
 
     def end_now(self) -> None:
@@ -379,7 +377,8 @@ class RunRecorder:
 
     def _index(self, catalog: Catalog, record: Record) -> None:
         changes: dict[str, Any] = {"state": record.state}
-        if record.state == "running":
+        if record.state == "running" and not self._began:
+            self._began = True
             changes["started_at"] = record.time
         if record.ended:
             changes |= {"ended_at": record.time, "error_code": record.error, "error_message": record.message}
@@ -537,7 +536,7 @@ class RunRecorder:
                     item(event.vertex, event.index, "terminated" if stopped else "failed", launch.attempt, message)
                 elif not stopped:
                     failures[self._name(event.vertex)] = event
-            elif isinstance(event, Hit) and (event.vertex, event.index) not in self._restored:
+            elif isinstance(event, Hit) and not event.before:
                 if event.vertex in self._wide:
                     item(event.vertex, event.index, "succeeded", 0, "taken from the cache")
                 else:
@@ -580,7 +579,7 @@ def _cut(message: str) -> str:
     return message if len(message) <= _MESSAGE_LIMIT else message[:_MESSAGE_LIMIT] + " ..."
 
 
-def _open_events(path: Path) -> int:
+def open_events(path: Path) -> int:
     """Open the file for appending; a torn last line, left by an owner that was killed, is cut off."""
     try:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -668,7 +667,27 @@ class RunRecord:
             hint=f"It has: {', '.join(step.name for step in self.steps[:20]) or 'none yet'}",
         )
 
+    def task(self, name: str) -> tuple[StepRecord, int | None]:
+        """Return a step and which item of its loop is meant: `step-2` or `step[2]`; None: all of it.
 
+        NotFoundError: the run has no such step, or that no such item.
+        """
+        if any(step.name == name for step in self.steps):
+            return self.step(name), None
+        match = _ITEM.fullmatch(name)
+        step = next((step for step in self.steps if match is not None and step.name == match["step"]), None)
+        if match is None or step is None:
+            return self.step(name), None
+        number = int(match["dash"] or match["bracket"])
+        width = step.width or 1
+        if number >= width and (step.width or self.frontend != FRONTEND):  # a session tells widths at the end only
+            last = f" to {item_name(step.name, width - 1)}" if width > 1 else ""
+            hint = f"It has {width}: {step.name}{last}"
+            raise NotFoundError(f"{step.name} of {self.id} has no item {number}", hint=hint)
+        return step, number
+
+
+_ITEM: Final = re.compile(r"(?P<step>.+?)(?:-(?P<dash>[0-9]{1,9})|\[(?P<bracket>[0-9]{1,9})\])")
 _WORST: Final = ("failed", "terminated", "cancelled", INTERRUPTED)
 
 
@@ -786,9 +805,12 @@ def _apply(step: StepRecord, record: Record) -> None:
     if record.index is not None:
         part = step.items.get(record.index) or step.items.setdefault(record.index, ItemRecord())
     elif record.items is not None:
-        step.width = record.items
+        step.width = record.items if record.items != 1 else None
+        if step.width is None:  # an edit has made another step of it
+            step.items.clear()
     part.state = record.state or part.state
-    part.message = record.message or part.message
+    if record.message or record.ended:
+        part.message = record.message
     part.exit = record.exit if record.exit is not None else part.exit
     if record.state == "running":
         part.started = record.time if part.started is None else part.started
@@ -900,7 +922,11 @@ _TOLD_BY_RECORDS: Final = ("started_at", "ended_at", "error_code", "error_messag
 def _unlisted(root: StateRoot, catalog: Catalog) -> list[RunRow]:
     """Return the runs whose folders the index does not know."""
     try:
-        names = {entry.name for entry in os.scandir(root.runs) if (Path(entry.path) / DESCRIPTION).exists()}
+        names = {
+            entry.name
+            for entry in os.scandir(root.runs)
+            if entry.name[0] != "." and (Path(entry.path) / DESCRIPTION).exists()
+        }
     except OSError:
         return []
     if len(names) == catalog.count():

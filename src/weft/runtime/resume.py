@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from weft.engine.replay import may_go_on
 from weft.graph.validate import mark_results
@@ -30,6 +30,15 @@ if TYPE_CHECKING:
 
 Task = tuple[str, int]
 """A vertex and the number of a task of it."""
+
+
+class Kept(NamedTuple):
+    """A task that has finished, of a vertex that the graph gets only while it runs; `name` is that of its step."""
+
+    vertex: str
+    task: int
+    name: str
+    outputs: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -65,12 +74,14 @@ def plan_resume(
     told: Callable[[Vertex, int], bool],
     outputs: Callable[[Vertex, int], Sequence[str] | None],
     exists: Callable[[str], bool] = os.path.lexists,
+    kept: Iterable[Kept] = (),
 ) -> Plan:
     """Find out how a run goes on; nothing is changed.
 
     `graph` is the graph of the run as it was begun. `told` says whether the records tell of a task that it has
     succeeded, `outputs` which paths a task must have left (None: of a vertex that is always run again unless the
-    journal is replayed).
+    journal is replayed). `kept` are tasks that had finished before the graph was edited, of vertices that it does not
+    have from the start.
     """
     digest = graph_digest(graph)
     mark_results(graph)
@@ -121,12 +132,15 @@ def plan_resume(
                 finished.add(task)
             else:
                 gone[task] = missing
+    for one in kept if recovered is None else ():
+        if all(exists(path) for path in one.outputs):
+            finished.add((one.vertex, one.task))
     if gone:
         why = why or "an output is gone"
     if recovered is not None and not why:
         return Plan(again, digest, frozenset(finished), {}, "", recorded, recovered, vertices)
-    kept = frozenset(finished - _made_anew(graph, left, finished))
-    return Plan(_asking(graph, kept), digest, kept, gone, why, recorded, None, vertices)
+    counted = frozenset(finished - _made_anew(graph, left, finished))
+    return Plan(_asking(graph, counted), digest, counted, gone, why, recorded, None, vertices)
 
 
 def _asking(graph: LogicalGraph, tasks: Iterable[Task]) -> LogicalGraph:

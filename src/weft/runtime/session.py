@@ -35,6 +35,8 @@ from weft.model.errors import (
     WeftError,
 )
 from weft.model.ids import parse_task
+from weft.runtime.arguments import functions, patience, shown, text
+from weft.runtime.arguments import graph as check_graph
 from weft.runtime.clock import RealClock
 from weft.runtime.loop import JobRun, Loop
 from weft.store.api import ABSENT
@@ -60,11 +62,12 @@ _SPECIAL = frozenset({ChunkRef, type(ABSENT), EdgeValues})
 class Durable(Protocol):
     """What keeps a run on disk; `weft.runtime.durable` has it.
 
-    `name` is the id of the run, `settled` is set when its end is on disk, `gone` are finished tasks, by vertex, whose
-    values are not there any more.
+    `name` is the id of the run, `again` the command that goes on with it, `settled` is set when its end is on disk,
+    `gone` are finished tasks, by vertex, whose values are not there any more.
     """
 
     name: str
+    again: str
     settled: threading.Event
     notes: list[str]
     gone: Mapping[str, Sequence[int]]
@@ -114,29 +117,35 @@ class Run:
         return self._job.finished.is_set() and (self._durable is None or self._durable.settled.is_set())
 
     @property
+    def again(self) -> str:
+        """The command that goes on with a durable run that was cut off, failed or was cancelled; "" of any other."""
+        return "" if self._durable is None else self._durable.again
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about what a durable run could not write down, or had to do again; there are none of any other."""
         return () if self._durable is None else tuple(self._durable.notes)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for the end; False if `timeout_s` seconds were not enough."""
-        if self._durable is None:
-            return self._job.finished.wait(timeout_s)
-        return self._durable.settled.wait(timeout_s)
+        ended = self._job.finished if self._durable is None else self._durable.settled
+        return ended.wait(patience("timeout_s", timeout_s))
 
     def cancel(self, reason: str = "cancelled") -> None:
         """Ask for the run to stop; it has when `wait` returns."""
-        self._session.loop.cancel(self._job, reason)
+        self._session.loop.cancel(self._job, text("reason", reason))
 
     def view(self) -> JobView:
         """Take a picture of the job: state and counts of every vertex."""
         return self._job.master.view()
 
-    def story(self, subject: str = "") -> tuple[str, ...]:
+    def story(self, subject: Any = "") -> tuple[str, ...]:
         """Tell everything that happened to a vertex, a task (`vertex[3]`) or, with "", the whole run, and why.
 
-        A worker (`worker 2`) or a bubble has a story too. NotFoundError: the run knows nothing of that name.
+        A worker (`worker 2`) or a bubble has a story too, and a node may be given for its vertex. NotFoundError: the
+        run knows nothing of that name.
         """
+        subject = text("subject", getattr(subject, "id", subject))
         lines = self._job.master.story(subject)
         if not lines and not self._known(subject):
             names = list(self._job.master.core.by_id)
@@ -169,6 +178,7 @@ class Run:
         outcome = job.outcome
         if outcome is None or outcome.state == "succeeded":
             return None
+        hint = f"Go on with it: {self.again}" if self.again else ""
         if job.crash is not None:
             error: WeftError = InternalError(
                 f"{job.graph.name}: {job.crash}", hint="Please report this, with the story."
@@ -176,20 +186,23 @@ class Run:
             error.__cause__ = job.crash
             return error
         if outcome.state == "cancelled":
-            return RunCancelledError(f"{job.graph.name} was cancelled: {outcome.message}")
+            return RunCancelledError(f"{job.graph.name} was cancelled: {outcome.message}", hint=hint)
         if outcome.kind == "user":
             return TaskError(
-                f"{outcome.task} failed: {outcome.message}", task=outcome.task, traceback_text=outcome.traceback
+                f"{outcome.task} failed: {outcome.message}",
+                task=outcome.task,
+                traceback_text=outcome.traceback,
+                hint=hint,
             )
         of_kind = {"capacity": CapacityError, "disk": DiskFullError, "program": ProgramError}.get(outcome.kind)
         if of_kind is not None:
-            return of_kind(f"{outcome.task} failed: {outcome.message}")
-        return RunFailedError(f"{job.graph.name} failed at {outcome.task}: {outcome.message}")
+            return of_kind(f"{outcome.task} failed: {outcome.message}", hint=hint)
+        return RunFailedError(f"{job.graph.name} failed at {outcome.task}: {outcome.message}", hint=hint)
 
     def result(self, timeout_s: float | None = None) -> Results:
         """Wait for the end and return the results; raise TaskError, RunFailedError or RunCancelledError otherwise."""
         if not self.wait(timeout_s):
-            raise TimeoutError(f"{self._job.graph.name} did not end within {timeout_s} s")
+            raise TimeoutError(f"{self._job.graph.name} did not end within {timeout_s:g} s")
         error = self.error()
         if error is not None:
             if isinstance(error, TaskError) and error.traceback_text:
@@ -253,10 +266,14 @@ class Results:
 
     def _column(self, node: Any) -> tuple[Any, Any]:
         name = getattr(node, "id", node)
+        if not isinstance(name, str):
+            raise UsageError(f"a result is asked for by a node or a vertex id, not by {shown(name)}")
         job = self._run._job
         stage = job.master.core.by_id.get(name)
         if stage is None:
-            raise NotFoundError(f"the graph has no vertex {name!r}")
+            near = get_close_matches(name[:100], list(self), n=1)
+            hint = f"Did you mean {near[0]}?" if near else f"Results: {', '.join(itertools.islice(self, 10)) or 'none'}"
+            raise NotFoundError(f"{job.graph.name} has no vertex {name[:100]!r}", hint=hint)
         if job.backend is None or job.backend.closed:
             raise NotFoundError(
                 f"the results of {job.graph.name} were dropped", hint="Read them before the session is closed."
@@ -294,7 +311,15 @@ class Session:
         self._closers: list[Callable[[], None]] = []
         self.historian: Historian | None = None
 
-    def submit(
+    def submit(self, graph: LogicalGraph, *, listeners: Sequence[Listener] = ()) -> Run:
+        """Check a graph and start it; GraphError or CapacityError if it cannot run here.
+
+        `listeners` are called as by `Run.listen`, from the first tick on.
+        """
+        functions("listeners", listeners)
+        return self.start(check_graph("submit", graph), listeners=listeners)
+
+    def start(
         self,
         graph: LogicalGraph,
         *,
@@ -306,7 +331,7 @@ class Session:
         durable: Durable | None = None,
         cache: Cache | None = None,
     ) -> Run:
-        """Check a graph and start it; GraphError or CapacityError if it cannot run here.
+        """Start a graph as those do who keep something of it; errors as of `submit`.
 
         `restored` are tasks (vertex, index) with a cache key that had finished before: they are not run. `recovered` is
         a master that was brought to where an earlier one was, with what that left to do: the job goes on from there.
@@ -359,7 +384,7 @@ class Session:
     def resume(self, run: str, *, on_record: Callable[[Record], None] | None = None) -> Run:
         """Go on with a durable run; sessions that keep state do it. UsageError: this one keeps none."""
         raise UsageError(
-            f"this session keeps no journal, so there is nothing of {run[:100]!r} to resume",
+            f"this session keeps no journal, so there is nothing of {shown(run)} to resume",
             hint="Open it with durable=True, before the run is begun and to go on with it.",
         )
 

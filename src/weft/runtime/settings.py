@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from weft.model.errors import UsageError
+from weft.runtime.arguments import wrong
 from weft.runtime.state import PROJECT_FILE, StateRoot, find_project
 
 BACKENDS: Final = ("threads", "processes")
@@ -20,6 +20,9 @@ NOT_SETTINGS: Final = frozenset({"WEFT_SEED"})
 """Variables of this prefix that are no settings: tests and benchmarks read them."""
 TABLES: Final = ("fs",)
 """Tables of `weft.toml` that others read."""
+IMAGES: Final = ("ignore", "docker", "podman", "require")
+MOUNTS: Final = ("auto", "off")
+EVICTIONS: Final = ("furthest", "largest", "lru")
 COLORS: Final = ("auto", "always", "never")
 _MAX_FILE: Final = 1 << 20
 _UNITS: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12} | {
@@ -27,8 +30,10 @@ _UNITS: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12} | {
     "mi": 2**20,
     "gi": 2**30,
     "ti": 2**40,
+    "p": 10**15,
+    "pi": 2**50,
 }
-_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?", re.IGNORECASE)
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]i?)?b?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,14 @@ class Settings:
     """How many tasks run at a time; 0: one for each core."""
     memory: int = 0
     """Bytes that chunks may take in memory before they go to disk; 0: half of what the machine has."""
+    eviction: str = "furthest"
+    """What goes to disk first: `furthest` (what will be read last), `largest`, or `lru` (not touched for longest)."""
+    stream_window: int = 0
+    """Bytes that an edge between tasks that stream may hold; 0: 64 MiB, or a sixteenth of the memory if less."""
+    gpus: int = 0
+    """How many GPUs are handed out to tasks that ask for them."""
+    gpu_type: str = ""
+    """The type of all of these."""
     spill_dir: Path | None = None
     """The folder for chunks on disk; None: in the folder of the run."""
     state_dir: Path | None = None
@@ -65,6 +78,10 @@ class Settings:
     """No progress; of a run, only its id."""
     user: str = ""
     """The name that runs are filed under; empty: who is logged in."""
+    docker_env: str = "ignore"
+    """What becomes of the images that pipelines name: `ignore`, `docker` or `podman` where it is there, `require`."""
+    mounts: str = "auto"
+    """`auto` puts folders at the mount paths that pipelines name, in a view that only a step has; `off` does not."""
     origins: Mapping[str, Origin] = field(default_factory=dict)
 
     @property
@@ -172,7 +189,7 @@ def _count(value: object, shown: str, _: Path) -> int:
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 10**6:
-        raise _wrong(shown, value, "a whole number from 0 to 999999")
+        raise wrong(shown, value, "a whole number from 0 to 999999")
     return value
 
 
@@ -182,7 +199,7 @@ def _bytes(value: object, shown: str, _: Path) -> int:
     except (ValueError, OverflowError):
         size = -1
     if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 2**63:
-        raise _wrong(shown, value, "a number of bytes, such as 512MiB or 4GiB")
+        raise wrong(shown, value, "a number of bytes, such as 512MiB or 4GiB")
     return size
 
 
@@ -190,7 +207,7 @@ def _path(value: object, shown: str, base: Path) -> Path:
     if isinstance(value, Path):
         value = str(value)
     if not isinstance(value, str) or not value or "\0" in value:
-        raise _wrong(shown, value, "the path of a folder")
+        raise wrong(shown, value, "the path of a folder")
     return base.absolute() / Path(value).expanduser()
 
 
@@ -199,13 +216,13 @@ def _truth(value: object, shown: str, _: Path) -> bool:
     if isinstance(value, str):
         value = words.get(value.lower(), value)
     if not isinstance(value, bool):
-        raise _wrong(shown, value, "true or false")
+        raise wrong(shown, value, "true or false")
     return value
 
 
 def _text(value: object, shown: str, _: Path) -> str:
     if not isinstance(value, str) or not value.isprintable() or len(value) > 128:
-        raise _wrong(shown, value, "one line of text, at most 128 characters")
+        raise wrong(shown, value, "one line of text, at most 128 characters")
     return value
 
 
@@ -213,7 +230,7 @@ def _one_of(allowed: tuple[str, ...]) -> Callable[[object, str, Path], str]:
     def parse(value: object, shown: str, _: Path) -> str:
         if not isinstance(value, str) or value not in allowed:
             near = get_close_matches(value, allowed, n=1) if isinstance(value, str) else []
-            raise _wrong(shown, value, f"one of {', '.join(allowed)}", f"Did you mean {near[0]}?" if near else "")
+            raise wrong(shown, value, f"one of {', '.join(allowed)}", f"Did you mean {near[0]}?" if near else "")
         return value
 
     return parse
@@ -223,17 +240,18 @@ _PARSERS: Final[dict[str, Callable[[object, str, Path], Any]]] = {
     "backend": _one_of(BACKENDS),
     "workers": _count,
     "memory": _bytes,
+    "eviction": _one_of(EVICTIONS),
+    "stream_window": _bytes,
+    "gpus": _count,
+    "gpu_type": _text,
     "spill_dir": _path,
     "state_dir": _path,
     "color": _one_of(COLORS),
     "quiet": _truth,
     "user": _text,
+    "docker_env": _one_of(IMAGES),
+    "mounts": _one_of(MOUNTS),
 }
-
-
-def _wrong(shown: str, value: object, wanted: str, hint: str = "") -> UsageError:
-    text = repr(str(value) if isinstance(value, Path) else value)
-    return UsageError(f"{shown} is {text[:80]}; it must be {wanted}", hint=hint)
 
 
 def _nearest(name: str) -> str:
@@ -249,6 +267,8 @@ def _read(file: Path) -> dict[str, Any]:
         return {}
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None
+    import tomllib
+
     if len(data) > _MAX_FILE:
         raise UsageError(f"{file} is larger than {_MAX_FILE >> 20} MiB", hint="It is meant to hold a few settings.")
     try:

@@ -7,7 +7,7 @@
     ├── crashes/                tracebacks of faults of Weft itself
     └── runs/run-000001/        a folder owned by one process
         ├── owner.lock          locked while the owner lives, however it dies
-        ├── run.json            what the run is, written once
+        ├── run.json            what the run is; written again only when a resume brings an edited file
         ├── events.jsonl        what happened, one line each, appended by the owner alone (`weft.runtime.records`)
         ├── logs/               `<step>[.<index>].<attempt>.log`
         ├── outputs/
@@ -20,8 +20,8 @@ import json
 import os
 import re
 import stat
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -38,9 +38,12 @@ STATE_NAME: Final = ".weft"
 PROJECT_FILE: Final = "weft.toml"
 RUN_VERSION: Final = 1
 DESCRIPTION: Final = "run.json"
+PLACE: Final = "place"
+"""What `run.json` calls the names of the folders, below the run's `root`, in which the folder of its outputs lies."""
 EVENTS: Final = "events.jsonl"
 CONTROL: Final = "control.sock"
 _MAX_DESCRIPTION: Final = 64 << 20
+ELSEWHERE: Final = "name another state folder (on the command line --state-dir, in Python durable= or history=)."
 _LOG: Final = re.compile(r"(?P<step>[^.]+)(?:\.(?P<first>\d+))?(?:\.(?P<second>\d+))?\.log")
 
 
@@ -189,23 +192,35 @@ class RunFolder:
 
     def describe(self, **description: Any) -> None:
         """Write `run.json`, complete or not at all. ConflictError: it is there already."""
-        data = json.dumps({"version": RUN_VERSION, "id": self.run_id, **description}, ensure_ascii=False, indent=1)
-        target, draft = self.path / DESCRIPTION, self.path / f".{DESCRIPTION}.{os.getpid()}"
-        try:
-            with suppress(FileNotFoundError):
-                draft.unlink()
-            with safe_exclusive(draft) as file:
-                file.write(data.encode())
-                file.flush()
-                os.fsync(file.fileno())
+        target = self.path / DESCRIPTION
+        with self._draft({"version": RUN_VERSION, "id": self.run_id, **description}) as draft:
             try:
                 os.link(draft, target)  # unlike a rename it never replaces
+            except FileExistsError:
+                raise ConflictError(f"the run {self.run_id} is described already", hint="Start a new run.") from None
+
+    def describe_again(self, **changes: Any) -> None:
+        """Write `run.json` with other values for some of its fields, complete or not at all."""
+        with self._draft({**read_description(self.path), **changes}) as draft:
+            draft.replace(self.path / DESCRIPTION)
+
+    @contextmanager
+    def _draft(self, description: Mapping[str, Any]) -> Iterator[Path]:
+        """Yield a file with a description, on the disk, to be put in its place; it is gone afterwards."""
+        data = json.dumps(description, ensure_ascii=False, indent=1)
+        draft = self.path / f".{DESCRIPTION}.{os.getpid()}"
+        try:
+            draft.unlink(missing_ok=True)
+            try:
+                with safe_exclusive(draft) as file:
+                    file.write(data.encode())
+                    file.flush()
+                    os.fsync(file.fileno())
+                yield draft
             finally:
-                draft.unlink()
-        except FileExistsError:
-            raise ConflictError(f"the run {self.run_id} is described already", hint="Start a new run.") from None
+                draft.unlink(missing_ok=True)
         except OSError as error:
-            raise os_error(f"{target} cannot be written", error) from None
+            raise os_error(f"{self.path / DESCRIPTION} cannot be written", error) from None
 
     def release(self) -> None:
         """Give the folder up; it stays. A second time does nothing."""
@@ -309,7 +324,7 @@ def os_error(what: str, error: OSError) -> WeftError:
 
     said = f"{what}: {error.strerror or error}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFullError(said, hint="Make room on this disk, or name another folder: --state-dir")
+        return DiskFullError(said, hint=f"Make room on this disk, or {ELSEWHERE}")
     if error.errno == errno.ENOENT:
         return NotFoundError(said)
-    return ForbiddenError(said, hint="See that you may write there, or name another folder: --state-dir")
+    return ForbiddenError(said, hint=f"See that you may write there, or {ELSEWHERE}")

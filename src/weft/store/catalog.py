@@ -158,7 +158,11 @@ class Catalog:
 
         A folder of which `describe` returns None is left out. Numbers already given out stay used.
         """
-        folders = sorted(path for path in runs_root.iterdir() if path.is_dir()) if runs_root.is_dir() else []
+        folders = (
+            sorted(path for path in runs_root.iterdir() if path.is_dir() and path.name[0] != ".")
+            if runs_root.is_dir()
+            else []
+        )
         rows = [row for folder in folders if (row := describe(folder)) is not None]
         with self.database.write() as db:
             db.run("DELETE FROM runs")

@@ -220,7 +220,7 @@ def _encode_pickle(value: Any) -> Encoded:
             f"a value of type {kind.__module__}.{kind.__qualname__} cannot leave the process that made it: "
             f"{type(error).__name__}: {error}",
             hint="Return plain data (numbers, text, arrays, tables, containers of them), not open files, locks, "
-            "connections or generators; or run with the threads backend, where values stay in one process.",
+            "connections or generators; or run on threads without durable, where values stay in one process.",
         ) from error
 
 
@@ -303,7 +303,9 @@ def decode(view: memoryview | bytes, copy: bool = False) -> Any:
             return pickle.loads(
                 view[meta_at:meta_end], buffers=[view[offset : offset + nbytes] for offset, nbytes in entries]
             )
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a module that is imported may raise anything, SystemExit too
             raise ProgramError(
                 f"a value cannot be read back: {type(error).__name__}: {error}",
                 hint="The module that defines its class must be importable, in the same version, where it is read.",

@@ -57,6 +57,8 @@ class ContentStore:
     def __init__(self, folder: Path, index: CacheIndex, *, share: bool | None = None) -> None:
         self.folder = folder
         self.index = index
+        self._lock = f"{folder}/lock"
+        self._objects = f"{folder}/objects"
         self.share = os.geteuid() != 0 if share is None else share
         self._no_clones: set[int] = set()
         self._made = False
@@ -180,17 +182,24 @@ class ContentStore:
         ConflictError: a file was found to be damaged while it was copied. DiskFullError, ForbiddenError: it cannot be
         written.
         """
-        relative = os.path.relpath(path, root)
-        *folders, name = relative.split("/")
+        top = root.rstrip("/") + "/"
+        if not path.startswith(top):
+            raise ForbiddenError(f"{path} is not below {root}")
+        *folders, name = [part for part in path[len(top) :].split("/") if part]
         draft = f".{name[:100]}.{secrets.token_hex(8)}"
         try:
             parent = make_folders(root, folders)
         except OSError as error:
             raise _os_error(f"no room can be made for {path}", error) from None
         try:
-            self._put(output.digest, draft, parent)
-            remove_at(name, parent)
-            os.rename(draft, name, src_dir_fd=parent, dst_dir_fd=parent)
+            try:
+                self._put(output.digest, draft, parent)
+                remove_at(name, parent)
+                os.rename(draft, name, src_dir_fd=parent, dst_dir_fd=parent)
+            except BaseException:
+                with suppress(OSError):
+                    remove_at(draft, parent)
+                raise
             found = os.stat(name, dir_fd=parent, follow_symlinks=False)
             if output.digest[0] == FOLDER:
                 os.utime(name, ns=(output.modified_ns,) * 2, dir_fd=parent, follow_symlinks=False)
@@ -199,8 +208,6 @@ class ContentStore:
         except OSError as error:
             raise _os_error(f"{path} cannot be written", error) from None
         finally:
-            with suppress(OSError):
-                remove_at(draft, parent)
             os.close(parent)
 
     def _put(self, digest: str, name: str | bytes, parent: int) -> None:
@@ -264,7 +271,7 @@ class ContentStore:
     def lock(self, *, exclusive: bool = False) -> Iterator[None]:
         """Hold the store still: nothing is removed from it meanwhile, or nothing else happens to it at all."""
         self._make()
-        fd = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
             yield
@@ -285,7 +292,7 @@ class ContentStore:
 
     def _place(self, digest: str) -> bytes:
         name = _name(digest)
-        return os.fsencode(f"{self.folder}/objects/{name[:2]}/{name[2:]}")
+        return os.fsencode(f"{self._objects}/{name[:2]}/{name[2:]}")
 
     def _problem(self, digest: str) -> str:
         """Return why a file that was kept cannot be used, "" if it can; read again only where its stat is not known."""
@@ -315,8 +322,11 @@ class ContentStore:
 
     def _trust_for_now(self, about: os.stat_result, digest: str) -> None:
         """The same for a file that belongs to one run, unless it is the kept file by another name."""
-        known = self.index.known(about.st_dev, about.st_ino)
-        note = self.index.note if known is not None and known[1] == digest[1:] else self.index.note_for_now
+        note = self.index.note_for_now
+        if about.st_nlink > 1:
+            known = self.index.known(about.st_dev, about.st_ino)
+            if known is not None and known[1] == digest[1:]:
+                note = self.index.note
         note(about.st_dev, about.st_ino, stamp_of(about), digest[1:])
 
     def _clone(self, source: int, name: str | bytes, mode: int, parent: int | None = None) -> bool:

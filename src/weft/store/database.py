@@ -16,6 +16,7 @@ import os
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -137,12 +138,16 @@ class Database:
         self._mutex = threading.RLock()
         self._reader: sqlite3.Connection | None = None
         self._known: tuple[int, int] | None = None
+        self._checked = False
+        self._writers: list[sqlite3.Connection] = []
+        self._writes_to: tuple[int, int] | None = None
         self._engine: Engine | None = None
         self.file: Path | None = None
         if isinstance(path_or_url, Path) or "://" not in path_or_url:
             self.file = Path(path_or_url).absolute()
             self.where = str(self.file)
             self._lock_path = self.file.with_name(lock_name)
+            weakref.finalize(self, _let_go, self._writers, self._lock_path)
         else:
             self._engine, self.where = _engine(path_or_url)
 
@@ -155,55 +160,63 @@ class Database:
         with self._mutex:
             if self._engine is not None:
                 self._engine.dispose()
+            elif self._writers:
+                _let_go(self._writers, self._lock_path)
             self._close_reader()
 
     @contextmanager
     def read(self) -> Iterator[Connection | None]:
         """Look at the database; None if there is none, or somebody is just making it."""
-        with self._mutex, self._told():
-            if self._engine is not None:
-                with self._engine.connect() as inner:
-                    alchemy = _Alchemy(inner)
-                    yield alchemy if "weft_about" in alchemy.tables() and self._check(alchemy) else None
-                return
-            reader = self._open_reader()
-            if reader is not None and _half_written(reader):
-                with self._locked(self._half_written):
-                    self._roll_back()
-            yield _Sqlite(reader) if reader is not None and self._check(_Sqlite(reader)) else None
+        with self._mutex:
+            try:
+                if self._engine is not None:
+                    with self._engine.connect() as inner:
+                        alchemy = _Alchemy(inner)
+                        yield alchemy if "weft_about" in alchemy.tables() and self._check(alchemy) else None
+                    return
+                reader = self._open_reader()
+                if reader is not None and not self._checked:
+                    if _half_written(reader):
+                        with self._locked(self._half_written):
+                            self._roll_back()
+                    self._checked = self._check(_Sqlite(reader))
+                yield _Sqlite(reader) if reader is not None and self._checked else None
+            except Exception as error:
+                self._tell(error)
+                raise
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """One transaction. An SQLite connection is opened and closed inside the lock, since both may fold the log."""
-        with self._mutex, self._locked(), self._told():
-            if self._engine is not None:
-                with self._engine.begin() as inner:
-                    alchemy = _Alchemy(inner)
-                    self._make(alchemy, there="weft_about" in alchemy.tables())
-                    yield alchemy
-                return
-            assert self.file is not None
-            # A reader stays open, so that the writer is not the last to close: that would fold, for three times the
-            # cost. The log is folded by the commit that brings it to 1,000 pages.
-            if (reader := self._open_reader()) is not None and _half_written(reader):
-                self._roll_back()
-            writer = self._connect("rwc")
+        """One transaction. The connection stays open for the next one, but does nothing outside of the lock."""
+        with self._mutex, self._locked():
             try:
-                writer.execute("PRAGMA journal_mode=WAL")
-                writer.execute(f"PRAGMA synchronous={self._synchronous}")
-                writer.execute("BEGIN IMMEDIATE")
-                try:
-                    connection = _Sqlite(writer)
-                    self._make(connection)
-                    yield connection
-                    writer.execute("COMMIT")
-                except BaseException:
-                    if writer.in_transaction:
-                        with suppress(sqlite3.Error):
-                            writer.execute("ROLLBACK")
-                    raise
-            finally:
-                writer.close()
+                if self._engine is not None:
+                    with self._engine.begin() as inner:
+                        alchemy = _Alchemy(inner)
+                        self._make(alchemy, there="weft_about" in alchemy.tables())
+                        yield alchemy
+                    return
+                with self._transaction() as writer:
+                    self._make(writer)
+                    yield writer
+            except Exception as error:
+                self._tell(error)
+                raise
+
+    @contextmanager
+    def _transaction(self) -> Iterator[_Sqlite]:
+        writer = self._open_writer()
+        writer.execute("BEGIN IMMEDIATE")
+        try:
+            yield _Sqlite(writer)
+            writer.execute("COMMIT")
+        except BaseException as error:
+            if writer.in_transaction:
+                with suppress(sqlite3.Error):
+                    writer.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                self._close_writer()
+            raise
 
     def damage(self) -> str:
         """Return what is wrong with the file, "" if nothing is, after reading all of it."""
@@ -226,17 +239,48 @@ class Database:
 
     def _open_reader(self) -> sqlite3.Connection | None:
         """Return the reader, opened again if the file is another one by now; None while there is none."""
+        found = self._identity()
+        if self._reader is not None and found == self._known:
+            return self._reader
+        self._close_reader()
+        if found is not None:
+            self._reader, self._known, self._checked = self._connect("ro"), found, False
+        return self._reader
+
+    def _open_writer(self) -> sqlite3.Connection:
+        """Return the writer, opened again if the file is another one by now; the lock is held.
+
+        The log is folded by the commit that brings it to 1,000 pages, and by the last connection that is closed.
+        """
+        if self._writers and self._identity() == self._writes_to:
+            return self._writers[0]
+        self._close_writer()
+        if (reader := self._open_reader()) is not None and _half_written(reader):
+            self._roll_back()
+        writer = self._connect("rwc")
+        try:
+            writer.execute("PRAGMA journal_mode=WAL")
+            writer.execute(f"PRAGMA synchronous={self._synchronous}")
+        except BaseException:
+            writer.close()
+            raise
+        self._writers.append(writer)
+        self._writes_to = self._identity()
+        return writer
+
+    def _close_writer(self) -> None:
+        """Close the writer; the lock is held."""
+        while self._writers:
+            self._writers.pop().close()
+
+    def _identity(self) -> tuple[int, int] | None:
+        """Return what tells the file from one in its place, None while there is none."""
         assert self.file is not None
         try:
             found = os.stat(self.file)
         except FileNotFoundError:
-            self._close_reader()
             return None
-        if self._reader is not None and (found.st_dev, found.st_ino) == self._known:
-            return self._reader
-        self._close_reader()
-        self._reader, self._known = self._connect("ro"), (found.st_dev, found.st_ino)
-        return self._reader
+        return found.st_dev, found.st_ino
 
     def _roll_back(self) -> None:
         """Undo what a killed process had half written; the lock is held."""
@@ -322,25 +366,18 @@ class Database:
         finally:
             os.close(fd)
 
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Turn what the driver raises into our own errors."""
-        try:
-            yield
-        except WeftError:
-            raise
-        except sqlite3.Error as error:
+    def _tell(self, error: Exception) -> None:
+        """Raise one of our own errors for what the driver raised; nothing for what it did not."""
+        if isinstance(error, sqlite3.Error):
             self._fail(error)
-        except Exception as error:
-            if self._engine is None:
-                raise
-            from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+        if self._engine is None or isinstance(error, WeftError):
+            return
+        from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-            if isinstance(error, DBAPIError):
-                self._fail(error.orig or error)
-            if isinstance(error, SQLAlchemyError):
-                raise InternalError(f"{self.what} in {self.where}: {error}") from error
-            raise
+        if isinstance(error, DBAPIError):
+            self._fail(error.orig or error)
+        if isinstance(error, SQLAlchemyError):
+            raise InternalError(f"{self.what} in {self.where}: {error}") from error
 
     def _fail(self, error: BaseException) -> NoReturn:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -356,6 +393,27 @@ class Database:
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR) or self.file is None:
             raise ConflictError(said, hint="Try again; see that the database and its disk can be reached.") from error
         raise InternalError(said) from error
+
+
+def _let_go(writers: list[sqlite3.Connection], lock: Path) -> None:
+    """Close a writer that is not needed any more, which may fold the log: under the lock.
+
+    Who does not get the lock leaves that to the end of the process.
+    """
+    try:
+        fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return
+    try:
+        for _ in range(_TRIES):
+            with suppress(BlockingIOError):
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                while writers:
+                    writers.pop().close()
+                return
+            time.sleep(_TRY_PAUSE_S)
+    finally:
+        os.close(fd)
 
 
 def _half_written(connection: sqlite3.Connection) -> bool:

@@ -262,9 +262,12 @@ class CacheIndex:
             db.many("DELETE FROM uses WHERE key = :key", rows)
 
     def forget_run(self, run: str) -> None:
-        """Forget that a run took results; what it made stays."""
+        """Forget that a run that does not go on took results, or was making some; what it made stays."""
+        if not self.database.exists():
+            return
         with self.database.write() as db:
             db.run("DELETE FROM uses WHERE run = :run", {"run": run})
+            db.run("DELETE FROM claims WHERE run = :run", {"run": run})
 
     def forget_digests(self) -> None:
         """Forget all digests of files if they have become too many: they are found again."""
@@ -278,6 +281,7 @@ class CacheIndex:
             db.run("CREATE TEMP TABLE kept (digest TEXT PRIMARY KEY) WITHOUT ROWID")
             db.many("INSERT OR IGNORE INTO kept VALUES (:digest)", ({"digest": digest} for digest in kept))
             db.run("DELETE FROM trees WHERE digest NOT IN (SELECT digest FROM kept)")
+            db.run("DROP TABLE kept")
 
     def _entries(self, where: str, values: Mapping[str, Any]) -> list[Entry]:
         with self.database.read() as db:

@@ -20,8 +20,8 @@ import stat
 import tempfile
 import time
 import weakref
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -33,6 +33,7 @@ _TRASH: Final = ".trash-"
 _RUN_ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _SHM_ENOUGH: Final = 256 << 20
 _TRIES: Final = 200
+_ASKED: Final = 20
 _TRY_PAUSE_S: Final = 0.01
 
 
@@ -100,6 +101,25 @@ def _try_lock(folder: Path) -> int | None:
         raise
     os.close(fd)
     return None
+
+
+@contextmanager
+def unowned(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder that is there and that nobody owns.
+
+    FileNotFoundError: there is no such folder. ConflictError: a living process owns it.
+    """
+    for _ in range(_ASKED):  # whoever only asks holds it for a moment too
+        fd = _try_lock(folder)
+        if fd is not None:
+            break
+        time.sleep(_TRY_PAUSE_S)
+    else:
+        raise ConflictError(f"{folder.name} still goes on", hint=f"Stop it first: weft cancel {folder.name}")
+    try:
+        yield
+    finally:
+        os.close(fd)
 
 
 def is_owned(folder: Path) -> bool:
@@ -177,7 +197,7 @@ class RunFolders:
     def close(self) -> None:
         """Remove what does not outlive the run and give the folders up; a second time does nothing."""
         for folder in (self.shm, self.spill if self.durable else self.state):
-            _remove(folder)
+            remove_folder(folder)
         self._shm_lock.release()
         self._state_lock.release()
 
@@ -222,18 +242,27 @@ def _sweep(root: Path, resumable: Callable[[Path], bool] | None) -> list[str]:
             if resumable is not None and resumable(folder):
                 shutil.rmtree(folder / SPILL_NAME, ignore_errors=True)
                 continue
-            _remove(folder)
+            remove_folder(folder)
             swept.append(entry.name)
         finally:
             os.close(fd)
     return swept
 
 
-def _remove(folder: Path) -> None:
-    """Remove a folder under another name: whoever makes the same folder meanwhile makes a new one."""
+def remove_folder(folder: Path) -> None:
+    """Remove a folder under another name: whoever makes the same folder meanwhile makes a new one.
+
+    What cannot be removed, or is left by a kill, goes with `sweep_trash`.
+    """
     trash = folder.with_name(f"{_TRASH}{folder.name}-{secrets.token_hex(8)}")
     with suppress(FileNotFoundError):
         folder.rename(trash)
+        shutil.rmtree(trash, ignore_errors=True)
+
+
+def sweep_trash(root: Path) -> None:
+    """Remove what is left of folders below `root` that were being removed."""
+    for trash in root.glob(f"{_TRASH}*"):
         shutil.rmtree(trash, ignore_errors=True)
 
 
@@ -242,10 +271,11 @@ def _remove(folder: Path) -> None:
 _FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def make_folders(root: str | Path, names: Iterable[str]) -> int:
+def make_folders(root: str | Path, names: Iterable[str], *, make: bool = True) -> int:
     """Make folders below `root` one in the other, and return a descriptor of the last; the caller closes it.
 
-    OSError if that is not possible, or if something of such a name is a link or no folder.
+    OSError if that is not possible, or if something of such a name is a link or no folder. Without `make` they are only
+    opened: FileNotFoundError if one is missing.
     """
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     for name in names:
@@ -256,6 +286,8 @@ def make_folders(root: str | Path, names: Iterable[str]) -> int:
             try:
                 below = os.open(name, _FOLDER_FLAGS, dir_fd=folder)
             except FileNotFoundError:
+                if not make:
+                    raise
                 with suppress(FileExistsError):
                     os.mkdir(name, dir_fd=folder)
                 below = os.open(name, _FOLDER_FLAGS, dir_fd=folder)
@@ -266,15 +298,36 @@ def make_folders(root: str | Path, names: Iterable[str]) -> int:
 
 
 def remove_at(name: str, folder: int) -> None:
-    """Remove what has this name in an open folder, if anything: a file, a link, or a folder with all that is in it."""
+    """Remove what has this name in an open folder, if anything: a file, a link, or a folder with all that is in it.
+
+    Folders of this user that are closed to writing are opened first.
+    """
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return
-    if stat.S_ISDIR(found.st_mode):
-        shutil.rmtree(name, dir_fd=folder)
-    else:
+    if not stat.S_ISDIR(found.st_mode):
         os.unlink(name, dir_fd=folder)
+        return
+    try:
+        shutil.rmtree(name, dir_fd=folder)
+    except PermissionError:
+        _open_up(name, folder)
+        shutil.rmtree(name, dir_fd=folder)
+
+
+def _open_up(name: str, folder: int) -> None:
+    """Let this user write to a folder and to all folders in it."""
+    mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    if stat.S_IMODE(mode) & 0o700 != 0o700:
+        os.chmod(name, stat.S_IMODE(mode) | 0o700, dir_fd=folder)
+    fd = os.open(name, _FOLDER_FLAGS, dir_fd=folder)
+    try:
+        for entry in list(os.scandir(fd)):
+            if entry.is_dir(follow_symlinks=False):
+                _open_up(entry.name, fd)
+    finally:
+        os.close(fd)
 
 
 # ---------------------------------------------------------------------------------------------------------- safe open

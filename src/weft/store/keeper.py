@@ -24,7 +24,6 @@ from __future__ import annotations
 import glob
 import heapq
 import itertools
-import os
 import threading
 from bisect import insort
 from collections import OrderedDict
@@ -32,7 +31,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import repeat
 from operator import is_
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from weft.model.chunks import ChunkRef
 from weft.model.errors import (
@@ -45,6 +44,7 @@ from weft.model.errors import (
 from weft.store import codec, disk, segments
 from weft.store.api import ABSENT, FIXED, SMALL, ChunkInfo, Column, EvictionKey, fixed_size, sizeof
 from weft.store.disk import ChunkFiles
+from weft.store.holdings import Entry, HeldFile, Stats, Trash, default_budget, no_trash
 from weft.store.recycling import FreeFiles
 from weft.store.segments import INLINE_MAX, SegmentWriter
 
@@ -58,71 +58,6 @@ _LOOK_AT: Final = 4096
 """How many chunks an eviction policy compares at a time."""
 _RECYCLED_SHARE: Final = 4
 """At most this part of the budget lies in files of freed chunks that wait to be written again."""
-
-
-class Entry:
-    """One chunk that is large or lies in a file; the fields are guarded by the keeper's lock.
-
-    `nbytes` is what it counts in memory or shared memory; `ref` its place in a file, for tier "memory" a copy on disk
-    that is still good; `on_disk` what that counts on disk. `used` is the tick of its last use.
-    """
-
-    __slots__ = (
-        "busy",
-        "column",
-        "dead",
-        "freed_parts",
-        "index",
-        "nbytes",
-        "on_disk",
-        "pins",
-        "ref",
-        "stuck",
-        "tier",
-        "used",
-    )
-
-    def __init__(self, column: Column, index: int, nbytes: int, tier: str, ref: ChunkRef | None) -> None:
-        self.column = column
-        self.index = index
-        self.nbytes = nbytes
-        self.tier = tier
-        self.ref = ref
-        self.on_disk = 0
-        self.pins = 0
-        self.busy = False
-        self.dead = False
-        self.stuck = False
-        self.used = 0
-        self.freed_parts: bytearray | None = None
-
-
-class _File:
-    """A file of the keeper's own folders: how many chunks still lie in it, and freed bytes it could not give back."""
-
-    __slots__ = ("live", "pending")
-
-    def __init__(self) -> None:
-        self.live = 0
-        self.pending = 0
-
-
-class Stats(NamedTuple):
-    """What a keeper holds, in bytes unless named otherwise."""
-
-    budget: int
-    used: int
-    reserved: int
-    memory: int
-    shm: int
-    disk: int
-    evictable: int
-    pinned_chunks: int
-    waiting_tasks: int
-    spilled: int
-    """All bytes ever written out."""
-    restored: int
-    """All bytes ever read back from disk."""
 
 
 class Reservation:
@@ -175,37 +110,6 @@ class Pin:
         self.release()
 
 
-def memory_bytes() -> int:
-    """Return the memory this process may have: the machine's, or its container's where that is less."""
-    limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with suppress(OSError, ValueError), open(path) as file:
-            limit = min(limit, int(file.read()))
-    return limit
-
-
-def default_budget(shm: Path | str | None = None) -> int:
-    """Return half of the memory, but no more than what is free in the folder for shared memory."""
-    budget = memory_bytes() // 2
-    if shm is not None:
-        with suppress(OSError):
-            found = os.statvfs(shm)
-            budget = min(budget, found.f_bavail * found.f_frsize)
-    return budget
-
-
-class _Trash(NamedTuple):
-    """What to do once the lock is given back: files to remove, holes to punch, values to let die."""
-
-    files: list[str]
-    holes: list[tuple[str, int, int]]
-    values: list[Any]
-
-
-def _trash() -> _Trash:
-    return _Trash([], [], [])
-
-
 class Keeper:
     """The ChunkStore of a node, with a budget.
 
@@ -231,7 +135,7 @@ class Keeper:
         self._owned = tuple(f"{folder}/" for folder in (shm, spill_folder) if folder is not None)
         self._eviction = eviction
         self._columns: dict[tuple[str, str], Column] = {}
-        self._files: dict[str, _File] = {}
+        self._files: dict[str, HeldFile] = {}
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._lru: OrderedDict[Entry, None] = OrderedDict()
@@ -289,7 +193,7 @@ class Keeper:
             count, small, large = _sorted_out(column, lo, values)
         elif total_bytes is not None:
             small = total_bytes
-        trash = _trash()
+        trash = no_trash()
         with self._lock:
             if column.small_count or column.tracked:
                 self._clear(column, lo, hi, trash)
@@ -322,7 +226,7 @@ class Keeper:
         if ref is not None:
             owned = ref.path.startswith(self._owned)
             if owned:
-                self._files.setdefault(ref.path, _File()).live += 1
+                self._files.setdefault(ref.path, HeldFile()).live += 1
             if ref.tier == "disk":
                 entry.nbytes = 0
                 entry.on_disk = ref.nbytes if owned else 0
@@ -354,11 +258,11 @@ class Keeper:
         with self._lock:
             for ref in refs:
                 if ref.path.startswith(self._owned):
-                    self._files.setdefault(ref.path, _File()).live += 1
+                    self._files.setdefault(ref.path, HeldFile()).live += 1
 
     def let_go(self, refs: Iterable[ChunkRef]) -> None:
         """Undo `keep`: a file that nothing else refers to is removed."""
-        trash = _trash()
+        trash = no_trash()
         with self._lock:
             for ref in refs:
                 self._release_ref(ChunkRef(ref.tier, ref.path, 0, 0), 0, trash)
@@ -371,7 +275,7 @@ class Keeper:
             if entry is not None and entry.tier == "memory" and entry.ref is None and not entry.busy:
                 entry.ref = ref
                 if ref.path.startswith(self._owned):
-                    self._files.setdefault(ref.path, _File()).live += 1
+                    self._files.setdefault(ref.path, HeldFile()).live += 1
                     entry.on_disk = ref.nbytes
                     self._disk_used += ref.nbytes
 
@@ -475,7 +379,7 @@ class Keeper:
 
         Removing large values and files takes a while: with `defer` that part is handed over, to be called soon.
         """
-        trash = _trash()
+        trash = no_trash()
         large = bool(column.tracked)
         with self._lock:
             self._clear(column, lo, hi, trash)
@@ -485,7 +389,7 @@ class Keeper:
         else:
             self._empty(trash)
 
-    def _clear(self, column: Column, lo: int, hi: int, trash: _Trash) -> None:
+    def _clear(self, column: Column, lo: int, hi: int, trash: Trash) -> None:
         """Empty cells and uncount what they held (lock held)."""
         old = column.values[lo:hi]
         trash.values.append(old)  # to die after the lock is given back: a destructor may run anything
@@ -505,7 +409,7 @@ class Keeper:
             self._used -= nbytes
         column.values[lo:hi] = [ABSENT] * len(old)
 
-    def _discard(self, entry: Entry, trash: _Trash) -> None:
+    def _discard(self, entry: Entry, trash: Trash) -> None:
         """Uncount a chunk that left its cell, or have whoever uses it do so at the end (lock held)."""
         entry.dead = True
         self._withdraw(entry)
@@ -517,7 +421,7 @@ class Keeper:
             nbytes = entry.nbytes if entry.tier == "shm" else entry.on_disk
             self._release_ref(entry.ref, nbytes, trash)
 
-    def _release_ref(self, ref: ChunkRef, nbytes: int, trash: _Trash) -> None:
+    def _release_ref(self, ref: ChunkRef, nbytes: int, trash: Trash) -> None:
         """Uncount `nbytes` of a chunk in a file; the file goes with its last chunk (lock held)."""
         file = self._files.get(ref.path)
         if file is None:  # not ours
@@ -535,7 +439,7 @@ class Keeper:
         file.pending += nbytes - size
         self._uncount(ref.tier, size)
 
-    def _empty(self, trash: _Trash) -> None:
+    def _empty(self, trash: Trash) -> None:
         for path in trash.files:
             segments.forget(path)
             if (
@@ -662,7 +566,7 @@ class Keeper:
         return Pin(self, entries)
 
     def _unpin(self, entries: list[Entry]) -> None:
-        trash = _trash()
+        trash = no_trash()
         with self._lock:
             for entry in entries:
                 entry.pins -= 1
@@ -700,7 +604,7 @@ class Keeper:
         Errors of the spill disk: DiskFullError, CapacityError.
         """
         while True:
-            trash = _trash()
+            trash = no_trash()
             with self._lock:
                 excess = self._used + self._reserved + need - self.budget
                 if excess <= self._leaving or excess <= 0:
@@ -712,7 +616,7 @@ class Keeper:
             if victims:
                 self._spill_out(victims, self._spill)
 
-    def _choose(self, nbytes: int, trash: _Trash) -> list[tuple[Entry, Any]]:
+    def _choose(self, nbytes: int, trash: Trash) -> list[tuple[Entry, Any]]:
         """Take chunks of `nbytes` out of memory: drop those with a copy on disk, return the others (lock held)."""
         order: Iterable[Entry] = self._lru
         if self._eviction is not None:
@@ -744,7 +648,7 @@ class Keeper:
         """Write chunks to disk and put refs into their cells, unless they were pinned or freed meanwhile."""
         written: list[tuple[Entry, ChunkRef]] = []
         stuck: list[Entry] = []
-        trash = _trash()
+        trash = no_trash()
         try:
             chunks, entries = [], []
             for entry, cell in victims:
@@ -784,10 +688,10 @@ class Keeper:
     def _register(self, refs: Iterable[ChunkRef]) -> None:
         """Count chunks in files of this keeper, all of a batch before any is released (lock held)."""
         for ref in refs:
-            self._files.setdefault(ref.path, _File()).live += 1
+            self._files.setdefault(ref.path, HeldFile()).live += 1
             self._uncount(ref.tier, -ref.nbytes)
 
-    def _settle(self, entry: Entry, ref: ChunkRef, trash: _Trash) -> None:
+    def _settle(self, entry: Entry, ref: ChunkRef, trash: Trash) -> None:
         """Take note of a chunk's copy on disk, and let go of the one in memory if nobody wants it (lock held)."""
         self._spilled += ref.nbytes
         if entry.dead or entry.tier == "disk" or (entry.pins and entry.tier == "shm"):
@@ -916,7 +820,7 @@ class Keeper:
         if self._writer is None:
             raise InternalError("a store without shared memory cannot share large values with another process")
         refs = self._writer.write(chunks)
-        trash = _trash()
+        trash = no_trash()
         with self._lock:
             self._register(refs)
             for at, ref in zip(moving, refs, strict=True):
@@ -928,7 +832,7 @@ class Keeper:
                 self._make_room(0)
         return cells
 
-    def _move_to_file(self, column: Column, index: int, value: Any, ref: ChunkRef, trash: _Trash) -> ChunkRef:
+    def _move_to_file(self, column: Column, index: int, value: Any, ref: ChunkRef, trash: Trash) -> ChunkRef:
         """Replace a value in its cell by its ref, unless the cell changed meanwhile (lock held)."""
         entry: Entry | None = column.tracked.get(index)
         current = column.values[index]

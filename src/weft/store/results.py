@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from weft.model.errors import NotFoundError, WeftError
 from weft.store.content import ContentStore
@@ -28,6 +28,8 @@ KEY_VERSION: Final = 1
 CONTENT: Final = "content"
 PADDLEFLOW: Final = "paddleflow"
 """What tells whether a file is the same: what is in it, or, as PaddleFlow does it, the time of its last change."""
+DIGEST: Final = "sha256:"
+"""How a leaf begins that is a digest of code: of these only that they differ is told."""
 _MOST_FILES: Final = 3
 _MOST_TOLD: Final = 50
 _SHOWN: Final = 80
@@ -37,11 +39,14 @@ _ORDER: Final = (
     "image",
     "loop item",
     "user",
+    "code ",
+    "package ",
     "mode",
     "version",
     "mount ",
     "input name ",
     "output name ",
+    "condition",
     "command",
     "input ",
     "file ",
@@ -78,9 +83,12 @@ class Recipe:
         return json.dumps({name: getattr(self, name) for name in _RECIPE})
 
     @classmethod
-    def from_json(cls, text: str) -> Recipe:
-        """Return what `to_json` wrote."""
-        return cls(**json.loads(text))
+    def from_json(cls, text: str, leaves: Mapping[str, str] | None = None, **changes: Any) -> Recipe:
+        """Return what `to_json` wrote, with more static `leaves` and other values of some fields."""
+        said = json.loads(text)
+        if leaves:
+            said["static"] |= leaves
+        return cls(**{**said, **changes})
 
     @property
     def static_key(self) -> str:
@@ -235,14 +243,8 @@ class ResultCache:
         if kind in ("input", "file") and not name.startswith("input name") and old is not None and new is not None:
             what = name.removeprefix("file ")
             yield from self._tell_files(what, old, new)
-        elif old is None:
-            yield f"{name} was added" + ("" if kind in ("input", "output", "file") else f": {_short(new or '')}")
-        elif new is None:
-            yield f"{name} was removed"
-        elif kind == "command":
-            yield f"the command changed: {_part(old, new)}"
         else:
-            yield f"{name}: {_short(old)} → {_short(new)}"
+            yield _tell_leaf(name, old, new)
 
     def _tell_files(self, what: str, old: str, new: str) -> Iterator[str]:
         if old[:1] == FOLDER and new[:1] == FOLDER:
@@ -282,15 +284,15 @@ class ResultCache:
 
     # ------------------------------------------------------------------------------------------------------- keeping
 
-    def keep(self, recipe: Recipe, started: float) -> str:
+    def keep(self, recipe: Recipe, started: float, spoilt: str = "") -> str:
         """Keep the result of an execution that has succeeded, if it holds a claim; return why it is not kept, or "".
 
-        `started` is when it began, in seconds since 1970.
+        `started` is when it began, in seconds since 1970; `spoilt` is a reason that is known already not to keep it.
         """
         claim = None
         try:
             claim = self.index.claim_of(recipe.run, recipe.step, recipe.task)
-            reason = "" if claim is None else self._keep(recipe, claim, started)
+            reason = "" if claim is None else spoilt or self._keep(recipe, claim, started)
         except WeftError as error:
             reason = error.message
         if reason and claim is not None:
@@ -405,6 +407,22 @@ def close_cache(cache: ResultCache) -> None:
     with _opening:
         _open.pop(str(cache.index.file), None)
     cache.index.close()
+
+
+def tell_changes(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    """Tell what is different between the leaves of two steps, those that tell of files left out."""
+    return [_tell_leaf(name, old.get(name), new.get(name)) for name in _unlike(old, new)]
+
+
+def _tell_leaf(name: str, old: str | None, new: str | None) -> str:
+    kind = name.split(" ", 1)[0]
+    if old is None:
+        return f"{name} was added" + ("" if kind in ("input", "output", "file", "code") else f": {_short(new or '')}")
+    if new is None:
+        return f"{name} was removed"
+    if kind == "code" and old.startswith(DIGEST) and new.startswith(DIGEST):
+        return f"{name} changed"
+    return f"the command changed: {_part(old, new)}" if kind == "command" else f"{name}: {_short(old)} → {_short(new)}"
 
 
 def _digest(leaves: Mapping[str, str]) -> str:

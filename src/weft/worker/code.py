@@ -87,7 +87,7 @@ class TaskCode:
     `edges` is (inputs, outputs, streams), or a function that returns it: what runs inside a cone often needs none of
     it. `only` is how a plain function with a single, narrow input reads it: -1 one value, k > 0 a list of k values; 0
     otherwise. `measured` are output edges of which a manager wants to know the bytes of each partition, `counted` says
-    that one wants to know how many rows come out.
+    that one wants to know how many rows come out. `kept` says that its values are results, whoever reads them.
     """
 
     __slots__ = (
@@ -96,6 +96,7 @@ class TaskCode:
         "counted",
         "expands",
         "items",
+        "kept",
         "measured",
         "n",
         "only",
@@ -118,6 +119,7 @@ class TaskCode:
         only: int = 0,
         measured: tuple[str, ...] = (),
         counted: bool = False,
+        kept: bool = False,
     ) -> None:
         self.vertex = vertex
         self.n = n
@@ -130,6 +132,7 @@ class TaskCode:
         self.only = only
         self.measured = measured
         self.counted = counted
+        self.kept = kept
         self._edges = edges
         self._fn: Callable[..., Any] | None = None
 

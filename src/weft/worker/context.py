@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import operator
 import sys
 from collections.abc import Callable, Sequence
@@ -176,16 +177,32 @@ class Context:
 
     def emit(self, name: str, payload: Any = None) -> None:
         """Send a user event to the master."""
+        if not isinstance(name, str) or not name:
+            raise UsageError(
+                f"{self.vertex} emits an event called {name!r}", hint='Give its name as text: ctx.emit("rows", payload)'
+            )
         if name.startswith(RESERVED):
             raise UsageError(f"{self.vertex} emits {name!r}: names that begin with {RESERVED!r} are Weft's own")
-        size = len(json.dumps(payload))
+        try:
+            size = len(json.dumps(payload))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UsageError(
+                f"the payload of event {name!r} of {self.vertex} is no JSON: {error}",
+                hint="Give numbers, text, lists and dicts of these; large values go through an edge.",
+            ) from None
         if size > EVENT_BYTES:
             raise UsageError(f"event {name!r} of {self.vertex} has {size:,} bytes; at most {EVENT_BYTES:,} are allowed")
         self.host.emit(self.lease.id, self.vertex, self.index, name, payload)
 
     def progress(self, rows: int) -> None:
         """Say that `rows` more rows were produced."""
-        self.host.progress(self.lease.id, rows)
+        try:
+            more = operator.index(rows)
+        except TypeError:
+            more = -1
+        if more < 0:
+            raise UsageError(f"{self.vertex} tells of {rows!r} rows", hint="Give a whole number of at least 0.")
+        self.host.progress(self.lease.id, more)
 
     def cancelled(self) -> bool:
         """Whether the task should stop."""
@@ -210,9 +227,15 @@ class Context:
 
     def usage(self, **most: float) -> None:
         """Say the most that this task used."""
-        self.host.emit(
-            self.lease.id, self.vertex, self.index, USAGE, {name: float(value) for name, value in most.items()}
-        )
+        used = {}
+        for name, value in most.items():
+            try:
+                used[name] = float(value)
+            except (TypeError, ValueError, OverflowError):
+                used[name] = math.nan
+            if not 0 <= used[name] < math.inf:
+                raise UsageError(f"{self.vertex} tells that it used {name}={value!r}", hint="Give a number from 0 on.")
+        self.host.emit(self.lease.id, self.vertex, self.index, USAGE, used)
 
     def history(self, vertex: str) -> Sequence[Past]:
         """Return what a vertex took in earlier runs of the same graph, newest first."""
@@ -256,7 +279,8 @@ class Context:
     def close(self, result: Any) -> Any:
         """End the task: return what goes into the store.
 
-        What it returned goes to every edge that it did not write to. A program of style TASK that returned None has
+        What it returned goes to every edge that it did not write to, and is its value if that is kept though nobody
+        reads it from the store. A program of style TASK that returned None has
         returned nothing; the None of a plain function is a value.
         """
         outputs, streams = self.code.outputs, self.code.streams
@@ -267,7 +291,7 @@ class Context:
                     self.host.stream(edge, self.index, partition, value, self)
             self.host.end_streams(self.code, self.index, self)
             if len(streams) == len(outputs):
-                return None
+                return result if self.code.kept else None
         if not self.written and (returned or not outputs):
             return result
         for edge in outputs:

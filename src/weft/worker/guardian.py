@@ -1,21 +1,27 @@
-"""The guardian: a small program between Weft and a user's command, so that the command outlives nobody.
+"""The guardian: a small process between Weft and a user's command, so that the command outlives nobody.
 
-It is started as `python -I -S` on `main` in a session of its own, with one end of a socket pair as standard input (the
-control socket) and the owner's pid as last argument, and lives exactly as long as one command:
+Starting an interpreter for each command would take longer than most commands, so an owner starts one, the guardhouse:
+`python -I -S` on `main`, in a session of its own, with one end of a socket pair (the door) as standard input and the
+owner's pid as last argument. It forks a guardian for each control socket that it is handed through the door, and ends
+with its owner. Guardians need it no more once they are there.
 
-1. It receives one frame, the specification (`guard` lists its fields), and becomes the subreaper of what it starts: a
-   process whose parent ends, be it in another session, comes back to the guardian and not to init.
+A guardian has a session of its own too, and lives exactly as long as one command:
+
+1. It receives one frame through its control socket, the specification (`guard` lists its fields), and becomes the
+   subreaper of what it starts: a process whose parent ends, be it in another session, comes back to the guardian and
+   not to init. It puts itself on record, and only then looks whether the owner is still there: without one it starts
+   nothing, for the next owner may have read the records already.
 2. It starts the command in a session of its own, with output and errors going through a pipe to the log (`Log`), and
    sends one frame `{"pid", "start"}`, or `{"failed": (stage, errno)}` where nothing could be started.
 3. It ends the whole tree (SIGTERM, after `grace_s` SIGKILL, until no child is left) when the command has exited, when
    the time is up, when SIGTERM, SIGINT or SIGHUP tells it to, and when the control socket ends: the owner half-closes
    it to stop the command, the system closes it when the owner dies. A copy of the owner's end in some forked process
    would hide that, so the guardian watches the owner itself as well.
-4. It sends one frame with the result and exits.
+4. It sends one frame with the result and exits, which ends the control socket.
 
 A frame is a length of 4 bytes, big endian, and a `marshal` of a dictionary: both ends are the same interpreter, and
-`json` would double the time to start. For that same reason nothing here imports `signal`, `typing`, `contextlib` or
-`pathlib`, and nothing of Weft. Paths, arguments and environment travel as bytes.
+`json` would double the time to start. For that same reason nothing here imports `signal`, `socket`, `typing`,
+`contextlib` or `pathlib`, and nothing of Weft. Paths, arguments and environment travel as bytes.
 
 Where there is no subreaper (not Linux) a process that leaves both its parent and its group escapes, and one that leaves
 its parent only is killed without a grace.
@@ -29,21 +35,28 @@ import os
 import select
 import sys
 import time
+import warnings  # noqa: F401 - `os.execvpe` would load it in each child
 
 TYPE_CHECKING = False  # `typing` costs as much as all else here
 if TYPE_CHECKING:
     import signal
-    from typing import Any
+    import socket
+    from typing import Any, NoReturn
 else:
-    import _signal as signal  # without its enums
+    import _signal as signal  # without their enums
+    import _socket as socket
 
 LINUX = sys.platform == "linux"
 PR_SET_CHILD_SUBREAPER = 36
 CHUNK_BYTES = 1 << 20
 LOOKING_S = 0.25
 """How often the guardian looks for orphans while a tree ends in order."""
+OWNER_S = 1.0
+"""How often it is looked whether the owner lives, where the system does not tell of its end."""
 KILLING_S = 5.0
 """How long SIGKILL may take before the guardian gives up on a process that hangs in the kernel."""
+UNDOING_S = 20.0
+"""How long it may take to undo what a command has begun elsewhere."""
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -67,8 +80,7 @@ def boot_id() -> str:
     """Return what tells this boot from others ("" where unknown); start times are ticks since the boot."""
     if not _boot:
         try:
-            with open("/proc/sys/kernel/random/boot_id") as file:
-                _boot.append(file.read().strip())
+            _boot.append(_read_file("/proc/sys/kernel/random/boot_id").strip().decode())
         except OSError:
             _boot.append("")
     return _boot[0]
@@ -79,8 +91,7 @@ def look_up(pid: int) -> Process | None:
     if not LINUX:
         return _ps(["-p", str(pid)]).get(pid)
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            line = file.read()
+        line = _read_file(f"/proc/{pid}/stat")
     except OSError:
         return None
     # The name of the program, in brackets, may itself hold blanks and brackets; field 3 (state) follows the last one.
@@ -89,6 +100,15 @@ def look_up(pid: int) -> Process | None:
     alive = fields[0] not in (b"Z", b"X") or int(fields[17]) > 1
     start = f"{int(fields[19])}@{boot_id()}"
     return Process(pid, int(fields[1]), int(fields[2]), int(fields[3]), start, alive=alive)
+
+
+def _read_file(path: str) -> bytes:
+    """Return what a small file of the kernel holds, with fewer calls than `open` makes."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 4096)
+    finally:
+        os.close(fd)
 
 
 def process_table() -> dict[int, Process]:
@@ -146,6 +166,44 @@ def send_signal(process: Process, number: int) -> None:
     finally:
         if handle >= 0:
             os.close(handle)
+
+
+class Owner:
+    """The process that all is done for; `handle` becomes readable when it ends, -1 where the system has no such thing.
+
+    Made while the owner is this process's parent, and good in processes that are forked from this one.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        try:
+            self.handle = os.pidfd_open(pid) if LINUX else -1
+        except OSError:
+            self.handle = -1  # an old kernel, or a sandbox that forbids it
+        row = look_up(pid) if self.handle < 0 else None
+        self._start = row.start if row is not None else ""
+        self._look_at = 0.0
+        if os.getppid() != pid:  # it ended before that, and the pid may be somebody else's
+            raise EOFError
+
+    def is_gone(self) -> bool:
+        """Tell whether it has ended, at most so late as `OWNER_S`; where there is a handle, that tells."""
+        now = time.monotonic()
+        if self.handle >= 0 or now < self._look_at:
+            return False
+        self._look_at = now + OWNER_S
+        row = look_up(self.pid)
+        return row is None or not row.alive or row.start != self._start
+
+    def has_left(self, control: int) -> bool:
+        """Tell whether nobody is there to take over what a guardian would start: it ended, or let go of `control`."""
+        poll = select.poll()
+        for fd in (control, self.handle):
+            if fd >= 0:
+                poll.register(fd, select.POLLIN if fd == self.handle else 0)
+        # To stop a command the owner closes half of its socket, which is no hang-up, but for systems that say it is.
+        ended = [fd for fd, what in poll.poll(0) if fd == self.handle or (LINUX and what & select.POLLHUP)]
+        return bool(ended) or self.is_gone()
 
 
 # ------------------------------------------------------------------------------------------------------------- log
@@ -246,24 +304,30 @@ def send(control: int, frame: dict[str, Any]) -> None:
 
 
 class StartError(Exception):
-    """The command could not be started: `stage` is log, record, cwd or exec."""
+    """The command could not be started: `stage` is log, record, cwd, exec, or what `weft.worker.mounting` says."""
 
     def __init__(self, stage: str, number: int) -> None:
         super().__init__(stage)
         self.stage, self.errno = stage, number
 
 
-def become_subreaper() -> bool:
-    """Have orphans of this process's tree become its children; False where the system cannot."""
+def _load_prctl() -> Any:
+    """Return the system call by which a process becomes a subreaper, None where there is none."""
     if not LINUX:
-        return False
+        return None
     import ctypes
 
-    return bool(ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+    return ctypes.CDLL(None).prctl
 
 
-def start(argv: list[bytes], env: dict[bytes, bytes], cwd: bytes, output: int) -> int:
+def become_subreaper(prctl: Any) -> bool:
+    """Have orphans of this process's tree become its children; False where the system cannot."""
+    return prctl is not None and bool(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+
+
+def start(spec: dict[str, Any], output: int) -> int:
     """Start a command in a session of its own and return its pid once it runs; StartError if it cannot."""
+    argv, env, cwd = spec["argv"], spec["env"], spec["cwd"]
     told, tell = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -275,35 +339,56 @@ def start(argv: list[bytes], env: dict[bytes, bytes], cwd: bytes, output: int) -
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(output, 1)
             os.dup2(output, 2)
+            if spec["view"]:
+                __import__("mounting").enter(*spec["view"])  # few commands need it, and all would pay for it
             stage = b"cwd"
             os.chdir(cwd)
             stage = b"exec"
             os.execvpe(argv[0], argv, env)
         except OSError as error:
-            os.write(tell, b"%d %s" % (error.errno or 0, stage))
+            os.write(tell, b"%d %s" % (error.errno or 0, getattr(error, "stage", stage)))
         finally:
             os._exit(127)
     os.close(tell)
-    answer = os.read(told, 64)  # ends without a word when exec closes the other end
+    answer = os.read(told, select.PIPE_BUF)  # ends without a word when exec closes the other end
     os.close(told)
     if answer:
         os.waitpid(pid, 0)
         code, _, place = answer.partition(b" ")
-        raise StartError(place.decode(), int(code))
+        raise StartError(os.fsdecode(place), int(code))
     return pid
 
 
-def write_record(path: bytes, pids: list[int]) -> None:
-    """Write who runs, a line `pid start_time` each, guardian first, in one step: read by `weft.worker.group`."""
-    rows = [process for pid in pids if (process := look_up(pid))]
-    text = "".join(f"{row.pid} {row.start}\n" for row in rows)
-    new = path + b".new"
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-    try:
-        os.write(fd, text.encode())
-    finally:
-        os.close(fd)
-    os.replace(new, path)
+class Record:
+    """Names the guardian in a file, and the command as soon as there is one: a line `pid start_time` each.
+
+    Each line comes with one write; `weft.worker.group` reads them.
+    """
+
+    def __init__(self, path: bytes) -> None:
+        self.path = path
+        new = path + b".new"
+        self._fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        self._add(look_up(os.getpid()))
+        os.replace(new, path)
+
+    def _add(self, row: Process | None) -> None:
+        if row is not None:
+            os.write(self._fd, f"{row.pid} {row.start}\n".encode())
+
+    def add_command(self, row: Process | None) -> None:
+        """Name the command too; without room the guardian alone is on record, and it takes the command along."""
+        try:  # noqa: SIM105 - importing contextlib costs the start
+            self._add(row)
+        except OSError:
+            pass
+
+    def remove(self) -> None:
+        """Remove the file: nothing runs any more."""
+        try:  # noqa: SIM105
+            os.unlink(self.path)
+        except OSError:
+            pass
 
 
 class Watch:
@@ -312,7 +397,7 @@ class Watch:
     `why` is empty while the command runs, then what made the end begin: "exit", "timeout", "owner" or "signal".
     """
 
-    def __init__(self, spec: dict[str, Any], log: Log, *, control: int, owner: int, wake: int, output: int) -> None:
+    def __init__(self, spec: dict[str, Any], log: Log, *, control: int, owner: Owner, wake: int, output: int) -> None:
         self.grace_s: float = spec["grace_s"]
         self.timeout_s: float | None = spec["timeout_s"]
         self.log, self.control, self.owner, self.wake, self.output = log, control, owner, wake, output
@@ -325,9 +410,9 @@ class Watch:
         self.reaped = False
         self.asked: set[tuple[int, str]] = set()
         self.poll = select.poll()
-        for fd in (control, wake, output):
-            self.poll.register(fd, select.POLLIN)
-        self.owner_handle = self._watch_owner()
+        for fd in (control, wake, output, owner.handle):
+            if fd >= 0:
+                self.poll.register(fd, select.POLLIN)
 
     def run(self, command: int) -> None:
         """Return when no process of the command is left, or none that can be ended; then `left` is their number."""
@@ -339,7 +424,7 @@ class Watch:
                 self.why = "exit"
             elif not self.why and self.timeout_s is not None and now >= self.begun + self.timeout_s:
                 self.why = "timeout"
-            wait_s = 1.0 if self.owner_handle < 0 else 3600.0
+            wait_s = OWNER_S if self.owner.handle < 0 else 3600.0
             if not self.why:
                 if self.timeout_s is not None:
                     wait_s = min(wait_s, self.begun + self.timeout_s - now)
@@ -381,17 +466,6 @@ class Watch:
                 return
             self.log.write(data)
 
-    def _watch_owner(self) -> int:
-        try:
-            handle = os.pidfd_open(self.owner) if LINUX else -1
-        except OSError:
-            handle = -1
-        if os.getppid() != self.owner:
-            self.why = "owner"
-        elif handle >= 0:
-            self.poll.register(handle, select.POLLIN)
-        return handle
-
     def _reap(self) -> bool:
         """Wait for all that have ended; False when no child is left."""
         while True:
@@ -416,10 +490,10 @@ class Watch:
             elif fd == self.wake:
                 if any(number in STOPPING for number in os.read(fd, 4096)):
                     self.why = self.why or "signal"
-            elif fd == self.owner_handle or not self._more(fd):
+            elif fd == self.owner.handle or not self._more(fd):
                 self.poll.unregister(fd)
                 self.why = self.why or "owner"
-        if os.getppid() != self.owner:
+        if self.owner.is_gone():
             self.why = self.why or "owner"
 
     def _more(self, control: int) -> bool:
@@ -439,11 +513,15 @@ class Watch:
             send_signal(row, signal.SIGKILL)
 
 
-def guard(control: int, owner: int) -> dict[str, Any]:
+def guard(control: int, owner: Owner, prctl: Any) -> dict[str, Any]:
     """Run one command from its first frame to the end of its tree and return the last frame.
 
-    Fields of the specification: `argv`, `env`, `cwd`, `log`, `record` (a file that names guardian and command while
-    they live, or None), `grace_s`, `timeout_s` (or None), `head` and `tail` (bytes of the log to keep).
+    EOFError: the owner is gone and nothing was started.
+
+    Fields of the specification: `argv`, `env`, `cwd`, `view` (the arguments of `weft.worker.mounting.enter`, or None),
+    `undo` (a command line to run where the command did not end by itself, or None), `log`, `record` (a file that names
+    guardian and command while they live, or None), `grace_s`, `timeout_s` (or None), `head` and `tail` (bytes of the
+    log to keep). `prctl` is what `_load_prctl` returned.
     """
     wake, woken = os.pipe()
     os.set_blocking(woken, False)
@@ -453,40 +531,42 @@ def guard(control: int, owner: int) -> dict[str, Any]:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
     spec = receive(control)
-    record: bytes | None = spec["record"]
+    record: Record | None = None
     stage = "log"
     try:
         log = Log(spec["log"], spec["head"], spec["tail"])
-        adopts = become_subreaper()
+        adopts = become_subreaper(prctl)
         stage = "record"
-        if record is not None:
-            write_record(record, [os.getpid()])
+        if owner.has_left(control):  # the file may be that of the next owner by now
+            raise EOFError
+        if spec["record"] is not None:
+            record = Record(spec["record"])
+            if owner.has_left(control):
+                record.remove()
+                raise EOFError
         output, write_end = os.pipe()
         watch = Watch(spec, log, control=control, owner=owner, wake=wake, output=output)
         stage = "exec"
-        command = start(spec["argv"], spec["env"], spec["cwd"], write_end)
-    except StartError as error:
-        remove(record)
-        return {"failed": (error.stage, error.errno)}
-    except OSError as error:
-        remove(record)
-        return {"failed": (stage, error.errno or 0)}
+        command = start(spec, write_end)
+    except (StartError, OSError) as error:
+        if record is not None:
+            record.remove()
+        return {"failed": (getattr(error, "stage", stage), error.errno or 0)}
     os.close(write_end)
-    if record is not None:
-        try:  # noqa: SIM105 - importing contextlib costs the start
-            write_record(record, [os.getpid(), command])
-        except OSError:
-            pass  # the guardian alone is on record, and it takes the command along
     row = look_up(command)
+    if record is not None:
+        record.add_command(row)
     send(control, {"pid": command, "start": row.start if row else ""})
 
     watch.run(command)
+    if spec["undo"] and (watch.why != "exit" or watch.exit is None or watch.exit < 0):
+        undo(spec["undo"], spec["env"])
     if not adopts:
         watch.kill_group()
     watch.drain()
     log.close()
-    if not watch.left:
-        remove(record)
+    if record is not None and not watch.left:
+        record.remove()
     return {
         "exit": watch.exit,
         "why": watch.why or "exit",
@@ -497,6 +577,22 @@ def guard(control: int, owner: int) -> dict[str, Any]:
         "dropped": log.dropped,
         "log_errno": log.errno,
     }
+
+
+def undo(argv: list[bytes], env: dict[bytes, bytes]) -> None:
+    """Run what undoes what a command has begun elsewhere, and wait for its end, but not for ever."""
+    nowhere = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
+    try:
+        pid = os.posix_spawnp(argv[0], argv, env, file_actions=nowhere)
+    except OSError:
+        return
+    give_up_at = time.monotonic() + UNDOING_S
+    while os.waitpid(pid, os.WNOHANG) == (0, 0):
+        if time.monotonic() >= give_up_at:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return
+        time.sleep(0.02)
 
 
 def kill_all() -> None:
@@ -513,19 +609,13 @@ def kill_all() -> None:
         time.sleep(0.01)
 
 
-def remove(path: bytes | None) -> None:
-    """Remove a file that may not be there."""
-    if path is not None:
-        try:  # noqa: SIM105 - importing contextlib costs the start
-            os.unlink(path)
-        except OSError:
-            pass
-
-
-def main() -> None:
-    """Be the guardian; the control socket is standard input."""
+def serve(control: int, owner: Owner, prctl: Any) -> NoReturn:
+    """Be the guardian of one command, in a process that was forked for it."""
+    os.setsid()  # a Ctrl-C at the terminal is for the owner, who then stops us in order
+    os.dup2(control, 0)  # over the door, which only the guardhouse holds
+    os.close(control)
     try:
-        frame = guard(0, int(sys.argv[-1]))
+        frame = guard(0, owner, prctl)
     except EOFError:
         frame = {}
     except BaseException as error:  # noqa: BLE001
@@ -534,3 +624,48 @@ def main() -> None:
     if frame:
         send(0, frame)
     os._exit(0)  # nothing to finalise, and the owner waits
+
+
+# ------------------------------------------------------------------------------------------------------- guardhouse
+
+
+def main() -> None:
+    """Be the guardhouse: fork a guardian for each control socket that comes through the door, standard input."""
+    try:
+        owner = Owner(int(sys.argv[-1]))
+        prctl = _load_prctl()
+        boot_id()  # and all else that each guardian would have to find out anew
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for guardians: their sockets tell of their end
+        door = socket.socket(fileno=0)
+        poll = select.poll()
+        for fd in (0, owner.handle):
+            if fd >= 0:
+                poll.register(fd, select.POLLIN)
+        while not owner.is_gone():
+            ready = [fd for fd, _ in poll.poll(int(OWNER_S * 1000) if owner.handle < 0 else None)]
+            if owner.handle in ready:
+                break
+            if 0 not in ready:
+                continue
+            control = take(door)
+            try:
+                pid = os.fork()
+            except OSError as error:
+                send(control, {"broken": f"it cannot be started: {error.strerror}"})
+                pid = -1
+            if pid == 0:
+                serve(control, owner, prctl)
+            os.close(control)
+    except EOFError:
+        pass
+    os._exit(0)
+
+
+def take(door: socket.socket) -> int:
+    """Return the control socket that comes next; EOFError if none will."""
+    data, told, _, _ = door.recvmsg(1, socket.CMSG_SPACE(4))
+    if not data:
+        raise EOFError
+    control = int.from_bytes(told[0][2][:4], sys.byteorder)
+    os.set_inheritable(control, False)
+    return control

@@ -125,3 +125,14 @@ class Outcome:
         self.lost: tuple[str, int] | None = None
         self.stats: tuple[tuple[str, list[int]], ...] = ()
         self.rows = 0
+
+    def end_at(self, hi: int, lo: int) -> None:
+        """Drop what was done from unit `hi` on, which is not the lease's any more; it begins at unit `lo`.
+
+        What was counted goes with it: nobody can tell how much of it was of those units.
+        """
+        self.hi = hi
+        self.kind = ""
+        del self.values[max(0, hi - lo) :]
+        self.stats = ()
+        self.rows = 0

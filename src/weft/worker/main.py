@@ -166,6 +166,7 @@ class CodeRow(NamedTuple):
     only: int
     measured: tuple[str, ...]
     counted: bool
+    kept: bool
 
 
 # --------------------------------------------------------------------------------------------------------- nursery
@@ -473,6 +474,7 @@ class Worker:
                 only=row.only,
                 measured=row.measured,
                 counted=row.counted,
+                kept=row.kept,
             )
         return known
 

@@ -56,13 +56,16 @@ class FakeWiring:
     settings: list[object] = field(default_factory=list)
     log: str = "hello from {step}\n"
 
-    def load_pipeline(self, path, *, overrides, user, name, caching=None):
+    def Surroundings(self, **said):  # noqa: N802 - it stands for a class
+        return said
+
+    def load_pipeline(self, path, *, overrides, user, name, caching=None, around=None):
         if not Path(path).name.endswith(".yaml"):
             raise NotFoundError(f"there is no file {path}")
         self.loaded.append(FakeLoaded(chain(), path, dict(overrides), user, name, warnings=self.warnings))
         return self.loaded[-1]
 
-    def run_pipeline(self, loaded, settings, *, on_record, on_note, on_interrupt, quiet):
+    def run_pipeline(self, loaded, settings, *, on_record, on_note, on_interrupt, on_begin, on_id, quiet):
         self.settings.append(settings)
         root = settings.state_root(Path(loaded.file).absolute().parent)
         root.prepare()

@@ -160,7 +160,7 @@ def test_parameter_files_that_are_wrong(weft, tmp_path, name, text, said):
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["rnu"], 2, 'Did you mean "run"'),
+        (["rnu"], 2, "Did you mean run"),
         (["run"], 2, "FILE"),
         (["run", "run.yaml", "--wrokers", "3"], 2, "Did you mean --workers"),
         (["run", "run.yaml", "--workers", "x"], 2, "--workers is 'x'"),
@@ -418,8 +418,9 @@ def test_errors(weft):
 
 def test_help_names_every_command(weft):
     assert weft("--help") == 0
-    for name in ("run", "ls", "show", "logs", "cancel", "graph", "story", "explain", "config", "errors"):
-        assert re.search(rf"^│ {name} ", weft.out, re.MULTILINE)
+    names = "cache cancel config delete doctor errors explain graph logs ls plan resume run schedule show story up why"
+    for name in names.split():
+        assert re.search(rf"^  {name} +[A-Z]", weft.out, re.MULTILINE), f"{name} is not described"
     assert weft("run", "--help") == 0
     assert "--param-file" in weft.out
     assert max(map(len, weft.out.splitlines())) <= 100

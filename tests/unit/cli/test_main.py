@@ -10,7 +10,7 @@ import pytest
 from weft.cli.main import CANNOT_WRITE
 
 ROOT = Path(__file__).parents[3]
-HEAVY = {"cyclopts", "numpy", "pyarrow", "rich", "sqlalchemy", "yaml", "typing", "weft.runtime", "weft.engine"}
+HEAVY = {"numpy", "pyarrow", "rich", "sqlalchemy", "yaml", "typing", "weft.runtime", "weft.engine"}
 
 
 def loaded_by(*words: str) -> set[str]:
@@ -36,6 +36,17 @@ def test_the_version_loads_nothing(flag):
 @pytest.mark.parametrize("words", [("--help",), ("run", "--help"), ()])
 def test_help_loads_no_database_and_no_arrays(words):
     assert not loaded_by(*words) & {"numpy", "pyarrow", "sqlalchemy", "yaml", "weft.engine"}
+
+
+def test_no_library_reads_the_command_line(tmp_path):
+    (tmp_path / "run.yaml").write_text("name: small\nentry_points:\n  one:\n    command: 'true'\n")
+    code = "import sys; from weft.cli.main import main; print(main()); print(*sys.modules)"
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"), "HOME": str(tmp_path)}
+    command = [sys.executable, "-c", code, "run", "run.yaml", "-q"]
+    answer = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=True)
+    _, code_line, modules = answer.stdout.splitlines()
+    assert code_line == "0"
+    assert not set(modules.split()) & {"argparse", "click", "cyclopts", "numpy", "pyarrow", "rich", "sqlalchemy"}
 
 
 def test_a_reader_that_has_had_enough(tmp_path):

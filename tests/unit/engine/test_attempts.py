@@ -6,8 +6,9 @@ import pytest
 
 from tests.unit.engine.hand import Hand, body
 from weft.engine.decisions import BackUp, WeighTasks
-from weft.engine.events import Failure
+from weft.engine.events import Failure, JobSubmitted
 from weft.engine.policy import STRAGGLERS
+from weft.engine.replay import Tape, Tick, digest, replay
 from weft.graph.builder import Graph, gather, one_to_one
 from weft.graph.logical import Manager, Storage
 from weft.model.errors import GraphError
@@ -59,6 +60,26 @@ def test_the_backup_may_be_first(hand):
     assert h.core.workers[0].leases == 0
     h(h.done("b[0]"))
     h.expect("free a[0]", "complete succeeded")
+
+
+def test_after_a_crash_what_the_backup_has_made_counts(hand):
+    tape, again, ticks = Tape(), Tape(), []
+    h = hand(pair(), workers=3, managers=tape.managers({STRAGGLERS: Always}), submit=False)
+    handle = h.master.handle
+
+    def recorded(events):
+        commands = handle(events)
+        ticks.append(Tick(tuple(events), tape.take()))
+        return commands
+
+    h.master.handle = recorded
+    h(JobSubmitted(0.0), h.idle(0))
+    h(h.skip() and h.timer(0.1), h.idle(1))
+    h(h.skip() and h.done("a[0]'"))
+    h.skip()
+    other = hand(pair(), workers=3, managers=again.managers({STRAGGLERS: Always}), submit=False)
+    assert replay(other.master, again, ticks).taken == {h.leases["a[0]'"]}
+    assert digest(other.core) == digest(h.core)
 
 
 def test_the_first_attempt_may_be_first(hand):
@@ -203,6 +224,32 @@ def test_what_cannot_be_taken_back_is_run_twice(hand):
     h(h.done("a[1:3]'"))
     h.expect()
     assert h.rows("a")[:3] == ["finished"] * 3
+
+
+def left_behind(hand: type[Hand]) -> Hand:
+    """A master whose lease a[1:3] is at a[1], which its lost rival has done."""
+    h = wide(hand)
+    h(h.timer(5.1), h.idle(1))
+    h.expect("timer at 10.1", "launch a[1:3]' on 1, attempt 1")
+    h(h.progress("a[1:3]'", 2))
+    h(h.worker_lost(1))
+    h.expect()
+    return h
+
+
+@pytest.mark.parametrize("kind", [Failure.USER, Failure.INFRASTRUCTURE, Failure.INPUT])
+def test_a_failure_at_what_the_rival_has_done_costs_nothing(hand, kind):
+    h = left_behind(hand)
+    h(h.failed("a[1:3]", kind, hi=1), h.idle(0))
+    h.expect("launch a[2] on 0")
+    assert h.core.by_id["a"].attempts is None
+
+
+def test_a_good_end_before_what_the_rival_has_done_changes_nothing_of_it(hand):
+    h = left_behind(hand)
+    h(h.done("a[1:3]", hi=1), h.idle(0))
+    h.expect("launch a[2] on 0")
+    assert h.rows("a")[:2] == ["finished"] * 2
 
 
 def test_a_backup_runs_on_another_node_where_there_is_one(hand):

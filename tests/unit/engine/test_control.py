@@ -66,7 +66,7 @@ def test_what_it_decides_before_it_lets_others_start(hand):
     told = [(c.subject, c.what, c.seen) for c in explain(h.core).changes]
     assert (
         "work",
-        f"control vertex c decides: SetResources(vertex='work', resources={GPU})",
+        f"control vertex c decides: its tasks ask for {GPU}",
         "it was measured",
     ) in told
 

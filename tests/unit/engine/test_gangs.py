@@ -1,5 +1,7 @@
 """All or nothing: bubbles, services, regions, tokens, light tasks, requests for more than a slot."""
 
+from typing import Any
+
 import pytest
 
 from tests.unit.engine.hand import Hand, body, run_out
@@ -337,6 +339,64 @@ def test_a_region_that_restarts_reads_its_inputs_again(hand):
     assert "acquire a*2, b*2" in h.skip()
 
 
+def read_outside(hand: type[Hand], **fields) -> Hand:
+    """[a ~> b] -> report, where report[0], outside the region, reads b[0] when that starts again."""
+    g = Graph("g")
+    a = g.add(body, n=2, name="a", retry=Retry(user=1))
+    b = g.add(body, one_to_one(a, concurrent=True, storage=Storage.EPHEMERAL), n=2, name="b")
+    g.add(body, one_to_one(b), n=2, name="report", **fields)
+    g.bubble(a, b, name="gang")
+    h = hand(g, workers=6, cones=False)
+    h(h.skip() and h.granted(a=(0, 1), b=(2, 3)))
+    h(h.skip() and h.done("b[0]"), h.idle(4))
+    assert "launch report[0] on 4" in h.skip()
+    h(h.failed("a[1]"))
+    h.skip("release")
+    return h
+
+
+def test_who_reads_from_outside_what_a_region_makes_again_starts_again(hand):
+    h = read_outside(hand)
+    h.expect("stop a[0]: region restart", "stop b[1]: region restart")
+    h(h.stopped("a[0]"))
+    h.skip("release")
+    h.expect()
+    h(h.stopped("b[1]"))
+    assert h.skip("stop", "free", "restart") == [
+        "restart a b",
+        "stop report[0]: what it reads is made again",
+        "free b[0]",
+    ]
+    h.skip()
+    h(h.done("report[0]"), h.idle(4))
+    h.expect("free report[0]")
+    assert h.rows("report") == ["unscheduled"] * 2
+    assert h.core.by_id["report"].attempts is None
+    h(h.granted(a=(0, 1), b=(2, 3)))
+    h.skip()
+    h(*[h.done(name) for name in ("a[0]", "a[1]", "b[0]", "b[1]")])
+    h.skip()
+    assert run_out(h, [4]) == ["report[0]", "report[1]", "complete succeeded"]
+
+
+def test_who_starts_again_since_its_input_does_may_not_be_needed_then(hand):
+    h = read_outside(hand)
+    h(h.skip() and h.stopped("a[0]"), h.stopped("b[1]"))
+    h.skip()
+    apply(h.core, Finish("report", "enough"))
+    h(h.stopped("report[0]"))
+    assert h.rows("report") == ["skipped"] * 2
+    assert h.state("report") == "done_early"
+
+
+def test_a_worker_may_be_lost_that_was_to_start_again(hand):
+    h = read_outside(hand)
+    h(h.skip() and h.stopped("a[0]"), h.stopped("b[1]"))
+    h.skip()
+    h(h.worker_lost(4))
+    assert h.rows("report") == ["unscheduled"] * 2
+
+
 def test_a_region_that_is_restarted_too_often_fails(hand):
     h = started_stream(hand, retry=Retry(user=0))
     h(h.failed("b[0]"))
@@ -555,6 +615,46 @@ def test_light_tasks_take_a_token_and_no_worker(hand):
     h(h.done("a[0]"), h.done("a[2]"))
     h.expect("complete succeeded")
     assert h.core.tokens == {"slots": 2}
+
+
+class Walked(list[Any]):
+    """A list that counts how often somebody goes through all of it."""
+
+    walks = 0
+
+    def __iter__(self):
+        self.walks += 1
+        return super().__iter__()
+
+
+def test_the_end_of_one_of_many_light_tasks_costs_the_others_nothing(hand):
+    g = Graph("g", limits={"slots": 2})
+    for number in range(30):
+        g.add(body, n=1, name=f"s{number:02}", resources=Resources(cpu=0, tokens=(("slots", 1),)))
+    h = hand(g, workers=0)
+    h.expect("start s00[0]", "start s01[0]")
+    stages = h.core.stages = Walked(h.core.stages)
+    (launch,) = h.master.handle([h.done("s01[0]")])
+    assert launch.vertex == "s02"
+    assert stages.walks == 0
+    assert [stage.id for stage in h.core.moved] == ["s01", "s02"]
+    assert [launch.vertex for launch in h.master.handle([])] == []
+    assert h.core.moved == []
+
+
+def test_light_tasks_that_take_different_tokens_start_in_order(hand):
+    g = Graph("g", limits={"x": 1, "y": 1})
+    for name, token in (("a", "x"), ("b", "x"), ("c", "y"), ("d", "y"), ("e", "x")):
+        g.add(body, n=1, name=name, resources=Resources(cpu=0, tokens=((token, 1),)))
+    g.add(body, n=1, name="f", resources=Resources(cpu=0))
+    h = hand(g, workers=0)
+    h.expect("start a[0]", "start c[0]", "start f[0]")
+    h(h.done("c[0]"))
+    h.expect("start d[0]")
+    h(h.done("a[0]"), h.done("d[0]"))
+    h.expect("start b[0]")
+    h(h.done("b[0]"))
+    h.expect("start e[0]")
 
 
 def test_light_tasks_without_tokens_all_start(hand):

@@ -214,14 +214,13 @@ def test_a_piece_that_is_wanted_again_is_made_again_with_the_whole_shuffle(hand)
     h.expect("free pieces 0:1 of a")
     h(h.output_lost("b[0]"), h.idle(0))
     assert h.skip("launch") == ["launch a[0] on 0"]  # its piece 0 is gone everywhere
-    h.skip("free")  # what is left of the old outputs
-    h.expect()
-    h(h.done("b[1]"), h.idle(1))
-    h.skip("free")
+    h.expect("stop b[1]: what it reads is made again", "free a[0]", "free a[1]")  # what is left of the old outputs
+    h(h.stopped("b[1]"), h.idle(1))
     h.expect("launch a[1] on 1")
     h(h.done("a[0]", nbytes=2**30), h.done("a[1]", nbytes=2**30), h.idle(0))
     h.expect("launch b[0] on 0")
-    assert run_out_live(h, "b[0]") == ["c[0]", "complete succeeded"]
+    assert h.core.by_id["b"].attempts is None
+    assert run_out_live(h, "b[0]") == ["b[1]", "c[0]", "complete succeeded"]
 
 
 def test_an_output_that_is_lost_does_not_hide_a_piece_that_is_freed(hand):
@@ -230,7 +229,7 @@ def test_an_output_that_is_lost_does_not_hide_a_piece_that_is_freed(hand):
     h.expect("free pieces 1:2 of a")
     h(h.output_lost("b[1]"), h.output_lost("a[0]"))
     assert h.rows("a") == ["ready", "ready"]  # a[1] is there, but its piece for b[1] is not
-    h.skip("free")
+    h.skip("free", "stop")
 
 
 def run_out_live(h, live: str) -> list[str]:

@@ -211,7 +211,7 @@ def test_a_rejected_decision_is_told_and_the_job_goes_on(hand):
     )
     assert run_out(h, [0, 1])[-1] == "complete succeeded"
     story = "".join(h.master.story("b"))
-    assert "its manager decides: SetParallelism(vertex='a', n=9)" in story
+    assert "its manager decides: a: 9 tasks" in story
     assert "rejected: vertex 'a' has started" in story
 
 

@@ -137,6 +137,21 @@ def test_what_a_worker_was_offered_goes_to_others_when_a_service_takes_it(hand):
     h.expect("offer x[0] to 2")
 
 
+def test_a_worker_that_is_kept_idle_for_its_core_is_asked_for_nothing(hand):
+    g = Graph("g")
+    g.add(body, n=1, name="a")
+    g.add(body, n=1, name="b", resources=Resources(cpu=2))
+    h = hand(g, workers=3, race=True)
+    h.expect("acquire b*1 (cpu 2)", "offer a[0] to 0 1")
+    h(h.granted(b=0)._replace(beside=((0, (1,)),)))
+    assert h.skip("launch", "drop") == ["drop a[0] at 0", "drop a[0] at 1", "launch b[0] on 0, cpu 2"]
+    h.expect("offer a[0] to 2")
+    h(h.output_lost("a[0]"), h.worker_lost(2))
+    h.expect()
+    h(h.done("b[0]"))
+    h.expect("release 0", "offer a[0] to 0 1")
+
+
 def test_a_granted_worker_is_asked_for_nothing_else(hand):
     g = Graph("g")
     g.add(body, n=2, name="a")

@@ -77,9 +77,9 @@ def test_a_long_or_odd_function_name_still_makes_an_id():
     g = Graph()
     odd: Any = Called()
     odd.__name__ = 7
-    fns: list[Any] = ["m:" + "x" * 300, "m:" + "x" * 300, "m:größe", "m:", odd]
+    fns: list[Any] = ["m:" + "x" * 300, "m:" + "x" * 300, "m:größe", odd]
     ids = [g.add(fn).id for fn in fns]
-    assert ids == ["x" * 150, "x" * 150 + "-2", "gr__e", "task", "Called"]
+    assert ids == ["x" * 150, "x" * 150 + "-2", "gr__e", "Called"]
     g.finish()
 
 
@@ -289,6 +289,12 @@ def test_grid_wrapper_keeps_shapes():
     [
         (lambda g, a: g.add(3), "what a vertex calls is a int"),
         (lambda g, a: g.add(None), "what a vertex calls is a NoneType"),
+        (lambda g, a: g.add("nocolon"), "'nocolon' names no function"),
+        (lambda g, a: g.add("m:"), "'m:' names no function"),
+        (lambda g, a: g.add(":f"), "':f' names no function"),
+        (lambda g, a: g.add("m m:f"), "'m m:f' names no function"),
+        (lambda g, a: g.add("m:f:g"), "'m:f:g' names no function"),
+        (lambda g, a: g.control(f, n=3), "control vertex 'f' is one task"),
         (lambda g, a: g.add(f, name=3), "name of a vertex is a int, not text"),
         (lambda g, a: g.add(f, name=["x"]), "name of a vertex is a list"),
         (lambda g, a: g.add(f, n="x"), "n is a str, not a whole number"),
@@ -320,6 +326,8 @@ def test_grid_wrapper_keeps_shapes():
         (lambda g, a: gather(a, storage="local"), "storage of an input from 'f' is a str"),  # type: ignore[arg-type]
         (lambda g, a: gather(a, fraction="1"), "fraction of an input from 'f' is a str"),  # type: ignore[arg-type]
         (lambda g, a: shuffle(a, "8"), "partitions of shuffle is a str"),  # type: ignore[arg-type]
+        (lambda g, a: shuffle(a, 0), "a shuffle needs at least 1 partition, not 0"),
+        (lambda g, a: shuffle(a, -1), "a shuffle needs at least 1 partition, not -1"),
         (lambda g, a: grid(a, 0, src=(1,), dst=(1,)), "an axis of grid is a int"),  # type: ignore[arg-type]
         (lambda g, a: grid(a, copy(0), src=1, dst=(1,)), "src of grid is a int"),  # type: ignore[arg-type]
         (lambda g, a: grid(a, copy(0), src=(1,), dst=(1.5,)), "a size in dst of grid is a float"),  # type: ignore[arg-type]
@@ -377,6 +385,9 @@ def test_whatever_is_given_the_graph_is_made_or_refused(junk):
         lambda g, a: g.add(f, retry=Retry(user=junk)),
         lambda g, a: g.add(f, retry=Retry(delay_s=junk)),
         lambda g, a: g.add(f, n=Range(junk, 3)),
+        lambda g, a: g.add(f, n=Source(junk)),
+        lambda g, a: g.add(f, n=SameAs(junk)),
+        lambda g, a: g.control(f, n=junk),  # type: ignore[call-arg]
         lambda g, a: Graph(limits={"slots": junk}).finish(),
     ]
     added = ("n", "items", "name", "params", *FIELDS)
@@ -392,6 +403,14 @@ def test_whatever_is_given_the_graph_is_made_or_refused(junk):
         with suppress(GraphError):
             call(g, a)
             g.finish()
+
+
+def test_a_node_where_its_id_belongs_is_told_so():
+    g = Graph()
+    plan: Any = g.add(f, expands=True)
+    g.add(f, after(plan), n=Source(plan))
+    with pytest.raises(GraphError, match="Give the id of the node: 'f'"):
+        g.finish()
 
 
 def test_numbers_of_another_library_are_whole_numbers():

@@ -37,7 +37,7 @@ def test_the_journal_of_an_ended_run_tells_what_the_live_one_told(tmp_path):
         tuning = session.executor.tuning
         journal = FileJournal.create(tmp_path / JOURNAL, Header(graph=graph_digest(graph), tuning=tuning))
         session.managers = journal.managers(MANAGERS)
-        run = session.submit(graph, journal=journal)
+        run = session.start(graph, journal=journal)
         run.result()
         journal.close()
         journal.join(30)
@@ -45,7 +45,7 @@ def test_the_journal_of_an_ended_run_tells_what_the_live_one_told(tmp_path):
     told = explain_run(record(tmp_path), shuffled(), MANAGERS)
     assert told == live
     assert ("readers", "1 to 8 tasks, by shuffle", "1 task") in told.rows
-    (change,) = [change for change in told.changes if "SetParallelism" in change.what]
+    (change,) = [change for change in told.changes if "decides" in change.what]
     assert "bytes in 8 partitions" in change.seen
 
 

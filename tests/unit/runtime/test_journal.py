@@ -474,7 +474,7 @@ class TestSession:
             tuning = session.executor.tuning
             journal = FileJournal.create(path, Header(graph=graph_digest(graph), tuning=tuning))
             session.managers = journal.managers(session.managers)
-            run = session.submit(graph, journal=journal)
+            run = session.start(graph, journal=journal)
             assert run.result(DEADLINE_S).value() == sum(item * item for item in range(200))
             assert journal.join(DEADLINE_S)
             assert journal.faults == []

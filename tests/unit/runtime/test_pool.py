@@ -34,27 +34,27 @@ def workers(met) -> list[list[int]]:
 def test_the_worker_that_was_used_last_is_offered_last_in_the_list_and_so_taken_first():
     p = pool(3)
     assert p.offer(0.0) == [0, 1, 2]
-    p.take(1, "x")
+    p.take([1], "x")
     assert p.offer(0.0) == [0, 2]
-    p.free(1)
+    p.free([1])
     assert p.offer(0.0) == [0, 2, 1]
     assert p.idle == 3
 
 
 def test_what_a_job_holds_is_counted():
     p = pool(3)
-    p.take(0, "x")
-    p.take(1, "x")
-    p.take(2, "y")
+    p.take([0], "x")
+    p.take([1], "x")
+    p.take([2], "y")
     assert p.held == {"x": 2, "y": 1, "z": 0}
-    p.free(0)
-    p.free(0)  # said twice
+    p.free([0])
+    p.free([0])  # said twice
     assert p.held == {"x": 1, "y": 1, "z": 0}
 
 
 def test_a_job_that_leaves_gives_back_all():
     p = pool(4)
-    p.take(3, "x")
+    p.take([3], "x")
     assert p.request("x", 1, want(2), ()) == ""
     assert len(p.grant()) == 1
     assert p.request("x", 2, want(4), ()) == ""
@@ -68,11 +68,11 @@ def test_a_job_that_leaves_gives_back_all():
 
 def test_a_gang_gets_all_or_nothing():
     p = pool(4)
-    p.take(3, "y")
+    p.take([3], "y")
     assert p.request("x", 1, (*want(2, vertex="a"), *want(2, vertex="b")), ()) == ""
     assert p.grant() == []
     assert p.idle == 3  # nothing was taken on the way
-    p.free(3)
+    p.free([3])
     ((job, request, slots),) = p.grant()
     assert (job, request, [slot[0] for slot in slots]) == ("x", 1, ["a", "a", "b", "b"])
     assert sorted(worker for _, worker, _ in slots) == [0, 1, 2, 3]
@@ -81,18 +81,18 @@ def test_a_gang_gets_all_or_nothing():
 
 def test_a_gang_is_not_starved_by_small_tasks():
     p = pool(2)
-    p.take(0, "y")
+    p.take([0], "y")
     p.request("x", 1, want(2), ())
     assert p.grant() == []
     assert p.offer(0.0) == []  # worker 1 is kept for the gang
-    p.free(0)
+    p.free([0])
     assert workers(p.grant()) == [[0, 1]]
 
 
 def test_workers_are_kept_back_for_a_while_only():
     # Who holds the other slots may wait for the plain tasks: a service ends when its consumers have.
     p = pool(2)
-    p.take(0, "y")
+    p.take([0], "y")
     p.request("x", 1, want(2), (), 10.0)
     assert (p.offer(10.0), p.offer(10.0 + KEEP_BACK_S / 2)) == ([], [])
     assert p.offer(10.0 + KEEP_BACK_S) == [1]
@@ -100,7 +100,7 @@ def test_workers_are_kept_back_for_a_while_only():
 
 def test_workers_are_kept_back_where_the_request_could_use_them():
     p = pool(2, nodes=2)
-    p.take(1, "y")
+    p.take([1], "y")
     p.request("x", 1, want(1, placement=Placement(node="node1")), ())
     assert p.grant() == []
     assert p.offer(0.0) == [0]
@@ -117,11 +117,11 @@ def test_workers_are_not_kept_back_for_what_waits_for_memory():
 
 def test_requests_of_a_job_are_met_in_order():
     p = pool(2)
-    p.take(0, "y")
+    p.take([0], "y")
     p.request("x", 1, want(2), ())
     p.request("x", 2, want(1), ())
     assert p.grant() == []  # the second could be met, but waits its turn
-    p.free(0)
+    p.free([0])
     assert [met[1] for met in p.grant()] == [1]
     p.release("x", 1, 0)
     assert [met[1] for met in p.grant()] == [2]
@@ -129,15 +129,15 @@ def test_requests_of_a_job_are_met_in_order():
 
 def test_the_job_that_holds_least_is_served_first():
     p = pool(4)
-    p.take(0, "x")
-    p.take(1, "x")
-    p.take(2, "y")
+    p.take([0], "x")
+    p.take([1], "x")
+    p.take([2], "y")
     for job in ("x", "y", "z"):
         p.request(job, 1, want(1), ())
     assert [met[0] for met in p.grant()] == ["z"]
-    p.free(0)
+    p.free([0])
     assert [met[0] for met in p.grant()] == ["x"] or p.held["y"] == 2
-    p.free(1)
+    p.free([1])
     assert len(p.grant()) == 1
     assert not p.waiting
 
@@ -155,7 +155,7 @@ def test_the_first_alternative_that_can_be_had_is_taken():
 
 def test_cores_come_from_one_node():
     p = pool(4, nodes=2)
-    p.take(0, "y")
+    p.take([0], "y")
     assert p.request("x", 1, want(1, Resources(cpu=2)), ()) == ""
     ((_, _, ((_, worker, _),)),) = p.grant()
     assert worker in (2, 3)
@@ -242,11 +242,11 @@ def test_where_memory_is_not_counted_it_is_never_refused():
 
 def test_a_request_that_is_withdrawn_is_not_met():
     p = pool(2)
-    p.take(0, "y")
+    p.take([0], "y")
     p.request("x", 1, want(2), ())
     p.withdraw("x", 1)
     p.withdraw("x", 1)
-    p.free(0)
+    p.free([0])
     assert p.grant() == []
     assert p.offer(0.0) == [1, 0]
 
@@ -256,7 +256,7 @@ def test_a_request_that_is_withdrawn_is_not_met():
 
 def test_a_lost_worker_is_gone_with_what_it_held():
     p = pool(3, capacity=Resources(memory=100))
-    p.take(0, "y")
+    p.take([0], "y")
     p.request("x", 1, want(1, Resources(memory=60)), ())
     ((_, _, ((_, worker, _),)),) = p.grant()
     p.lose(worker)
@@ -265,7 +265,7 @@ def test_a_lost_worker_is_gone_with_what_it_held():
     p.lose(99)
     assert (p.idle, p.held) == (1, {"x": 0, "y": 0, "z": 0})
     p.release("x", 1, worker)  # late
-    p.free(0)
+    p.free([0])
     assert p.idle == 1
     p.request("x", 2, want(1, Resources(memory=100)), ())
     assert len(p.grant()) == 1  # its memory is back
@@ -331,13 +331,13 @@ def test_nothing_is_given_twice_or_lost(seed):
                 )  # fmt: skip
             elif what < 0.45 and p.offer(0.0):
                 worker = p.offer(0.0)[-1]
-                p.take(worker, job)
+                p.take([worker], job)
                 assert worker in alive
                 assert worker not in taken
                 taken[worker] = job
             elif what < 0.6 and taken:
                 worker = rng.choice(sorted(taken))
-                p.free(worker)
+                p.free([worker])
                 del taken[worker]
             elif what < 0.8 and granted:
                 key = rng.choice(sorted(granted))

@@ -53,11 +53,17 @@ def test_every_setting_can_be_given_everywhere(load):
         "backend": "processes",
         "workers": "3",
         "memory": "2GiB",
+        "eviction": "lru",
+        "stream_window": "8MiB",
+        "gpus": "2",
+        "gpu_type": "T4",
         "spill_dir": "/a",
         "state_dir": "/b",
         "color": "never",
         "quiet": "true",
         "user": "ada",
+        "docker_env": "require",
+        "mounts": "off",
     }
     assert set(texts) == set(NAMES)
     from_environment = load(environ={f"WEFT_{name.upper()}": text for name, text in texts.items()})

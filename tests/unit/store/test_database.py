@@ -1,13 +1,16 @@
 """The one home of databases, as far as the index of runs does not show it."""
 
 import fcntl
+import gc
 import sqlite3
 import struct
+import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from weft.model.errors import ConflictError, DiskFullError, ForbiddenError
+from weft.model.errors import ConflictError, DiskFullError, ForbiddenError, WeftError
 from weft.store import database as module
 from weft.store.database import Database
 
@@ -56,6 +59,70 @@ def test_a_file_that_was_replaced_is_read_anew(database, tmp_path):
     assert names(database) == []
     add(database, "b")
     assert names(database) == ["b"]
+
+
+def test_one_connection_writes_until_it_fails_or_the_file_is_another_one(database, tmp_path, monkeypatch):
+    opened: list[str] = []
+    connect = database._connect
+
+    def note(mode: str) -> Any:
+        opened.append(mode)
+        return connect(mode)
+
+    def fail() -> None:
+        with database.write() as db:
+            db.run("DELETE FROM things")
+            raise KeyError
+
+    monkeypatch.setattr(database, "_connect", note)
+    for name in "abc":
+        add(database, name)
+    assert opened.count("rwc") == 1
+    with pytest.raises(WeftError), database.write() as db:
+        db.run("INSERT INTO nothing VALUES (1)")
+    add(database, "d")
+    assert opened.count("rwc") == 2
+    assert names(database) == ["a", "b", "c", "d"]
+    with pytest.raises(KeyError):
+        fail()
+    add(database, "e")
+    assert opened.count("rwc") == 2
+    for path in tmp_path.glob("some.db*"):
+        path.unlink()
+    add(database, "f")
+    assert opened.count("rwc") == 3
+    assert names(database) == ["f"]
+
+
+def test_connections_that_stay_open_write_in_turn_and_fold_the_log(database, tmp_path):
+    other = Database(
+        tmp_path / "some.db",
+        what="it",
+        schema=["CREATE TABLE things (name TEXT)"],
+        version=1,
+        again="",
+        lock_name="some.lock",
+    )
+    sizes = []
+    for number in range(400):
+        add((database, other)[number % 2], f"{number} " + "x" * 20_000)
+        sizes.append((tmp_path / "some.db-wal").stat().st_size)
+    assert max(sizes) < 8 << 20
+    other.close()
+    assert [int(name.split()[0]) for name in names(database)] == list(range(400))
+    assert database.damage() == ""
+
+
+def test_a_connection_that_nobody_closed_is_closed_with_its_owner(tmp_path):
+    found = weakref.ref(made := Database(tmp_path / "a.db", what="a", schema=[], version=1, again=""))
+    with made.write():
+        pass
+    writers = made._writers
+    assert writers
+    del made
+    gc.collect()
+    assert found() is None
+    assert not writers
 
 
 def half_written(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from weft.model.chunks import ChunkRef
 from weft.model.errors import CapacityError, DiskFullError, InternalError, NotFoundError
-from weft.store import codec, disk, keeper, segments
+from weft.store import codec, disk, holdings, segments
 from weft.store.api import ABSENT, SMALL
 from weft.store.disk import ChunkFiles
 from weft.store.keeper import Keeper
@@ -657,7 +657,7 @@ def test_the_books_are_right_after_work_of_several_threads(folders, seed):
 
 
 def test_the_default_budget_is_within_memory_and_mount(tmp_path):
-    assert 0 < keeper.default_budget() == keeper.memory_bytes() // 2
-    assert 0 < keeper.default_budget(tmp_path) <= keeper.default_budget()
-    assert keeper.default_budget(tmp_path / "missing") == keeper.default_budget()
-    assert Keeper().budget == keeper.default_budget()
+    assert 0 < holdings.default_budget() == holdings.memory_bytes() // 2
+    assert 0 < holdings.default_budget(tmp_path) <= holdings.default_budget()
+    assert holdings.default_budget(tmp_path / "missing") == holdings.default_budget()
+    assert Keeper().budget == holdings.default_budget()

@@ -75,7 +75,7 @@ TASK: Table[TaskState] = {
     _S.FINISHED: {"free": _S.FREED, "output_lost": _S.LOST},
     _S.FREED: {"needed_again": _S.LOST},
     _S.LOST: {"remake": _S.UNSCHEDULED, "not_wanted": _S.FREED},
-    _S.CANCELLING: {"stopped": _S.CANCELLED},
+    _S.CANCELLING: {"stopped": _S.CANCELLED, "cut_off": _S.FATAL},
     _S.FATAL: {},
     _S.CANCELLED: {},
     _S.SKIPPED: {},

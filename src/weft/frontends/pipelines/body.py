@@ -18,18 +18,21 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from weft.frontends.pipelines import conditions
-from weft.frontends.pipelines.caching import RECIPE, recipe_of
+from weft.frontends.pipelines.caching import RECIPE, changed_while_it_ran, recipe_of
+from weft.frontends.pipelines.kinds import decoded, load_kind
 from weft.frontends.pipelines.language import check_value
 from weft.frontends.pipelines.parts import INPUT, ITEM, OUTPUT, Folder, joined, told
 from weft.frontends.pipelines.problems import show
 from weft.frontends.pipelines.templates import as_text, go_text
-from weft.model.errors import DiskFullError, TaskError
+from weft.graph.task import resolve
+from weft.model.errors import DiskFullError, RunCancelledError, TaskError, WeftError
+from weft.model.program import Program, Style
 from weft.operators.call import run_command
 from weft.store.folders import make_folders, remove_at
 from weft.store.results import open_cache
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from weft.frontends.pipelines.templates import ParameterValue
     from weft.graph.task import Input, TaskContext
@@ -40,6 +43,12 @@ WARNING = "warning"
 """The user event by which a step that succeeds says what a person should know; its payload is a text."""
 NOT_RUN = "skipped"
 """The user event by which an item of a loop says that its condition is false."""
+MOUNTS = "mounts"
+"""The parameter of a step's program that says what it finds at which path."""
+IMAGE = "image"
+"""The parameter that says in which image a step runs, and by what: see `weft.operators.containers.in_container`."""
+PUBLISH = "publish"
+"""The parameter that says where outputs are sent: the URL of the main file system, and where its copy lies."""
 MAX_LIST_BYTES = 1024 * 1024
 MAX_CONTENT_BYTES = 1024
 """An artifact that is looped over, or that stands in a condition, is smaller than this."""
@@ -48,53 +57,126 @@ _OWN_PREFIX = "WEFT_"
 _OF_ANOTHER_SHELL = frozenset({"_", "OLDPWD", "PWD", "SHLVL", "PYTHONHOME", "__PYVENV_LAUNCHER__"})
 
 
-def run_step(ctx: TaskContext, inputs: Mapping[str, Input]) -> dict[str, Any]:
+def run_step(ctx: TaskContext, inputs: Mapping[str, Input]) -> Any:
     """Run one attempt of a step, or of one item of its loop (style TASK).
 
-    Return what `weft.operators.call.run_command` returns.
+    Return what `weft.operators.call.run_command` returns, or the program of the step's kind.
 
     Parameters: `command`, `cwd`, `env` (added to this process's own), `logs` and `processes` (folders for the log
     `<step>[.<item>].<attempt>.log` and for the record of processes), `outputs` (paths below `cwd`: removed, their
-    parents made; of a loop their names, for `folder`), `cache` (a `Recipe` by which its result is kept), and further
-    fields of `CommandSpec`. `inputs` says where artifacts lie of which that was not known before, `condition` what an
-    item asks before it begins. An output that was not made, a result that is not kept and a log that is not complete
-    are told by the event `WARNING`. Raises what `run_command` raises, TaskError or DiskFullError when the place of an
-    output cannot be made.
+    parents made; of a loop their names, for `folder`), `cache` (a `Recipe` by which its result is kept), `publish`
+    (where outputs are sent, if anywhere: a URL and the folder with the copy of what it names), `mounts` (of each:
+    source, mount path, whether it can be read only, whether the step can do without, and what of the source is below
+    its file system), and further fields of `CommandSpec`. `inputs` says where artifacts lie of which that was not known
+    before, `condition` what an item asks before it begins. A step of a kind has no command but `kind`, `with`,
+    `portable`, `parameters` and `pipeline_folder` (see `kinds.StepKind`). An output that was not made, a result that is
+    not kept, a mount that is not there and a log that is not complete are told by the event `WARNING`. Raises what
+    `run_command`, or the kind, raises, TaskError or DiskFullError when the place of an output cannot be made, TaskError
+    when a folder cannot be mounted or an output cannot be sent.
     """
     own = dict(ctx.params)
     name, values = _values(ctx, inputs, own)
-    if not ctx.cancelled() and "condition" in own and not _holds(own.pop("condition"), values, name):
-        ctx.emit(NOT_RUN)
-        return {"skipped": True}
-    own.pop("condition", None)
     outputs = list(values.outputs.values())
     recipe = recipe_of(own, ctx.index, ctx.item, values.inputs)
     own.pop(RECIPE, None)
     started = time.time()
+    if not ctx.cancelled() and "condition" in own and not _holds(own.pop("condition"), values, name):
+        ctx.emit(NOT_RUN)
+        if recipe is not None:  # nobody is to wait for a result of it
+            open_cache(recipe.index, time.time).keep(recipe, started, "its condition is false")
+        return {"skipped": True}
+    own.pop("condition", None)
     many = [str(ctx.index)] if ctx.parallelism > 1 else []
     log = ".".join([file_name(ctx.params.get("name", ctx.vertex)), *many, str(ctx.attempt)])
     logs, processes = Path(own.pop("logs")), Path(own.pop("processes"))
     if not ctx.cancelled():
         make_room(own["cwd"], outputs, name)
         processes.mkdir(parents=True, exist_ok=True)
-    own["command"] = joined(own["command"], values.of)
-    own["env"] = {**inherited(os.environ), **{key: joined(text, values.of) for key, text in own["env"].items()}}
+    if "kind" not in own:
+        own["command"] = joined(own["command"], values.of)
+    env = {key: joined(text, values.of) for key, text in own["env"].items()}
+    own["env"] = {**inherited(os.environ), **env}
+    warnings = _surround(own, env, name) if (MOUNTS in own or IMAGE in own) and not ctx.cancelled() else []
     own["name"], own["log"], own["record"] = name, str(logs / f"{log}.log"), str(processes / log)
-    for key in ("outputs", "folder", "inputs"):
+    for key in ("outputs", "folder", "inputs", IMAGE, MOUNTS, PUBLISH):
         own.pop(key, None)
     step = copy(ctx)
     step.params, step.parallelism = own, 1  # the log and the record have the number of the item already
-    result = run_command(step, inputs)
-    warnings = [f"its output {PurePosixPath(path).name} was not made" for path in outputs if not os.path.lexists(path)]
-    if result["log_error"]:
+    result = _run_kind(step, inputs, values) if "kind" in own else run_command(step, inputs)
+    missing = [PurePosixPath(path).name for path in outputs if not os.path.lexists(path)]
+    warnings += [f"its output {output} was not made" for output in missing]
+    told = result if isinstance(result, dict) else {}
+    if told.get("unmounted") and any(said[1] in own.get("command", "") for said in ctx.params[MOUNTS]):
+        warnings.append(f"nothing is at its mount paths: {result['unmounted']}")
+    if PUBLISH in ctx.params:
+        warnings += _publish(ctx.params[PUBLISH], outputs, name)
+    if told.get("log_error"):
         warnings.append(f"its log is not complete: {result['log_error']}")
+    lost = (
+        "is too long for an environment"
+        if "kind" in own
+        else "is too long for what it starts: only its own shell has it"
+    )
+    warnings += [f"{key} {lost}" for key in told.get("shell_only", ())]
     if recipe is not None:
-        reason = open_cache(recipe.index, time.time).keep(recipe, started)
+        reason = open_cache(recipe.index, time.time).keep(recipe, started, changed_while_it_ran(ctx.params))
         if reason:
             warnings.append(f"its result is not kept: {reason}")
     if warnings:
         ctx.emit(WARNING, "; ".join(warnings))
     return result
+
+
+def _surround(own: dict[str, Any], env: Mapping[str, str], step: str) -> list[str]:
+    """Put the view or the container that a step needs into its parameters; return what it does without, and why."""
+    from weft.operators.mounts import Mount, plan  # most steps need neither
+
+    wanted = own.get(MOUNTS, ())
+    for source, _, read_only, _, sub_path in wanted:
+        below = PurePosixPath(sub_path).parts
+        if below and not read_only and not os.path.lexists(source):
+            try:
+                os.close(make_folders(Path(source).parents[len(below) - 1], below))
+            except OSError as error:
+                message = f"step {step} cannot start: the folder {source} cannot be made: {error.strerror}"
+                raise TaskError(message, task=step, hint="See that you may write there.") from None
+    mounts = [Mount(*said[:4]) for said in wanted]
+    if IMAGE in own:
+        from weft.operators.containers import in_container
+
+        own["prefix"], own["undo"] = in_container(own[IMAGE], cwd=own["cwd"], env=env, mounts=mounts, name=step)
+        return []
+    own["view"], left_out = plan(mounts, own["cwd"], step)
+    # Where a step works in its main file system anyway, it matters only to one that names the other path.
+    named = any(mount.target in own.get("command", "") for mount in mounts)
+    return [f"it does without a mount: {reason}" for reason in left_out] if named else []
+
+
+def _run_kind(step: TaskContext, inputs: Mapping[str, Input], values: _Values) -> Any:
+    """Run what a kind runs: its context has the parameters that `kinds.StepKind` lists, and no others."""
+    if step.cancelled():
+        raise RunCancelledError(f"step {step.params['name']} was cancelled before it started")
+    own = dict(step.params)
+    kind = load_kind(own.pop("kind"))
+    own["options"] = decoded(own.pop("with"), lambda text: joined(text, values.of), step.item)
+    own["folder"] = own.pop("pipeline_folder")
+    del own["portable"]
+    step.params = {**own, "inputs": values.inputs, "outputs": dict(values.outputs), "item": step.item}
+    return resolve(Program(kind.program, style=Style.TASK))(step, inputs)
+
+
+def _publish(place: Sequence[str], outputs: Iterable[str], step: str) -> list[str]:
+    """Send outputs to the store that the main file system lies on; return what a person should know."""
+    from weft.store.remote import Remote  # few need it
+
+    url, folder = place
+    try:
+        links = Remote(url, Path(folder)).publish(outputs)
+    except WeftError as error:
+        raise TaskError(
+            f"the outputs of step {step} were not sent: {error.message}", task=step, hint=error.hint
+        ) from None
+    return [f"links in its outputs were not sent, such as {links[0]}"] if links else []
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,12 @@ A key names no run, no path that only one run has, and not the step: only what t
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from weft.frontends.pipelines.parts import Delivered, Folder, text_to_json, told
+from weft.frontends.pipelines.kinds import leaves_of, load_kind
+from weft.frontends.pipelines.parts import Folder, text_to_json, told
 from weft.frontends.pipelines.templates import USER_NAME
 from weft.store.results import Recipe
 
@@ -44,34 +45,17 @@ class CachePlace:
     images: Mapping[str, str] = field(default_factory=dict)
 
 
-def describe(pipeline: Pipeline, step: ResolvedStep, place: CachePlace | None) -> Recipe | None:
-    """Return the recipe of a step; None if it is neither looked up nor kept.
+def describe(pipeline: Pipeline, step: ResolvedStep, place: CachePlace | None, folder: str = "") -> Recipe | None:
+    """Return the recipe of a step; None if it is neither looked up nor kept. `folder` is that of the pipeline's file.
 
-    Of a step that loops it is that of no item yet: `recipe_of` puts in what differs. Nothing is kept of steps with
-    inputs that are told by a dag which loops over an artifact, nor of those whose items ask a condition.
+    Of a step that loops it is that of no item yet: `recipe_of` puts in what differs. What an item asks is part of it: a
+    result is there only if the answer was yes, and it is the same for the same question, item and inputs.
     """
-    if place is None or not step.cache.enable or step.skipped or step.condition:
+    if place is None or not step.cache.enable or step.skipped:
         return None
-    if any(isinstance(p, Delivered) and p.folder is None for places in step.delivered.values() for p in places):
-        return None
-    static = {
-        "command": step.portable_command,
-        "image": place.images.get(step.docker_env, step.docker_env),
-        "user": _written(step.env.get(USER_NAME, "")),
-        **{f"parameter {name}": json.dumps(value) for name, value in step.parameters.items()},
-        **{
-            f"environment {name}": _written(value)
-            for name, value in step.declared_env.items()
-            if name not in _PLACEMENT
-        },
-        **{f"input name {name}": "" for name in step.places},
-        **{f"output name {name}": "" for name in step.outputs},
-    }
-    if pipeline.main_fs is not None:
-        mount = pipeline.main_fs
-        static[f"mount {mount.name}"] = json.dumps([mount.sub_path, mount.mount_path, mount.read_only])
-    for number, point in enumerate(step.mounts[0 if pipeline.main_fs is None else 1 :]):
-        static[f"mount {number} {point.name}"] = json.dumps([point.sub_path, point.mount_path, point.read_only])
+    static = static_leaves(pipeline, step, place.images.get(step.docker_env, step.docker_env), folder)
+    if step.condition:
+        static["condition"] = _written(step.condition)
     folders = {point.name: point.source for point in reversed(step.mounts) if point.source is not None}
     return Recipe(
         pipeline=pipeline.name,
@@ -93,34 +77,84 @@ def describe(pipeline: Pipeline, step: ResolvedStep, place: CachePlace | None) -
     )
 
 
+def static_leaves(pipeline: Pipeline, step: ResolvedStep, image: str, folder: str = "") -> dict[str, str]:
+    """Return all that a step is given, by name, but for the content of what it reads and the item of its loop.
+
+    `folder` is that of the pipeline's file; without it nothing is looked at that lies there, such as code.
+    """
+    static = {
+        **_what_runs(step, folder),
+        "image": image,
+        "user": _written(step.env.get(USER_NAME, "")),
+        **{f"parameter {name}": json.dumps(value) for name, value in step.parameters.items()},
+        **{
+            f"environment {name}": _written(value)
+            for name, value in step.declared_env.items()
+            if name not in _PLACEMENT
+        },
+        **{f"input name {name}": "" for name in step.places},
+        **{f"output name {name}": "" for name in step.outputs},
+    }
+    if pipeline.main_fs is not None:
+        mount = pipeline.main_fs
+        static[f"mount {mount.name}"] = json.dumps([mount.sub_path, mount.mount_path, mount.read_only])
+    for number, point in enumerate(step.mounts[0 if pipeline.main_fs is None else 1 :]):
+        static[f"mount {number} {point.name}"] = json.dumps([point.sub_path, point.mount_path, point.read_only])
+    return static
+
+
+def _what_runs(step: ResolvedStep, folder: str) -> dict[str, str]:
+    if step.body is None:
+        return {"command": step.portable_command}
+    leaves = load_kind(step.body.kind).leaves if folder else leaves_of
+    return {"kind": step.body.name, **leaves(step.body.portable, folder)}
+
+
+def changed_while_it_ran(params: Mapping[str, Any]) -> str:
+    """Tell what of a kind's leaves is not what it was when the recipe was made; "" if nothing is, or there is none."""
+    said = params.get(RECIPE)
+    if said is None or "kind" not in params:
+        return ""
+    leaves = load_kind(params["kind"]).leaves(params["portable"], params["pipeline_folder"])
+    static = Recipe.from_json(said).static
+    return next((f"{name} changed while it ran" for name, text in leaves.items() if static.get(name) != text), "")
+
+
 def recipe_of(
     params: Mapping[str, Any],
     index: int,
     item: Any = None,
     inputs: Mapping[str, list[str]] | None = None,
-    width_of: Callable[[str], int] = lambda _: 0,
+    look: Callable[[str], tuple[int, Mapping[str, Any]]] = lambda _: (0, {}),
 ) -> Recipe | None:
     """Return the recipe of a task, from the parameters of its program and its item.
 
-    `inputs` says where the inputs lie of which that was not known before; without it `width_of` says how many tasks a
-    vertex has, which tells as much.
+    `inputs` says where the inputs lie of which that was not known before. Without it that is found out from the graph:
+    `look` tells how many tasks a vertex has, and the parameters of its program.
     """
     said = params.get(RECIPE)
     if said is None:
         return None
-    recipe = replace(Recipe.from_json(said), task=index)
+    own: dict[str, Any] = {"task": index}
+    leaves = {}
     if "inputs" in params:
         found = inputs or {
-            name: told(places, lambda source: range(width_of(source.rpartition("/")[0])))
-            for name, places in params["inputs"].items()
+            name: told(places, lambda source: _told_by(source, look)) for name, places in params["inputs"].items()
         }
-        recipe = replace(recipe, inputs=dict(found))
+        own["inputs"] = dict(found)
     if "folder" in params:
         folder = Folder(**params["folder"])
-        outputs = {name: folder.path(name, index) for name in params["outputs"]}
-        static = {**recipe.static, "loop argument": json.dumps(item)}
-        recipe = replace(recipe, outputs=outputs, static=static)
-    return recipe
+        own["outputs"] = {name: folder.path(name, index) for name in params["outputs"]}
+        leaves["loop argument"] = json.dumps(item)
+    return Recipe.from_json(said, leaves, **own)
+
+
+def _told_by(source: str, look: Callable[[str], tuple[int, Mapping[str, Any]]]) -> Any:
+    """Return what a vertex has told, or as much: a JOIN knows the places of outputs, a lister the items of its step."""
+    outputs = look(source)[1].get("outputs")
+    if isinstance(outputs, dict):
+        return {name: told(places, lambda inner: _told_by(inner, look)) for name, places in outputs.items()}
+    return range(look(source.rpartition("/")[0])[0])
 
 
 def _written(text: Filled) -> str:

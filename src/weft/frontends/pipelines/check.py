@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from weft.frontends.pipelines import conditions, language, yaml
+from weft.frontends.pipelines.kinds import STEP_KINDS, load_kind
 from weft.frontends.pipelines.language import Component, Dag, Step, Unread, walk
 from weft.frontends.pipelines.problems import Problems, choices, join, nearest, show
 from weft.frontends.pipelines.references import expand
@@ -25,14 +26,20 @@ if TYPE_CHECKING:
     from weft.frontends.pipelines.problems import Mark
 
 
-def parse_pipeline(text: str, file: str) -> Pipeline:
+def parse_pipeline(text: str, file: str, kinds: Mapping[str, str] = STEP_KINDS) -> Pipeline:
     """Read and check the text of a pipeline file (YAML or JSON); the pipeline returned has no references left.
 
-    `file` is the name that messages give. Raise InputLimitError when a limit is passed, and PipelineError that lists
-    every mistake with line, column, field and what would be right.
+    `file` is the name that messages give, `kinds` tells from where kinds of steps are imported.
+    Raise InputLimitError when a limit is passed, and PipelineError that lists every mistake with line, column, field
+    and what would be right.
     """
+    return checked(yaml.load(text, file), file, kinds)
+
+
+def checked(tree: yaml.Node, file: str, kinds: Mapping[str, str] = STEP_KINDS) -> Pipeline:
+    """Do for a tree what `parse_pipeline` does for a text."""
     problems = Problems(file)
-    pipeline = expand(language.read(yaml.load(text, file), file, problems), problems)
+    pipeline = expand(language.read(tree, file, problems, kinds), problems)
     check(pipeline, problems)
     return pipeline
 
@@ -277,6 +284,41 @@ def _command_names_own(scene: _Scene) -> None:
             _check_own(scene, component.command, "a command", own)
 
 
+def _kinds_take_their_options(scene: _Scene) -> None:
+    for _, step in scene.members():
+        if not isinstance(step, Step):
+            continue
+        kind, where = step.kind.value, f"{step.path}.x-weft.with"
+        if not kind:
+            if step.options:
+                scene.problems.add(step.mark, where, "belongs to no kind of step", "say which: kind")
+            continue
+        if kind not in scene.pipeline.kinds:
+            near = nearest(kind, scene.pipeline.kinds)
+            hint = f"did you mean {near}?" if near else f"there are: {choices(scene.pipeline.kinds)}"
+            scene.problems.add(step.kind.mark, step.kind.path, f"there is no kind of step {show(kind)}", hint)
+            continue
+        if step.command.value.strip():
+            message = f"a step of kind {kind} has no command"
+            scene.problems.add(step.command.mark, step.command.path, message, "leave one of the two out")
+        own = {**step.parameters, **step.inputs, **_outputs_of(step)}
+        for text in step.option_texts:
+            _check_own(scene, text, "an option", own)
+        found = load_kind(scene.pipeline.kinds[kind])
+        marks = {text.path: text.mark for text in step.option_texts}
+        for name in step.options:
+            if name not in found.options:
+                near = nearest(name, found.options)
+                hint = f"did you mean {near}?" if near else f"it takes: {choices(found.options)}"
+                at = join(where, name)
+                scene.problems.add(marks.get(at, step.kind.mark), at, f"unknown option of kind {kind}", hint)
+        missing = [name for name, needed in found.options.items() if needed and name not in step.options]
+        complaints = [(name, "is missing") for name in missing] or found.check(step.options)
+        for name, message in complaints:
+            at = join(where, name) if name else where
+            scene.problems.add(marks.get(at, step.kind.mark), at, message)
+
+
 def _conditions_make_sense(scene: _Scene) -> None:
     for _, component in scene.members():
         text = component.condition
@@ -495,6 +537,7 @@ RULES: tuple[Callable[[_Scene], None], ...] = (
     _outputs_of_dags_name_outputs_inside,
     _env_names_own,
     _command_names_own,
+    _kinds_take_their_options,
     _conditions_make_sense,
     _loops_name_own,
     _post_process_is_a_plain_step,

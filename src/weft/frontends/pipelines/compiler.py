@@ -11,12 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.frontends.pipelines import paths
-from weft.frontends.pipelines.body import RUN, SKIPPED
+from weft.frontends.pipelines.body import IMAGE, MOUNTS, PUBLISH, RUN, SKIPPED
 from weft.frontends.pipelines.caching import RECIPE, CachePlace, describe
+from weft.frontends.pipelines.kinds import STEP_KINDS, load_kind
 from weft.frontends.pipelines.parts import Folder, places_to_json, plain, sources, text_to_json
 from weft.frontends.pipelines.resolve import (
     DECIDE,
@@ -44,6 +46,7 @@ from weft.graph.logical import (
     Storage,
     Vertex,
 )
+from weft.model.errors import UsageError
 from weft.model.program import Program, Style
 from weft.model.resources import Resources
 
@@ -64,7 +67,8 @@ DISABLED = "_disabled"
 
 _STEP = f"{BODY}:run_step"
 _NO_CORE = (Resources(cpu=0),)
-_ONE_AT_A_TIME = (Resources(cpu=0, tokens=((PARALLELISM, 1),)),)
+_ONE_TOKEN = (PARALLELISM, 1)
+_ONE_AT_A_TIME = (Resources(cpu=0, tokens=(_ONE_TOKEN,)),)
 _STRATEGIES = {"fail_fast": OnFailure.FAIL_FAST, "continue": OnFailure.CONTINUE}
 _PROGRAMS = {
     DECIDE: f"{BODY}:decide",
@@ -80,25 +84,45 @@ _TOP = (".git", "weft.toml")
 
 
 @dataclass(frozen=True, slots=True)
+class Containers:
+    """What runs steps in their images: the kind of engine, its program, and the ids of images by their names."""
+
+    kind: str
+    program: str
+    images: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class RunPlace:
     """Folders of one run: for the logs, and for the records of the processes that its steps start.
 
-    `cache` is None where nothing is looked up or kept.
+    `cache` is None where nothing is looked up or kept; with `mounts` folders are put at the mount paths of steps.
+    Where the main file system lies elsewhere, `publish` has its URL and the folder that holds the copy of it. Without
+    `containers` steps run on this machine, whatever image they name.
     """
 
     logs: Path
     processes: Path
     cache: CachePlace | None = None
+    mounts: bool = True
+    publish: tuple[str, str] | None = None
+    containers: Containers | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a pipeline was made of, so that it can be made again elsewhere: its text and what was given beside it."""
+    """What a pipeline was made of, so that it can be made again elsewhere: its text and what was given beside it.
+
+    `built_with` is what a Python file was given that made the text.
+    """
 
     text: str = ""
     file: str = ""
     overrides: Mapping[str, object] = field(default_factory=dict)
     renamed: str | None = None
+    kinds: Mapping[str, str] = field(default_factory=lambda: STEP_KINDS)
+    built_with: Mapping[str, object] = field(default_factory=dict)
+    main_fs: str = ""
 
 
 def compile_run(
@@ -117,7 +141,9 @@ def compile_run(
     )
     again = {**asdict(origin), "file": Path(origin.file).name}  # however it was named: a resume makes the same graph
     cache = None if place.cache is None else {**asdict(place.cache), "index": str(place.cache.index)}
-    repeating = {"run": asdict(run), "place": {**_folders(place), "cache": cache}, "origin": again}
+    where = {**_folders(place), "cache": cache, "mounts": place.mounts, "publish": place.publish}
+    where["containers"] = None if place.containers is None else asdict(place.containers)
+    repeating = {"run": asdict(run), "place": where, "origin": again}
     _add(graph, nodes, pipeline, place, repeating, DISABLED, ())
     return nodes, graph
 
@@ -171,7 +197,8 @@ def _add(
             if node.kind == DECIDE:
                 graph.choices.append(Choice(node.id, node.id, {RUN: node.members, SKIPPED: ()}))
         else:
-            graph.add_vertex(_step(pipeline, node, place, patched=bool(entry)))
+            folder = str(repeating["run"]["folder"])
+            graph.add_vertex(_step(pipeline, node, place, folder, patched=bool(entry)))
             reads = tuple(sources(p for found in node.delivered.values() for p in found))
         for dep in deps:
             if dep not in reads:
@@ -192,15 +219,19 @@ def _control(node: Control, repeating: Mapping[str, Any]) -> Vertex:
     return Vertex(node.id, program, resources=_NO_CORE, expands=node.kind in (DECIDE, LIST, REPEAT))
 
 
-def _step(pipeline: Pipeline, step: ResolvedStep, place: RunPlace, *, patched: bool) -> Vertex:
+def _step(pipeline: Pipeline, step: ResolvedStep, place: RunPlace, folder: str, *, patched: bool) -> Vertex:
     items = None if step.items is None else plain(step.items)
-    program = Program(_STEP, _params(step, place), items, style=Style.TASK)
+    program = Program(_STEP, _params(step, place, folder), items, style=Style.TASK)
     if step.skipped:
         program.items = None
     retry = DEFAULT_RETRY if step.retry is None else Retry(**asdict(step.retry))
     width = Source(step.lister) if step.lister else len(items) if items else 1
     vertex = Vertex(step.id, program, width, resources=_ONE_AT_A_TIME, retry=retry)
-    recipe = describe(pipeline, step, place.cache)
+    if step.body is not None:
+        kind = load_kind(step.body.kind)
+        vertex.resources = tuple(replace(one, tokens=(*one.tokens, _ONE_TOKEN)) for one in kind.resources)
+        vertex.timeout_s = None if kind.timed else step.timeout_s
+    recipe = describe(pipeline, step, place.cache, folder)
     if recipe is not None:
         vertex.program = replace(program, params={**program.params, RECIPE: recipe.to_json()})
         vertex.cache_key = recipe.static_key
@@ -213,14 +244,16 @@ def _place(said: Mapping[str, Any]) -> RunPlace:
     """Return the place of a run from its form in the parameters of a program."""
     cache = said["cache"]
     found = None if cache is None else CachePlace(**{**cache, "index": Path(cache["index"])})
-    return RunPlace(Path(said["logs"]), Path(said["processes"]), found)
+    publish = None if said["publish"] is None else tuple(said["publish"])
+    containers = None if said["containers"] is None else Containers(**said["containers"])
+    return RunPlace(Path(said["logs"]), Path(said["processes"]), found, said["mounts"], publish, containers)
 
 
 def _folders(place: RunPlace) -> dict[str, str]:
     return {"logs": str(place.logs), "processes": str(place.processes)}
 
 
-def _params(step: ResolvedStep, place: RunPlace) -> dict[str, Any]:
+def _params(step: ResolvedStep, place: RunPlace, folder: str) -> dict[str, Any]:
     params: dict[str, Any] = {
         "command": text_to_json(step.command),
         "cwd": step.cwd,
@@ -236,6 +269,24 @@ def _params(step: ResolvedStep, place: RunPlace) -> dict[str, Any]:
         params["inputs"] = {name: places_to_json(places) for name, places in step.places.items()}
     if step.condition:
         params["condition"] = text_to_json(step.condition)
+    if place.mounts and (bound := [mount for mount in step.mounts if mount.source is not None]):
+        params[MOUNTS] = [[m.source, m.mount_path, m.read_only, m.main, m.sub_path] for m in bound]
+    if step.body is not None:
+        del params["command"]
+        params |= {
+            "kind": step.body.kind,
+            "with": step.body.options,
+            "portable": step.body.portable,
+            "pipeline_folder": folder,
+            "parameters": {name: plain(value) for name, value in step.parameters.items()},
+            "inputs": {name: places_to_json(places) for name, places in step.places.items()},
+        }
+    elif place.containers is not None and step.docker_env in place.containers.images:
+        by = place.containers
+        image = by.images[step.docker_env]
+        params[IMAGE] = {"kind": by.kind, "program": by.program, "image": image, "run": str(place.logs.parent)}
+    if place.publish is not None and step.outputs:
+        params[PUBLISH] = list(place.publish)
     return params
 
 
@@ -266,26 +317,43 @@ def outputs_of(vertex: Vertex, index: int) -> dict[str, str]:
     return {path.rpartition("/")[2]: path for path in params["outputs"]}
 
 
-def notes(nodes: Iterable[Node]) -> list[str]:
-    """Return what a user should know before a run on this machine, one line for each kind of thing."""
+def named_images(pipeline: Pipeline) -> dict[str, str]:
+    """Return the image that each step names which is not disabled, by the name of the step; "" for none.
+
+    Only commands run in images: steps of other kinds are left out.
+    """
+    off = pipeline.disabled_names
+    steps = [(name, step) for name, step in pipeline.steps.items() if name not in off and not step.kind.value]
+    return {name: step.docker_env or pipeline.docker_env for name, step in steps}
+
+
+def notes(nodes: Iterable[Node], *, contained: bool = False) -> list[str]:
+    """Return what a user should know before a run on this machine, one line for each kind of thing.
+
+    `contained`: steps are to run in the images that they name.
+    """
     found = []
     steps = [node for node in nodes if isinstance(node, ResolvedStep)]
     images = list(dict.fromkeys(step.docker_env for step in steps if step.docker_env))
-    if images:
+    if images and not contained:
         found.append(f"docker_env is ignored here: steps run on this machine, not in {_some(images)}")
-    idle = [step.name for step in steps if _is_blank(step) and not step.disabled]
+    idle = [s.name for s in steps if _is_blank(s) and not s.disabled and not (contained and s.docker_env)]
     if idle:
         found.append(f"no command, so nothing is run here (PaddleFlow runs what the image starts): {_some(idle)}")
-    unbound = dict.fromkeys(mount.name for step in steps for mount in step.mounts if mount.source is None)
-    if unbound:
-        found.append(
-            f"no folder is given for the file systems {_some(list(unbound))}: weft.toml may name one under [fs]"
-        )
+    missing = unbound(steps)
+    if missing:
+        found.append(f"no folder is given for the file system {_some(missing)}: -f {missing[0]}=FOLDER names one")
     return found
 
 
+def unbound(nodes: Iterable[Node]) -> list[str]:
+    """Return the names of the file systems that steps mount and that no folder is given for."""
+    steps = [node for node in nodes if isinstance(node, ResolvedStep) and not node.disabled]
+    return list(dict.fromkeys(mount.name for step in steps for mount in step.mounts if mount.source is None))
+
+
 def _is_blank(step: ResolvedStep) -> bool:
-    return isinstance(step.command, str) and not step.command.strip()
+    return step.body is None and isinstance(step.command, str) and not step.command.strip()
 
 
 def _some(names: Sequence[str]) -> str:
@@ -295,21 +363,47 @@ def _some(names: Sequence[str]) -> str:
 # ---------------------------------------------------------------------------------------------- the main file system
 
 
+def main_name(pipeline: Pipeline, given: Iterable[str]) -> str:
+    """Return what the main file system of a file that names none is called: as the first given that is no other one.
+
+    "" for a file that names its own, or where nothing is given for it. UsageError: something is given that the file
+    has no use for.
+    """
+    own = pipeline.main_fs.name if pipeline.main_fs else ""
+    extra = {mount.name for mount in chain(pipeline.extra_fs, *(s.extra_fs for s in pipeline.steps.values()))}
+    names = list(given)
+    main = next((name for name in names if name not in extra), "") if not own else ""
+    for name in names:
+        if name not in (own, main, *extra):
+            known = sorted({own or main, *extra} - {""})
+            raise UsageError(f"the pipeline names no file system {name!r}", hint=f"It names: {', '.join(known)}")
+    return main
+
+
 def main_root(pipeline: Pipeline, file: Path, configured: Mapping[str, Path]) -> Path:
     """Return the folder that stands for the pipeline's main file system on this machine.
 
-    It is what `configured` says for its name; else the folder of the file or the nearest above it in which most of the
-    scripts and paths that the steps name exist; else the folder of the file. Folders above a project (with `weft.toml`
-    or `.git`), the home folder and the root are never taken.
+    It is what `configured` says for its name; else the folder of the file or the nearest above it that has most of what
+    is mounted from it (each `sub_path`), or, among those that have as much, most of the scripts and paths that the
+    steps name; else the folder of the file. Folders above a project (with `weft.toml` or `.git`), the home folder and
+    the root are never taken.
     """
     name = pipeline.main_fs.name if pipeline.main_fs else ""
     if name in configured:
         return configured[name]
     folder = file.absolute().parent
-    named = tuple(_named_paths(pipeline))
-    best, most = folder, _existing(folder, named)
+    named, mounted = (
+        tuple(_named_paths(pipeline)),
+        tuple(part for part in mounted_parts(pipeline, name) if part.strip("/")),
+    )
+    base = pipeline.main_fs.sub_path if pipeline.main_fs else ""
+
+    def has(candidate: Path) -> tuple[int, int]:
+        return _existing(candidate, mounted), _existing(candidate / base, named)
+
+    best, most = folder, has(folder)
     for candidate in _above(folder):
-        found = _existing(candidate, named)
+        found = has(candidate)
         if found > most:
             best, most = candidate, found
     return best
@@ -334,6 +428,17 @@ def _named_paths(pipeline: Pipeline) -> Iterable[str]:
             found.update(dict.fromkeys(path for path in scope.paths if path.strip("/") and not path.startswith("/")))
         if len(found) >= _MOST_PATHS:
             break
+    return found
+
+
+def mounted_parts(pipeline: Pipeline, name: str) -> dict[str, bool]:
+    """Return what steps mount of a file system (folders and files in it, "" for all), and whether they may write."""
+    steps = (step.extra_fs for step in pipeline.steps.values())
+    main = () if pipeline.main_fs is None else (pipeline.main_fs,)
+    found: dict[str, bool] = {}
+    for mount in chain(main, pipeline.extra_fs, *steps):
+        if mount.name == name:
+            found[mount.sub_path] = found.get(mount.sub_path, False) or not mount.read_only
     return found
 
 

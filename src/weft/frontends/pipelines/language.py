@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from weft.frontends.pipelines import yaml
+from weft.frontends.pipelines.kinds import STEP_KINDS
 from weft.frontends.pipelines.problems import Mark, Problems, choices, join, nearest, show
 from weft.frontends.pipelines.templates import ParameterValue, as_text, env_number, find, whole
 from weft.model.errors import DefinitionError
@@ -173,7 +174,10 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class Step(Component):
-    """One step as written."""
+    """One step as written. `kind` and `options` say what runs in the place of a command, where something else does.
+
+    `option_texts` are all texts of the options, each with its place.
+    """
 
     command: Text = Text()
     docker_env: str = ""
@@ -183,6 +187,9 @@ class Step(Component):
     extra_fs: tuple[Mount, ...] = ()
     timeout_s: float | None = None
     retry: RetryOptions | None = None
+    kind: Text = Text()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    option_texts: tuple[Text, ...] = ()
 
     @property
     def output_names(self) -> frozenset[str]:
@@ -232,6 +239,7 @@ class Pipeline:
     components: Mapping[str, Component] = field(default_factory=dict)
     post_process: Mapping[str, Component] = field(default_factory=dict)
     as_paddleflow: frozenset[str] = frozenset()
+    kinds: Mapping[str, str] = field(default_factory=lambda: STEP_KINDS)
 
     @property
     def steps(self) -> dict[str, Step]:
@@ -311,8 +319,8 @@ def list_from_text(text: str) -> ParameterValue:
 # -------------------------------------------------------------------------------------------------- the reader
 
 
-def read(tree: yaml.Node, file: str, problems: Problems) -> Pipeline:
-    """Make a pipeline from a tree and note every mistake of shape in `problems`.
+def read(tree: yaml.Node, file: str, problems: Problems, kinds: Mapping[str, str] = STEP_KINDS) -> Pipeline:
+    """Make a pipeline from a tree and note every mistake of shape in `problems`; `kinds` are those of steps.
 
     What could not be read at all is `Unread`. The pipeline means something only if `problems` stays empty.
     """
@@ -340,6 +348,7 @@ def read(tree: yaml.Node, file: str, problems: Problems) -> Pipeline:
         components=_components(top.map("components", None)),
         post_process=_post_process(top.map("post_process", None)),
         as_paddleflow=_as_paddleflow(top.map("x-weft", ("as_paddleflow",))),
+        kinds=kinds,
     )
 
 
@@ -647,7 +656,9 @@ def _component(name: str, mark: Mark, node: yaml.Node, entries: _Map) -> Compone
         return Unread(name, mark=mark, path=path)
     _type(options, "step")
     artifacts = options.map("artifacts", ("input", "output"))
-    extra = options.map("x-weft", ("timeout_s", "retry"))
+    extra = options.map("x-weft", ("timeout_s", "retry", "kind", "with"))
+    given = extra.map("with", None)
+    texts: list[Text] = []
     return Step(
         name=name,
         parameters=_parameters(options.map("parameters", None)),
@@ -667,7 +678,21 @@ def _component(name: str, mark: Mark, node: yaml.Node, entries: _Map) -> Compone
         retry=_retry(extra.map("retry", tuple(f.name for f in fields(RetryOptions))))
         if "retry" in extra.nodes
         else None,
+        kind=extra.text("kind"),
+        options={key: _option(node, join(given.path, key), texts) for key, node in given.nodes.items()},
+        option_texts=tuple(texts),
     )
+
+
+def _option(node: yaml.Node, path: str, texts: list[Text]) -> Any:
+    """Return an option of a step's kind as plain values; its texts are noted."""
+    if isinstance(node, yaml.Mapping):
+        return {key: _option(value, join(path, key), texts) for key, value in node.entries.items()}
+    if isinstance(node, yaml.Sequence):
+        return [_option(value, f"{path}[{at}]", texts) for at, value in enumerate(node.items)]
+    if isinstance(node.value, str):
+        texts.append(Text(node.value, node.mark, path))
+    return node.value
 
 
 def _dag(name: str, mark: Mark, node: yaml.Node, path: str, problems: Problems) -> Component:

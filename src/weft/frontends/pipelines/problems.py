@@ -22,10 +22,11 @@ _SHOWN = 60
 
 @dataclass(frozen=True, slots=True, order=True)
 class Mark:
-    """A position in the file; both numbers count from 1."""
+    """A position in a file; both numbers count from 1. `file` is empty for the file that is being read."""
 
     line: int
     column: int
+    file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +68,14 @@ class Problems:
         if others:
             lines = [message, *_indented(hint)]
             for problem in others:
-                where = f"{self.file}:{problem.mark.line}:{problem.mark.column}: "
+                where = f"{problem.mark.file or self.file}:{problem.mark.line}:{problem.mark.column}: "
                 at = f"{problem.path}: " if problem.path else ""
                 lines += [f"{where}{at}{problem.message}", *_indented(problem.hint)]
             message = "\n".join(lines)
             hint = f"{len(self.found)} mistakes in {self.file}{ending}"
         raise PipelineError(
             message,
-            file=self.file,
+            file=first.mark.file or self.file,
             line=first.mark.line,
             column=first.mark.column,
             path=first.path,

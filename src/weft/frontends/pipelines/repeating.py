@@ -35,7 +35,8 @@ def repeat(ctx: TaskContext, inputs: Mapping[str, Input]) -> Patch:
     items = read_list(list(where[params["input"]]), params["name"], params["input"])
     origin = params["repeating"]["origin"]
     overrides = json.dumps(origin["overrides"], sort_keys=True)
-    pipeline = _made_again(origin["text"], origin["file"], overrides, origin["renamed"])
+    kinds = json.dumps(origin["kinds"], sort_keys=True)
+    pipeline = _made_again(origin["text"], origin["file"], overrides, origin["renamed"], kinds, origin["main_fs"])
     if not items:
         fail_if_asked(params["name"], pipeline.as_paddleflow)
         ctx.emit(NOT_RUN)
@@ -53,8 +54,8 @@ def repeat(ctx: TaskContext, inputs: Mapping[str, Input]) -> Patch:
 
 
 @lru_cache(maxsize=8)
-def _made_again(text: str, file: str, overrides: str, renamed: str | None) -> Pipeline:
-    return make_pipeline(text, file, json.loads(overrides), renamed)
+def _made_again(text: str, file: str, overrides: str, renamed: str | None, kinds: str, main_fs: str) -> Pipeline:
+    return make_pipeline(text, file, json.loads(overrides), renamed, json.loads(kinds), main_fs)
 
 
 def _find(pipeline: Pipeline, dotted: str) -> Dag:

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weft.frontends.pipelines import parts, paths
 from weft.frontends.pipelines.check import check, in_order, parse_pipeline
+from weft.frontends.pipelines.kinds import STEP_KINDS, Body, decoded, encoded
 from weft.frontends.pipelines.language import (
     Component,
     Dag,
+    Mount,
     Step,
     check_value,
     convert,
@@ -59,7 +61,7 @@ from weft.frontends.pipelines.templates import (
 from weft.model.errors import InputLimitError, PipelineError, UsageError
 
 if TYPE_CHECKING:
-    from weft.frontends.pipelines.language import CacheOptions, Mount, Parameter, Pipeline, RetryOptions
+    from weft.frontends.pipelines.language import CacheOptions, Parameter, Pipeline, RetryOptions
     from weft.frontends.pipelines.templates import ParameterValue
 
 MAX_RESOLVED_CHARACTERS = 16 * 1024 * 1024
@@ -76,13 +78,17 @@ _LONGEST_ID = 150
 
 @dataclass(frozen=True, slots=True)
 class MountPoint:
-    """A file system as a step sees it: `source` is the folder of this machine, None where none is bound."""
+    """A file system as a step sees it: `source` is the folder of this machine, None where none is bound.
+
+    That of the `main` one is where the step works, under its own path.
+    """
 
     name: str
     mount_path: str
     source: str | None
     read_only: bool = False
     sub_path: str = ""
+    main: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +103,7 @@ class ResolvedStep:
     `id` is that of its vertex and `deps` those it waits for; `name` is what users call it. A step that loops has
     `items`, or a vertex `lister` that tells them; `places` are the paths of each input, known or not (`inputs` has
     those that are, with commas between them), and `condition` is what each item asks before it begins. `skipped`: it is
-    disabled, or loops over nothing.
+    disabled, or loops over nothing. `body` is what runs in the place of a command, where something does.
     """
 
     name: str
@@ -122,6 +128,7 @@ class ResolvedStep:
     places: Mapping[str, Places] = field(default_factory=dict)
     condition: Filled = ""
     mounts: tuple[MountPoint, ...] = ()
+    body: Body | None = None
 
     @property
     def delivered(self) -> dict[str, Places]:
@@ -168,13 +175,15 @@ Node: TypeAlias = ResolvedStep | Control
 class Run:
     """What is the same for all of a run: `root` is the absolute path of the main file system's folder.
 
-    `file_systems` maps names of others to folders of this machine.
+    `file_systems` maps names of others to folders of this machine. `folder` is the absolute path of the folder in which
+    the pipeline's file lies.
     """
 
     run_id: str
     user: str
     root: str
     file_systems: Mapping[str, str] = field(default_factory=dict)
+    folder: str = ""
 
     def check(self) -> None:
         """Raise UsageError for what cannot be put into paths and commands."""
@@ -367,7 +376,8 @@ class _Resolver:
         declared = {key: self._fill(text.value, own) for key, text in step.env.items()}
         command = paths.shell_body(step.command.value)
         left: dict[str, ParameterValue | Slot] = {key: f"{{{{{key}}}}}" for key in (*inputs, *outputs)}
-        portable = self._fill(command, {**left, **own, LOOP_ARGUMENT: f"{{{{{LOOP_ARGUMENT}}}}}" if loops else ""})
+        item = f"{{{{{LOOP_ARGUMENT}}}}}" if loops else ""
+        portable = self._fill(command, {**left, **own, LOOP_ARGUMENT: item})
         env = paths.environment(
             declared,
             run_id=self.run.run_id,
@@ -398,13 +408,42 @@ class _Resolver:
             folder=folder,
             places=inputs,
             mounts=self._mounts(step),
+            body=self._body(step, {**later, **known, **told, **own}, {**left, **own, LOOP_ARGUMENT: item}),
+        )
+
+    def _body(
+        self,
+        step: Step,
+        values: Mapping[str, ParameterValue | Slot],
+        portable: Mapping[str, ParameterValue | Slot],
+    ) -> Body | None:
+        if not step.kind.value:
+            return None
+
+        def filled_by(values: Mapping[str, ParameterValue | Slot]) -> Callable[[str], Any]:
+            def value_of(text: str) -> Any:
+                alone = whole(text)
+                value = values.get(alone.name) if alone is not None and not alone.step else None
+                if value is None or isinstance(value, str | Slot):
+                    return self._fill(text, values)
+                self._text(value)  # is counted
+                return plain(value)
+
+            return value_of
+
+        left = encoded(step.options, filled_by(portable))
+        return Body(
+            step.kind.value,
+            self.pipeline.kinds[step.kind.value],
+            encoded(step.options, filled_by(values)),
+            decoded(left, str, None),
         )
 
     def _mounts(self, step: Step) -> tuple[MountPoint, ...]:
         main = self.pipeline.main_fs
         found = []
         if main is not None:
-            found.append(self._mount(main, self.run.root))
+            found.append(replace(self._mount(main, self.run.root), main=True))
         for mount in (*step.extra_fs, *self.pipeline.extra_fs):
             same = main is not None and mount.name == main.name
             found.append(self._mount(mount, self.run.root if same else self.run.file_systems.get(mount.name)))
@@ -678,11 +717,24 @@ def _id(prefix: str, name: str) -> str:
 # ------------------------------------------------------------------------------------------------- overrides
 
 
-def make_pipeline(text: str, file: str, overrides: Mapping[str, object], renamed: str | None) -> Pipeline:
-    """Return the pipeline of a file with what was given beside it: parameters, and another name."""
-    pipeline = parse_pipeline(text, file)
+def make_pipeline(
+    text: str,
+    file: str,
+    overrides: Mapping[str, object],
+    renamed: str | None,
+    kinds: Mapping[str, str] = STEP_KINDS,
+    main_fs: str = "",
+) -> Pipeline:
+    """Return the pipeline of a file with what was given beside it: parameters, another name, and kinds of steps.
+
+    `main_fs` is the name of the main file system of a file that names none.
+    """
+    pipeline = parse_pipeline(text, file, kinds)
     if renamed is not None:
         pipeline = replace(pipeline, name=renamed)
+    if main_fs:
+        pipeline = replace(pipeline, main_fs=replace(pipeline.main_fs or Mount(name=""), name=main_fs))
+        check(pipeline, Problems(pipeline.file))
     return apply_overrides(pipeline, overrides) if overrides else pipeline
 
 

@@ -11,7 +11,6 @@ import json
 import math
 import re
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -85,6 +84,8 @@ def go_text(value: float) -> str:
     """Write a number the way Go's `%v` writes a float64: `1e+06`, `1e-05`, `0.1`."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+    from decimal import Decimal
+
     number = Decimal(repr(float(value))).normalize()
     sign, digits, exponent = number.as_tuple()
     power = len(digits) + int(exponent) - 1
@@ -100,6 +101,8 @@ def env_number(value: float) -> str:
 
 
 def _without_exponent(value: float) -> str:
+    from decimal import Decimal
+
     return _trimmed(f"{Decimal(repr(value)):f}")
 
 

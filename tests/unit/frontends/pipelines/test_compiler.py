@@ -164,6 +164,19 @@ class TestMainFileSystem:
         assert main_root(self.pipeline("bash base/shells/train.sh 3"), file, {}) == tmp_path
         assert main_root(self.pipeline("bash shells/train.sh 3"), file, {}) == tmp_path / "base"
 
+    def test_has_what_is_mounted_from_it(self, tmp_path):
+        (tmp_path / "base" / "shells").mkdir(parents=True)
+        (tmp_path / "base" / "sum.py").touch()
+        options = "fs_options: {main_fs: {name: ppl}, extra_fs: [{name: ppl, mount_path: /sum, sub_path: base/shells}]}"
+        pipeline = self.pipeline("cd /sum && python3 sum.py", options)
+        assert main_root(pipeline, tmp_path / "base" / "run.yaml", {}) == tmp_path
+
+    def test_has_scripts_below_the_part_that_is_used_of_it(self, tmp_path):
+        (tmp_path / "base").mkdir()
+        (tmp_path / "base" / "run.sh").touch()
+        pipeline = self.pipeline("sh run.sh", "fs_options: {main_fs: {name: ppl, sub_path: base}}")
+        assert main_root(pipeline, tmp_path / "base" / "run.yaml", {}) == tmp_path
+
     def test_is_never_above_the_project(self, tmp_path):
         (tmp_path / "x").mkdir()
         (tmp_path / "x" / "a.sh").touch()

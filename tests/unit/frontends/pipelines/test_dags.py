@@ -457,7 +457,7 @@ fs_options:
     (node,) = resolve_nodes(parse_pipeline(text, "f"), run)
     assert isinstance(node, ResolvedStep)
     assert node.mounts == (
-        MountPoint("main", "/home/paddleflow/storage/mnt/fs-ada-main", "/data/work", sub_path="work"),
+        MountPoint("main", "/home/paddleflow/storage/mnt/fs-ada-main", "/data/work", sub_path="work", main=True),
         MountPoint("own", "/own", "/disk/deep", read_only=True, sub_path="deep"),
         MountPoint("main", "/m", "/data"),
         MountPoint("all", "/home/paddleflow/storage/mnt/fs-ada-all", None),

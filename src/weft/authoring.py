@@ -1,0 +1,163 @@
+"""Pipelines written in Python: `weft.pipeline`, and what one that was built can do.
+
+The public face of `frontends/pipelines/declaring.py` and `building.py`, which know nothing of running. What runs, and
+everything that runs it, is loaded when a pipeline is built or run, not when it is declared: a step's own process
+declares it again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from weft.frontends.pipelines.declaring import CURRENT, Blueprint
+
+if TYPE_CHECKING:
+    from weft.frontends.pipelines.building import Built
+    from weft.model.errors import WeftError
+    from weft.runtime.records import StepRecord
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineResult:
+    """How a run of a pipeline ended.
+
+    `state` is `succeeded`, `failed` or `terminated`; `steps` has each step by its name (`dag.step` inside of one) with
+    its state, message, times and logs, `outputs` the path of each artifact that is there, by `step.artifact`. `folder`
+    is that of the run, with its logs. `error` is None if it succeeded.
+    """
+
+    run_id: str
+    state: str
+    folder: Path
+    steps: Mapping[str, StepRecord] = field(default_factory=dict)
+    outputs: Mapping[str, Path] = field(default_factory=dict)
+    error: WeftError | None = None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether all went well."""
+        return self.error is None and self.state == "succeeded"
+
+
+class Flow:
+    """A pipeline that was built: run it, or write it as a file."""
+
+    def __init__(self, built: Built) -> None:
+        self._built = built
+        self.name = built.name
+
+    def __repr__(self) -> str:
+        return f"<pipeline {self.name}>"
+
+    def to_yaml(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Return the pipeline as YAML, and write it to a file if one is named, from whose folder functions are found.
+
+        Without a file it is as one beside the Python file would be. ForbiddenError: the file cannot be written.
+        """
+        if path is None:
+            return self._built.text()
+        text = self._built.text(os.path.dirname(os.path.abspath(path)))
+        try:
+            Path(path).write_text(text, encoding="utf-8")
+        except OSError as error:
+            from weft.model.errors import ForbiddenError
+
+            raise ForbiddenError(f"{path} cannot be written: {error.strerror}") from None
+        return text
+
+    def run(
+        self,
+        parameters: Mapping[str, object] | None = None,
+        *,
+        name: str | None = None,
+        workers: int | None = None,
+        backend: str | None = None,
+        state_dir: str | os.PathLike[str] | None = None,
+        user: str | None = None,
+        cache: bool = True,
+        refresh: Iterable[str] = (),
+        start: str = "",
+        only: str = "",
+        check: bool = True,
+    ) -> PipelineResult:
+        """Run it to its end as `weft run` does, and say how it ended.
+
+        `parameters` are those of steps: `{"epochs": 3}` for all that have one, `{"train.epochs": 3}`. The other
+        arguments are those of the command line: `cache=False` is --no-cache, `start` is --from. With `check` what
+        went wrong is raised; without it the result tells it. Errors before the first step starts are raised anyway.
+        """
+        from weft import wiring
+        from weft.frontends.pipelines.building import folder_of
+        from weft.runtime.records import read_run
+        from weft.runtime.settings import load_settings
+
+        folder = folder_of(self._built.file)
+        flags = {"workers": workers, "backend": backend, "user": user, "state_dir": state_dir and os.fspath(state_dir)}
+        settings = load_settings(flags, start=Path(folder))
+        file = self._built.file
+        loaded = wiring.load_text(
+            self._built.text(),
+            file if os.path.exists(file) else os.path.join(folder, "pipeline.py"),
+            overrides=parameters,
+            user=settings.user_name,
+            name=name,
+            caching=wiring.Caching(off=not cache, refresh=frozenset(refresh), start=start, only=only),
+        )
+        ended = wiring.run_pipeline(loaded, settings, quiet=True)
+        if check and ended.error is not None:
+            raise ended.error
+        steps = {step.name: step for step in read_run(ended.folder).steps}
+        outputs = {name: Path(path) for name, path in ended.outputs.items()}
+        return PipelineResult(ended.run_id, ended.state, ended.folder, steps, outputs, ended.error)
+
+
+class Pipeline(Blueprint):
+    """A function that builds a pipeline; made by `weft.pipeline`."""
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Build the pipeline and return it; inside another that is being built, add it to that and return its handle.
+
+        DefinitionError: a call in it cannot be part of a pipeline. PipelineError lists all that is wrong.
+        """
+        builder = CURRENT.get()
+        if builder is not None:
+            return builder.call(self, args, named)
+        from weft import wiring
+        from weft.frontends.pipelines.building import build
+
+        return Flow(build(self, args, named, wiring.STEP_KINDS))
+
+    def run(self, parameters: Mapping[str, object] | None = None, **options: Any) -> PipelineResult:
+        """Build and run it as `weft run FILE -p NAME=VALUE` does: parameters of the function, and of steps.
+
+        The options are those of `Flow.run`.
+        """
+        from weft import wiring
+        from weft.frontends.pipelines.building import build_with
+
+        built, rest = build_with(self, parameters or {}, wiring.STEP_KINDS)
+        return Flow(built).run(rest, **options)
+
+    def to_yaml(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Build it with the defaults of its function, and do what `Flow.to_yaml` does."""
+        flow: Flow = self()
+        return flow.to_yaml(path)
+
+
+@overload
+def pipeline(function: Callable[..., Any], /) -> Pipeline: ...
+@overload
+def pipeline(**options: Any) -> Callable[[Callable[..., Any]], Pipeline]: ...
+def pipeline(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a pipeline of a function that calls steps.
+
+    Options, in the words of a file: `name`, `parallelism`, `on_failure` ("fail_fast" or "continue"), `cache` (True, or
+    `weft.CacheOptions`), `docker_env`, `main_fs`, `extra_fs`, `disabled` (names of steps), `as_paddleflow`. Of a
+    pipeline inside another only `name` counts, and `when`, its condition. DefinitionError: there is no such option.
+    """
+    said = Pipeline.noted(options)
+    return Pipeline(function, said) if function is not None else lambda function: Pipeline(function, said)

@@ -1,0 +1,160 @@
+"""What several commands take, and how they find the runs and results that are meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from weft.cli.context import Context
+from weft.cli.parsing import Parameter
+from weft.model.errors import NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from weft.runtime.records import RunRecord
+    from weft.runtime.settings import Settings
+    from weft.runtime.state import StateRoot
+    from weft.store.results import ResultCache
+
+Given = Annotated[Context, Parameter(parse=False)]
+AsJson = Annotated[bool, Parameter(name="--json", help="Print one JSON document.")]
+RunName = Annotated[str, Parameter(help="An id, its unique beginning, a number, @last or @failed.")]
+Target = Annotated[str, Parameter(help="RUN, RUN/STEP or RUN/STEP@ATTEMPT.")]
+File = Annotated[Path, Parameter(help="The pipeline: a YAML or Python file (file.py:name).")]
+Project = Annotated[Path | None, Parameter(name=["-C", "--project"], help="Look for runs from this folder.")]
+StateDir = Annotated[Path | None, Parameter(name="--state-dir", help="The state folder itself.")]
+Params = Annotated[
+    list[str] | None, Parameter(name=["-p", "--param"], help="Set a parameter: NAME=VALUE or STEP.NAME=VALUE.")
+]
+Eviction = Annotated[str | None, Parameter(help="What goes to disk first: furthest, largest or lru.")]
+StreamWindow = Annotated[
+    str | None, Parameter(name="--stream-window", help="Bytes that an edge between streaming tasks may hold.")
+]
+DockerEnv = Annotated[
+    str | None,
+    Parameter(name="--docker-env", help="Steps with an image: ignore it, docker or podman if there, or require one."),
+]
+FileSystems = Annotated[
+    list[str] | None,
+    Parameter(name=["-f", "--fs"], help="What a file system is: NAME=FOLDER, or NAME=URL of fsspec."),
+]
+NoCache = Annotated[bool, Parameter(name="--no-cache", help="Use no earlier result, and keep none.")]
+Refresh = Annotated[
+    list[str] | None, Parameter(name="--refresh", help="Run this step whatever is known, and keep its result.")
+]
+Start = Annotated[str, Parameter(name="--from", help="Run this step and all that depends on it.")]
+Only = Annotated[str, Parameter(name="--only", help="Run nothing but this step and what it needs.")]
+EntryKey = Annotated[str, Parameter(help="The key of a kept result, or its beginning.")]
+Detach = Annotated[
+    bool, Parameter(name=["-d", "--detach"], help="Run in the background: print the id once it has begun.")
+]
+ParamFile = Annotated[Path | None, Parameter(name="--param-file", help="Parameters in a JSON or TOML file.")]
+
+
+def settings_of(context: Context, base: Path, flags: Mapping[str, object]) -> Settings:
+    """Return the settings in force for work that begins in a folder; `flags` are those of the command line."""
+    from weft.runtime.settings import load_settings
+
+    settings = load_settings(flags, start=base, environ=context.environ)
+    context.color = settings.color
+    return settings
+
+
+def root_of(context: Context, project: Path | None, state_dir: Path | None) -> StateRoot:
+    """Return the state folder that is meant. NotFoundError: there is no such project."""
+    base = context.cwd / (project or "")
+    if not base.is_dir():
+        raise NotFoundError(f"there is no folder {base}", hint="Give -C the folder of a project.")
+    return settings_of(context, base, {"state_dir": state_dir}).state_root(base)
+
+
+def find_record(context: Context, name: str, project: Path | None, state_dir: Path | None) -> RunRecord:
+    """Return the run that a name means. UsageError: it names a step of one."""
+    from weft.runtime.records import find_run, read_run
+
+    run, slash, step = name.partition("/")
+    if slash and step:
+        raise UsageError(
+            f"{name[:100]!r} names a step, and this is told of a whole run: {run[:100]}",
+            hint=f"Of one step tell: weft show {name[:100]}, weft story {name[:100]}, weft logs {name[:100]}",
+        )
+
+    return read_run(find_run(root_of(context, project, state_dir), name))
+
+
+def split_target(target: str) -> tuple[str, str, int | None]:
+    """Take `RUN/STEP@ATTEMPT` apart; the attempt is None where none is named."""
+    run, _, step = target.partition("/")
+    head, at, last = step.rpartition("@")
+    if at and last.isascii() and last.isdigit() and len(last) < 10:
+        return run, head, int(last)
+    return run, step, None
+
+
+def seconds_of(text: str, option: str) -> float:
+    """Return the seconds that a time such as 30d, 12h or 90m has. UsageError, naming the option: it is none."""
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+    number, unit = text[:-1], units.get(text[-1:])
+    if unit is None or not number.isascii() or not number.isdigit() or len(number) > 9:
+        raise UsageError(f"{option} is {text[:40]!r}; it must be a time", hint="For example: 30d, 12h, 90m")
+    return float(number) * unit
+
+
+def read_overrides(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
+    """Return the parameters that were given: pairs `NAME=VALUE`, and before them those in a file."""
+    found = {} if file is None else _read_parameters(file)
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"-p {pair!r} is not of the form NAME=VALUE", hint="For example: -p epochs=20")
+        found[name.strip()] = value
+    return found
+
+
+def _read_parameters(file: Path) -> dict[str, str]:
+    """Read parameters from a JSON file (by its name) or a TOML file; tables become `step.name`."""
+    import json
+    import tomllib
+
+    limit = 1 << 20
+    try:
+        with file.open("rb") as source:
+            data = source.read(limit + 1)
+        if len(data) > limit:
+            raise UsageError(f"{file} is larger than 1 MiB")
+        text = data.decode()
+        found = json.loads(text) if file.suffix.lower() == ".json" else tomllib.loads(text)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:  # not JSON, not TOML, not UTF-8
+        kind = "JSON" if file.suffix.lower() == ".json" else "TOML"
+        raise UsageError(f"{file} is not {kind}: {error}", hint="It is to hold names and values.") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"{file} does not hold names and values", hint='Write for example {"epochs": 20}')
+    flat: dict[str, str] = {}
+    for name, value in found.items():
+        if isinstance(value, dict):
+            flat |= {f"{name}.{inner}": _as_text(inner_value) for inner, inner_value in value.items()}
+        else:
+            flat[name] = _as_text(value)
+    return flat
+
+
+def _as_text(value: object) -> str:
+    import json
+
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+@contextmanager
+def open_results(context: Context, project: Path | None, state_dir: Path | None) -> Iterator[ResultCache]:
+    """Open the cache of the state folder that is meant."""
+    from weft.store.entries import CACHE_NAME
+    from weft.store.results import close_cache, open_cache
+
+    cache = open_cache(root_of(context, project, state_dir).path / CACHE_NAME, context.clock.wall)
+    try:
+        yield cache
+    finally:
+        close_cache(cache)

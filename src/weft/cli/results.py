@@ -1,0 +1,168 @@
+"""The commands of `weft cache`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from weft.cli.arguments import AsJson, EntryKey, Given, Project, StateDir, open_results, seconds_of
+from weft.cli.context import Context
+from weft.cli.parsing import App, Parameter
+from weft.cli.tables import clean, duration, iso, moment, one_line, print_json, print_table
+from weft.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from weft.store.entries import Entry
+
+cache_app = App("cache")
+
+
+@cache_app.command(name="ls")
+def cache_ls(
+    *,
+    number: Annotated[int, Parameter(name=["-n", "--number"], help="At most so many; 0: all.")] = 20,
+    quiet: Annotated[bool, Parameter(name=["-q", "--quiet"], help="Print keys alone.")] = False,
+    as_json: AsJson = False,
+    project: Project = None,
+    state_dir: StateDir = None,
+    context: Given,
+) -> None:
+    """List the results that are kept, the last used first."""
+    from weft.cli.tables import size_text
+
+    if number < 0:
+        raise UsageError(f"--number is {number}; it must be 0 or more")
+    with open_results(context, project, state_dir) as cache:
+        entries = cache.index.entries(limit=number or None)
+        total, nbytes = cache.index.count()
+    if as_json:
+        print_json(context.out, "weft.cache/1", entries=[_entry_document(one) for one in entries], total=total)
+        return
+    if quiet:
+        context.out.write("".join(f"{one.key}\n" for one in entries))
+        return
+    now = context.clock.wall()
+    print_table(
+        context.console(),
+        ("KEY", "STEP", "RUN", "USED", "SIZE", ""),
+        [
+            (
+                one.key[:12],
+                one_line(f"{one.pipeline}/{one.step}", 60),
+                one.run,
+                moment(one.used),
+                size_text(one.size),
+                "pinned" if one.pinned else "expired" if one.expires is not None and one.expires <= now else "",
+            )
+            for one in entries
+        ],
+    )
+    context.say(f"{total} results, {size_text(nbytes)}")
+
+
+@cache_app.command(name="show")
+def cache_show(
+    key: EntryKey,
+    /,
+    *,
+    as_json: AsJson = False,
+    project: Project = None,
+    state_dir: StateDir = None,
+    context: Given,
+) -> None:
+    """Show one kept result: what it was made of, what it holds, who used it."""
+    with open_results(context, project, state_dir) as cache:
+        entry = cache.index.find(key)
+        users = cache.index.users(entry.key)
+    if as_json:
+        print_json(context.out, "weft.cache.entry/1", entry={**_entry_document(entry), "users": users})
+        return
+    lines = {
+        "key": entry.key,
+        "step": f"{entry.pipeline}/{entry.step}",
+        "made by": entry.run,
+        "at": moment(entry.completed),
+        "took": duration(entry.completed - entry.started),
+        "expires": "never" if entry.expires is None else moment(entry.expires),
+        "pinned": "yes" if entry.pinned else "no",
+        "used by": ", ".join(users) or "no other run",
+        "kept in": entry.store,
+        **{
+            f"output {name}": f"{one.digest} ({one.files} files, {one.size} bytes)"
+            for name, one in entry.outputs.items()
+        },
+        **entry.leaves,
+    }
+    width = max(len(name) for name in lines)
+    for name, value in lines.items():
+        context.out.write(f"{clean(name):{width}}  {one_line(value, 400)}\n")
+
+
+@cache_app.command(name="rm")
+def cache_rm(
+    *keys: EntryKey,
+    project: Project = None,
+    state_dir: StateDir = None,
+    context: Given,
+) -> None:
+    """Forget results; the steps run again. Their content goes with the next `weft cache gc`."""
+    if not keys:
+        raise UsageError("which results? name their keys", hint="List them: weft cache ls")
+    with open_results(context, project, state_dir) as cache:
+        found = [cache.index.find(key).key for key in keys]
+        cache.index.remove(found)
+    context.say(f"forgot {len(found)}")
+
+
+@cache_app.command(name="gc")
+def cache_gc(
+    *,
+    max_size: Annotated[str | None, Parameter(help="Keep at most so much, such as 10GiB.")] = None,
+    max_age: Annotated[str | None, Parameter(help="Keep what was used within this time, such as 30d or 12h.")] = None,
+    as_json: AsJson = False,
+    project: Project = None,
+    state_dir: StateDir = None,
+    context: Given,
+) -> None:
+    """Forget results that were used longest ago, and remove the content that nothing refers to."""
+    from weft.cli.tables import size_text
+    from weft.runtime.settings import parse_size
+
+    try:
+        most = None if max_size is None else parse_size(max_size)
+    except (ValueError, OverflowError):
+        raise UsageError(f"--max-size is {max_size!r}; it must be a number of bytes, such as 512MiB") from None
+    age = None if max_age is None else seconds_of(max_age, "--max-age")
+    with open_results(context, project, state_dir) as cache:
+        forgot, files, nbytes = cache.collect(max_bytes=most, max_age_s=age)
+    if as_json:
+        print_json(context.out, "weft.cache.gc/1", forgotten=forgot, files=files, bytes=nbytes)
+    else:
+        context.say(f"forgot {forgot} results; removed {files} files, {size_text(nbytes)}")
+
+
+@cache_app.command(name="pin")
+def cache_pin(key: EntryKey, /, *, project: Project = None, state_dir: StateDir = None, context: Given) -> None:
+    """Keep a result whatever its age and size."""
+    _pin(context, key, project, state_dir, pinned=True)
+
+
+@cache_app.command(name="unpin")
+def cache_unpin(key: EntryKey, /, *, project: Project = None, state_dir: StateDir = None, context: Given) -> None:
+    """Let a result go like any other."""
+    _pin(context, key, project, state_dir, pinned=False)
+
+
+def _pin(context: Context, key: str, project: Path | None, state_dir: Path | None, *, pinned: bool) -> None:
+    with open_results(context, project, state_dir) as cache:
+        entry = cache.index.find(key)
+        cache.index.pin(entry.key, pinned)
+    context.say(f"{entry.key[:12]} ({entry.pipeline}/{entry.step}) is {'' if pinned else 'no longer '}pinned")
+
+
+def _entry_document(entry: Entry) -> dict[str, Any]:
+    document = asdict(entry)
+    for name in ("started", "completed", "expires", "used"):
+        document[f"{name}_at"] = iso(document.pop(name))
+    return document

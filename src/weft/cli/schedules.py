@@ -1,0 +1,232 @@
+"""The commands of `weft schedule`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, replace
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from weft.cli.arguments import (
+    AsJson,
+    File,
+    Given,
+    ParamFile,
+    Params,
+    Project,
+    StateDir,
+    read_overrides,
+    root_of,
+    seconds_of,
+    settings_of,
+)
+from weft.cli.parsing import App, Parameter
+from weft.cli.tables import clean, iso, moment, one_line, print_json, print_table
+from weft.cli.up import is_up
+from weft.model.errors import ConflictError, UsageError
+
+if TYPE_CHECKING:
+    from weft.runtime.state import StateRoot
+    from weft.store.schedules import Firing, Schedule, Schedules
+
+schedule_app = App("schedule")
+
+ScheduleName = Annotated[str, Parameter(help="The name of a schedule.")]
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{1,49}")
+_NEXT: Final = 5
+
+
+@schedule_app.command
+def create(
+    file: File,
+    /,
+    *,
+    cron: Annotated[str, Parameter(help="When: five fields as in cron, @daily, @every 90s, ...")],
+    name: Annotated[str | None, Parameter(name=["-n", "--name"], help="Its name; by default the pipeline's.")] = None,
+    tz: Annotated[str, Parameter(help="The time zone, such as Europe/Berlin; by default this machine's.")] = "",
+    start: Annotated[str | None, Parameter(help="Not before this time, such as 2030-01-31T08:00.")] = None,
+    end: Annotated[str | None, Parameter(help="Not after this time.")] = None,
+    concurrency: Annotated[int, Parameter(help="So many runs at a time; 0: any number.")] = 0,
+    policy: Annotated[str, Parameter(help="With no room for a run: suspend, replace or skip.")] = "suspend",
+    expire: Annotated[str | None, Parameter(help="Skip what could not begin within this time, such as 2h.")] = None,
+    no_catchup: Annotated[bool, Parameter(name="--no-catchup", help="Skip times that pass while `up` is not.")] = False,
+    params: Params = None,
+    param_file: ParamFile = None,
+    as_json: AsJson = False,
+    state_dir: StateDir = None,
+    context: Given,
+) -> None:
+    """Have a pipeline run again and again; `weft up` sees to it."""
+    from weft.runtime.cron import parse
+    from weft.runtime.scheduling import POLICIES
+    from weft.store.schedules import Schedule
+
+    now = context.clock.wall()
+    base = context.cwd / file.parent
+    settings = settings_of(context, base, {"state_dir": state_dir})
+    overrides = read_overrides(params or [], param_file)
+    loaded = context.wiring().load_pipeline(str(file), overrides=overrides, user=settings.user_name, name=name)
+    for warning in loaded.warnings:
+        context.say(f"warning: {clean(warning)}")
+    called = loaded.graph.name if name is None else name
+    if not _NAME.fullmatch(called):
+        hint = "Name it with -n: 2 to 50 letters, digits and _, beginning with a letter or _."
+        raise UsageError(f"{called[:60]!r} cannot name a schedule", hint=hint)
+    if policy not in POLICIES:
+        raise UsageError(f"--policy is {policy[:40]!r}", hint=f"There are: {', '.join(POLICIES)}")
+    if concurrency < 0:
+        raise UsageError(f"--concurrency is {concurrency}; it must be 0 or more")
+    times = parse(cron, tz)
+    begin, over = _future(start, "--start", now), _future(end, "--end", now)
+    schedule = Schedule(
+        name=called,
+        file=str((context.cwd / file).absolute()),
+        cron=cron,
+        zone=tz,
+        created_at=now,
+        start_at=begin,
+        end_at=over,
+        concurrency=concurrency,
+        policy=policy,
+        catchup=not no_catchup,
+        expire_s=0.0 if expire is None else seconds_of(expire, "--expire"),
+        words=[word for key, value in overrides.items() for word in ("-p", f"{key}={value}")],
+        seen=now if begin is None else begin - 0.5,
+    )
+    first = next(times.since(schedule.seen))
+    if over is not None and first > over:
+        raise UsageError(f"it would never run: its first time, {moment(first)}, comes after its end")
+    root = settings.state_root(base)
+    root.prepare()
+    with _open(root) as schedules:
+        schedules.add(schedule)
+    if as_json:
+        print_json(context.out, "weft.schedule/1", schedule=_document(schedule))
+        return
+    context.say(f"{called} runs first at {moment(first)}")
+    if not is_up(root):
+        context.say("nothing fires it yet: start `weft up`")
+
+
+@schedule_app.command
+def ls(*, as_json: AsJson = False, project: Project = None, state_dir: StateDir = None, context: Given) -> None:
+    """List the schedules."""
+    root = root_of(context, project, state_dir)
+    with _open(root) as schedules:
+        found = schedules.all()
+        last = {one.name: next(iter(schedules.firings(one.name, limit=1)), None) for one in found}
+    if as_json:
+        print_json(context.out, "weft.schedules/1", schedules=[_document(one) for one in found], up=is_up(root))
+        return
+    now = context.clock.wall()
+    rows = [
+        (one.name, one.state, one_line(one.cron, 60), _coming(one, now, 1), _became(last[one.name])) for one in found
+    ]
+    print_table(context.console(), ("NAME", "STATE", "CRON", "NEXT", "LAST"), rows)
+    if not found:
+        context.say(f"no schedules in {root.path}")
+    elif not is_up(root) and any(one.state == "running" for one in found):
+        context.say("nothing fires them: start `weft up`")
+
+
+@schedule_app.command
+def show(
+    name: ScheduleName,
+    /,
+    *,
+    number: Annotated[int, Parameter(name=["-n", "--number"], help="So many of its last times; 0: all.")] = 20,
+    as_json: AsJson = False,
+    project: Project = None,
+    state_dir: StateDir = None,
+    context: Given,
+) -> None:
+    """Show one schedule: when it runs next, and what became of its last times."""
+    with _open(root_of(context, project, state_dir)) as schedules:
+        schedule = schedules.find(name)
+        firings = schedules.firings(name, limit=number or None)
+    if as_json:
+        times = [{**asdict(one), "due": iso(one.due), "at": iso(one.at)} for one in firings]
+        print_json(context.out, "weft.schedule/1", schedule=_document(schedule), times=times)
+        return
+    head = {
+        "schedule": schedule.name,
+        "state": schedule.state,
+        "file": schedule.file,
+        "cron": f"{schedule.cron} {schedule.zone}".strip(),
+        "from": moment(schedule.start_at),
+        "until": moment(schedule.end_at),
+        "at a time": f"{schedule.concurrency or 'any number'}, else {schedule.policy}",
+        "missed": "caught up with" if schedule.catchup else "skipped",
+        "expires": f"after {schedule.expire_s:g} s" if schedule.expire_s else "",
+        "parameters": " ".join(schedule.words[1::2]),
+        "next": _coming(schedule, context.clock.wall(), _NEXT),
+    }
+    for key, value in head.items():
+        if value:
+            context.out.write(f"{key:11}{one_line(value, 500)}\n")
+    if firings:
+        context.out.write("\n")
+    rows = [(moment(one.due), one.state, one.run, one_line(one.message, 200)) for one in firings]
+    print_table(context.console(), ("DUE", "STATE", "RUN", "MESSAGE"), rows)
+
+
+@schedule_app.command
+def stop(name: ScheduleName, /, *, project: Project = None, state_dir: StateDir = None, context: Given) -> None:
+    """Stop a schedule for good; its runs go on."""
+    from weft.runtime.scheduling import stop_schedule
+
+    with _open(root_of(context, project, state_dir)) as schedules:
+        stop_schedule(schedules, name, context.clock.wall())
+    context.say(f"{name} is stopped; its runs go on")
+
+
+@schedule_app.command
+def delete(name: ScheduleName, /, *, project: Project = None, state_dir: StateDir = None, context: Given) -> None:
+    """Forget a schedule that has ended; its runs stay."""
+    with _open(root_of(context, project, state_dir)) as schedules:
+        if schedules.find(name).state == "running":
+            raise ConflictError(f"{name} is still running", hint=f"Stop it first: weft schedule stop {name}")
+        schedules.remove(name)
+    context.say(f"{name} is deleted; its runs stay")
+
+
+@contextmanager
+def _open(root: StateRoot) -> Iterator[Schedules]:
+    from weft.store.schedules import SCHEDULES_NAME, Schedules
+
+    with closing(Schedules(root.path / SCHEDULES_NAME)) as schedules:
+        yield schedules
+
+
+def _future(text: str | None, option: str, now: float) -> float | None:
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text).timestamp()  # without a zone it is this machine's
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(f"{option} is {text[:40]!r}; it must be a time", hint="Such as 2030-01-31T08:00") from None
+    if found <= now:
+        raise UsageError(f"{option} is {moment(found)}, which has passed")
+    return found
+
+
+def _coming(schedule: Schedule, now: float, count: int) -> str:
+    from weft.runtime.cron import parse
+
+    if schedule.state != "running":
+        return ""
+    found = islice(parse(schedule.cron, schedule.zone).since(max(now, schedule.seen)), count)
+    return ", ".join(moment(time) for time in found if schedule.end_at is None or time <= schedule.end_at)
+
+
+def _became(last: Firing | None) -> str:
+    return "" if last is None else f"{last.run or last.state} ({moment(last.due)})"
+
+
+def _document(schedule: Schedule) -> dict[str, Any]:
+    document = asdict(replace(schedule, words=list(schedule.words)))
+    document["parameters"] = document.pop("words")[1::2]
+    return {name: iso(value) if name.endswith("_at") else value for name, value in document.items() if name != "seen"}

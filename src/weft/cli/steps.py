@@ -1,0 +1,169 @@
+"""How steps, items of loops and whole runs are shown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from weft.cli.tables import duration, iso, moment, one_line, print_json, print_table, short_path
+
+if TYPE_CHECKING:
+    from weft.cli.context import Context
+    from weft.runtime.records import ItemRecord, RunRecord, StepRecord
+
+
+def print_steps(context: Context, found: RunRecord) -> None:
+    """Print a table of the steps of a run, with their dags and the items of loops."""
+    from weft.cli.tables import state_text
+
+    now = context.clock.wall()
+    print_table(
+        context.console(),
+        ("STEP", "STATE", "TIME", "MESSAGE"),
+        [
+            (
+                "  " * depth + one_line(step.name, 60),
+                state_text(step.state, context.out),
+                took(step.started, step.ended, step.state, now),
+                _remark(step),
+            )
+            for depth, step in _rows(found)
+        ],
+    )
+
+
+_ITEM_ROWS: Final = 10
+"""More items of a loop than this are not shown, but for those that went wrong."""
+
+
+def _rows(found: RunRecord) -> Iterator[tuple[int, StepRecord | ItemRecord]]:
+    """Yield the steps of a run with their dags, and the items of loops, as rows and how far they stand in."""
+    from weft.runtime.records import item_name, tree
+
+    for depth, step in tree(found.steps):
+        yield depth, step
+        numbers = sorted(step.items)
+        if len(numbers) > _ITEM_ROWS:
+            numbers = [n for n in numbers if step.items[n].state not in ("succeeded", "skipped")][:_ITEM_ROWS]
+        for number in numbers:
+            item = step.items[number]
+            yield depth + 1, replace(item, name=item_name(step.name, number))
+
+
+def _remark(step: StepRecord | ItemRecord) -> str:
+    width, items = getattr(step, "width", None), getattr(step, "items", {})
+    if width is not None:
+        states = Counter(item.state for item in items.values())
+        told = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+        return f"{width} items: {told}" if told else f"{width} items"
+    parts = [f"{step.attempts} attempts"] if step.attempts > 1 else []
+    if step.message:
+        parts.append(one_line(step.message, 120))
+    elif step.exit:
+        parts.append(f"exit code {step.exit}")
+    return ": ".join(parts)
+
+
+def took(started: float | None, ended: float | None, state: str, now: float) -> str:
+    """Return how long something took, or has taken until now; empty if that is not known."""
+    from weft.runtime.records import ACTIVE
+
+    if started is None or (ended is None and state not in ACTIVE):
+        return ""
+    return duration((now if ended is None else ended) - started)
+
+
+def show_step(context: Context, found: RunRecord, name: str, *, as_json: bool) -> None:
+    """Show one step of a run, or one item of its loop (`step-2`, `step[2]`). NotFoundError: there is none."""
+    from weft.cli.tables import state_text
+    from weft.runtime.records import ItemRecord, item_name
+
+    step, number = found.task(name)
+    own = item_name(step.name, number or 0)
+    loop = step.width is not None and number is None
+    part: StepRecord | ItemRecord = step
+    if number is not None and step.width is not None:
+        part = replace(step.items.get(number, ItemRecord()), name=own)
+    logs = [log for log in step.logs if number is None or (log.index or 0) == number]
+    outputs = {key.rpartition(".")[2]: path for key, path in found.outputs.items() if key.rpartition(".")[0] == own}
+    if as_json:
+        document = _step_document(step) if part is step else _item_document(step.name, number or 0, part)
+        document["logs"] = [{"path": log.path, "index": log.index, "attempt": log.attempt} for log in logs]
+        print_json(context.out, "weft.step/1", run=found.id, step={**document, "outputs": {} if loop else outputs})
+        return
+    now = context.clock.wall()
+    out = context.console()
+    head: list[tuple[str, Any]] = [
+        ("run", found.id),
+        ("step", one_line(own)),
+        ("state", state_text(part.state, context.out)),
+        ("started", moment(part.started)),
+        ("time", took(part.started, part.ended, part.state, now)),
+        ("attempts", str(part.attempts) if part.attempts > 1 else ""),
+        ("exit code", "" if part.exit is None else str(part.exit)),
+        ("items", _remark(step) if loop else ""),
+        ("message", one_line(part.message, 2000)),
+        *((f"output {one_line(key, 40)}", short_path(path, context.cwd)) for key, path in outputs.items() if not loop),
+        *(("log", short_path(log.path, context.cwd)) for log in logs if not loop),
+    ]
+    width = max(len(key) for key, value in head if value)
+    for key, value in head:
+        if value:
+            out.print(f"{key:{width}} ", value)
+    if loop:
+        context.out.write("\n")
+        items = [(item_name(step.name, n), step.items.get(n, ItemRecord())) for n in range(step.width or 0)]
+        rows = [
+            (item, state_text(i.state, context.out), took(i.started, i.ended, i.state, now), _remark(i))
+            for item, i in items
+        ]
+        print_table(out, ("ITEM", "STATE", "TIME", "MESSAGE"), rows)
+
+
+def _step_document(step: StepRecord) -> dict[str, Any]:
+    return {
+        "name": step.name,
+        "state": step.state,
+        "started_at": iso(step.started),
+        "ended_at": iso(step.ended),
+        "attempts": step.attempts,
+        "exit": step.exit,
+        "message": step.message,
+        "logs": [{"path": log.path, "index": log.index, "attempt": log.attempt} for log in step.logs],
+        "items": [_item_document(step.name, number, item) for number, item in sorted(step.items.items())],
+    }
+
+
+def _item_document(step: str, number: int, item: StepRecord | ItemRecord) -> dict[str, Any]:
+    from weft.runtime.records import item_name
+
+    return {
+        "name": item_name(step, number),
+        "state": item.state,
+        "started_at": iso(item.started),
+        "ended_at": iso(item.ended),
+        "attempts": item.attempts,
+        "exit": item.exit,
+        "message": item.message,
+    }
+
+
+def run_document(found: RunRecord) -> dict[str, Any]:
+    """Return what `--json` tells of a run."""
+    from weft.runtime.records import tree
+
+    document = asdict(found)
+    for name in ("created", "started", "ended"):
+        document[f"{name}_at"] = iso(document.pop(name) or None)
+    code, message = document.pop("error_code"), document.pop("message")
+    document["error"] = {"code": code, "message": message} if code else None
+    document["steps"] = [_step_document(step) for step in found.steps]
+    names = {step.name for step in found.steps}
+    document["dags"] = [
+        {"name": dag.name, "state": dag.state, "started_at": iso(dag.started), "ended_at": iso(dag.ended)}
+        for _, dag in tree(found.steps)
+        if dag.name not in names or any(name.startswith(f"{dag.name}.") for name in names)
+    ]
+    return document

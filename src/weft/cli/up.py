@@ -1,0 +1,147 @@
+"""`weft up`: the one process of a state folder that stays, fires its schedules and takes in runs for the background."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+from weft.cli.arguments import Given, Project, StateDir, root_of
+from weft.cli.detached import PATIENCE_S, Started, reap, start
+from weft.cli.tables import clean, moment, one_line
+from weft.model.errors import ConflictError, NotFoundError, RunFailedError, UsageError, WeftError
+
+if TYPE_CHECKING:
+    from weft.cli.context import Context
+    from weft.runtime.state import StateRoot
+    from weft.store.schedules import Firing, Schedule
+
+UP: Final = "up"
+"""The folder in the state folder that the process owns, with its socket."""
+
+
+def up(*, project: Project = None, state_dir: StateDir = None, context: Given) -> None:
+    """Fire the schedules of a project, and run what `weft run -d` asks for, until Ctrl-C."""
+    from weft.runtime.control import ControlServer
+    from weft.runtime.scheduling import Scheduler
+    from weft.store.folders import OwnerLock
+    from weft.store.schedules import SCHEDULES_NAME, Schedules
+
+    root = root_of(context, project, state_dir)
+    root.prepare()
+    if is_up(root):
+        raise ConflictError(f"`weft up` runs already for {root.path}", hint="One is enough.")
+    lock = OwnerLock(root.path / UP)
+    said = threading.Lock()
+
+    def say(text: str) -> None:
+        with said:
+            context.say(f"{moment(context.clock.wall(), form='%H:%M:%S')} {clean(text)}")
+            context.err.flush()
+
+    try:
+        with _told_to_end() as end, closing(Schedules(root.path / SCHEDULES_NAME)) as schedules:
+            scheduler = Scheduler(schedules, _Launcher(root, context), context.clock, say)
+            with ControlServer(root.path / UP, {"run": lambda order: asdict(_taken_in(order, say))}):
+                count = len(schedules.all(state="running"))
+                say(f"up for {root.path}: {count} {'schedule' if count == 1 else 'schedules'}; Ctrl-C ends it")
+                while not end.wait(scheduler.tick()):
+                    reap()
+        say("ended; runs that it has started go on")
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _told_to_end() -> Iterator[threading.Event]:
+    """Yield what is set by the first SIGINT or SIGTERM, so that none comes in between; a second one leaves at once."""
+    end = threading.Event()
+    before: dict[int, Any] = {}
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if end.is_set() and callable(before[number]):
+            before[number](number, frame)
+        end.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.signal(number, note)
+    try:
+        yield end
+    finally:
+        for known, handler in before.items():
+            signal.signal(known, handler)
+
+
+def is_up(root: StateRoot) -> bool:
+    """Whether `weft up` runs for a state folder."""
+    from weft.runtime.state import owned
+
+    return owned(root.path / UP)
+
+
+def submit(root: StateRoot, context: Context) -> Started | None:
+    """Have `weft up` start a command line; None if there is none, or it cannot take this one."""
+    from weft.runtime.control import send
+
+    order = {"do": "run", "words": list(context.words), "cwd": str(context.cwd), "environ": dict(context.environ)}
+    if not is_up(root):
+        return None
+    try:
+        return Started(**send(root.path / UP, order, timeout=PATIENCE_S))
+    except (ConflictError, UsageError):  # it is just ending, or the environment is too large for an order
+        return None
+
+
+def _taken_in(order: Mapping[str, Any], say: Any) -> Started:
+    words, cwd, environ = order.get("words"), order.get("cwd"), order.get("environ")
+    if not (isinstance(words, list) and isinstance(cwd, str) and isinstance(environ, dict)):
+        raise UsageError("a run is asked for by words, cwd and environ")
+    started = start([str(word) for word in words], Path(cwd), {str(k): str(v) for k, v in environ.items()})
+    if started.run:
+        say(f"{started.run} was taken in")
+    return started
+
+
+class _Launcher:
+    """Starts runs of schedules as processes of their own, which outlive this one."""
+
+    def __init__(self, root: StateRoot, context: Context) -> None:
+        self.root, self.context = root, context
+
+    def start(self, schedule: Schedule, firing: Firing) -> str:
+        words = ["run", schedule.file, "-d", "-q", "-n", schedule.name, "--state-dir", str(self.root.path)]
+        words += ["--firing", f"{schedule.name}@{firing.due!r}@{firing.epoch}", *schedule.words]
+        folder = Path(schedule.file).parent
+        if not folder.is_dir():
+            raise NotFoundError(f"there is no folder {folder}")
+        started = start(words, folder, self.context.environ)
+        if not started.run:
+            raise RunFailedError(one_line(started.err or f"it ended with {started.code}", 500))
+        return started.run
+
+    def goes_on(self, run: str) -> bool:
+        from weft.runtime.records import ACTIVE, read_run
+
+        try:
+            return read_run(self.root.folder(run)).state in ACTIVE
+        except WeftError:  # it was deleted
+            return False
+
+    def stop(self, run: str) -> None:
+        from weft.runtime.control import send
+
+        send(self.root.folder(run), {"do": "cancel", "reason": "a later run of its schedule takes its place"})
+
+
+def claim(root: StateRoot, firing: str, run: str, now: float) -> None:
+    """Note that a run has taken the due time of a schedule: `name@due@epoch`. ConflictError: it is not wanted."""
+    from weft.store.schedules import SCHEDULES_NAME, Schedules
+
+    name, due, epoch = firing.split("@")
+    with closing(Schedules(root.path / SCHEDULES_NAME)) as schedules:
+        schedules.claim(name, float(due), int(epoch), run, now)

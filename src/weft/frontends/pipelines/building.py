@@ -1,0 +1,668 @@
+"""From calls of steps inside a pipeline function to the tree that a file of the same pipeline would be.
+
+Each call adds a component to the family that is being built. What a call is given decides what is written: a plain
+value is a parameter, an artifact of another step an input and a dependency, `each` a loop. What was made outside of a
+dag is taken in as a parameter or an input of it. The tree has the places of the Python file, so that the reader and the
+checks of files say what is wrong, and where.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from weft.frontends.pipelines import yaml
+from weft.frontends.pipelines.check import checked
+from weft.frontends.pipelines.declaring import (
+    CURRENT,
+    REFERENCE,
+    TAKEN_IN,
+    Artifact,
+    Blueprint,
+    Each,
+    Later,
+    Parameter,
+    Said,
+    Step,
+    Where,
+    here,
+)
+from weft.frontends.pipelines.emitting import to_yaml
+from weft.frontends.pipelines.kinds import STEP_KINDS
+from weft.frontends.pipelines.language import check_value, convert, number_from_text
+from weft.frontends.pipelines.problems import Mark, choices, nearest
+from weft.frontends.pipelines.templates import LOOP_ARGUMENT, PARENT
+from weft.model.errors import DefinitionError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from weft.frontends.pipelines.language import ParameterKind
+
+MAX_LEVELS: Final = 50
+"""Pipelines inside each other."""
+_REFERENCE: Final = re.compile(r"\{\{" + REFERENCE + r"(\d+)\.\w+\}\}")
+_NAME_LENGTH: Final = 30
+_TEMPLATE: Final = "{{%s}}"
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A pipeline that a function has built. `file` is that of the function; `tree` makes the tree of a file.
+
+    A file names the modules of functions from its own folder on, so the tree is that of a file in a given folder.
+    """
+
+    name: str
+    file: str
+    tree: Callable[[str], yaml.Node]
+
+    def text(self, folder: str | None = None) -> str:
+        """Return the pipeline as a file in a folder; by default where the function is."""
+        return to_yaml(self.tree(folder or folder_of(self.file)))
+
+
+def folder_of(file: str) -> str:
+    """Return the folder of a Python file; that one is in, where it is no file but an interactive session."""
+    return os.path.dirname(os.path.abspath(file)) if os.path.exists(file) else os.getcwd()
+
+
+def build(
+    blueprint: Blueprint,
+    args: Sequence[Any] = (),
+    named: Mapping[str, Any] | None = None,
+    kinds: Mapping[str, str] = STEP_KINDS,
+) -> Built:
+    """Call a pipeline function and check what it has built.
+
+    DefinitionError: a call cannot be part of a pipeline. PipelineError lists every mistake of what was built.
+    """
+    family = Family(blueprint)
+    bound = _bound(blueprint, args, named or {}, here())
+    for name, value in bound.items():
+        if isinstance(value, Later | Each):
+            raise DefinitionError(f"{here()}: {name} belongs to no pipeline that is being built")
+    with _building(family):
+        blueprint.function(**bound)
+    file = blueprint.where.file
+    built = Built(family.own_name, file, family.document)
+    checked(built.tree(folder_of(file)), file, kinds)
+    return built
+
+
+def build_with(
+    blueprint: Blueprint, given: Mapping[str, object], kinds: Mapping[str, str] = STEP_KINDS
+) -> tuple[Built, dict[str, object]]:
+    """Build a pipeline with parameters as they come from a command line; return also those that steps are to have.
+
+    UsageError: a text does not fit, or an argument of the function is missing.
+    """
+    signature = blueprint.signature
+    own = {name: value for name, value in given.items() if name in signature.order}
+    named = {name: _from_outside(name, value, blueprint) for name, value in own.items()}
+    missing = [name for name in signature.order if name not in named and name not in signature.defaults]
+    if missing:
+        hint = " ".join(f"-p {name}=..." for name in missing)
+        raise UsageError(
+            f"pipeline {blueprint.function.__name__} needs {', '.join(missing)}", hint=f"Give them: {hint}"
+        )
+    return build(blueprint, (), named, kinds), {name: value for name, value in given.items() if name not in own}
+
+
+def _from_outside(name: str, value: object, blueprint: Blueprint) -> Any:
+    if not isinstance(value, str):
+        return value
+    kind = blueprint.signature.parameters.get(name, "")
+    if not kind:
+        default = blueprint.signature.defaults.get(name)
+        if isinstance(default, str):
+            return value
+        if isinstance(default, bool) and value.lower() in _TRUTH:
+            return _TRUTH[value.lower()]
+        return _plain(convert("list", value)) if isinstance(default, list | tuple) else number_from_text(value)
+    try:
+        found = convert(cast("ParameterKind", kind), value)
+    except ValueError as error:
+        raise UsageError(f"parameter {name}: {error}, is {value[:100]!r}") from None
+    return Path(value) if kind == "path" else _plain(found)
+
+
+_TRUTH: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+def _plain(value: Any) -> Any:
+    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+
+
+@contextmanager
+def _building(family: Family) -> Iterator[None]:
+    token = CURRENT.set(family)
+    try:
+        yield
+    finally:
+        CURRENT.reset(token)
+
+
+# ------------------------------------------------------------------------------------------------------- components
+
+
+@dataclass(eq=False, slots=True)
+class _Component:
+    """A step or dag as far as it is built; texts are as the file has them."""
+
+    name: str
+    where: Where
+    declared: Step | Blueprint
+    deps: dict[str, None] = field(default_factory=dict)
+    inputs: dict[str, str] = field(default_factory=dict)
+    outputs: dict[str, str] = field(default_factory=dict)
+    parameters: dict[str, tuple[Any, str]] = field(default_factory=dict)
+    env: dict[str, Any] = field(default_factory=dict)
+    condition: str = ""
+    loop: Any = None
+    item: str = ""
+    command: str = ""
+    inner: Family | None = None
+
+    def free(self, later: Later) -> str:
+        """Return a name for something that is taken in and is no argument."""
+        taken = {name.upper() for name in (*self.inputs, *self.outputs, *self.parameters)}
+        stem = "item" if later.name == LOOP_ARGUMENT else later.name.rstrip("_")
+        number = 2
+        name = f"{stem[:44]}{TAKEN_IN}"
+        while name.upper() in taken:
+            name, number = f"{stem[:44]}{number}{TAKEN_IN}", number + 1
+        return name
+
+
+class Node:
+    """The handle of a step, or of a pipeline inside another: its outputs and parameters are attributes and items."""
+
+    def __init__(self, family: Family, component: _Component) -> None:
+        self._family, self._component = family, component
+
+    def __repr__(self) -> str:
+        return f"<step {self._component.name}>"
+
+    def __format__(self, how: str) -> str:
+        known = choices([f"{self._component.name}.{one}" for one in self._component.outputs])
+        raise DefinitionError(f"{here()}: {self!r} cannot stand in a text", hint=f"Name an output: {known}")
+
+    def __getitem__(self, name: str) -> Any:
+        component = self._component
+        if name in component.outputs:
+            return Artifact(self._family, component.name, name)
+        if name in component.parameters:
+            return Parameter(self._family, component.name, name)
+        known = [*component.outputs, *component.parameters]
+        near = nearest(name, known)
+        hint = f"Did you mean {near}?" if near else f"It has: {choices(known)}"
+        raise DefinitionError(f"{here()}: {component.name} has no output or parameter {name!r}", hint=hint)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self[name]
+
+    def after(self, *others: Node) -> Node:
+        """Have it wait for others, of which it reads nothing; return it."""
+        for other in others:
+            if not isinstance(other, Node) or other._family is not self._family:
+                raise DefinitionError(f"{here()}: {other!r} is no step beside {self._component.name}")
+            self._component.deps[other._component.name] = None
+        return self
+
+    def at_end(self) -> Node:
+        """Have it run when everything else has ended, whatever the end was; return it."""
+        family, name = self._family, self._component.name
+        if family.parent is not None:
+            raise DefinitionError(f"{here()}: {name} cannot run at the end: it lies inside {family.own_name}")
+        if name in family.members:
+            family.last[name] = family.members.pop(name)
+        return self
+
+
+class Family:
+    """Components side by side: those of a pipeline, or of one inside another (`parent`, in which it is `component`)."""
+
+    def __init__(self, blueprint: Blueprint, parent: Family | None = None, component: _Component | None = None) -> None:
+        self.blueprint, self.parent, self.component = blueprint, parent, component
+        self.members: dict[str, _Component] = {}
+        self.last: dict[str, _Component] = {}
+        self.level: int = 1 if parent is None else parent.level + 1
+        self.known: list[Later] = [] if parent is None else parent.known
+        self._taken: dict[tuple[int, str, str], Later] = {}
+        self._used: set[str] = set()
+
+    @property
+    def own_name(self) -> str:
+        """The name of the pipeline."""
+        said = self.blueprint.said.get("name")
+        return self.blueprint.function.__name__ if said is None else str(said.value)
+
+    def note(self, later: Later) -> int:
+        """Remember something that is known later, and return its number."""
+        self.known.append(later)
+        return len(self.known) - 1
+
+    def call(self, what: Step | Blueprint, args: Sequence[Any], named: Mapping[str, Any]) -> Node:
+        """Add a component, and return its handle. DefinitionError: the arguments do not fit."""
+        component = _Component(self._name(what), here(), what)
+        bound = _bound(what, args, named, component.where)
+        if isinstance(what, Step):
+            self._step(component, what, bound)
+        else:
+            self._dag(component, what, bound)
+        self.members[component.name] = component
+        return Node(self, component)
+
+    def _name(self, what: Step | Blueprint) -> str:
+        said = what.said.get("name")
+        if said is not None:
+            name = str(said.value) if isinstance(what, Step) else str(said.value).replace("_", "-")
+            if name in self._used:
+                raise DefinitionError(f"{here()}: there is a step {name} already", hint="Give it another name.")
+        else:
+            plain = re.sub(r"[^A-Za-z0-9]+", "-", what.function.__name__).strip("-") or "step"
+            name = _free(plain[:_NAME_LENGTH], self._used)
+        self._used.add(name)
+        return name
+
+    # -------------------------------------------------------------------------------------------------- arguments
+
+    def _step(self, component: _Component, step: Step, bound: Mapping[str, Any]) -> None:
+        signature = step.signature
+        component.outputs = dict.fromkeys(signature.outputs, "")
+        for name, value in bound.items():
+            if name in signature.inputs:
+                self._input(component, name, value)
+            else:
+                self._parameter(component, name, value, signature.parameters.get(name, ""), signature.defaults)
+        for name, value in (_said(step, "env") or {}).items():
+            text = isinstance(value, str | Later)
+            component.env[name] = self._own(component, str(value), "an environment variable") if text else value
+        component.condition = self._own(component, str(_said(step, "when") or ""), "a condition")
+        if step.shell:
+            component.command = self._own(component, _command_of(component, step), "a command")
+
+    def _input(self, component: _Component, name: str, value: Any) -> None:
+        if not isinstance(value, Artifact):
+            hint = "Give it one output of another step, such as first.out; that of a loop is all that its items make."
+            if isinstance(value, Node):
+                known = [f"{value._component.name}.{one}" for one in value._component.outputs]
+                hint = f"Name the output: {choices(known)}"
+            raise DefinitionError(f"{component.where}: input {name} of {component.name} is {value!r}", hint=hint)
+        component.inputs[name] = self._template(component, value)
+
+    def _parameter(self, component: _Component, name: str, value: Any, kind: str, defaults: Mapping[str, Any]) -> None:
+        where = f"{component.where}: parameter {name} of {component.name}"
+        if isinstance(value, Each):
+            self._loop(component, name, value)
+            return
+        if isinstance(value, Artifact | Node):
+            hint = "Annotate it as weft.Input in the function of the step."
+            raise DefinitionError(f"{where} is {value!r}, which is not known as a value", hint=hint)
+        if isinstance(value, Parameter):
+            component.parameters[name] = self._template(component, value), kind
+            return
+        if value is None and name in defaults and defaults[name] is None:
+            return  # the function's own affair
+        if isinstance(value, os.PathLike):
+            value = os.fspath(value)
+        elif isinstance(value, str):
+            value = _REFERENCE.sub(lambda match: self._template(component, self.known[int(match[1])]), value)
+        try:
+            component.parameters[name] = check_value(value), kind
+        except ValueError as error:
+            raise DefinitionError(f"{where} {error}, is {value!r}") from None
+
+    def _loop(self, component: _Component, name: str, each: Each) -> None:
+        if component.loop is not None:
+            message = f"{component.where}: {component.name} goes over {component.item} and over {name}"
+            raise DefinitionError(message, hint="Go over one list of lists, or put a pipeline around it.")
+        component.item = name
+        if isinstance(each.items, Later):
+            component.loop = self._own(component, str(each.items), "a loop")
+            return
+        try:
+            component.loop = [
+                check_value(os.fspath(one) if isinstance(one, os.PathLike) else one) for one in each.items
+            ]
+        except ValueError as error:
+            raise DefinitionError(f"{component.where}: an item of {name} {error}") from None
+
+    def _dag(self, component: _Component, blueprint: Blueprint, bound: Mapping[str, Any]) -> None:
+        if self.level >= MAX_LEVELS:
+            raise DefinitionError(f"{component.where}: more than {MAX_LEVELS} pipelines lie inside each other")
+        inner = component.inner = Family(blueprint, self, component)
+        given = {name: self._handed_in(component, inner, name, value) for name, value in bound.items()}
+        component.condition = self._own(component, str(_said(blueprint, "when") or ""), "a condition")
+        with _building(inner):
+            made = blueprint.function(**given)
+        if made is None:
+            made = {}
+        elif isinstance(made, Later):
+            made = {made.name: made}
+        elif isinstance(made, tuple | list):
+            made = {one.name if isinstance(one, Later) else str(at): one for at, one in enumerate(made)}
+        if not isinstance(made, Mapping):
+            made = {"what it returns": made}
+        for name, artifact in made.items():
+            if not isinstance(artifact, Artifact) or artifact.scope is not inner or artifact.owner == PARENT:
+                message = f"{blueprint.where}: {blueprint.function.__name__} returns {artifact!r} as {name}"
+                raise DefinitionError(
+                    message, hint="Return outputs of steps inside it: one, several, or a dict of them."
+                )
+            component.outputs[name] = _TEMPLATE % f"{artifact.owner}.{artifact.name}"
+
+    def _handed_in(self, component: _Component, inner: Family, name: str, value: Any) -> Any:
+        """Return what the function of a dag is given for an argument: what is known only later is the dag's own."""
+        if isinstance(value, Each):
+            self._loop(component, name, value)
+            return Parameter(inner, PARENT, LOOP_ARGUMENT)
+        if isinstance(value, Artifact):
+            component.inputs[name] = self._template(component, value)
+            return Artifact(inner, PARENT, name)
+        if isinstance(value, Parameter):
+            component.parameters[name] = self._template(component, value), ""
+            return Parameter(inner, PARENT, name)
+        return value
+
+    # --------------------------------------------------------------------------------------------------- references
+
+    def _template(self, component: _Component, later: Later) -> str:
+        """Return the template by which a component of this family names something, which it then depends on."""
+        found = self._reached(later)
+        if found.owner != PARENT:
+            component.deps[found.owner] = None
+        return _TEMPLATE % f"{found.owner}.{found.name}"
+
+    def _reached(self, later: Later) -> Later:
+        """Return what stands for something in this family: itself, or what its dag takes in for it."""
+        if later.scope is self:
+            return later
+        if self.parent is None or self.component is None:
+            message = f"{here()}: {later!r} was made inside another pipeline"
+            raise DefinitionError(message, hint="Have that pipeline return it, and take it from its handle.")
+        key = (id(later.scope), later.owner, later.name)
+        taken = self._taken.get(key)
+        if taken is None:
+            template = self.parent._template(self.component, later)
+            name = self.component.free(later)
+            if isinstance(later, Artifact):
+                self.component.inputs[name] = template
+                taken = Artifact(self, PARENT, name)
+            else:
+                self.component.parameters[name] = template, ""
+                taken = Parameter(self, PARENT, name)
+            self._taken[key] = taken
+        return taken
+
+    def _own(self, component: _Component, text: str, what: str) -> str:
+        """Return a text in which a component names only what it has itself; what it lacks is added to it."""
+
+        def own(match: re.Match[str]) -> str:
+            later = self.known[int(match[1])]
+            template = self._template(component, later)
+            if isinstance(later, Artifact):
+                if what == "an environment variable":
+                    message = f"{component.where}: {what} of {component.name} cannot hold {later!r}"
+                    raise DefinitionError(message, hint="Take it in as an input; its path is in the environment.")
+                known = {value: name for name, value in component.inputs.items()}
+            else:
+                known = {value: name for name, (value, _) in component.parameters.items() if isinstance(value, str)}
+            name = known.get(template) or component.free(later)
+            if template not in known and isinstance(later, Artifact):
+                component.inputs[name] = template
+            elif template not in known:
+                component.parameters[name] = template, ""
+            return _TEMPLATE % name
+
+        return _REFERENCE.sub(own, text)
+
+    # --------------------------------------------------------------------------------------------------------- trees
+
+    def document(self, folder: str) -> yaml.Node:
+        """Return the tree of a file in this folder; this is the family of a whole pipeline."""
+        where = self.blueprint.where
+        said = self.blueprint.said
+        tree = _Tree(where)
+        tree.put("name", self.own_name, said.get("name"))
+        for key in ("parallelism", "docker_env"):
+            tree.put(key, _said(self.blueprint, key), said.get(key))
+        strategy = _said(self.blueprint, "on_failure")
+        if strategy is not None:
+            tree.put("failure_options", {"strategy": strategy}, said["on_failure"])
+        tree.put("cache", _cache(_said(self.blueprint, "cache")), said.get("cache"))
+        disabled = _said(self.blueprint, "disabled")
+        tree.put("disabled", disabled if disabled is None or isinstance(disabled, str) else ",".join(disabled))
+        mounts = {key: value for key in ("main_fs", "extra_fs") if (value := _said(self.blueprint, key)) is not None}
+        tree.put("fs_options", mounts or None)
+        asked = _said(self.blueprint, "as_paddleflow")
+        tree.put("x-weft", None if asked is None else {"as_paddleflow": asked}, said.get("as_paddleflow"))
+        tree.node("entry_points", self._tree(self.members, folder, where))
+        if self.last:
+            tree.node("post_process", self._tree(self.last, folder, where))
+        return tree.done()
+
+    def _tree(self, members: Mapping[str, _Component], folder: str, where: Where) -> yaml.Node:
+        tree = _Tree(where)
+        for name, component in members.items():
+            tree.node(name, self._component_tree(component, folder), component.where)
+        return tree.done()
+
+    def _component_tree(self, component: _Component, folder: str) -> yaml.Node:
+        tree = _Tree(component.where)
+        declared, said = component.declared, component.declared.said
+        if isinstance(declared, Step):
+            tree.put("command", component.command or None)
+        tree.put("deps", ",".join(component.deps) or None)
+        tree.put("condition", component.condition or None, said.get("when"))
+        tree.put("loop_argument", component.loop)
+        tree.put(
+            "parameters", {name: _typed(value, kind) for name, (value, kind) in component.parameters.items()} or None
+        )
+        tree.put("env", component.env or None, said.get("env"))
+        artifacts: dict[str, Any] = {"input": component.inputs} if component.inputs else {}
+        if component.outputs:
+            artifacts["output"] = component.outputs if component.inner is not None else list(component.outputs)
+        tree.put("artifacts", artifacts or None)
+        if component.inner is not None:
+            tree.node("entry_points", component.inner._tree(component.inner.members, folder, component.where))
+            return tree.done()
+        tree.put("docker_env", _said(declared, "docker_env"), said.get("docker_env"))
+        tree.put("cache", _cache(_said(declared, "cache")), said.get("cache"))
+        tree.put("extra_fs", _said(declared, "extra_fs"), said.get("extra_fs"))
+        extra = _Tree(component.where)
+        for key in ("timeout_s", "retry"):
+            extra.put(key, _said(declared, key), said.get(key))
+        if isinstance(declared, Step) and not declared.shell:
+            extra.put("kind", "python")
+            extra.put("with", self._function(component, declared, folder))
+        if extra.entries:
+            tree.node("x-weft", extra.done())
+        return tree.done()
+
+    def _function(self, component: _Component, step: Step, folder: str) -> dict[str, Any]:
+        family: Family | None = self
+        near = []
+        while family is not None:
+            near.append(family.blueprint.function.__module__)
+            family = family.parent
+        root, target = located(step, near)
+        path = os.path.relpath(root, folder)
+        found = {"function": target} if path == "." else {"function": target, "path": Path(path).as_posix()}
+        return {**found, "item": component.item} if component.item else found
+
+
+def _bound(what: Step | Blueprint, args: Sequence[Any], named: Mapping[str, Any], where: Where) -> dict[str, Any]:
+    """Return the arguments of a call by name, with defaults but without outputs. DefinitionError: they do not fit."""
+    signature, called = what.signature, f"{where}: {what.function.__name__}()"
+    if len(args) > len(signature.order):
+        hint = (
+            f"It takes: {choices(signature.order)}"
+            if not signature.outputs
+            else "Outputs are not given: they are made."
+        )
+        raise DefinitionError(f"{called} takes {len(signature.order)} arguments, not {len(args)}", hint=hint)
+    bound = dict(zip(signature.order, args, strict=False))
+    for name, value in named.items():
+        if name in signature.outputs:
+            raise DefinitionError(f"{called}: {name} is an output", hint="Leave it out: its place is made for it.")
+        if name not in signature.order:
+            near = nearest(name, signature.order)
+            hint = f"Did you mean {near}?" if near else f"It takes: {choices(signature.order)}"
+            raise DefinitionError(f"{called} has no argument {name!r}", hint=hint)
+        if name in bound:
+            raise DefinitionError(f"{called} is given {name} twice")
+        bound[name] = value
+    missing = [name for name in signature.order if name not in bound and name not in signature.defaults]
+    if missing:
+        raise DefinitionError(f"{called} lacks {', '.join(missing)}")
+    defaults = {name: value for name, value in signature.defaults.items() if name not in bound}
+    if isinstance(what, Step):
+        defaults = {name: value for name, value in defaults.items() if name not in signature.inputs}
+    given = {**bound, **defaults}
+    return {name: given[name] for name in signature.order if name in given}
+
+
+def _command_of(component: _Component, step: Step) -> str:
+    """Return the text of a command: what its function makes of the names of its arguments."""
+    names = {name: _TEMPLATE % name for name in (*component.inputs, *component.outputs, *component.parameters)}
+    if component.item:
+        names[component.item] = _TEMPLATE % LOOP_ARGUMENT
+    known = (*step.signature.order, *step.signature.outputs)
+    try:
+        text = step.function(**{name: value for name, value in names.items() if name in known})
+    except Exception as error:
+        message = f"{step.where}: {step.function.__name__} failed where its arguments are templates: {error}"
+        raise DefinitionError(message, hint="Only put them into the text; what is to be computed, hand in.") from error
+    if not isinstance(text, str):
+        message = f"{step.where}: {step.function.__name__} returns {type(text).__name__}, not the text of a command"
+        raise DefinitionError(message, hint="Return a text for sh, or decorate it with weft.step.")
+    return text
+
+
+def _free(wanted: str, taken: set[str]) -> str:
+    name, number = wanted, 2
+    while name in taken:
+        name, number = f"{wanted[: _NAME_LENGTH - len(str(number))]}{number}", number + 1
+    return name
+
+
+# ---------------------------------------------------------------------------------------------------- where code lies
+
+
+def located(step: Step, near: Sequence[str] = ()) -> tuple[str, str]:
+    """Return the folder from which the module of a step's function is found, and `module:name`.
+
+    `near` are modules where it may be known under a name if not in its own. DefinitionError: a process of its own would
+    not find it.
+    """
+    for module in dict.fromkeys((step.function.__module__, *near)):
+        loaded = sys.modules.get(module)
+        name = _name_in(loaded, step)
+        if loaded is not None and name:
+            file = getattr(loaded, "__file__", None)
+            if file is None or not os.path.isfile(file):
+                message = f"{step.where}: {step.function.__name__} is in no file, and its process could not find it"
+                raise DefinitionError(message, hint="Put it into a module; weft.command needs none.")
+            spec = getattr(loaded, "__spec__", None)
+            own = module if module != "__main__" else "" if spec is None else spec.name
+            root, found = place_of_module(file, own)
+            return root, f"{found}:{name}"
+    message = (
+        f"{step.where}: {step.function.__qualname__} has no name at the top of a module, so its process cannot find it"
+    )
+    raise DefinitionError(message, hint="Define it, or give what makes it a name, at the top of its module.")
+
+
+def place_of_module(file: str, module: str = "") -> tuple[str, str]:
+    """Return the folder from which a file is imported, and under which name; `module` is its name where it has one."""
+    path = Path(os.path.abspath(file))
+    path = path.parent if path.stem == "__init__" else path.with_suffix("")
+    parts = tuple(module.split("."))
+    if not module or path.parts[-len(parts) :] != parts:  # it was loaded by its place, or as a script
+        above = path.parent
+        while (above / "__init__.py").is_file():
+            above = above.parent
+        parts = path.relative_to(above).parts
+    return str(path.parents[len(parts) - 1]), ".".join(parts)
+
+
+def _name_in(module: Any, step: Step) -> str:
+    """Return the name that a step, or the same with other options, has at the top of a module."""
+    if module is None:
+        return ""
+    for name in (step.function.__name__, *vars(module)):
+        found = vars(module).get(name)
+        if isinstance(found, Step) and found.function is step.function:
+            return str(name)
+    return ""
+
+
+# ------------------------------------------------------------------------------------------------------ making trees
+
+
+def _said(declared: Step | Blueprint, name: str) -> Any:
+    said = declared.said.get(name)
+    return None if said is None else said.value
+
+
+def _cache(value: Any) -> Any:
+    return {"enable": value} if isinstance(value, bool) else value
+
+
+def _typed(value: Any, kind: str) -> Any:
+    return {"type": kind, "default": value} if kind and value != "" else value
+
+
+class _Tree:
+    """A map of the file that is being made; what has no place of its own stands where the whole does."""
+
+    def __init__(self, where: Where) -> None:
+        self.where = where
+        self.entries: dict[str, yaml.Node] = {}
+        self.marks: dict[str, Mark] = {}
+
+    def put(self, key: str, value: Any, said: Said | None = None) -> None:
+        """Add a value, if there is one."""
+        if value is not None:
+            where = self.where if said is None else said.where
+            self.node(key, _node(value, _mark(where)), where)
+
+    def node(self, key: str, node: yaml.Node, where: Where | None = None) -> None:
+        """Add a node."""
+        self.entries[key] = node
+        self.marks[key] = _mark(where or self.where)
+
+    def done(self) -> yaml.Node:
+        """Return the map as a node."""
+        return yaml.Mapping(self.entries, self.marks, _mark(self.where))
+
+
+def _mark(where: Where) -> Mark:
+    return Mark(where.line, 1, where.file)
+
+
+def _node(value: Any, mark: Mark) -> yaml.Node:
+    """Return plain values as a node; what a file cannot hold becomes the text of it, which the reader refuses."""
+    if isinstance(value, Enum):
+        value = value.value
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, Mapping):
+        entries = {str(key): _node(inner, mark) for key, inner in value.items()}
+        return yaml.Mapping(entries, dict.fromkeys(entries, mark), mark)
+    if isinstance(value, list | tuple):
+        return yaml.Sequence(tuple(_node(inner, mark) for inner in value), mark)
+    if value is None or isinstance(value, bool | int | float | str):
+        return yaml.Scalar(value, str(value), mark)
+    return yaml.Scalar(repr(value), repr(value), mark)

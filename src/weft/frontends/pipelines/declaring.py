@@ -1,0 +1,355 @@
+"""Functions as steps: what a signature says, and the decorators that make a step of a function.
+
+Nothing here knows of graphs: a step that is called where no pipeline is being built is its function.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    NoReturn,
+    Protocol,
+    Self,
+    TypedDict,
+    Union,
+    Unpack,
+    cast,
+    get_args,
+    get_origin,
+    overload,
+)
+
+from weft.model.errors import DefinitionError
+
+if TYPE_CHECKING:
+    from weft.graph.logical import Retry
+
+_INPUT: Final = "weft input"
+_OUTPUT: Final = "weft output"
+Input = Annotated[Path, _INPUT]
+"""The annotation of an argument that is an artifact which the step reads: it gets a path, `list[Input]` several."""
+Output = Annotated[Path, _OUTPUT]
+"""The annotation of an argument that is an artifact which the step makes: the path to write to."""
+
+REFERENCE: Final = "PF_REF-"
+"""How the component of a template begins that stands for a `Later`; no component can be called so."""
+TAKEN_IN: Final = "__"
+"""How the names of parameters and inputs end that are no argument of a function, which is not given them."""
+TYPES: Final[Mapping[Any, str]] = {str: "string", int: "int", float: "float", list: "list", Path: "path"}
+MISSING: Final = inspect.Parameter.empty
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A place in a Python file, for messages: lines count from 1."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a function says of its arguments: inputs (and whether each takes several paths), outputs, parameters.
+
+    `order` has inputs and parameters as they follow each other; `parameters` maps names to the language's type (""
+    where none is given), `defaults` has those of inputs and parameters that have one.
+    """
+
+    inputs: Mapping[str, bool] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ()
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    order: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], *, any_value: bool = False) -> Signature:
+        """Read a function; with `any_value` its parameters may be anything. DefinitionError: an argument cannot be."""
+        inputs: dict[str, bool] = {}
+        outputs: list[str] = []
+        parameters: dict[str, str] = {}
+        defaults: dict[str, Any] = {}
+        for name, argument in inspect.signature(function).parameters.items():
+            if argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):
+                raise wrong(function, f"argument *{name} cannot be one of a step", "name each argument")
+            if argument.kind is argument.POSITIONAL_ONLY:
+                raise wrong(function, f"argument {name} is given by position only", "leave out the / behind it")
+            role, kind = _role(function, name, argument.annotation, any_value)
+            if role == _OUTPUT:
+                outputs.append(name)
+                continue
+            if role:
+                inputs[name] = kind == "list"
+            else:
+                parameters[name] = kind
+            if argument.default is not MISSING:
+                defaults[name] = argument.default
+        order = tuple(name for name in inspect.signature(function).parameters if name not in outputs)
+        return cls(inputs, tuple(outputs), parameters, defaults, order)
+
+
+def _role(function: Callable[..., Any], name: str, annotation: Any, any_value: bool) -> tuple[str, str]:
+    """Return whether an argument is an input, an output or (with "") a parameter, and its type in the language."""
+    if isinstance(annotation, str):
+        try:
+            annotation = eval(annotation, getattr(function, "__globals__", {}))
+        except Exception:  # noqa: BLE001 - a name that is there for type checkers only
+            return "", ""
+    if get_origin(annotation) in (Union, types.UnionType):
+        annotation = next((one for one in get_args(annotation) if one is not types.NoneType), annotation)
+    if get_origin(annotation) is list and _mark(get_args(annotation)[0]) == _INPUT:
+        return _INPUT, "list"
+    if role := _mark(annotation):
+        return role, ""
+    plain = get_origin(annotation) or annotation
+    if plain is Annotated:
+        plain = get_args(annotation)[0]
+    if plain in (bool, dict, set, bytes) and not any_value:
+        hint = {bool: "write an int, 0 or 1"}.get(plain, "write it as text, or hand it on as a file")
+        raise wrong(function, f"parameter {name} is a {plain.__name__}, which no step can be given", hint)
+    return "", TYPES.get(plain, "list" if plain is tuple else "") if isinstance(plain, type) else ""
+
+
+def _mark(annotation: Any) -> str:
+    marks = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
+    return next((one for one in marks if one in (_INPUT, _OUTPUT)), "")
+
+
+def place_of(function: Callable[..., Any]) -> Where:
+    """Return where a function is written."""
+    code = inspect.unwrap(function).__code__
+    return Where(code.co_filename, code.co_firstlineno)
+
+
+_PACKAGE: Final = str(Path(__file__).parents[2])
+
+
+def here() -> Where:
+    """Return the place outside of Weft from which this was called."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return Where(frame.f_code.co_filename, frame.f_lineno)
+
+
+def wrong(function: Callable[..., Any], message: str, hint: str) -> DefinitionError:
+    """Return the error for a function that cannot be what it is to be."""
+    return DefinitionError(f"{place_of(function)}: {function.__name__}: {message}", hint=hint)
+
+
+# ----------------------------------------------------------------------------------------------- what is known later
+
+
+class Later:
+    """Something that is known only when the run goes on: `name` of `owner`, in the family of components `scope`.
+
+    In an f-string it stands as a template, which whoever reads the text finds again by `number`.
+    """
+
+    def __init__(self, scope: Builder, owner: str, name: str) -> None:
+        self.scope, self.owner, self.name = scope, owner, name
+        self.number = scope.note(self)
+
+    def __str__(self) -> str:
+        return f"{{{{{REFERENCE}{self.number}.{self.name}}}}}"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__.lower()} {self.owner}.{self.name}>"
+
+    def _early(self, *_: object) -> NoReturn:
+        message = f"{here()}: {self.owner}.{self.name} is known only when the run goes on"
+        hint = "Hand it to a step; for a decision use options(when=...), for a loop weft.each(...)."
+        raise DefinitionError(message, hint=hint)
+
+    def __eq__(self, other: object) -> bool:
+        return self._early()
+
+    __hash__ = object.__hash__
+    __bool__ = __int__ = __float__ = __index__ = __len__ = __iter__ = __fspath__ = __getitem__ = _early
+    __lt__ = __le__ = __gt__ = __ge__ = __add__ = __radd__ = __sub__ = __mul__ = __truediv__ = _early
+
+
+class Artifact(Later):
+    """A file or folder that a step makes, in a pipeline that is being built. Hand it to an `Input` of another step."""
+
+
+class Parameter(Later):
+    """A parameter of a step, or the item of a loop, in a pipeline that is being built."""
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """An argument that takes one item after the other; made by `each`."""
+
+    items: Sequence[Any] | Later
+
+
+def each(items: Sequence[Any] | Artifact | Parameter) -> Any:
+    """Have a step, or a pipeline inside another, run once for each item: `train(rate=weft.each([0.1, 0.01]))`.
+
+    Items are texts, numbers or lists of these; an artifact is a file with a JSON list in it.
+    """
+    if isinstance(items, Later):
+        return Each(items)
+    if isinstance(items, str) or not isinstance(items, Iterable):
+        raise DefinitionError(f"{here()}: weft.each({items!r}): there is nothing to go over", hint="Give it a list.")
+    return Each(tuple(items))
+
+
+class Builder(Protocol):
+    """The family of components that is being built."""
+
+    def call(self, what: Step | Blueprint, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """Add a component, and return its handle."""
+        ...
+
+    def note(self, later: Later) -> int:
+        """Remember something that is known later, and return its number."""
+        ...
+
+
+CURRENT: Final[ContextVar[Builder | None]] = ContextVar("weft pipeline", default=None)
+"""The family that calls of steps and pipelines are added to; None: they are plain calls."""
+
+
+# ------------------------------------------------------------------------------------------------------------- steps
+
+
+class CacheOptions(TypedDict, total=False):
+    """The cache of a step or of a pipeline, in the words of the file: see docs/pipelines.md, Cache."""
+
+    enable: bool
+    max_expired_time: int
+    fs_scope: list[dict[str, str]]
+    mode: str
+
+
+class StepOptions(TypedDict, total=False):
+    """What a step is told beside its arguments. `when` is a condition, as in a file."""
+
+    name: str
+    when: str
+    cache: bool | CacheOptions
+    env: Mapping[str, str | int | float]
+    docker_env: str
+    timeout_s: float
+    retry: Retry
+    extra_fs: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """The value of an option, and where it was said."""
+
+    value: Any
+    where: Where
+
+
+class _Declared:
+    """A function with options; called where a pipeline is being built it becomes a part of that."""
+
+    known: ClassVar[frozenset[str]]
+    what: ClassVar[str]
+    runs: ClassVar[bool]
+    """Whether it is called while the run goes on, so that its arguments must travel."""
+
+    def __init__(self, function: Callable[..., Any], said: Mapping[str, Said]) -> None:
+        if not inspect.isfunction(function) or inspect.iscoroutinefunction(function):
+            raise DefinitionError(f"{here()}: {function!r} cannot be a {self.what}", hint="Decorate a plain function.")
+        functools.update_wrapper(cast("Any", self), function)
+        self.function, self.said = function, said
+        self.where = place_of(function)
+        self.signature = Signature.of(function, any_value=not self.runs)
+
+    def __repr__(self) -> str:
+        return f"<{self.what} {self.function.__qualname__}>"
+
+    @classmethod
+    def noted(cls, options: Mapping[str, Any]) -> dict[str, Said]:
+        """Return options with the place where they are said. DefinitionError: there is no such option."""
+        for name in options:
+            if name not in cls.known:
+                from difflib import get_close_matches
+
+                near = get_close_matches(name, cls.known, 1)
+                hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(sorted(cls.known))}"
+                raise DefinitionError(f"{here()}: a {cls.what} has no option {name!r}", hint=hint)
+        return {name: Said(value, here()) for name, value in options.items() if value is not None}
+
+
+class Step(_Declared):
+    """A step: a Python function, or (`shell`) one that returns the text of a command."""
+
+    known = frozenset(StepOptions.__annotations__)
+    what = "step"
+    runs = True
+
+    def __init__(self, function: Callable[..., Any], said: Mapping[str, Said], *, shell: bool = False) -> None:
+        super().__init__(function, said)
+        self.shell = shell
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Call the function; where a pipeline is being built, add the step to it instead, and return its handle."""
+        builder = CURRENT.get()
+        return self.function(*args, **named) if builder is None else builder.call(self, args, named)
+
+    def options(self, **given: Unpack[StepOptions]) -> Step:
+        """Return the same step with other options."""
+        return Step(self.function, {**self.said, **self.noted(given)}, shell=self.shell)
+
+
+class Blueprint(_Declared):
+    """A function that builds a pipeline, or a part of one where it is called inside another."""
+
+    known = frozenset(
+        {"name", "when", "parallelism", "on_failure", "cache", "docker_env", "main_fs", "extra_fs", "disabled",
+         "as_paddleflow"}
+    )  # fmt: skip
+    what = "pipeline"
+    runs = False
+
+    def options(self, **given: Any) -> Self:
+        """Return the same pipeline with other options."""
+        return type(self)(self.function, {**self.said, **self.noted(given)})
+
+
+@overload
+def step(function: Callable[..., Any], /) -> Step: ...
+@overload
+def step(**options: Unpack[StepOptions]) -> Callable[[Callable[..., Any]], Step]: ...
+def step(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a step of a function: in a pipeline it runs in a process of its own, elsewhere it is called as ever.
+
+    Arguments annotated `weft.Input` and `weft.Output` are paths of artifacts, all others are parameters. Options are
+    those of `StepOptions`. DefinitionError: an argument or an option cannot be one of a step.
+    """
+    said = Step.noted(options)
+    return Step(function, said) if function is not None else lambda function: Step(function, said)
+
+
+@overload
+def command(function: Callable[..., Any], /) -> Step: ...
+@overload
+def command(**options: Unpack[StepOptions]) -> Callable[[Callable[..., Any]], Step]: ...
+def command(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a step of a function that returns the text of a command for `sh`.
+
+    Arguments and options are as for `step`. The function is called while the pipeline is built, with templates in the
+    place of values, so that it can put them into the text and nothing else.
+    """
+    said = Step.noted(options)
+    return Step(function, said, shell=True) if function is not None else lambda f: Step(f, said, shell=True)

@@ -1,0 +1,194 @@
+"""What an edit of a pipeline changes for a run of it that goes on: which steps are other than they were, and why.
+
+A step that has finished counts as long as what it was given is what it would be given now, and so is all that comes
+before it. What only says when or where it runs (`parallelism`, time-outs, retries, the cache, the order of
+steps) may change freely. The name of the pipeline and its main file system may not: they are in the paths of
+everything that was made.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from weft.frontends.pipelines.caching import static_leaves
+from weft.frontends.pipelines.language import START, Mount, walk
+from weft.frontends.pipelines.problems import show
+from weft.frontends.pipelines.resolve import DECIDE, REPEAT, Control, ResolvedStep
+from weft.frontends.pipelines.templates import as_text
+from weft.store.results import tell_changes
+
+if TYPE_CHECKING:
+    from weft.frontends.pipelines.language import Pipeline
+    from weft.frontends.pipelines.resolve import Node
+    from weft.graph.logical import LogicalGraph
+
+NEW: Final = "it is new in the file"
+
+
+@dataclass(slots=True)
+class Edit:
+    """What an edit changes, by the names that users know.
+
+    `stale` has the steps that are to run again whatever they had done, and why; `items` the same for single items of
+    loops, `wider` for loops that have more or fewer of them. `inside` names dags of which every step is stale, for
+    those that only the run itself knows. `removed` are the steps that are no longer there.
+    """
+
+    stale: dict[str, str] = field(default_factory=dict)
+    items: dict[tuple[str, int], str] = field(default_factory=dict)
+    wider: dict[str, str] = field(default_factory=dict)
+    inside: dict[str, str] = field(default_factory=dict)
+    removed: list[str] = field(default_factory=list)
+
+    def why(self, step: str) -> str:
+        """Return why a step is to run again as a whole; "" if it is not."""
+        found = self.stale.get(step, "")
+        dotted = step
+        while not found and "." in dotted:
+            dotted = dotted.rpartition(".")[0]
+            stem, _, number = dotted.rpartition("-")
+            found = self.inside.get(dotted) or (self.inside.get(stem, "") if number.isdigit() else "")
+        return found
+
+
+def refusal(old: Pipeline, new: Pipeline) -> str:
+    """Say what of an edit a run cannot go on with; "" if there is nothing."""
+    if old.name != new.name:
+        return f"the pipeline was called {show(old.name)}, and is called {show(new.name)} now"
+    before, after = (replace(one.main_fs or Mount(), mark=START) for one in (old, new))
+    if before != after:
+        changed = [f.name for f in fields(Mount) if getattr(before, f.name) != getattr(after, f.name)]
+        return f"fs_options.main_fs has changed: {', '.join(changed)}"
+    return ""
+
+
+def compare(old: tuple[Pipeline, Sequence[Node]], new: tuple[Pipeline, Sequence[Node]], graph: LogicalGraph) -> Edit:
+    """Find out what an edit changes: pipelines with the nodes of all their parts, and the new graph.
+
+    Both were resolved for the same run, so that paths are the same where nothing has changed.
+    """
+    edit = Edit()
+    before = {node.id: node for node in old[1]}
+    roots: dict[str, str] = {}
+    for node in new[1]:
+        was = before.get(node.id)
+        if isinstance(node, ResolvedStep):
+            reason = _step(old[0], was, new[0], node)
+            items = {} if reason else _items(was, node)
+            edit.items |= {(node.name, number): told for number, told in items.items()}
+            before_n, n = _width(was), _width(node)
+            if not reason and before_n != n:
+                edit.wider[node.name] = f"it loops over {n} items, not {before_n}"
+            if reason or items or before_n != n:
+                roots.setdefault(node.id, reason)
+        elif node.kind == DECIDE and (not isinstance(was, Control) or was.params != node.params):
+            roots.update(dict.fromkeys(node.members, f"the condition of {node.name} has changed"))
+        elif node.kind == REPEAT:
+            reason = _repeated(old[0], was, new[0], node)
+            if reason:
+                roots.setdefault(node.id, reason)
+    _spread(edit, new[1], graph, roots)
+    names = {node.name for node in new[1]}
+    edit.removed = [node.name for node in old[1] if isinstance(node, ResolvedStep) and node.name not in names]
+    return edit
+
+
+def _spread(edit: Edit, nodes: Sequence[Node], graph: LogicalGraph, roots: Mapping[str, str]) -> None:
+    """Note the roots, and all that comes after one."""
+    by_id = {node.id: node for node in nodes}
+    after: dict[str, list[str]] = {}
+    for edge in graph.edges:
+        after.setdefault(edge.src, []).append(edge.dst)
+    todo = deque((id, reason, by_id[id].name if id in by_id else "") for id, reason in roots.items())
+    seen = {id for id, reason in roots.items() if reason}  # of others only items are stale, so far
+    while todo:
+        id, reason, cause = todo.popleft()
+        node = by_id.get(id)
+        if node is not None and reason:
+            if isinstance(node, ResolvedStep):
+                edit.stale.setdefault(node.name, reason)
+                cause = node.name
+            elif node.kind == REPEAT:
+                edit.inside.setdefault(node.name, reason)
+                cause = node.name
+        for other in after.get(id, ()):
+            if other not in seen:
+                seen.add(other)
+                todo.append((other, f"{cause}, which comes before it, runs again", cause))
+
+
+def _step(old: Pipeline, was: Node | None, new: Pipeline, step: ResolvedStep) -> str:
+    """Return why a step is another than it was; "" if it is not, or only single items of it are."""
+    if not isinstance(was, ResolvedStep) or was.name != step.name:
+        return NEW
+    if was.skipped or step.skipped:
+        return "it is no longer skipped" if was.skipped and not step.skipped else ""
+    told = tell_changes(static_leaves(old, was, was.docker_env), static_leaves(new, step, step.docker_env))
+    if told:
+        return told[0]
+    other = next((name for name, places in step.places.items() if was.places[name] != places), None)
+    if other is not None:
+        return f"its input {other} is another artifact"
+    if was.condition != step.condition:
+        return "its condition has changed"
+    alone = min(_width(was), _width(step)) < 2  # records do not tell items apart then
+    if was.lister != step.lister or (alone and was.items != step.items):
+        return "what it loops over has changed"
+    return ""
+
+
+def _width(node: Node | None) -> int:
+    """Return over how many items a step loops, as far as that is known."""
+    return len(node.items or ()) if isinstance(node, ResolvedStep) else 0
+
+
+def _items(was: Node | None, step: ResolvedStep) -> dict[int, str]:
+    """Return which items of a step's loop are others than they were."""
+    before = was.items or () if isinstance(was, ResolvedStep) else ()
+    pairs = enumerate(zip(before, step.items or (), strict=False))
+    return {
+        number: f"its item: {show(as_text(one))} → {show(as_text(another))}"
+        for number, (one, another) in pairs
+        if one != another
+    }
+
+
+def _repeated(old: Pipeline, was: Node | None, new: Pipeline, control: Control) -> str:
+    """Return why a dag that loops over the content of an artifact is another than it was."""
+    if not isinstance(was, Control):
+        return NEW
+    dotted = control.params["dag"]
+    same = (
+        was.params == control.params
+        and _definition(old, dotted) == _definition(new, dotted)
+        and _around(old, dotted) == _around(new, dotted)
+    )
+    return "" if same else "what the dag does has changed"
+
+
+def _definition(pipeline: Pipeline, dotted: str) -> Any:
+    return _plain(dict(walk(pipeline.entry_points)).get(dotted))
+
+
+def _around(pipeline: Pipeline, dotted: str) -> tuple[Any, ...]:
+    """Return what else of the file is put into steps of a dag."""
+    inside = {name for name in pipeline.disabled_names if name.startswith(f"{dotted}.")}
+    return pipeline.docker_env, pipeline.as_paddleflow, _plain(pipeline.extra_fs), inside
+
+
+_FREE: Final = frozenset({"mark", "path", "cache", "timeout_s", "retry"})
+"""Fields of a component that change nothing of what it makes."""
+
+
+def _plain(value: Any) -> Any:
+    """Return a part of a pipeline without the places in the file that it was read from."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return type(value), {f.name: _plain(getattr(value, f.name)) for f in fields(value) if f.name not in _FREE}
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(inner) for inner in value]
+    return value

@@ -1,0 +1,90 @@
+"""Pipelines that stand in a Python file: import the file, choose the pipeline in it, build it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import traceback
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.frontends.pipelines.building import Built, build_with, place_of_module
+from weft.frontends.pipelines.declaring import Blueprint
+from weft.frontends.pipelines.kinds import STEP_KINDS
+from weft.frontends.pipelines.problems import choices, nearest
+from weft.model.errors import DefinitionError, NotFoundError, UsageError, WeftError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import ModuleType
+
+
+def build_file(
+    path: str, given: Mapping[str, object], kinds: Mapping[str, str] = STEP_KINDS
+) -> tuple[Built, str, dict[str, object]]:
+    """Build the pipeline of `file.py` or `file.py:name`; return it, the file, and what `building.build_with` leaves.
+
+    What the file prints goes to stderr. NotFoundError: there is no such file or pipeline. UsageError: the file has
+    several pipelines, and none is named. DefinitionError: the file fails, or what it builds is wrong.
+    """
+    file, _, name = path.rpartition(":") if not path.endswith(".py") else (path, "", "")
+    if not os.path.isfile(file):
+        raise NotFoundError(f"there is no file {file}", hint="Name the file of a pipeline: YAML, JSON or Python.")
+    with redirect_stdout(sys.stderr):
+        try:
+            module = _imported(file)
+            built, rest = build_with(_chosen(module, file, name), given, kinds)
+        except WeftError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise _failed(file, error) from error
+    return built, file, rest
+
+
+def _imported(file: str) -> ModuleType:
+    root, name = place_of_module(file)
+    loaded = sys.modules.get(name)
+    if loaded is not None and os.path.realpath(getattr(loaded, "__file__", None) or "") == os.path.realpath(file):
+        return loaded
+    if loaded is not None or "." in Path(file).stem:
+        message = f"{file} cannot be imported as {name}"
+        raise DefinitionError(message, hint="Another module has that name, or it holds a dot: rename the file.")
+    if root not in sys.path:
+        sys.path.insert(0, root)
+    importlib.invalidate_caches()
+    return importlib.import_module(name)
+
+
+def _chosen(module: ModuleType, file: str, name: str) -> Blueprint:
+    found = {key: value for key, value in vars(module).items() if isinstance(value, Blueprint)}
+    if name:
+        if name not in found:
+            near = nearest(name, found)
+            hint = f"Did you mean {file}:{near}?" if near else f"It has: {choices(found)}"
+            raise NotFoundError(f"{file} has no pipeline {name!r}", hint=hint)
+        return found[name]
+    own = {key: value for key, value in found.items() if value.function.__module__ == module.__name__}
+    if not own:
+        raise NotFoundError(f"{file} has no pipeline", hint="Decorate a function with weft.pipeline.")
+    if len(own) > 1:
+        hint = f"Name one: {file}:{next(reversed(own))}"
+        raise UsageError(f"{file} has several pipelines: {choices(own)}", hint=hint)
+    return next(iter(own.values()))
+
+
+def _failed(file: str, error: BaseException) -> DefinitionError:
+    """Return the error for a file that raised, with the place in it, or in what it imports, where that was."""
+    frames: list[Any] = traceback.extract_tb(error.__traceback__)
+    own = os.path.realpath(file)
+    inside = [frame for frame in frames if os.path.realpath(frame.filename) == own]
+    if isinstance(error, SyntaxError) and error.filename:
+        place = f"{error.filename}:{error.lineno}"
+    else:
+        place = f"{file}:{inside[-1].lineno}" if inside else file
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    deepest = frames[-1] if frames else None
+    hint = f"Raised at {deepest.filename}:{deepest.lineno}" if deepest is not None and deepest not in inside else ""
+    return DefinitionError(f"{place}: {said}", hint="" if isinstance(error, SyntaxError) else hint)

@@ -1,0 +1,76 @@
+"""The kind of step whose body is a Python function, in a process of its own that a guardian keeps, as commands have."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from copy import copy
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from weft.frontends.pipelines import code
+from weft.frontends.pipelines.kinds import Complaints, StepKind
+from weft.operators.call import run_command
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from weft.graph.task import Input, TaskContext
+
+CALL: Final = "WEFT_CALL"
+"""The variables in which the process finds what to call: `WEFT_CALL_0` and so on, since Linux takes no longer text."""
+_PIECE_BYTES: Final = 100 * 1024
+_INVOKE: Final = str(Path(__file__).with_name("invoke.py"))
+
+
+def run_function(ctx: TaskContext, inputs: Mapping[str, Input]) -> dict[str, Any]:
+    """Call a function in a process (style TASK) and return what `run_command` returns.
+
+    Options: `function` ("module:name"), `path` (the folder from which its module is found, counted from that of the
+    pipeline's file), `item` (the argument that takes the item of the loop). Raises what `run_command` raises.
+    """
+    params, options = ctx.params, ctx.params["options"]
+    call = {
+        "root": os.path.join(params["folder"], options.get("path") or "."),
+        "function": options["function"],
+        "parameters": params["parameters"],
+        "inputs": params["inputs"],
+        "outputs": params["outputs"],
+        "item": {options["item"]: params["item"]} if options.get("item") else {},
+    }
+    text = json.dumps(call)
+    pieces = {f"{CALL}_{at // _PIECE_BYTES}": text[at : at + _PIECE_BYTES] for at in range(0, len(text), _PIECE_BYTES)}
+    step = copy(ctx)
+    step.params = {
+        "argv": [sys.executable, "-P", _INVOKE],
+        "env": {**params["env"], **pieces},
+        **{key: params[key] for key in ("cwd", "log", "record", "name", "timeout_s", "view") if key in params},
+    }
+    return run_command(step, inputs)
+
+
+def check(options: Mapping[str, Any]) -> Complaints:
+    """Say what is wrong with the options of such a step."""
+    found = []
+    for name, value in options.items():
+        if not isinstance(value, str) or "{{" in value:
+            found.append((name, "must be text, without templates"))
+        elif name == "function" and not all(part.isidentifier() for part in value.partition(":")[2].split(".")):
+            found.append((name, "must be of the form module:function"))
+    return tuple(found)
+
+
+def leaves(options: Mapping[str, Any], folder: str) -> dict[str, str]:
+    """Return what the function is made of, and which argument takes the item of a loop."""
+    found = code.leaves(os.path.normpath(os.path.join(folder, options.get("path") or ".")), options["function"])
+    return {**found, "option item": options["item"]} if options.get("item") else found
+
+
+KIND: Final = StepKind(
+    program=f"{__name__}:run_function",
+    options={"function": True, "path": False, "item": False},
+    check=check,
+    leaves=leaves,
+    timed=True,
+)

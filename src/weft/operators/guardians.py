@@ -1,0 +1,104 @@
+"""Where guardians come from: one small process for each process that runs commands.
+
+It is started when the first command is (some milliseconds), and forks a guardian for each (`weft/worker/guardian.py`, a
+program of its own that is started by its path). It ends with this process, however that ends.
+"""
+
+from __future__ import annotations
+
+import array
+import atexit
+import os
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from weft.model.errors import InternalError
+
+# Imported and not run as a script: only imports keep their compiled form, and compiling takes 4 ms.
+GUARDIAN = "import sys; sys.path.append(sys.argv[1]); import guardian; guardian.main()"
+GUARDIAN_FOLDER = Path(__file__).parents[1] / "worker"
+PATIENCE_S = 5.0
+"""How long an ending process waits for its guardhouse, which has nothing left to do."""
+
+
+class Guardhouse:
+    """The process that forks guardians; started when it is first needed, and again if somebody has killed it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._door: socket.socket | None = None
+
+    def start(self) -> socket.socket:
+        """Start a guardian and return our end of its control socket. InternalError if it cannot be started."""
+        try:
+            ours, theirs = socket.socketpair()
+            with theirs, ExitStack() as undo:
+                undo.callback(ours.close)
+                with self._lock:
+                    try:
+                        self._hand_over(theirs)
+                    except (BrokenPipeError, ConnectionResetError):
+                        self._close()
+                        self._hand_over(theirs)
+                undo.pop_all()
+        except OSError as error:
+            raise InternalError(
+                f"the guardian of a command cannot be started: {error}",
+                hint="See that the system has processes and files left.",
+            ) from error
+        return ours
+
+    def close(self) -> None:
+        """End the process; guardians that are there go on without it."""
+        with self._lock:
+            self._close()
+
+    def forget(self) -> None:
+        """Let go of a process that is that of our parent: we are a copy of it."""
+        self._lock = threading.Lock()
+        if self._process is not None:
+            self._process.returncode = 0
+        if self._door is not None:
+            self._door.close()
+        self._process = self._door = None
+
+    def _hand_over(self, control: socket.socket) -> None:
+        if self._door is None:
+            self._door = self._open()
+        handle = array.array("i", [control.fileno()])
+        self._door.sendmsg([b"+"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, handle)])
+
+    def _open(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        with theirs, ExitStack() as undo:
+            undo.callback(ours.close)
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", GUARDIAN, str(GUARDIAN_FOLDER), str(os.getpid())],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                start_new_session=True,  # a Ctrl-C at the terminal is for the owner
+            )
+            undo.pop_all()
+        return ours
+
+    def _close(self) -> None:
+        if self._door is not None:
+            self._door.close()
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(PATIENCE_S)
+        self._process = self._door = None
+
+
+_HOUSE = Guardhouse()
+start_guardian = _HOUSE.start
+close_guardhouse = _HOUSE.close
+atexit.register(_HOUSE.close)
+os.register_at_fork(after_in_child=_HOUSE.forget)

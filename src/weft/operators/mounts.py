@@ -1,0 +1,166 @@
+"""What must be done so that a command finds folders at the paths where it looks for them.
+
+A mount path may be anywhere and need not exist. Where it does, the folder is bound over it. Where it does not, it
+cannot be made on the machine itself, where it would stay: instead the nearest folder above it is *copied* for the
+command, as `weft.worker.mounting` tells. A copy shows what is there and takes nothing new, so a folder in which the
+command may work is never copied: a person is then asked to make the mount point.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from weft.model.errors import TaskError
+
+MOST_ENTRIES: Final = 4096
+"""A folder with more things in it is not copied: each of them is a mount."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A file or folder of this machine, and the absolute path at which a command looks for it.
+
+    Without an `optional` one a command can do: what it needs of it, it is told by another path as well.
+    """
+
+    source: str
+    target: str
+    read_only: bool = False
+    optional: bool = False
+
+
+class View(NamedTuple):
+    """What `weft.worker.mounting.enter` is to do; `optional` says that the command may be started without."""
+
+    copies: tuple[str, ...]
+    made: tuple[tuple[str, bool], ...]
+    binds: tuple[tuple[str, str, bool], ...]
+    optional: bool = False
+
+    def encoded(self) -> tuple[Any, ...]:
+        """Return the three lists with paths as bytes, as they travel to the guardian."""
+        return (
+            tuple(os.fsencode(folder) for folder in self.copies),
+            tuple((os.fsencode(path), is_folder) for path, is_folder in self.made),
+            tuple((os.fsencode(source), os.fsencode(target), only) for source, target, only in self.binds),
+        )
+
+
+class Planned(NamedTuple):
+    """The view that a command needs, None if it needs none, and which optional mounts it does without, and why."""
+
+    view: View | None
+    left_out: tuple[str, ...] = ()
+
+
+def plan(mounts: Sequence[Mount], cwd: str, name: str) -> Planned:
+    """Return the view in which a command, which works in folder `cwd`, finds these mounts.
+
+    Of two at the same path the first counts. One whose source is there already, under its very path, needs nothing.
+    TaskError: a source is missing, or a mount path can neither be used nor made; `name` is what messages call the
+    command.
+    """
+    work = _Plan(cwd, [mount.source for mount in mounts], name)
+    left_out = []
+    needed: dict[str, Mount] = {}
+    for mount in mounts:
+        needed.setdefault(os.path.realpath(mount.target), mount)
+    for target in sorted(needed, key=lambda path: path.split("/")):
+        mount = needed[target]
+        try:
+            work.add(mount, target)
+        except TaskError as error:
+            if not mount.optional:
+                raise
+            left_out.append(f"{error.message.partition(': ')[2]}; {error.hint}" if error.hint else error.message)
+    if not work.binds:
+        return Planned(None, tuple(left_out))
+    optional = all(needed[target].optional for _, target, _ in work.binds)
+    copies = sorted(work.copies, key=lambda path: path.split("/"))
+    return Planned(View(tuple(copies), tuple(work.made.items()), tuple(work.binds), optional), tuple(left_out))
+
+
+class _Plan:
+    """What is planned so far; paths are as the command will see them, with all links on the way followed."""
+
+    def __init__(self, cwd: str, sources: Sequence[str], name: str) -> None:
+        self.copies: set[str] = set()
+        self.made: dict[str, bool] = {}
+        self.binds: list[tuple[str, str, bool]] = []
+        self._name = name
+        self._cwd = os.path.realpath(cwd)
+        own = (self._cwd, str(Path.home()), *sources)
+        self._own = {path for path in map(os.path.realpath, own) if path != "/"}
+
+    def add(self, mount: Mount, target: str) -> None:
+        """Plan one more mount; none above it may follow."""
+        source = os.path.realpath(mount.source)
+        try:
+            is_folder = stat.S_ISDIR(os.stat(source).st_mode)
+        except OSError as error:
+            hint = "Make it, or name another folder: -f NAME=FOLDER"
+            raise self._wrong(f"{mount.source}, to be mounted at {mount.target}: {error.strerror}", hint) from None
+        there = self._behind(target)
+        if there == source and not mount.read_only:
+            return
+        if _holds(target, self._cwd) and target != self._cwd:
+            message = f"mounted at {mount.target}, {mount.source} would hide the folder {self._cwd} that it works in"
+            raise self._wrong(message, "Choose another mount_path, or work elsewhere.")
+        if target in self.made or os.path.lexists(there):
+            if target not in self.made and os.path.isdir(there) != is_folder:
+                kinds = ("a folder", "a file") if is_folder else ("a file", "a folder")
+                raise self._wrong(f"{mount.source} is {kinds[0]}, and its mount path {mount.target} {kinds[1]}", "")
+        else:
+            self._make(target, is_folder, mount)
+        self.binds.append((source, target, mount.read_only))
+
+    def _make(self, target: str, is_folder: bool, mount: Mount) -> None:
+        """Plan to make a mount point, and what is missing above it."""
+        missing = [target]
+        above = os.path.dirname(target)
+        while above not in self.made and not os.path.lexists(self._behind(above)):
+            missing.append(above)
+            above = os.path.dirname(above)
+        if above not in self.made and above not in self.copies:
+            why = self._not_copied(above)
+            if why:
+                message = f"there is no {mount.target} to mount {mount.source} at"
+                raise self._wrong(message, f"Make it ({above} {why}): mkdir -p {self._behind(target)}")
+            self.copies.add(above)
+        self.made |= dict.fromkeys(reversed(missing), True)
+        self.made[target] = is_folder
+
+    def _not_copied(self, folder: str) -> str:
+        """Return why a folder that lacks a mount point must not be copied, or ""."""
+        if self._behind(folder) != folder:
+            return "is mounted itself"
+        if any(_holds(own, folder) for own in self._own):
+            return "lies where steps may write"
+        if not os.path.isdir(folder):
+            return "is no folder"
+        if not os.access(folder, os.R_OK | os.X_OK):
+            return "cannot be read"
+        if folder != "/" and os.stat(folder).st_mode & stat.S_IWOTH:
+            return "is one that everybody writes to"
+        if len(os.listdir(folder)) > MOST_ENTRIES:
+            return f"holds more than {MOST_ENTRIES:,} things"
+        return ""
+
+    def _behind(self, path: str) -> str:
+        """Return where on this machine that lies which the command will see at a path."""
+        for source, target, _ in reversed(self.binds):
+            if _holds(target, path):
+                return source + path[len(target) :]
+        return path
+
+    def _wrong(self, message: str, hint: str) -> TaskError:
+        return TaskError(f"step {self._name} cannot start: {message}", task=self._name, hint=hint)
+
+
+def _holds(folder: str, path: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")

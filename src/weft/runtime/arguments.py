@@ -1,0 +1,94 @@
+"""What the arguments of sessions and runs may be: a wrong one is told by its name, with what was given and is right.
+
+Each function returns the value as it is used from then on, or raises UsageError.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from pathlib import Path
+from typing import Any, Final
+
+from weft.graph.logical import LogicalGraph
+from weft.model.errors import UsageError
+
+FOREVER_S: Final = 1e9
+"""More seconds than anybody waits, and fewer than clocks and locks can count."""
+
+
+def wrong(name: str, value: object, wanted: str, hint: str = "") -> UsageError:
+    """Return the error for an argument, a flag or a setting that is not what is `wanted`."""
+    return UsageError(f"{name} is {shown(value)}; it must be {wanted}", hint=hint)
+
+
+def shown(value: object) -> str:
+    """Write a value for people, as the program that gave it would write it; a long one is cut."""
+    text = repr(str(value) if isinstance(value, Path) else value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def whole(name: str, value: object, *, lo: int, hi: int = 999_999) -> int:
+    """Check a whole number from `lo` to `hi`, whatever library made it."""
+    try:
+        number = -1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = -1
+    if not lo <= number <= hi:
+        raise wrong(name, value, f"a whole number from {lo} to {hi}")
+    return number
+
+
+def seconds(name: str, value: object) -> float:
+    """Check how long something may take; more than `FOREVER_S`, infinity included, is that."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value) or value < 0:
+        raise wrong(name, value, "a number of seconds from 0 on")
+    return float(min(value, FOREVER_S))
+
+
+def patience(name: str, value: object) -> float | None:
+    """Check how long somebody waits; None is for ever."""
+    return None if value is None else seconds(name, value)
+
+
+def truth(name: str, value: object, *, unset: bool = False) -> bool | None:
+    """Check what is True or False; with `unset` it may be None too."""
+    if value is None and unset:
+        return None
+    if not isinstance(value, bool):
+        raise wrong(name, value, "True, False or None" if unset else "True or False")
+    return value
+
+
+def text(name: str, value: object) -> str:
+    """Check what is text."""
+    if not isinstance(value, str):
+        raise wrong(name, value, "text")
+    return value
+
+
+def functions(name: str, value: object) -> None:
+    """Check a sequence of functions."""
+    if not isinstance(value, (list, tuple)) or not all(map(callable, value)):
+        raise wrong(name, value, "a list of functions")
+
+
+def folder(name: str, value: object, wanted: str = "the path of a folder") -> Path:
+    """Check the path of a folder, which need not be there; `~` is whose home it says."""
+    found = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(found, str) or not found or "\0" in found:
+        raise wrong(name, value, wanted)
+    try:
+        return Path(found).expanduser().absolute()
+    except RuntimeError:  # no such user
+        raise wrong(name, value, wanted, hint="There is no such user; begin the path with / or ./") from None
+
+
+def graph(call: str, value: object) -> LogicalGraph:
+    """Check the graph that is given to a method of a session."""
+    if isinstance(value, LogicalGraph):
+        return value
+    of: Any = getattr(value, "graph", None)
+    hint = "Pass the graph that the node belongs to." if isinstance(of, LogicalGraph) else "Make one: weft.Graph(...)"
+    raise UsageError(f"{call} takes a graph, and was given {shown(value)}", hint=hint)

@@ -1,0 +1,97 @@
+"""A run that goes on with an edited pipeline: what is put down about it before anything runs.
+
+First the records say which steps are no longer done, then the description tells the new text. Killed in between, the
+run goes on as it was: its journal still knows what had finished. Killed afterwards, it goes on with the edit.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from weft.runtime.records import Record, open_events
+from weft.runtime.resume import Kept
+from weft.runtime.state import os_error, read_description
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from weft.runtime.records import RunRecord
+    from weft.runtime.state import RunFolder
+
+KEPT: Final = "kept"
+"""What `run.json` calls the finished tasks that the newest edit leaves as they are, of vertices that came later."""
+EDITS: Final = "edits"
+"""What `run.json` calls the list of the edits: each with its time, its file, and why which step runs again."""
+
+
+def record_edit(
+    folder: RunFolder,
+    run: RunRecord,
+    time: float,
+    *,
+    why: Callable[[str], str],
+    items: Mapping[tuple[str, int], str],
+    wider: Mapping[str, str],
+    removed: Collection[str],
+    about: Mapping[str, Any],
+) -> dict[str, str]:
+    """Put an edit down in the folder of a run that this process owns; return which steps run again, and why.
+
+    `why` answers for a step as a whole, `items` for single items and `wider` for loops of another length; `removed` are
+    no longer there. `about` are the fields of `run.json` that change.
+    """
+    again: dict[str, str] = {}
+    records = [Record(time=time, state="pending", message=f"goes on with an edited {about['file']}")]
+    for step in run.steps:
+        reason = why(step.name)
+        if step.name in removed:
+            records.append(Record(time=time, step=step.name, state="skipped", message="no longer there", ended=True))
+        elif reason and step.state != "pending":
+            again[step.name] = reason
+            records.append(Record(time=time, step=step.name, state="pending", message=_again(reason), items=1))
+        elif step.state == "skipped":  # whether it still is will be seen
+            records.append(Record(time=time, step=step.name, state="pending"))
+        else:
+            changed = {n: told for (name, n), told in items.items() if name == step.name and n in step.items}
+            told = next(iter(changed.values()), wider.get(step.name, ""))
+            if told and step.state != "pending":
+                again[step.name] = told
+                records.append(Record(time=time, step=step.name, state="pending", message=_again(told)))
+            records += [
+                Record(time=time, step=step.name, index=n, state="pending", message=_again(one))
+                for n, one in changed.items()
+            ]
+    _append(folder, records)
+    before = read_description(folder.path).get(EDITS)
+    edits = [*(before if isinstance(before, list) else ()), {"at": time, "file": about["file"], "again": again}]
+    folder.describe_again(**about, edits=edits)
+    return again
+
+
+def kept_by_edit(folder: Path) -> list[Kept]:
+    """Return the tasks that the newest edit of a run has left as they are, where the graph itself cannot tell."""
+    found = read_description(folder).get(KEPT)
+    return [Kept(id, n, name, tuple(outputs)) for id, n, name, outputs in found] if isinstance(found, list) else []
+
+
+def _again(reason: str) -> str:
+    return f"run again: {reason}"
+
+
+def _append(folder: RunFolder, records: Collection[Record]) -> None:
+    fd = open_events(folder.events)
+    before = os.fstat(fd).st_size
+    try:
+        data = memoryview(b"".join(record.to_line() for record in records))
+        while data:
+            data = data[os.write(fd, data) :]
+        os.fdatasync(fd)
+    except OSError as error:
+        with suppress(OSError):
+            os.ftruncate(fd, before)
+        raise os_error(f"{folder.events} cannot be written", error) from None
+    finally:
+        os.close(fd)

@@ -1,0 +1,64 @@
+"""The composition root: the one package that names concrete classes.
+
+`Session` is what programs use: a backend, a store and their folders, made together and closed together. `load_pipeline`
+and `run_pipeline` are what the command line uses: a file in, a run with its folder, its records and its end out.
+Names are loaded when they are first asked for: programs without pipelines do not wait for these.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from weft.wiring.asked import Caching as Caching
+    from weft.wiring.asked import Surroundings as Surroundings
+    from weft.wiring.concrete import BACKENDS as BACKENDS
+    from weft.wiring.concrete import MANAGERS as MANAGERS
+    from weft.wiring.concrete import STEP_KINDS as STEP_KINDS
+    from weft.wiring.loading import Loaded as Loaded
+    from weft.wiring.loading import load_pipeline as load_pipeline
+    from weft.wiring.loading import load_text as load_text
+    from weft.wiring.looking import explain_run as explain_run
+    from weft.wiring.looking import plan_pipeline as plan_pipeline
+    from weft.wiring.looking import story_run as story_run
+    from weft.wiring.resuming import resume_run as resume_run
+    from weft.wiring.running import RunResult as RunResult
+    from weft.wiring.running import run_pipeline as run_pipeline
+    from weft.wiring.session import Session as Session
+
+_HOMES = {
+    "weft.wiring.asked": (
+        "Caching",
+        "Surroundings",
+    ),
+    "weft.wiring.concrete": (
+        "BACKENDS",
+        "MANAGERS",
+        "STEP_KINDS",
+    ),
+    "weft.wiring.loading": (
+        "Loaded",
+        "load_pipeline",
+        "load_text",
+    ),
+    "weft.wiring.looking": (
+        "explain_run",
+        "plan_pipeline",
+        "story_run",
+    ),
+    "weft.wiring.resuming": ("resume_run",),
+    "weft.wiring.running": (
+        "RunResult",
+        "run_pipeline",
+    ),
+    "weft.wiring.session": ("Session",),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        module = _HOME[name]
+    except KeyError:
+        raise AttributeError(f"module 'weft.wiring' has no attribute {name!r}") from None
+    value = globals()[name] = getattr(import_module(module), name)
+    return value

@@ -1,0 +1,96 @@
+"""What a run is asked to do about the cache and its surroundings, and which part of a graph that is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from weft.frontends.pipelines.states import PipelineWords
+from weft.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from weft.graph.logical import LogicalGraph
+
+
+@dataclass(frozen=True, slots=True)
+class Caching:
+    """What a run was asked to do about the cache, in names of steps.
+
+    `off`: nothing at all. The steps in `refresh`, and `start` with all that depends on it, are not looked up. `only`:
+    nothing runs but this step and what it needs.
+    """
+
+    off: bool = False
+    refresh: frozenset[str] = frozenset()
+    start: str = ""
+    only: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What steps are to find round them on this machine; a resume goes on with what the run began with.
+
+    With `mounts` folders are put at the mount paths that the file names. `file_systems` maps names of file systems to
+    folders or URLs; copies of what lies at URLs are below `stage` (default: in the state folder). `docker_env` says
+    what becomes of the images that steps name (see `weft.operators.containers`).
+    """
+
+    mounts: bool = True
+    file_systems: Mapping[str, str] = field(default_factory=dict)
+    stage: Path | None = None
+    docker_env: str = "ignore"
+
+
+def refreshed_vertices(graph: LogicalGraph, caching: Caching) -> frozenset[str]:
+    """Return the vertices that are not looked up. UsageError: there is no such step."""
+    below = _reachable(graph, _vertices(graph, caching.start), down=True) if caching.start else set()
+    return frozenset(id for name in caching.refresh for id in _vertices(graph, name)) | below
+
+
+def part_asked_for(graph: LogicalGraph, caching: Caching) -> LogicalGraph:
+    """Return the part of a graph that was asked for. UsageError: there is no such step."""
+    if not caching.only:
+        return graph
+    wanted = _reachable(graph, _vertices(graph, caching.only), down=False)
+    choices = [
+        replace(choice, branches={name: tuple(v for v in of if v in wanted) for name, of in choice.branches.items()})
+        for choice in graph.choices
+        if choice.decider in wanted
+    ]
+    return replace(
+        graph,
+        vertices={id: vertex for id, vertex in graph.vertices.items() if id in wanted},
+        edges=[edge for edge in graph.edges if edge.dst in wanted],
+        choices=choices,
+    )
+
+
+def _reachable(graph: LogicalGraph, begin: set[str], *, down: bool) -> set[str]:
+    """Return what depends on some vertices, or what they depend on, and themselves."""
+    near: dict[str, list[str]] = {}
+    for edge in graph.edges:
+        near.setdefault(edge.src if down else edge.dst, []).append(edge.dst if down else edge.src)
+    todo, found = list(begin), set(begin)
+    while todo:
+        for other in near.get(todo.pop(), ()):
+            if other not in found:
+                found.add(other)
+                todo.append(other)
+    return found
+
+
+def _vertices(graph: LogicalGraph, step: str) -> set[str]:
+    """Return the vertices of a step, or of all that a dag has inside. UsageError: there is no such step."""
+    words = PipelineWords()
+    names = {id: words.subject(vertex)[0] for id, vertex in graph.vertices.items()}
+    found = {id for id, name in names.items() if name and (name == step or name.startswith(f"{step}."))}
+    if not found:
+        known = [name for name in dict.fromkeys(names.values()) if name]
+        near = get_close_matches(step, known, n=1)
+        hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known[:20])}"
+        raise UsageError(f"{graph.name} has no step {step[:100]!r}", hint=hint)
+    return found

@@ -1,0 +1,116 @@
+"""The choices there are: what graphs, pipelines and settings may name, and how each is made."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from weft.engine.policy import BLAME, STRAGGLERS
+from weft.frontends.pipelines.kinds import STEP_KINDS as OWN_KINDS
+from weft.model.errors import MissingExtraError, UsageError
+from weft.policies.blame import Blame
+from weft.policies.choices import Conditional
+from weft.policies.eviction import furthest, largest
+from weft.policies.pruning import Pruning
+from weft.policies.shuffle import Shuffle
+from weft.policies.stragglers import Stragglers
+from weft.policies.waves import Waves
+from weft.store.folders import RunFolders, shm_root, sweep, sweep_runs, user_root
+
+if TYPE_CHECKING:
+    from weft.engine.policy import ManagerFactory
+    from weft.engine.ports import Executor
+    from weft.model.resources import Resources
+    from weft.store.api import EvictionKey
+    from weft.store.keeper import Keeper
+
+
+MANAGERS: Final[dict[str, ManagerFactory]] = {
+    "shuffle": Shuffle,
+    "waves": Waves,
+    "pruning": Pruning,
+    "conditional": Conditional,
+    STRAGGLERS: Stragglers,
+    BLAME: Blame,
+}
+"""The vertex managers that a graph may name, and the policies of whole jobs."""
+STEP_KINDS: Final[dict[str, str]] = {**OWN_KINDS}
+"""What may run in a step of a pipeline beside commands: from where each kind is imported (see `kinds.StepKind`)."""
+EVICTION: Final[Mapping[str, EvictionKey | None]] = {"furthest": furthest, "largest": largest, "lru": None}
+"""What a session may be told to spill first; None is the order that the store keeps by itself."""
+
+
+def session_folders(name: str, spill_dir: Path | None) -> RunFolders:
+    """Make the folders of something that leaves nothing behind, and sweep what killed ones left."""
+    base = Path(tempfile.gettempdir() if spill_dir is None else spill_dir)
+    try:
+        root = user_root(base)
+    except OSError as error:
+        raise UsageError(f"no folder can be made in {base}: {error.strerror}", hint="Name one that exists.") from None
+    shared = shm_root()
+    sweep(shared)
+    sweep_runs(root, lambda _: False)
+    return RunFolders(f"{name}-{os.getpid()}-{secrets.token_hex(4)}", shared, root)
+
+
+class BackendPlace(NamedTuple):
+    """What a backend is made with: how many workers, the store with its folders, and what its node has.
+
+    A task that was told to stop is given up after `grace_s` seconds; a streamed edge holds `window` bytes.
+    """
+
+    workers: int
+    store: Keeper
+    shm: Path
+    spill: Path
+    grace_s: float
+    node: Resources
+    window: int | None
+
+
+def _threads(at: BackendPlace) -> Executor:
+    from weft.backends.threads import Threads
+
+    return Threads(at.workers, at.store, resources=at.node, grace_s=at.grace_s, window=at.window)
+
+
+def _processes(at: BackendPlace) -> Executor:
+    from weft.backends.processes import Processes
+
+    return Processes(
+        at.workers, at.store, at.shm, spill=at.spill, resources=at.node, grace_s=at.grace_s, window=at.window
+    )
+
+
+def _simulator(at: BackendPlace) -> Executor:
+    from weft.backends.simulated_bodies import SimulatedBodies
+
+    return SimulatedBodies(at.workers, at.store, driven=True, capacity=at.node)
+
+
+BACKENDS: Final = {"threads": _threads, "processes": _processes, "simulator": _simulator}
+"""What settings and `Session` may name; each is loaded when it is first asked for."""
+
+
+def make_backend(name: str, place: BackendPlace) -> Executor:
+    """Return a backend by its name. UsageError: there is none. MissingExtraError: it needs what is not installed."""
+    if name not in BACKENDS:
+        raise UsageError(f"there is no backend {name!r}", hint=f"There are: {', '.join(BACKENDS)}")
+    try:
+        return BACKENDS[name](place)
+    except ModuleNotFoundError as error:
+        message = f"the {name} backend needs {error.name}, which is not installed"
+        raise MissingExtraError(message, hint=f"Install it: pip install 'weft[{name}]'") from None
+
+
+def eviction_key(asked: str | EvictionKey) -> EvictionKey | None:
+    """Return what says which value is spilled first, None for the order of the store. UsageError: there is no such."""
+    if callable(asked):
+        return asked
+    if not isinstance(asked, str) or asked not in EVICTION:
+        raise UsageError(f"there is no eviction policy {asked!r}", hint=f"There are: {', '.join(EVICTION)}")
+    return EVICTION[asked]

@@ -1,0 +1,106 @@
+"""Looking at runs without running: what would become of each step, what was planned, what the journal tells."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.frontends.pipelines.caching import CachePlace, recipe_of
+from weft.frontends.pipelines.compiler import RunPlace, compile_run, outputs_of
+from weft.frontends.pipelines.resolve import ResolvedStep
+from weft.model.errors import ConflictError, DefinitionError, NotFoundError, ProgramError
+from weft.runtime.clock import RealClock
+from weft.store.entries import CACHE_NAME
+from weft.store.results import open_cache
+from weft.wiring.asked import refreshed_vertices
+from weft.wiring.concrete import MANAGERS
+from weft.wiring.loading import FIRST_RUN, Loaded, in_containers, loaded_again, run_of
+from weft.wiring.places import hold_copies
+
+if TYPE_CHECKING:
+    from weft.engine.explain import Explained
+    from weft.runtime.planning import Foreseen
+    from weft.runtime.settings import Settings
+
+
+def plan_pipeline(loaded: Loaded, settings: Settings) -> list[Foreseen]:
+    """Say for each step what will become of it: a hit, a run, or what depends on a step above. No run is made.
+
+    Of file systems that lie elsewhere the copies are brought up to date, since that is what steps would find.
+    """
+    from weft.runtime.planning import Asked, foresee
+    from weft.runtime.records import item_name
+
+    state = settings.state_root(loaded.file.absolute().parent)
+    loaded = in_containers(loaded, lambda _: None, pull=False)
+    images = {} if loaded.containers is None else loaded.containers.images
+    cache = None if loaded.caching.off else CachePlace(state.path / CACHE_NAME, FIRST_RUN, images)
+    run = run_of(loaded, FIRST_RUN)
+    place = RunPlace(Path("logs"), Path("processes"), cache)
+    nodes, graph = compile_run(loaded.pipeline, run, place, loaded.origin)
+    refreshed = refreshed_vertices(loaded.graph, loaded.caching)
+    asked = []
+    for node in nodes:
+        if not isinstance(node, ResolvedStep) or node.id not in loaded.graph.vertices:
+            continue
+        vertex = graph.vertices[node.id]
+        depends = "on the list that it loops over" if node.lister else "on a loop above" if node.delivered else ""
+        items = vertex.program.items or (None,)
+        for number in range(len(items)):
+            one = Asked(
+                step=item_name(node.name, number),
+                recipe=None if depends else recipe_of(vertex.program.params, number, items[number]),
+                makes=() if node.lister else tuple(outputs_of(vertex, number).values()),
+                skipped=node.skipped,
+                refresh=node.id in refreshed,
+                depends=depends,
+            )
+            asked.append(one)
+    results = open_cache(state.path / CACHE_NAME, RealClock().wall)
+    with ExitStack() as undo:
+        undo.callback(results.index.database.close)
+        hold_copies(loaded, undo, lambda _: None)
+        return foresee(results, asked)
+
+
+def explain_run(folder: Path) -> Explained:
+    """Return what was planned and what was executed of the run in a folder, whose owner is gone.
+
+    NotFoundError: there is no run. ConflictError: its description is damaged, or of a newer version.
+    """
+    from weft.runtime.durable import load_graph
+    from weft.runtime.explaining import explain_run as explain
+    from weft.runtime.records import FRONTEND, read_run
+
+    run = read_run(folder)
+    if run.frontend == FRONTEND:
+        try:
+            graph, digest = load_graph(folder)
+        except (ConflictError, NotFoundError, ProgramError) as error:
+            return explain(run, None, MANAGERS, why=f"its records alone tell this: {error.message}")
+        return explain(run, graph, MANAGERS, digest)
+    try:
+        made = loaded_again(folder, run.file).graph
+    except (ConflictError, NotFoundError, DefinitionError):
+        made = None
+    return explain(run, made, MANAGERS)
+
+
+def story_run(folder: Path, subject: str = "") -> tuple[str, ...]:
+    """Return what the journal of a session's run tells of a vertex, a task or (with "") the run; nothing if it cannot.
+
+    The owner of the run is gone. ForbiddenError: others could have written to what would be loaded.
+    """
+    from weft.engine.story import story
+    from weft.runtime.durable import load_graph
+    from weft.runtime.explaining import replayed
+    from weft.runtime.records import FRONTEND, read_run
+
+    if read_run(folder).frontend != FRONTEND:
+        return ()
+    try:
+        graph, digest = load_graph(folder)
+        return story(replayed(folder, graph, MANAGERS, digest), subject)
+    except (ConflictError, NotFoundError, ProgramError):
+        return ()

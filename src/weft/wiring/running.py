@@ -1,0 +1,406 @@
+"""Pipelines run: a loaded one in, a run with its folder, its records and its end out."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from weft.frontends.pipelines.body import NOT_RUN, WARNING
+from weft.frontends.pipelines.caching import recipe_of
+from weft.frontends.pipelines.compiler import is_step, outputs_of
+from weft.frontends.pipelines.paths import POST_PROCESS
+from weft.frontends.pipelines.states import WORDS, PipelineWords, worst
+from weft.model.errors import ConflictError, RunCancelledError, TaskError, UsageError, WeftError
+from weft.model.resources import Resources
+from weft.runtime import session as runtime
+from weft.runtime.clock import RealClock, ResumedClock
+from weft.runtime.state import RunFolder, StateRoot
+from weft.store.entries import CACHE_NAME
+from weft.store.folders import SPILL_NAME, remove_folder
+from weft.store.keeper import Keeper
+from weft.store.locks import LOCKS
+from weft.store.results import close_cache, open_cache
+from weft.wiring.asked import refreshed_vertices
+from weft.wiring.concrete import MANAGERS, BackendPlace, eviction_key, make_backend, session_folders
+from weft.wiring.loading import Loaded, in_containers, made_for, main_elsewhere, nodes_at_the_end
+from weft.wiring.places import hold_copies, index_run, take_id
+from weft.wiring.waiting import Signals, noted_signals, orders_of, wait_for_end
+
+if TYPE_CHECKING:
+    from weft.engine.core import Tuning
+    from weft.graph.logical import LogicalGraph, Vertex
+    from weft.runtime.cache import StepCache
+    from weft.runtime.records import Record, RunRecord
+    from weft.runtime.resume import Plan
+    from weft.runtime.session import Run
+    from weft.runtime.settings import Settings
+    from weft.store.catalog import Catalog
+
+
+PIPELINE_GRACE_S: Final = 30.0
+"""The same for steps: their guardian needs its own grace, and time to see the last process go."""
+_JOURNAL_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """How a run ended. `outputs` maps `step.artifact` to a path that exists; `error` is None if it succeeded."""
+
+    run_id: str
+    state: str
+    folder: Path
+    outputs: dict[str, str]
+    error: WeftError | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Whom to tell of records, of what else a person should know, of the first signal, and of the beginning."""
+
+    record: Callable[[Record], None] | None
+    note: Callable[[str], None]
+    interrupt: Callable[[], None]
+    begin: Callable[[Path], None]
+
+
+def run_pipeline(
+    loaded: Loaded,
+    settings: Settings,
+    *,
+    on_record: Callable[[Record], None] | None = None,
+    on_note: Callable[[str], None] = lambda _: None,
+    on_interrupt: Callable[[], None] = lambda: None,
+    on_begin: Callable[[Path], None] = lambda _: None,
+    on_id: Callable[[str], None] = lambda _: None,
+    quiet: bool = False,
+) -> RunResult:
+    """Run a pipeline to its end in this process, and say how it ended.
+
+    The run gets an id, a folder that this process owns, a row in the index, and a control socket. `on_record` is told
+    of every change, on a thread of its own, unless `quiet`; `on_note` of what else a person should know; `on_begin` of
+    the run's folder, once it has begun and takes orders; `on_id` of its id before that, and what it raises ends it.
+    The first SIGINT or SIGTERM calls `on_interrupt` and cancels, which the result says when nothing runs any more; a
+    second one raises KeyboardInterrupt at once. Errors before the first step starts are raised, later ones are in the
+    result.
+    """
+    from weft.runtime.records import mark_interrupted
+
+    state = settings.state_root(loaded.file.absolute().parent)
+    state.prepare()
+    with noted_signals(signal.SIGINT, signal.SIGTERM) as signals, ExitStack() as undo:
+        catalog = state.catalog()
+        undo.callback(catalog.close)
+        for interrupted in mark_interrupted(state):
+            shutil.rmtree(state.folder(interrupted) / SPILL_NAME, ignore_errors=True)
+        try:
+            tell = Tell(None if quiet else on_record, on_note, on_interrupt, on_begin)
+            result = _run(loaded, settings, state, catalog, undo, signals, tell, on_id)
+        except KeyboardInterrupt:
+            undo.pop_all()  # whoever asks twice does not want to wait; guardians and the next start clean up
+            raise
+    if not isinstance(result.error, RunCancelledError):
+        signals.hand_on()
+    return result
+
+
+def _run(
+    loaded: Loaded,
+    settings: Settings,
+    state: StateRoot,
+    catalog: Catalog,
+    undo: ExitStack,
+    signals: Signals,
+    tell: Tell,
+    on_id: Callable[[str], None],
+) -> RunResult:
+    if loaded.around.mounts and loaded.unbound:
+        hint = f"Give it one: -f {loaded.unbound[0]}=FOLDER, or under [fs] in weft.toml"
+        raise UsageError(f"no folder is given for the file system {loaded.unbound[0]}, which steps mount", hint=hint)
+    loaded = in_containers(loaded, tell.note)
+    copies = hold_copies(loaded, undo, tell.note)
+    number, run_id = take_id(catalog, loaded, copies)
+    folder = undo.enter_context(RunFolder.create(state, run_id))
+    try:
+        on_id(run_id)
+    except WeftError:
+        remove_folder(folder.path)
+        raise
+    nodes, graph = made_for(loaded, folder)
+    index_run(catalog, loaded, folder, number, [*nodes, *nodes_at_the_end(loaded, folder)])
+    result = execute(loaded, graph, settings, catalog, folder, undo, signals, tell)
+    for copy in copies:
+        copy.give_back(tell.note)
+    return result
+
+
+def execute(
+    loaded: Loaded,
+    graph: LogicalGraph,
+    settings: Settings,
+    catalog: Catalog,
+    folder: RunFolder,
+    undo: ExitStack,
+    signals: Signals,
+    tell: Tell,
+    before: RunRecord | None = None,
+    again: Mapping[str, str] = MappingProxyType({}),
+) -> RunResult:
+    """Run, or go on with, the pipeline whose folder this process owns; `graph` is that of its entry points.
+
+    `before` is what its records tell of an earlier owner, `again` why an edit has steps run again.
+    """
+    from weft.runtime.control import ControlServer
+    from weft.runtime.journal import JOURNAL, FileJournal, Header, graph_digest
+    from weft.runtime.records import RunRecorder, item_name
+
+    run_id = folder.run_id
+    cache = _open_cache(loaded, graph, folder, undo, tell, lambda step, message: recorder.say(step, message))
+    # Not the run's own name: another state folder may have a run of the same id.
+    folders = undo.enter_context(session_folders(run_id, settings.spill_dir))
+    spill = folders.spill
+    if settings.spill_dir is None:
+        spill = folder.path / SPILL_NAME
+        shutil.rmtree(spill, ignore_errors=True)  # of an owner that was killed
+        spill.mkdir(mode=0o700)
+        undo.callback(shutil.rmtree, spill, ignore_errors=True)
+    store = Keeper(settings.memory or None, shm=folders.shm, spill=spill, eviction=eviction_key(settings.eviction))
+    undo.callback(store.close)
+    node = Resources(settings.worker_count, store.budget, settings.gpus, settings.gpu_type)
+    window = settings.stream_window or None
+    place = BackendPlace(settings.worker_count, store, folders.shm, spill, PIPELINE_GRACE_S, node, window)
+    executor = make_backend(settings.backend, place)
+    plan = None if before is None else plan_again(folder, graph, executor.tuning, before)
+    restored = frozenset() if plan is None else plan.finished
+    over = frozenset() if plan is None or before is None else _told_already(plan, before)
+    last = _runs_at_the_end(loaded, before, over)
+    recorder = RunRecorder(
+        folder,
+        RealClock(),
+        catalog=catalog,
+        projection=PipelineWords(),
+        goes_on=last is not None,
+        over=over,
+        items=True,
+        on_record=tell.record,
+        warning=WARNING,
+        not_run=NOT_RUN,
+    )
+    undo.callback(recorder.close)
+    clock = RealClock()
+    path = folder.path / JOURNAL
+    recovered = None
+    if plan is None:
+        journal = FileJournal.create(path, Header(graph=graph_digest(graph), tuning=executor.tuning))
+    else:
+        graph = plan.graph
+        if plan.recovered is not None and plan.recorded is not None:
+            journal = FileJournal.reopen(path, plan.recorded, plan.recovered.tape)
+            recovered = plan.recovered.master, plan.recovered.pending
+            clock = ResumedClock(plan.recovered.pending.now)
+        else:
+            header = Header(
+                graph=plan.digest,
+                tuning=executor.tuning,
+                incarnation=plan.incarnation,
+                restored=tuple(sorted(restored)),
+            )
+            journal = FileJournal.create(path, header)
+    undo.callback(journal.join, _JOURNAL_S)
+    undo.callback(journal.close)
+    managers = journal.managers(MANAGERS)
+    session = undo.enter_context(runtime.Session(executor, store, clock, managers))
+    recorder.run_state("pending")
+    if plan is not None:
+        gone = {}
+        for (vertex, index), output in plan.gone.items():
+            name = PipelineWords().subject(plan.vertices[vertex])[0]
+            gone[name] = output
+            tell.note(f"{item_name(name, index)} is run again: its output {output} is gone")
+        for told in before.steps if before is not None else ():
+            if told.name not in over and (told.name != last or told.state != "succeeded"):
+                why = again.get(told.name) or (f"its output {gone[told.name]} is gone" if told.name in gone else "")
+                said = f"run again: {why}" if why else "resumed" if told.started else ""
+                recorder.say(told.name, said)
+                if told.name in again:
+                    tell.note(f"{told.name} is run again: {why}")
+    run = session.start(
+        graph,
+        listeners=[recorder] if cache is None else [recorder, cache.watch],
+        cache=cache,
+        journal=journal,
+        restored=restored,
+        recovered=recovered,
+        incarnation=0 if plan is None else plan.incarnation,
+    )
+    current = _Current(run)
+    with ControlServer(folder.path, {**orders_of(run), "cancel": current.cancel}):
+        tell.begin(folder.path)
+        wait_for_end(run, signals, on_interrupt=tell.interrupt)
+        recorder.finish(run.job)
+        if last is not None and not current.forced:
+            _, end = made_for(loaded, folder, POST_PROCESS)
+            recorder.next_job()
+            current.run, current.last = session.submit(end, listeners=[recorder]), True
+            wait_for_end(current.run, signals)
+            recorder.finish(current.run.job)
+        elif last is not None:
+            recorder.end_now()
+    runs = [run] if current.run is run else [run, current.run]
+    error = next((found for one in runs if (found := error_of(one)) is not None), None)
+    if journal.error is not None:
+        tell.note(f"{journal.error.message}; a resume would begin from the records alone")
+    recorder.flush()
+    for problem in dict.fromkeys(error.message for error in recorder.problems if isinstance(error, WeftError)):
+        lost = "" if recorder.complete else "; `weft show` and `weft ls` do not know how this run ended"
+        tell.note(f"{problem}{lost}")
+    state = worst(WORDS[one.status].run for one in runs)
+    outputs = {name: path for one in runs for name, path in _made_outputs(one).items()}
+    return RunResult(run_id, state, folder.path, outputs, error)
+
+
+def _open_cache(
+    loaded: Loaded,
+    graph: LogicalGraph,
+    folder: RunFolder,
+    undo: ExitStack,
+    tell: Tell,
+    say: Callable[[str, str], None],
+) -> StepCache | None:
+    """Return the cache of a run, None if no step of it asks for one. `say` notes something about a step."""
+    general = loaded.pipeline.cache
+    asked = any(step.cache.over(general).enable for step in loaded.pipeline.steps.values())
+    if loaded.caching.off or not asked:
+        return None
+    from weft.runtime.cache import DECISIONS, StepCache
+
+    index = folder.path.parent.parent / CACHE_NAME
+    results = open_cache(index, RealClock().wall)
+    undo.callback(close_cache, results)
+    log, refresh = folder.path / DECISIONS, refreshed_vertices(graph, loaded.caching)
+    try:
+        cache = StepCache(
+            results,
+            index.with_name(LOCKS),
+            folder.run_id,
+            log,
+            recipe_of,
+            refresh=refresh,
+            say=say,
+            placed=_publisher(loaded),
+        )
+    except WeftError as error:
+        tell.note(f"steps run without the cache: {error}")
+        return None
+
+    def close() -> None:
+        cache.close()
+        for problem in dict.fromkeys(cache.problems):
+            tell.note(problem)
+
+    undo.callback(close)
+    return cache
+
+
+def _publisher(loaded: Loaded) -> Callable[[Iterable[str]], None]:
+    """Return what is to become of outputs that the cache has put in place: they are sent to where others are sent."""
+    elsewhere = main_elsewhere(loaded.pipeline, loaded.root, loaded.urls)
+    if elsewhere is None:
+        return lambda _: None
+    from weft.store.remote import Remote
+
+    remote = Remote(elsewhere[0], Path(elsewhere[1]))
+
+    def publish(paths: Iterable[str]) -> None:
+        remote.publish(paths)
+
+    return publish
+
+
+@dataclass(slots=True)
+class _Current:
+    """What goes on of a run: its entry points, then its post_process."""
+
+    run: Run
+    last: bool = False
+    forced: bool = False
+
+    def cancel(self, order: Mapping[str, Any]) -> None:
+        """Cancel it; with `force` nothing comes after it. ConflictError: what comes after it is all that runs."""
+        self.forced = self.forced or bool(order.get("force"))
+        if self.last and not self.forced:
+            raise ConflictError("only post_process runs, which a cancel does not end", hint="Add --force to end it.")
+        self.run.cancel(str(order.get("reason") or "cancelled"))
+
+
+def _runs_at_the_end(loaded: Loaded, before: RunRecord | None, over: frozenset[str]) -> str | None:
+    """Return the step of post_process if it is to run: not if all was done and it was the last thing that was."""
+    last = None if loaded.caching.only else next(iter(loaded.pipeline.post_process), None)
+    if last is None or before is None:
+        return last
+    done = all(step.name in over for step in before.steps if step.name != last)
+    return None if done and before.step(last).state == "succeeded" else last
+
+
+def plan_again(folder: RunFolder, graph: LogicalGraph, tuning: Tuning, before: RunRecord) -> Plan:
+    """Find out how a run goes on whose records tell what came `before`; see `plan_resume`."""
+    from weft.runtime.editing import kept_by_edit
+    from weft.runtime.journal import JOURNAL
+    from weft.runtime.resume import plan_resume
+
+    words = PipelineWords()
+    steps = {step.name: step for step in before.steps}
+
+    def told(vertex: Vertex, index: int) -> bool:
+        step = steps.get(words.subject(vertex)[0])
+        if step is None or not is_step(vertex):
+            return False
+        found = step if step.width is None else step.items.get(index)
+        return found is not None and found.state == "succeeded"
+
+    def outputs(vertex: Vertex, index: int) -> list[str] | None:
+        return list(outputs_of(vertex, index).values()) if is_step(vertex) else None
+
+    journal, kept = folder.path / JOURNAL, kept_by_edit(folder.path)
+    return plan_resume(journal, graph, MANAGERS, tuning, told=told, outputs=outputs, kept=kept)
+
+
+def _told_already(plan: Plan, before: RunRecord) -> frozenset[str]:
+    """Return the steps of which the records tell everything, so that nothing more is to be told."""
+    words = PipelineWords()
+    known = [plan.vertices[vertex] for vertex, _ in plan.finished if vertex in plan.vertices]
+    finished = Counter(words.subject(vertex)[0] for vertex in known)
+    over = {step.name for step in before.steps if step.state == "skipped"}
+    for step in before.steps:
+        if step.state == "succeeded" and finished[step.name] == (1 if step.width is None else step.width):
+            over.add(step.name)
+    return frozenset(over)
+
+
+def _made_outputs(run: Run) -> dict[str, str]:
+    """Return what is there of the outputs of a run, by `step.artifact`."""
+    words = PipelineWords()
+    found = {}
+    for stage in run.job.master.core.stages:
+        name, _ = words.subject(stage.vertex)
+        for index in range(max(stage.n, 0)):
+            item = f"{name}-{index}" if index else name
+            for output, path in outputs_of(stage.vertex, index).items():
+                found[f"{item}.{output}"] = path
+    return {name: path for name, path in found.items() if os.path.lexists(path)}
+
+
+def error_of(run: Run) -> WeftError | None:
+    """Return what went wrong; of a failed step its own words, which name it already."""
+    error = run.error()
+    if isinstance(error, TaskError):
+        own = error.message.removeprefix(f"{error.task} failed: ")
+        return TaskError(own, task=error.task, traceback_text=error.traceback_text, hint=error.hint)
+    return error

@@ -1,0 +1,186 @@
+"""Gives a command its own view of the file system, with folders at paths where there is nothing, or something else.
+
+It runs in the child that the guardian is about to turn into the command, between fork and exec, and is loaded only for
+a command that wants this; nothing of Weft is imported. `enter` makes a mount namespace (for an ordinary user inside a
+user namespace that maps the user to the same number, so that files belong to whom they would belong otherwise) and
+carries out what `weft.operators.mounts` has planned:
+
+- A folder that lacks a mount point is *copied*: an empty file system in memory takes its place, in which everything
+  that the folder holds is bound again at its name, and in which the mount point can be made. It can be read only, so
+  that nothing is lost with it. Its entries are the real ones.
+- Then each source is bound at its target.
+
+All of it goes when the last process of the command ends, since nobody else is in the namespace.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
+MS_NOATIME, MS_NODIRATIME, MS_BIND, MS_MOVE, MS_REC = 1024, 2048, 4096, 8192, 16384
+MS_UNBINDABLE, MS_PRIVATE, MS_SLAVE, MS_RELATIME = 1 << 17, 1 << 18, 1 << 19, 1 << 21
+KEPT = {b"nosuid": MS_NOSUID, b"nodev": MS_NODEV, b"noexec": MS_NOEXEC, b"noatime": MS_NOATIME}
+KEPT |= {b"nodiratime": MS_NODIRATIME, b"relatime": MS_RELATIME}
+"""What an ordinary user may not take away from a mount: it has to be said again with every change."""
+
+
+class MountError(OSError):
+    """Something could not be mounted; `stage` says what, for the guardian's owner: see `weft.operators.call`."""
+
+    def __init__(self, stage: bytes, number: int) -> None:
+        super().__init__(number, os.strerror(number))
+        self.stage = stage
+
+
+def enter(
+    copies: Sequence[bytes], made: Sequence[tuple[bytes, bool]], binds: Sequence[tuple[bytes, bytes, bool]]
+) -> None:
+    """Give this process, and what comes of it, its own view.
+
+    `copies` are the folders to copy, those above first. `made` are mount points to be made in the copies, with whether
+    each is a folder. `binds` are source, target and whether it can be read only, targets above first. MountError: the
+    system does not let us (stage `namespace`), or something is wrong with a path (stages `source` and `mount`).
+    """
+    if sys.platform != "linux":
+        raise MountError(b"namespace", errno.ENOSYS)
+    libc = ctypes.CDLL(None, use_errno=True)
+    _separate(libc)
+    stage = b""
+    try:
+        for folder in copies:
+            stage = b"mount " + folder
+            (_copy_root if folder == b"/" else _copy)(libc, folder)
+        for path, is_folder in made:
+            stage = b"mount " + path
+            _make(path, is_folder)
+        handles = []  # taken before anything is bound, since what is bound may hide another source
+        for source, _, _ in binds:
+            stage = b"source " + source
+            handles.append(os.open(source, os.O_PATH | os.O_CLOEXEC))
+        for handle, (_, target, read_only) in zip(handles, binds):  # noqa: B905 - both have one for each
+            stage = b"mount " + target
+            _mount(libc, b"/proc/self/fd/%d" % handle, target, MS_BIND | MS_REC)
+            if read_only:
+                for place, options in _mounts_at(target):
+                    _read_only(libc, place, options)
+        for folder in copies:
+            stage = b"mount " + folder
+            _read_only(libc, folder, b"nosuid,nodev")
+    except OSError as error:
+        raise MountError(stage, error.errno or errno.EIO) from None
+
+
+def _separate(libc: ctypes.CDLL) -> None:
+    """Make the namespace. Root needs none for users, and keeps its rights over other users' files so."""
+    try:
+        user, group = os.geteuid(), os.getegid()
+        if user != 0 or libc.unshare(CLONE_NEWNS) != 0:
+            _check(libc.unshare(CLONE_NEWUSER | CLONE_NEWNS))
+            for name, text in (
+                ("setgroups", b"deny"),
+                ("uid_map", b"%d %d 1" % (user, user)),
+                ("gid_map", b"%d %d 1" % (group, group)),
+            ):
+                with open(f"/proc/self/{name}", "wb", buffering=0) as file:
+                    file.write(text)
+        # What the machine mounts and unmounts meanwhile is seen here, but nothing of ours there.
+        _mount(libc, None, b"/", MS_REC | MS_SLAVE)
+    except OSError as error:
+        raise MountError(b"namespace", error.errno or errno.EPERM) from None
+
+
+def _copy(libc: ctypes.CDLL, folder: bytes) -> None:
+    before = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    sources = {name: b"/proc/self/fd/%d/%b" % (before, name) for name in os.listdir(folder)}
+    _mount(libc, b"tmpfs", folder, MS_NOSUID | MS_NODEV, b"tmpfs", b"mode=0755")
+    _bind_all(libc, sources, folder)
+    os.close(before)
+
+
+def _copy_root(libc: ctypes.CDLL, root: bytes) -> None:
+    """Copy the root: the copy is made at some other folder, moved over the root and entered.
+
+    A process in a root that was merely changed could make no namespaces of its own; in one that was moved it can.
+    """
+    before = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    sources = {name: b"/proc/self/fd/%d/%b" % (before, name) for name in os.listdir(root)}
+    some = next(name for name in sources if name != b"proc" and stat.S_ISDIR(os.lstat(sources[name]).st_mode))
+    hidden = os.open(sources[some], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    sources[some] = b"/proc/self/fd/%d/." % hidden
+    _mount(libc, b"tmpfs", root + some, MS_NOSUID | MS_NODEV, b"tmpfs", b"mode=0755")
+    _mount(libc, None, root + some, MS_UNBINDABLE)  # the copy is not to hold itself
+    os.chdir(root + some)
+    _bind_all(libc, sources, b".")
+    _mount(libc, None, b".", MS_PRIVATE)
+    _mount(libc, b".", root, MS_MOVE)
+    os.chroot(b".")
+    os.close(hidden)
+    os.close(before)
+
+
+def _bind_all(libc: ctypes.CDLL, sources: dict[bytes, bytes], folder: bytes) -> None:
+    """Bind files and folders, by name, into a folder that is empty."""
+    for name, source in sources.items():
+        target = b"%b/%b" % (folder, name)
+        try:
+            mode = os.lstat(source).st_mode
+            if stat.S_ISLNK(mode):
+                os.symlink(os.readlink(source), target)
+                continue
+            _make(target, stat.S_ISDIR(mode))
+            _mount(libc, source, target, MS_BIND | MS_REC)
+        except OSError:
+            continue  # gone, or the mount of a server that does not answer: the command does without
+
+
+def _make(path: bytes, is_folder: bool) -> None:
+    if is_folder:
+        os.mkdir(path, 0o755)
+    else:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+
+
+def _read_only(libc: ctypes.CDLL, path: bytes, options: bytes) -> None:
+    flags = 0
+    for option in options.split(b","):
+        flags |= KEPT.get(option, 0)
+    _mount(libc, None, path, MS_REMOUNT | MS_BIND | MS_RDONLY | flags)
+
+
+def _mounts_at(path: bytes) -> list[tuple[bytes, bytes]]:
+    """Return the mounts at and below a path, with their options."""
+    found = []
+    with open("/proc/self/mountinfo", "rb") as file:
+        for line in file:
+            fields = line.split(b" ")
+            place = fields[4].decode("unicode_escape").encode("latin-1")  # blanks are written as \040
+            if place == path or place.startswith(path + b"/"):
+                found.append((place, fields[5]))
+    return found
+
+
+def _mount(
+    libc: ctypes.CDLL,
+    source: bytes | None,
+    target: bytes,
+    flags: int,
+    kind: bytes | None = None,
+    data: bytes | None = None,
+) -> None:
+    _check(libc.mount(source, target, kind, ctypes.c_ulong(flags), data))
+
+
+def _check(answer: int) -> None:
+    if answer != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -1,0 +1,254 @@
+"""Runs that are deleted: what goes, what stays, and what happens when the process dies in the middle."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import weft
+from weft import wiring
+from weft.model.errors import ConflictError, ForbiddenError
+from weft.runtime import deleting
+from weft.runtime.deleting import delete_run
+from weft.runtime.records import list_runs
+from weft.runtime.settings import Settings
+from weft.runtime.state import StateRoot
+from weft.store.entries import CACHE_NAME, CacheIndex
+from weft.store.folders import remove_folder
+
+DEADLINE_S = 60.0
+SOURCE = Path(weft.__file__).parents[1]
+MAIN = "import sys; from weft.cli.main import main; sys.exit(main())"
+FIRST, SECOND = "run-000001", "run-000002"
+
+
+def until(condition: Callable[[], Any], what: str = "it") -> Any:
+    end = time.monotonic() + DEADLINE_S
+    while not (found := condition()):
+        assert time.monotonic() < end, f"{what} did not come"
+        time.sleep(0.01)
+    return found
+
+
+class Place:
+    """A folder with a pipeline whose one step makes an output, and counts how often it ran."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.settings = Settings(state_dir=folder / ".weft", user="me", backend="threads")
+        self.root = StateRoot(folder / ".weft")
+        self.write({"a": self.step()})
+
+    def step(self, then: str = ":", **more: Any) -> dict[str, Any]:
+        return {
+            "command": f"echo ran >> ran; echo made > {{{{out}}}}; {then}",
+            "artifacts": {"output": ["out"]},
+            **more,
+        }
+
+    def write(self, steps: Mapping[str, Any], **top: Any) -> None:
+        (self.folder / "run.yaml").write_text(json.dumps({"name": "trial", "entry_points": steps, **top}))
+
+    def run(self) -> wiring.RunResult:
+        loaded = wiring.load_pipeline(str(self.folder / "run.yaml"), user="me")
+        return wiring.run_pipeline(loaded, self.settings, quiet=True)
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-c", MAIN, *words],
+            cwd=self.folder,
+            env=os.environ | {"PYTHONPATH": str(SOURCE)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def weft(self, *words: str) -> tuple[int, str, str]:
+        process = self.start(*words)
+        out, err = process.communicate(timeout=DEADLINE_S)
+        return process.returncode, out, err
+
+    def delete(self, run: str = FIRST) -> None:
+        delete_run(self.root, self.root.folder(run))
+
+    def runs(self) -> list[str]:
+        return [row.id for row in list_runs(self.root)[0]]
+
+    def left(self, run: str = FIRST) -> list[str]:
+        """What there is of a run on disk."""
+        places = [self.root.folder(run), self.folder / ".pipeline" / run]
+        return [str(path) for path in places if os.path.lexists(path)]
+
+    def ran(self) -> int:
+        return len((self.folder / "ran").read_text().split())
+
+
+@pytest.fixture
+def place(tmp_path) -> Place:
+    return Place(tmp_path)
+
+
+def test_nothing_of_a_run_is_left_and_others_stay(place):
+    assert place.run().state == place.run().state == "succeeded"
+    assert len(place.left()) == 2
+    code, _, err = place.weft("delete", "1")
+    assert (code, err) == (0, f"deleted {FIRST}\n")
+    assert place.left() == []
+    assert len(place.left(SECOND)) == 2
+    assert place.runs() == [SECOND]
+    assert place.weft("show", FIRST)[0] == 4
+    assert place.run().run_id == "run-000003", "no id is given out twice"
+
+
+def test_several_at_once_and_as_json(place):
+    place.run()
+    place.run()
+    code, out, _ = place.weft("delete", FIRST, "@last", SECOND, "--json")
+    assert code == 0
+    assert json.loads(out)["runs"] == [FIRST, SECOND]
+    assert place.runs() == []
+
+
+def test_if_one_of_them_cannot_be_deleted_none_is(place):
+    place.run()
+    code, _, err = place.weft("delete", FIRST, "run-000009")
+    assert code == 4
+    assert "run-000009" in err
+    assert place.runs() == [FIRST]
+    assert place.weft("delete")[0] == 2
+
+
+def test_a_live_run_is_refused_and_the_next_step_is_said(place):
+    place.write({"a": place.step("touch began; until test -e go; do sleep 0.02; done")})
+    process = place.start("run", "run.yaml")
+    try:
+        until((place.folder / "began").exists)
+        code, _, err = place.weft("delete", FIRST)
+        assert code == 7
+        assert f"{FIRST} still goes on" in err
+        assert f"weft cancel {FIRST}" in err
+        with pytest.raises(ConflictError, match="still goes on"):
+            place.delete()
+        (place.folder / "go").touch()
+        process.communicate(timeout=DEADLINE_S)
+        assert process.returncode == 0, "it went on undisturbed"
+    finally:
+        process.kill()
+        process.communicate()
+    assert place.weft("delete", FIRST)[0] == 0
+
+
+def test_a_killed_run_is_deleted(place):
+    place.write({"a": place.step("touch began; until test -e go; do sleep 0.02; done")})
+    process = place.start("run", "run.yaml")
+    try:
+        until((place.folder / "began").exists)
+    finally:
+        process.kill()
+        process.communicate()
+    assert place.weft("delete", "@last")[0] == 0
+    assert place.left() == []
+
+
+def test_results_that_others_use_stay(place):
+    place.write({"a": place.step(cache={"enable": True})})
+    place.run()
+    second = place.run()
+    assert place.ran() == 1
+    place.delete()
+    assert Path(second.outputs["a.out"]).read_text() == "made\n"
+    third = place.run()
+    assert place.ran() == 1, "the result is kept though the run that made it is gone"
+    index = CacheIndex(place.root.path / CACHE_NAME)
+    entry = index.entries()[0]
+    assert index.users(entry.key) == [SECOND, third.run_id]
+    place.delete(SECOND)
+    assert index.users(entry.key) == [third.run_id]
+    index.close()
+    assert place.weft("doctor")[0] == 0
+
+
+@pytest.mark.parametrize("stage", ["_end_processes", "_forget", "_remove_outputs", "remove_folder"])
+@pytest.mark.parametrize("after", [False, True])
+def test_it_may_be_killed_anywhere_and_done_again(place, monkeypatch, stage, after):
+    place.run()
+    real = getattr(deleting, stage)
+
+    def die(*arguments: Any) -> None:
+        if after:
+            real(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(deleting, stage, die)
+        with pytest.raises(KeyboardInterrupt):
+            place.delete()
+    gone = stage == "remove_folder" and after
+    assert place.runs() == ([] if gone else [FIRST]), "what is not gone is listed"
+    if not gone:
+        place.delete()
+    assert place.left() == []
+    assert place.runs() == []
+
+
+def test_what_a_kill_left_of_a_folder_is_swept_and_never_listed(place):
+    place.run()
+    folder = place.root.folder(FIRST)
+    trash = folder.with_name(f".trash-{FIRST}-00")
+    folder.rename(trash)
+    (place.root.path / "weft.db").unlink()
+    assert place.runs() == []
+    assert place.run().state == "succeeded"
+    place.delete(place.runs()[0])
+    assert not trash.exists()
+
+
+def test_a_run_whose_folder_was_removed_by_hand(place):
+    place.run()
+    folder = place.root.folder(FIRST)
+    remove_folder(folder)
+    assert place.weft("delete", FIRST)[0] == 0
+    assert place.runs() == []
+    assert not folder.exists()
+
+
+def test_folders_that_a_step_closed_to_writing_go_too(place):
+    command = "mkdir -p {{out}}/b; touch {{out}}/b/c; chmod 555 {{out}}/b"
+    place.write({"a": {"command": command, "artifacts": {"output": ["out"]}}})
+    place.run()
+    place.delete()
+    assert place.left() == []
+
+
+def test_a_link_in_the_place_of_the_outputs_is_not_followed(place, tmp_path):
+    place.run()
+    other = tmp_path / "other"
+    (tmp_path / ".pipeline").rename(other)
+    (tmp_path / ".pipeline").symlink_to(other)
+    with pytest.raises(ForbiddenError, match="cannot be removed"):
+        place.delete()
+    assert (other / FIRST).is_dir()
+
+
+def test_outputs_below_a_sub_path_go_too(place):
+    place.write({"a": place.step()}, fs_options={"main_fs": {"name": "ppl", "sub_path": "some/where"}})
+    result = place.run()
+    made = Path(result.outputs["a.out"])
+    assert made.exists()
+    place.delete()
+    assert not (place.folder / "some/where/.pipeline" / FIRST).exists()
+    assert (place.folder / "some/where/.pipeline").is_dir()
+
+
+def test_a_damaged_index_is_told_before_anything_is_removed(place):
+    place.run()
+    (place.root.path / "weft.db").write_bytes(b"nonsense" * 1000)
+    with pytest.raises(ConflictError, match="damaged"):
+        place.delete()
+    assert len(place.left()) == 2

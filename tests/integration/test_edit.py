@@ -1,0 +1,380 @@
+"""Runs that go on with an edited file: what counts still, what is run again and why, and what is refused."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import weft
+from weft import wiring
+from weft.model.errors import ConflictError, DefinitionError, UsageError
+from weft.runtime.records import read_records, read_run
+from weft.runtime.settings import Settings
+from weft.runtime.state import RunFolder, read_description
+from weft.wiring import resuming
+
+RUN = "run-000001"
+SOURCE = Path(weft.__file__).parents[1]
+MAIN = "import sys; from weft.cli.main import main; sys.exit(main())"
+
+
+def step(command: str = ":", *outputs: str, **more: Any) -> dict[str, Any]:
+    """A step that also writes down that it ran, with its item."""
+    artifacts = {"output": list(outputs), "input": more.pop("inputs", {})}
+    trace = 'echo "$PF_STEP_NAME$PF_LOOP_ARGUMENT" >> ran'
+    return {"command": f"{trace}; {command}", "artifacts": artifacts, **more}
+
+
+def chain(**more: Any) -> dict[str, Any]:
+    """Three steps in a row, one beside them, and one that fails until there is a file `repaired`."""
+    steps = {
+        "a": step("echo 1 > {{out}}", "out"),
+        "b": step("cat {{in}} > {{out}}", "out", deps="a", inputs={"in": "{{a.out}}"}),
+        "c": step("cat {{in}} > {{out}}", "out", deps="b", inputs={"in": "{{b.out}}"}),
+        "side": step(),
+        "bad": step("test -e repaired", deps="c,side"),
+    }
+    return {**steps, **more}
+
+
+class Place:
+    """A folder with a pipeline that is run, edited and resumed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = folder / "run.yaml"
+        self.settings = Settings(state_dir=folder / ".weft", user="me", backend="threads")
+        self.notes: list[str] = []
+
+    def write(self, steps: dict[str, Any], **top: Any) -> None:
+        self.file.write_text(json.dumps({"name": "trial", "entry_points": steps, **top}))
+
+    def run(self) -> str:
+        return wiring.run_pipeline(wiring.load_pipeline(str(self.file), user="me"), self.settings, quiet=True).state
+
+    def resume(self, **edit: Any) -> str:
+        """Go on, by default with the file as it is now; what ran before is forgotten."""
+        self.ran()
+        self.notes = []
+        given: dict[str, Any] = edit or {"file": str(self.file)}
+        return wiring.resume_run(self.path, self.settings, quiet=True, on_note=self.notes.append, **given).state
+
+    def plainly(self) -> str:
+        return self.resume(file=None)
+
+    def repair(self) -> None:
+        (self.folder / "repaired").touch()
+
+    def ran(self) -> dict[str, int]:
+        """What ran since the last time somebody asked."""
+        trace = self.folder / "ran"
+        lines = trace.read_text().split() if trace.exists() else []
+        trace.unlink(missing_ok=True)
+        return dict(Counter(lines))
+
+    @property
+    def path(self) -> Path:
+        return self.folder / ".weft" / "runs" / RUN
+
+    def states(self) -> dict[str, str]:
+        return {step.name: step.state for step in read_run(self.path).steps}
+
+    def said(self, name: str) -> list[str]:
+        return [record.message for record in read_records(self.path) if record.step == name and record.message]
+
+
+@pytest.fixture
+def place(tmp_path) -> Place:
+    return Place(tmp_path)
+
+
+@pytest.fixture
+def failed(place: Place) -> Place:
+    place.write(chain())
+    assert place.run() == "failed"
+    assert place.ran() == {"a": 1, "b": 1, "c": 1, "side": 1, "bad": 1}
+    place.repair()
+    return place
+
+
+class TestWhatRunsAgain:
+    def test_only_what_failed_when_that_was_mended(self, failed):
+        failed.write(chain(bad=step("echo mended", deps="c,side")))
+        assert failed.resume() == "succeeded"
+        assert failed.ran() == {"bad": 1}
+        assert len(failed.notes) == 1
+        assert failed.notes[0].startswith("bad is run again: the command changed: ")
+        assert set(failed.states().values()) == {"succeeded"}
+
+    def test_a_finished_step_that_was_edited_and_what_comes_after_it(self, failed):
+        failed.write(chain(b=step("cat {{in}} {{in}} > {{out}}", "out", deps="a", inputs={"in": "{{a.out}}"})))
+        assert failed.resume() == "succeeded"
+        assert failed.ran() == {"b": 1, "c": 1, "bad": 1}
+        run = read_run(failed.path)
+        assert Path(run.outputs["c.out"]).read_text() == "1\n1\n"
+        assert any(note.startswith("b is run again: the command changed: ") for note in failed.notes)
+        assert "c is run again: b, which comes before it, runs again" in failed.notes
+        assert any(message.startswith("run again: the command changed") for message in failed.said("b"))
+        (edit,) = read_description(failed.path)["edits"]
+        assert list(edit["again"]) == ["b", "c", "bad"]
+        assert edit["file"] == str(failed.file)
+
+    def test_nothing_when_only_the_how_has_changed(self, failed):
+        steps = chain()
+        steps["a"]["x-weft"] = {"retry": {"user": 2}, "timeout_s": 60}
+        steps["b"]["cache"] = {"enable": True}
+        steps["c"]["deps"] = "b,side"
+        failed.write(steps, parallelism=2, failure_options={"strategy": "continue"})
+        assert failed.resume() == "succeeded"
+        assert failed.ran() == {"bad": 1}
+
+    def test_comments_and_order_change_nothing(self, failed):
+        text = failed.file.read_text()
+        failed.file.write_text(f"# a comment\n\n{text}\n")
+        assert failed.resume() == "succeeded"
+        assert failed.ran() == {"bad": 1}
+
+    def test_parameters_from_the_command_line(self, place):
+        place.write(
+            {
+                "a": step("echo {{n}} > {{out}}", "out", parameters={"n": 1}),
+                "b": step("exit {{code}}", deps="a", parameters={"code": 3}),
+            }
+        )
+        assert place.run() == "failed"
+        assert place.resume(overrides={"b.code": "0"}) == "succeeded"
+        assert place.ran() == {"b": 1}
+        assert place.notes == ["b is run again: parameter code: 3 → 0"]
+        assert read_run(place.path).parameters == {"a.n": 1, "b.code": 0}
+
+    def test_new_steps_run_and_old_ones_go(self, failed):
+        steps = chain(extra=step(deps="a"))
+        del steps["side"]
+        steps["bad"]["deps"] = "c,extra"
+        failed.write(steps)
+        assert failed.resume() == "succeeded"
+        assert failed.ran() == {"extra": 1, "bad": 1}
+        states = failed.states()
+        assert (states["extra"], states["side"]) == ("succeeded", "skipped")
+        assert "no longer there" in failed.said("side")
+
+    def test_an_environment_an_image_and_an_input(self, place):
+        steps = {
+            "x": step("echo > {{out}}", "out"),
+            "y": step("echo > {{out}}", "out"),
+            "env": step(env={"LEVEL": "1"}),
+            "image": step(docker_env="one"),
+            "in": step("cat {{in}}", deps="x,y", inputs={"in": "{{x.out}}"}),
+            "same": step(),
+            "bad": step("test -e repaired", deps="env,image,in,same"),
+        }
+        place.write(steps)
+        assert place.run() == "failed"
+        place.repair()
+        steps["env"]["env"]["LEVEL"] = "2"
+        steps["image"]["docker_env"] = "two"
+        steps["in"]["artifacts"]["input"]["in"] = "{{y.out}}"
+        place.write(steps)
+        assert place.resume() == "succeeded"
+        assert place.ran() == {"env": 1, "image": 1, "in": 1, "bad": 1}
+        assert "env is run again: environment LEVEL: 1 → 2" in place.notes
+        assert "image is run again: image: one → two" in place.notes
+        assert "in is run again: its input in is another artifact" in place.notes
+
+    def test_items_of_a_loop_one_by_one(self, place):
+        def steps(items: list[Any]) -> dict[str, Any]:
+            return {
+                "each": step("echo > {{out}}", "out", loop_argument=items),
+                "all": step("echo {{in}}", deps="each", inputs={"in": "{{each.out}}"}),
+                "bad": step("test -e repaired", deps="all"),
+            }
+
+        place.write(steps([1, 2, 3]))
+        assert place.run() == "failed"
+        place.write(steps([1, 20, 3, 4]))
+        assert place.resume() == "failed"
+        assert place.ran() == {"each20": 1, "each4": 1, "all": 1, "bad": 1}
+        assert "each is run again: its item: `2` → `20`" in place.notes
+        assert {n: item.state for n, item in read_run(place.path).step("each").items.items()} == dict.fromkeys(
+            range(4), "succeeded"
+        )
+        place.repair()
+        place.write(steps([1, 20]))
+        assert place.resume() == "succeeded"
+        assert place.ran() == {"all": 1, "bad": 1}
+        assert read_run(place.path).step("each").state == "succeeded"
+
+    def test_a_step_that_begins_to_loop_and_stops(self, place):
+        def steps(**each: Any) -> dict[str, Any]:
+            return {"each": step(**each), "bad": step("test -e repaired", deps="each")}
+
+        place.write(steps())
+        assert place.run() == "failed"
+        place.write(steps(loop_argument=["x", "y"]))
+        assert place.resume() == "failed"
+        assert place.ran() == {"eachx": 1, "eachy": 1, "bad": 1}
+        place.write(steps())
+        assert place.resume() == "failed"
+        assert place.ran() == {"each": 1, "bad": 1}
+        place.repair()
+        assert place.plainly() == "succeeded"
+        assert place.ran() == {"bad": 1}
+
+    def test_a_condition_is_asked_again(self, place):
+        def steps(condition: str) -> dict[str, Any]:
+            return {"a": step(condition=condition), "b": step(), "bad": step("test -e repaired", deps="a,b")}
+
+        place.write(steps("1 > 2"))
+        assert place.run() == "failed"
+        assert place.states()["a"] == "skipped"
+        place.repair()
+        place.write(steps("2 > 1"))
+        assert place.resume() == "succeeded"
+        assert place.ran() == {"a": 1, "bad": 1}
+        assert place.states()["a"] == "succeeded"
+
+    def test_what_was_disabled_runs_when_it_no_longer_is(self, place):
+        place.write(chain(), disabled="side")
+        assert place.run() == "failed"
+        place.repair()
+        place.write(chain())
+        assert place.resume() == "succeeded"
+        assert place.ran() == {"side": 1, "bad": 1}
+
+    def test_dags_over_what_a_step_writes(self, place):
+        def steps(inside: str, top: str) -> dict[str, Any]:
+            inner = {"one": step(inside, parameters={"x": "{{PF_PARENT.PF_LOOP_ARGUMENT}}"})}
+            dag = {
+                "deps": "list",
+                "artifacts": {"input": {"items": "{{list.out}}"}},
+                "loop_argument": "{{items}}",
+                "entry_points": inner,
+            }
+            return {
+                "list": step('echo "[1, 2]" > {{out}}', "out"),
+                "many": dag,
+                "top": step(top),
+                "bad": step("test -e repaired", deps="many,top"),
+            }
+
+        place.write(steps("echo {{x}}", "echo 1"))
+        assert place.run() == "failed"
+        place.write(steps("echo {{x}}", "echo 2"))
+        assert place.resume() == "failed"
+        assert place.ran() == {"top": 1, "bad": 1}
+        assert place.plainly() == "failed"
+        assert place.ran() == {"bad": 1}
+        place.repair()
+        place.write(steps("echo {{x}} {{x}}", "echo 2"))
+        assert place.resume() == "succeeded"
+        assert place.ran() == {"one": 2, "bad": 1}
+        assert "many-1.one is run again: what the dag does has changed" in place.notes
+
+    def test_what_the_cache_knows_is_taken_from_it(self, place):
+        on = {"enable": True}
+        place.write(chain(), cache=on)
+        assert place.run() == "failed"
+        place.repair()
+        place.write(chain(a=step("echo 1 > {{out}}; :", "out")), cache=on)
+        assert place.resume() == "succeeded"
+        assert place.ran() == {"a": 1, "bad": 1}, "what it made is as before, so that the others are known"
+        assert place.states()["c"] == "succeeded"
+
+    def test_post_process_runs_once_more(self, place):
+        place.write(chain(), post_process={"last": step()})
+        assert place.run() == "failed"
+        place.repair()
+        place.write(chain(), post_process={"last": step("echo again")})
+        assert place.resume() == "succeeded"
+        assert place.ran() == {"bad": 1, "last": 1}
+
+    def test_outputs_where_there_were_none(self, place):
+        place.write({"a": step("test -e repaired")})
+        assert place.run() == "failed"
+        place.write({"a": step("echo made > {{out}}", "out")})
+        assert place.resume() == "succeeded"
+        assert Path(read_run(place.path).outputs["a.out"]).read_text() == "made\n"
+
+
+class TestKilled:
+    def test_before_the_edit_is_there_the_run_goes_on_as_it_was(self, failed, monkeypatch):
+        failed.write(chain(b=step("cat {{in}} {{in}} > {{out}}", "out", deps="a", inputs={"in": "{{a.out}}"})))
+        with monkeypatch.context() as patch:
+            patch.setattr(RunFolder, "describe_again", _die)
+            with pytest.raises(RuntimeError):
+                failed.resume()
+        assert failed.plainly() == "succeeded"
+        ran = failed.ran()
+        assert ran.pop("bad") == 1
+        assert ran in ({}, {"b": 1, "c": 1})
+        assert Path(read_run(failed.path).outputs["c.out"]).read_text() == "1\n"
+
+    def test_once_the_edit_is_there_the_run_goes_on_with_it(self, failed, monkeypatch):
+        failed.write(chain(b=step("cat {{in}} {{in}} > {{out}}", "out", deps="a", inputs={"in": "{{a.out}}"})))
+        with monkeypatch.context() as patch:
+            patch.setattr(resuming, "execute", _die)
+            with pytest.raises(RuntimeError):
+                failed.resume()
+        failed.file.unlink()
+        assert failed.plainly() == "succeeded"
+        assert failed.ran() == {"b": 1, "c": 1, "bad": 1}
+        assert Path(read_run(failed.path).outputs["c.out"]).read_text() == "1\n1\n"
+
+
+def _die(*_: Any, **__: Any) -> None:
+    raise RuntimeError
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("top", "told"),
+        [
+            ({"name": "other"}, "was called `trial`, and is called `other` now"),
+            ({"fs_options": {"main_fs": {"name": "x", "sub_path": "y"}}}, "main_fs has changed: name, sub_path"),
+        ],
+    )
+    def test_what_all_paths_depend_on(self, failed, top, told):
+        failed.write(chain(), **top)
+        with pytest.raises(ConflictError, match="cannot go on with this") as caught:
+            failed.resume()
+        assert told in caught.value.message
+        assert "Start a new run" in caught.value.hint
+        assert failed.plainly() == "succeeded", "nothing was changed"
+        assert failed.ran() == {"bad": 1}
+
+    def test_a_file_with_mistakes(self, failed):
+        failed.write(chain(bad=step(deps="nobody")))
+        with pytest.raises(DefinitionError):
+            failed.resume()
+        with pytest.raises(UsageError):
+            failed.resume(overrides={"nothing": "1"})
+        assert failed.plainly() == "succeeded"
+        assert failed.ran() == {"bad": 1}
+
+    def test_a_run_that_has_succeeded(self, place):
+        place.write({"a": step()})
+        assert place.run() == "succeeded"
+        place.write({"a": step("echo other")})
+        with pytest.raises(ConflictError, match="has succeeded"):
+            place.resume()
+
+
+def test_on_the_command_line(failed):
+    failed.write(chain(bad=step("echo mended", deps="c,side")))
+    words = ["resume", RUN, "--file", "run.yaml"]
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN, *words],
+        cwd=failed.folder,
+        env={"PYTHONPATH": str(SOURCE), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "note: bad is run again: the command changed" in done.stderr
+    assert failed.ran() == {"bad": 1}

@@ -1,0 +1,270 @@
+"""Bad input and bad luck at the command line: one clear message each, nothing lost, nothing run that should not be."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import weft
+from weft import wiring
+from weft.cli.context import Context
+from weft.cli.main import main
+from weft.model.errors import WeftError
+from weft.runtime.records import read_run
+from weft.runtime.settings import Settings
+
+DEADLINE_S = 60.0
+SOURCE = Path(weft.__file__).parents[1]
+ON = {"enable": True}
+SIZE = 6 << 20
+UNSHARE = ("unshare", "--user", "--map-root-user", "--mount", "--")
+
+
+def until(condition: Callable[[], Any], what: str = "it") -> Any:
+    end = time.monotonic() + DEADLINE_S
+    while not (found := condition()):
+        assert time.monotonic() < end, f"{what} did not come"
+        time.sleep(0.01)
+    return found
+
+
+class Place:
+    """A folder with a pipeline that is run here, and asked about on the command line."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.settings = Settings(state_dir=folder / ".weft", user="me", backend="threads")
+        folder.mkdir(exist_ok=True)
+
+    def write(self, text: str) -> None:
+        (self.folder / "run.yaml").write_text(text)
+
+    def run(self, steps: dict[str, Any], **top: Any) -> wiring.RunResult:
+        self.write(json.dumps({"name": "trial", "entry_points": steps, **top}))
+        loaded = wiring.load_pipeline(str(self.folder / "run.yaml"), user="me")
+        return wiring.run_pipeline(loaded, self.settings, quiet=True)
+
+    def weft(self, *words: str) -> tuple[int, str, str]:
+        out, err = io.StringIO(), io.StringIO()
+        code = main(words, Context(out=out, err=err, environ={"PATH": os.defpath}, cwd=self.folder))
+        return code, out.getvalue(), err.getvalue()
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch) -> Place:
+    place = Place(tmp_path / "project")
+    monkeypatch.chdir(place.folder)
+    return place
+
+
+class TestFiles:
+    @pytest.mark.parametrize(
+        ("text", "told"),
+        [
+            ("a: &a [x, x]\n" + "\n".join(f"b{n}: &b{n} [*a, *a]" for n in range(60)), ""),
+            ("name: x\nname: y\nentry_points: {a: {}}", "name"),
+            ("name: x\nentry_points:\n  a: {command: one}\n  a: {command: two}", "a"),
+            ("name: x\nentry_points: {a: {loop_argument: [" + "1," * 100_001 + "]}}", "more than 100000 values"),
+            ("name: x\nentry_points:\n" + "  a:\n" * 300_000, "larger than 1 MiB"),
+            ("name: x\nentry_points: {../a: {}}", "../a"),
+            ("name: x\nentry_points: {'a;rm -rf b': {}}", "a;rm -rf b"),
+            ("name: ../x\nentry_points: {a: {}}", "../x"),
+            ("name: x\nentry_points: {a: {artifacts: {output: [../../b]}}}", "../../b"),
+            ("name: x\nfs_options: {main_fs: {name: m, sub_path: ../up}}\nentry_points: {a: {}}", "sub_path"),
+        ],
+        ids=["bomb", "key", "step", "nodes", "size", "dots", "shell", "name", "output", "sub_path"],
+    )
+    def test_one_error_and_nothing_is_started(self, place, text, told):
+        place.write(text)
+        code, out, err = place.weft("run", "run.yaml")
+        assert (code, out) == (3, ""), err
+        assert "error WEFT20" in err
+        assert told in err
+        assert "Traceback" not in err
+        assert len(err) < 10_000
+        assert not (place.folder / ".weft").exists()
+
+    def test_a_loop_of_too_many_steps(self, place):
+        inner = {"in": {"loop_argument": [1] * 400, "entry_points": {"one": {"command": "true"}}}}
+        steps = {"out": {"loop_argument": [1] * 400, "entry_points": inner}}
+        place.write(json.dumps({"name": "x", "entry_points": steps}))
+        code, _, err = place.weft("run", "run.yaml")
+        assert code == 3
+        assert "the loops make more than 100000 steps" in err
+
+
+@pytest.mark.parametrize("command", ["show", "logs", "cancel", "delete", "resume", "story", "explain"])
+@pytest.mark.parametrize("name", ["../../etc", "/etc", "..", "run-000001/../../x", "$(touch bad)", "-", ""])
+def test_names_of_runs_lead_nowhere_else(place, command, name):
+    place.run({"a": {"command": "true"}})
+    code, out, err = place.weft(command, "--", name)
+    assert code in (2, 4, 5), (out, err)
+    assert "error WEFT" in err
+    assert not (place.folder / "bad").exists()
+    assert (place.folder / ".weft" / "runs" / "run-000001").is_dir()
+
+
+def test_a_folder_with_a_name_that_a_shell_would_run(tmp_path, monkeypatch):
+    place = Place(tmp_path / "it's $(touch bad) `touch bad`; & é")
+    monkeypatch.chdir(place.folder)
+    steps = {
+        "a": {"command": 'echo made > "$PF_OUTPUT_ARTIFACT_OUT"', "artifacts": {"output": ["out"]}, "cache": ON},
+        "b": {"command": 'cat "$PF_INPUT_ARTIFACT_X"', "deps": "a", "artifacts": {"input": {"x": "{{a.out}}"}}},
+    }
+    assert place.run(steps).state == place.run(steps).state == "succeeded"
+    assert place.weft("logs", "@last/b")[1] == "made\n"
+    assert place.weft("delete", "1", "2")[0] == 0
+    assert not list(tmp_path.rglob("bad"))
+
+
+class TestSteps:
+    def test_that_print_binary(self, place):
+        result = place.run({"a": {"command": "printf '\\033[31mred\\000\\377\\033]0;title\\007\\n'; exit 3"}})
+        assert result.error is not None
+        assert all(char == "\n" or char.isprintable() for char in str(result.error))
+        assert "red" in str(result.error)
+        _, out, _ = place.weft("show", "@last")
+        assert "\x1b" not in out
+        log = result.folder / "logs" / "a.0.log"
+        assert log.read_bytes() == b"\x1b[31mred\x00\xff\x1b]0;title\x07\n", "the log has it byte for byte"
+
+    def test_that_leave_a_daemon(self, place):
+        daemon = 'echo $$ > pid; trap "" TERM HUP INT; while :; do sleep 1; done'
+        text = f"setsid sh -c '{daemon}' & until test -s pid; do sleep 0.01; done"
+        assert place.run({"a": {"command": text}}).state == "succeeded"
+        pid = int((place.folder / "pid").read_text())
+        assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+    def test_whose_output_leads_out_of_its_folder(self, place, tmp_path):
+        secret = tmp_path / "secret"
+        secret.write_text("keep me")
+        steps = {
+            "a": {"command": f"ln -s {secret} {{{{out}}}}", "artifacts": {"output": ["out"]}, "cache": ON},
+            "b": {"command": "test -e repaired", "deps": "a"},
+        }
+        result = place.run(steps)
+        assert "not kept" in read_run(result.folder).step("a").message
+        (place.folder / "repaired").touch()
+        Path(result.outputs["a.out"]).unlink()
+        assert wiring.resume_run(result.folder, place.settings, quiet=True).state == "succeeded"
+        assert place.weft("delete", "1")[0] == 0
+        assert secret.read_text() == "keep me", "the link goes, not what it leads to"
+
+
+class TestIndexes:
+    @pytest.mark.parametrize("content", [b"nonsense" * 1000, b"SQLite format 3\0" + b"\xff" * 4096])
+    def test_a_damaged_index_of_runs(self, place, content):
+        place.run({"a": {"command": "true"}})
+        index = place.folder / ".weft" / "weft.db"
+        for name in ("weft.db-wal", "weft.db-shm"):
+            index.with_name(name).unlink(missing_ok=True)
+        index.write_bytes(content)
+        for words in (("ls",), ("run", "run.yaml"), ("delete", "run-000001")):
+            code, _, err = place.weft(*words)
+            assert code == 7
+            assert "the index of runs in" in err
+            assert "is damaged" in err
+            assert "Move the file away" in err
+        assert place.weft("show", "run-000001")[0] == 0, "the folder of a run is the truth"
+        code, out, _ = place.weft("doctor")
+        assert code == 1
+        assert f"mv {index} {index}.damaged" in out
+        index.rename(index.with_name("weft.db.damaged"))
+        assert "run-000001" in place.weft("ls")[1]
+        assert place.weft("run", "run.yaml", "-q")[1] == "run-000002\n"
+        assert place.weft("doctor")[0] == 0
+
+    def test_runs_while_others_throw_results_away(self, place):
+        """Whoever clears the cache, and whoever deletes runs, only costs time."""
+        steps = {
+            "a": {"command": "echo 1 > {{out}}", "artifacts": {"output": ["out"]}, "cache": ON},
+            "b": {
+                "command": "cat {{x}} {{x}} > {{out}}",
+                "deps": "a",
+                "artifacts": {"input": {"x": "{{a.out}}"}, "output": ["out"]},
+                "cache": ON,
+            },
+        }
+        place.run(steps)
+        over = threading.Event()
+        said: list[tuple[int, str]] = []
+
+        def clear() -> None:
+            while not over.is_set():
+                for words in (("cache", "gc", "--max-size", "0"), ("delete", "@last")):
+                    code, _, err = place.weft(*words)
+                    if code not in (0, 4, 7):
+                        said.append((code, err))
+
+        thread = threading.Thread(target=clear)
+        thread.start()
+        loaded = wiring.load_pipeline(str(place.folder / "run.yaml"), user="me")
+        try:
+            for _ in range(15):
+                read: list[str] = []
+
+                def look(record: Any, read: list[str] = read) -> None:
+                    if not record.step and record.ended:
+                        read.append(record.state)
+
+                try:
+                    result = wiring.run_pipeline(loaded, place.settings, on_record=look)
+                except WeftError as error:
+                    pytest.fail(f"{error}")
+                assert (result.state, read) == ("succeeded", ["succeeded"]), result.error
+        finally:
+            over.set()
+            thread.join(DEADLINE_S)
+        assert said == []
+        assert place.weft("doctor")[0] == 0
+
+
+PROGRAM = f"""
+import json, os, sys
+from pathlib import Path
+from weft import wiring
+from weft.runtime.records import read_run
+from weft.runtime.settings import Settings
+folder = Path(sys.argv[1])
+steps = {{"a": {{"command": "head -c {SIZE * 6 // 10} /dev/zero > {{{{out}}}}", "artifacts": {{"output": ["out"]}},
+                "cache": {{"enable": True}}}}}}
+(folder / "run.yaml").write_text(json.dumps({{"name": "x", "entry_points": steps}}))
+settings = Settings(state_dir=folder / ".weft", user="me", backend="threads")
+def run():
+    return wiring.run_pipeline(wiring.load_pipeline(str(folder / "run.yaml"), user="me"), settings, quiet=True)
+result = run()
+assert result.state == "succeeded", result.error
+message = read_run(result.folder).step("a").message
+assert "its result is not kept" in message and "No space left on device" in message, message
+assert os.path.getsize(result.outputs["a.out"]) == {SIZE * 6 // 10}
+assert not list((folder / ".pipeline/.cas").rglob("*.part")) and not any((folder / ".pipeline/.cas/drafts").iterdir())
+result = run()
+assert result.state == "failed", result.state
+assert "No space left" in str(result.error), result.error
+print("ok")
+"""
+
+
+def test_a_disk_that_is_full_while_an_output_is_stored(tmp_path):
+    mount = f'mount -t tmpfs -o size={SIZE} weft-test "$1" && shift && exec "$@"'
+    argv = [*UNSHARE, "sh", "-c", mount, "sh", str(tmp_path)]
+    if sys.platform != "linux" or subprocess.run([*argv, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no mount in a namespace")
+    done = subprocess.run(
+        [*argv, sys.executable, "-c", PROGRAM, str(tmp_path)],
+        env=os.environ | {"PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert done.stdout == "ok\n", done.stderr

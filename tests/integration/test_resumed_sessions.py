@@ -1,0 +1,289 @@
+"""What a user of durable sessions meets when a run did not come to its end: messages, next steps, and `weft resume`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import weft
+from weft import Resources, wiring
+from weft.model.errors import CapacityError, RunCancelledError, TaskError
+from weft.runtime.records import list_runs, read_run
+from weft.runtime.settings import load_settings
+from weft.runtime.state import StateRoot, read_description
+from weft.wiring import resuming
+
+DEADLINE_S = 60.0
+SOURCE = Path(weft.__file__).parents[1]
+MAIN = "import sys; from weft.cli.main import main; sys.exit(main())"
+RUN = "run-000001"
+MODULE = """
+import os, sys
+
+def first(x):
+    print("first", x, flush=True)
+    os.system("echo a child of first")
+    return x + 1
+
+def second(x):
+    if os.path.exists("FAIL"):
+        raise ValueError("told to fail")
+    return x * 10
+"""
+PROGRAM = """
+import sys, weft, work
+
+if __name__ == "__main__":
+    g = weft.Graph("job")
+    made = g.map(work.first, range(3), name="first")
+    g.add(sum, weft.gather(g.map(work.second, made, name="second")), name="total")
+    with weft.Session(sys.argv[1], workers=2, durable="state") as session:
+        print(session.run(g).value("total"))
+"""
+
+
+class Place:
+    """A folder with a program, its module and its state."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "work.py").write_text(MODULE)
+        (folder / "program.py").write_text(PROGRAM)
+        (folder / "FAIL").touch()
+
+    @property
+    def run(self) -> Path:
+        return self.folder / "state" / "runs" / RUN
+
+    def python(self, *words: str) -> subprocess.CompletedProcess[str]:
+        env = os.environ | {"PYTHONPATH": str(SOURCE)}
+        return subprocess.run(
+            [sys.executable, *words], cwd=self.folder, env=env, capture_output=True, text=True, timeout=DEADLINE_S
+        )
+
+    def weft(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return self.python("-c", MAIN, *words, "--state-dir", "state")
+
+    def fail(self, backend: str = "threads") -> subprocess.CompletedProcess[str]:
+        """Run the program to its failure, after which it would not fail again."""
+        ended = self.python("program.py", backend)
+        assert "told to fail" in ended.stderr
+        (self.folder / "FAIL").unlink()
+        return ended
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Place(tmp_path)
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_what_tasks_print_is_not_in_the_answer(place, backend):
+    place.fail(backend)
+    ended = place.weft("resume", RUN, "--json")
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["run"]["state"] == "succeeded"
+    assert "first" in ended.stderr
+    assert "a child of first" in ended.stderr
+
+
+def test_a_run_that_failed_says_how_to_go_on_and_then_where_its_results_are(place):
+    assert f"weft resume {RUN} --state-dir {place.folder / 'state'}" in place.fail().stderr
+    ended = place.weft("resume", RUN)
+    how = f"weft.Session(durable={str(place.folder / 'state')!r}).resume({RUN!r}).result()"
+    assert how in ended.stdout
+    assert f"weft explain {RUN}" in ended.stdout
+    assert "weft logs" not in ended.stdout
+    assert how in place.weft("show", RUN).stdout
+    assert "what its tasks print goes to where the program runs" in place.weft("logs", RUN).stderr
+    read = place.python("-c", f"import weft; print({how}.value())")
+    assert read.stdout == "60\n"
+
+
+def test_a_resume_leaves_no_message_of_before_and_no_two_times(place):
+    place.fail()
+    began = read_run(place.run).started
+    time.sleep(0.01)
+    assert place.weft("resume", RUN).returncode == 0
+    found = read_run(place.run)
+    assert found.started == began
+    (row,) = list_runs(StateRoot(place.folder / "state"))[0]
+    assert (row.started_at, row.ended_at) == (found.started, found.ended)
+    assert found.step("second").message == ""
+    told = place.weft("story", RUN).stdout + place.weft("show", RUN).stdout
+    assert "cache" not in told
+
+
+BROKEN = {
+    "exits": ("import sys; sys.exit(3)", "SystemExit: 3", "work.py, line 1, raised it when it was imported"),
+    "raises": ("1 / 0", "ZeroDivisionError", "work.py, line 1, raised it when it was imported"),
+    "interrupts": ("class Odd(BaseException): ...\nraise Odd", "Odd", "work.py, line 2, raised it"),
+    "no Python": ("def first(x) return", "SyntaxError", "Mend "),
+    "renamed": ("def erst(x): ...", "Can't get attribute", "must have the names that they had"),
+    "gone": (None, "No module named 'work'", "must be where they were"),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_module_that_cannot_be_loaded_is_told_with_a_way_out(place, broken):
+    place.fail()
+    text, message, hint = BROKEN[broken]
+    module = place.folder / "work.py"
+    module.unlink()
+    if text is not None:
+        module.write_text(text)
+    ended = place.weft("resume", RUN)
+    assert ended.returncode == 3
+    assert message in ended.stderr
+    assert hint in ended.stderr
+    assert read_run(place.run).state == "failed"
+    explained = place.weft("explain", RUN)
+    assert explained.returncode == 0, explained.stderr
+    assert "its records alone tell this" in explained.stdout
+    module.write_text(MODULE)
+    assert place.weft("resume", RUN).returncode == 0
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "empty", "gone"])
+def test_a_graph_that_is_damaged_is_told_as_that(place, damage):
+    place.fail()
+    file = place.run / "graph.pickle"
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 0x55
+    if damage == "gone":
+        file.unlink()
+    else:
+        file.write_bytes({"cut": data[:100], "changed": data, "empty": b""}[damage])
+    ended = place.weft("resume", RUN)
+    assert ended.returncode == (4 if damage == "gone" else 7)
+    assert "graph.pickle is damaged" in ended.stderr or "is gone" in ended.stderr
+    assert "start a new run" in ended.stderr
+
+
+def test_a_step_where_a_run_belongs_is_told_so(place):
+    place.fail()
+    for command in ("explain", "resume", "cancel"):
+        ended = place.weft(command, "@last/second")
+        assert ended.returncode == 2
+        assert "'@last/second' names a step, and this is told of a whole run: @last" in ended.stderr
+
+
+# ------------------------------------------------------------------------------------------- as the session was opened
+
+
+def on_gpu(fail: str) -> int:
+    if os.path.exists(fail):
+        raise ValueError("told to fail")
+    return 7
+
+
+def failed(tmp_path: Path, **options: Any) -> Path:
+    """Make a run that asks for a GPU and has failed, and return its folder."""
+    fail = tmp_path / "FAIL"
+    fail.touch()
+    graph = weft.Graph("gpu")
+    graph.add(on_gpu, params={"fail": str(fail)}, resources=Resources(gpu=1, gpu_type="T4"), name="work")
+    options |= {"workers": 2, "durable": tmp_path / "state", "gpus": 2, "gpu_type": "T4"}
+    with weft.Session(**options) as session, pytest.raises(TaskError, match="told to fail"):
+        session.run(graph)
+    fail.unlink()
+    return tmp_path / "state" / "runs" / RUN
+
+
+def opened_by(monkeypatch: pytest.MonkeyPatch, folder: Path, **flags: str) -> tuple[Any, dict[str, Any]]:
+    """Resume as the command line does; return the result and how the session was opened."""
+    asked: dict[str, Any] = {}
+
+    class Session(wiring.Session):
+        def __init__(self, *words: Any, **options: Any) -> None:
+            asked.update(options)
+            super().__init__(*words, **options)
+
+    monkeypatch.setattr(resuming, "Session", Session)
+    return wiring.resume_run(folder, load_settings(flags, start=folder, environ={})), asked
+
+
+def test_a_resume_has_what_the_session_had(tmp_path, monkeypatch):
+    options = {"memory": "64MiB", "eviction": "lru", "stream_window": "1MiB", "grace_s": 1.5, "backups": True}
+    folder = failed(tmp_path, **options, history=tmp_path / "known")
+    result, asked = opened_by(monkeypatch, folder)
+    assert (result.state, result.error) == ("succeeded", None)
+    del asked["spill_dir"], asked["durable"]
+    assert asked == {
+        "workers": 2,
+        "memory": 64 << 20,
+        "gpus": 2,
+        "gpu_type": "T4",
+        "grace_s": 1.5,
+        "backups": True,
+        "eviction": "lru",
+        "stream_window": 1 << 20,
+        "history": str(tmp_path / "known"),
+    }
+
+
+def test_flags_of_a_resume_win(tmp_path, monkeypatch):
+    folder = failed(tmp_path)
+    flags = {"workers": "3", "memory": "32MiB", "gpus": "1", "eviction": "largest", "stream_window": "2MiB"}
+    result, asked = opened_by(monkeypatch, folder, **flags)
+    assert result.state == "succeeded"
+    found = [asked[name] for name in flags]
+    assert found == [3, 32 << 20, 1, "largest", 2 << 20]
+    assert asked["gpu_type"] == "T4"
+
+
+def test_a_resume_with_too_little_is_refused_and_may_be_tried_again(tmp_path, monkeypatch):
+    folder = failed(tmp_path)
+    with pytest.raises(CapacityError, match="asks for"):
+        opened_by(monkeypatch, folder, gpus="0")
+    assert read_run(folder).state == "failed"
+    assert opened_by(monkeypatch, folder)[0].state == "succeeded"
+
+
+def test_a_function_that_chooses_what_to_spill_is_not_kept(tmp_path, monkeypatch):
+    folder = failed(tmp_path, eviction=lambda info: info.used)
+    assert "eviction" not in read_description(folder)["session"]
+    result, asked = opened_by(monkeypatch, folder)
+    assert (result.state, asked["eviction"]) == ("succeeded", "furthest")
+
+
+# ------------------------------------------------------------------------------------------------------------- Ctrl-C
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.2)
+
+
+def test_an_interrupt_says_how_to_go_on(tmp_path):
+    graph = weft.Graph("g")
+    graph.add(interrupt)
+    graph.add(abs, weft.after(graph.add(interrupt, name="again")), items=[-1], name="last")
+    with weft.Session(workers=1, durable=tmp_path) as session, pytest.raises(KeyboardInterrupt) as caught:
+        session.run(graph)
+    assert caught.value.__notes__ == [f"{RUN} can be resumed: weft resume {RUN} --state-dir {tmp_path}"]
+
+
+def test_an_interrupt_of_a_session_that_keeps_nothing_says_nothing(tmp_path):
+    graph = weft.Graph("g")
+    graph.add(abs, weft.after(graph.add(interrupt)), items=[-1], name="last")
+    with weft.Session(workers=1) as session, pytest.raises(KeyboardInterrupt) as caught:
+        session.run(graph)
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_a_cancelled_run_says_how_to_go_on(tmp_path):
+    graph = weft.Graph("g")
+    graph.add(time.sleep, items=[0.2, 0.2, 0.2, 0.2])
+    with weft.Session(workers=1, durable=tmp_path) as session:
+        run = session.submit(graph)
+        run.cancel("enough")
+        with pytest.raises(RunCancelledError) as caught:
+            run.result(DEADLINE_S)
+    assert caught.value.hint == f"Go on with it: weft resume {RUN} --state-dir {tmp_path}"

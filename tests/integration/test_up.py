@@ -1,0 +1,248 @@
+"""Schedules on the command line, and the process that fires them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import weft
+from weft.runtime.records import ACTIVE, list_runs, read_run
+from weft.runtime.state import StateRoot, read_description
+from weft.store.schedules import SCHEDULES_NAME, STARTING, Firing, Schedules
+
+DEADLINE_S = 60.0
+SOURCE = Path(weft.__file__).parents[1]
+MAIN = "import sys; from weft.cli.main import main; sys.exit(main())"
+
+
+def until(condition: Callable[[], Any], what: str = "it") -> Any:
+    end = time.monotonic() + DEADLINE_S
+    while not (found := condition()):
+        assert time.monotonic() < end, f"{what} did not come"
+        time.sleep(0.02)
+    return found
+
+
+class Place:
+    """A folder with a pipeline, its schedules, and a process that fires them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.root = StateRoot(folder / ".weft")
+        self.environ = os.environ | {"PYTHONPATH": str(SOURCE)}
+        self.up: subprocess.Popen[str] | None = None
+
+    def write(self, steps: Mapping[str, Any], **top: Any) -> None:
+        (self.folder / "run.yaml").write_text(json.dumps({"name": "trial", "entry_points": steps, **top}))
+
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-c", MAIN, *words],
+            cwd=self.folder,
+            env=self.environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def weft(self, *words: str) -> tuple[int, str, str]:
+        process = self.begin(*words)
+        out, err = process.communicate(timeout=DEADLINE_S)
+        return process.returncode, out, err
+
+    def start_up(self) -> None:
+        self.up = self.begin("up")
+        until(lambda: (self.root.path / "up" / "control.sock").exists())
+
+    def end_up(self, number: int = signal.SIGINT) -> tuple[int, str]:
+        assert self.up is not None
+        self.up.send_signal(number)
+        _, err = self.up.communicate(timeout=DEADLINE_S)
+        up, self.up = self.up, None
+        return up.returncode, err
+
+    def runs(self) -> list[str]:
+        return [row.id for row in list_runs(self.root, limit=None)[0]]
+
+    def states(self) -> set[str]:
+        return {read_run(self.root.folder(run)).state for run in self.runs()}
+
+    def firings(self) -> list[Firing]:
+        schedules = Schedules(self.root.path / SCHEDULES_NAME)
+        found = schedules.firings("often")
+        schedules.close()
+        return found
+
+
+def _over(folder: Path) -> bool:
+    return read_run(folder).state not in ACTIVE
+
+
+@pytest.fixture
+def place(tmp_path) -> Iterator[Place]:
+    place = Place(tmp_path)
+    place.write({"a": {"command": "echo {{n}} >> ran", "parameters": {"n": 1}}})
+    yield place
+    if place.up is not None:
+        place.up.kill()
+        place.up.communicate()
+    for run in place.runs():
+        folder = place.root.folder(run)
+        if read_run(folder).state in ACTIVE:
+            os.kill(read_description(folder)["pid"], signal.SIGKILL)
+            until(partial(_over, folder))
+
+
+EVERY = ("schedule", "create", "run.yaml", "-n", "often", "--cron", "@every 1s")
+
+
+def test_a_schedule_from_its_birth_to_its_end(place):
+    code, _, err = place.weft(*EVERY, "-p", "n=7", "--concurrency", "1", "--policy", "skip")
+    assert code == 0, err
+    assert "nothing fires it yet: start `weft up`" in err
+    place.start_up()
+    until(lambda: len(place.runs()) >= 2)
+    code, out, _ = place.weft("schedule", "show", "often", "--json")
+    told = json.loads(out)
+    assert code == 0
+    assert told["schedule"]["parameters"] == ["n=7"]
+    assert any(one["run"] == "run-000001" for one in told["times"])
+    assert place.weft("schedule", "delete", "often")[0] == 7
+    assert place.weft("schedule", "stop", "often")[0] == 0
+    assert place.weft("schedule", "stop", "often")[0] == 7
+    until(lambda: not place.states() & ACTIVE)
+    code, err = place.end_up()
+    assert code == 0
+    assert "often: run-000001 has begun" in err
+    assert place.states() == {"succeeded"}
+    assert set((place.folder / "ran").read_text().split()) == {"7"}
+    assert {read_run(place.root.folder(run)).name for run in place.runs()} == {"often"}
+    assert "terminated" in place.weft("schedule", "ls")[1]
+    assert place.weft("schedule", "delete", "often")[0] == 0
+    assert place.weft("schedule", "show", "often")[0] == 4
+    assert place.runs(), "its runs stay"
+
+
+def test_runs_outlive_a_killed_up_and_no_time_is_fired_twice(place):
+    place.write({"a": {"command": "touch began; until test -e go; do sleep 0.02; done"}})
+    assert place.weft(*EVERY, "--concurrency", "1")[0] == 0
+    place.start_up()
+    until((place.folder / "began").exists)
+    place.end_up(signal.SIGKILL)
+    assert place.states() == {"running"}
+    place.start_up()
+    until(lambda: any(one.state == "waiting" for one in place.firings()))
+    assert place.runs() == ["run-000001"], "it still counts"
+    assert place.weft("schedule", "stop", "often")[0] == 0
+    (place.folder / "go").touch()
+    until(lambda: place.states() == {"succeeded"})
+    until(lambda: {one.state for one in place.firings()} == {"ended", "skipped"})
+    assert len([one for one in place.firings() if one.run]) == 1
+
+
+def test_replace_ends_the_older_run(place):
+    place.write({"a": {"command": "sleep 600"}})
+    assert place.weft(*EVERY, "--concurrency", "1", "--policy", "replace")[0] == 0
+    place.start_up()
+    until(lambda: "run-000002" in place.runs())
+    assert read_run(place.root.folder("run-000001")).state == "terminated"
+    place.weft("schedule", "stop", "often")
+    place.end_up()
+    for run in place.runs():
+        place.weft("cancel", run)
+    until(lambda: not place.states() & ACTIVE)
+
+
+def test_a_file_that_breaks_later_fails_its_times_and_no_more(place):
+    assert place.weft(*EVERY)[0] == 0
+    (place.folder / "run.yaml").write_text("name: [")
+    place.start_up()
+    until(lambda: any(one.state == "failed" for one in place.firings()))
+    place.write({"a": {"command": ":"}})
+    until(place.runs)
+    code, err = place.end_up()
+    assert code == 0
+    assert "often: no run could be started: " in err
+    until(lambda: not place.states() & ACTIVE)
+
+
+def test_a_run_that_its_schedule_does_not_want_any_more_does_not_begin(place):
+    assert place.weft(*EVERY)[0] == 0
+    schedules = Schedules(place.root.path / SCHEDULES_NAME)
+    schedules.put("often", [Firing(schedule="often", due=1000.5, state=STARTING, epoch=2)])
+    schedules.close()
+    words = ("run", "run.yaml", "-d", "--firing")
+    code, _, err = place.weft(*words, "often@1000.5@1")
+    assert code == 7
+    assert "not wanted any more" in err
+    assert place.runs() == []
+    assert place.weft(*words, "often@1000.5@2")[0] == 0
+    assert place.weft(*words, "often@1000.5@2")[0] == 7
+    until(lambda: place.states() == {"succeeded"})
+
+
+def test_up_takes_in_runs_for_the_background(place):
+    place.environ["LEVEL"] = "here"
+    place.write({"a": {"command": 'echo "$LEVEL" > level'}})
+    place.start_up()
+    place.environ["LEVEL"] = "there"
+    code, out, _ = place.weft("run", "-d", "run.yaml")
+    assert (code, out) == (0, "run-000001\n")
+    until(lambda: place.states() == {"succeeded"})
+    assert (place.folder / "level").read_text() == "there\n"
+    assert place.weft("run", "-d", "none.yaml")[0] == 4
+    assert place.weft("up")[0] == 7, "one is enough"
+    code, err = place.end_up(signal.SIGTERM)
+    assert code == 0
+    assert "run-000001 was taken in" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("--cron", "0 0 30 2 *"), 2, "never comes"),
+        (("--cron", "* * * *"), 2, "has 4 fields"),
+        (("--cron", "@daily", "--tz", "Nowhere"), 2, "no time zone"),
+        (("--cron", "@daily", "-n", "a-b"), 2, "cannot name a schedule"),
+        (("--cron", "@daily", "--policy", "wait"), 2, "suspend, replace, skip"),
+        (("--cron", "@daily", "--concurrency", "-1"), 2, "0 or more"),
+        (("--cron", "@daily", "--start", "2001-01-01"), 2, "has passed"),
+        (("--cron", "@daily", "--end", "soon"), 2, "must be a time"),
+        (("--cron", "@yearly", "--end", "2999-01-01", "--start", "2998-12-31T23:00"), 0, "runs first at 2999-01-01"),
+        (("--cron", "@daily", "--expire", "long"), 2, "must be a time"),
+        (("--cron", "@daily", "-p", "none=1"), 2, "no parameter"),
+    ],
+)
+def test_what_is_wrong_is_said_when_it_is_made(place, words, code, told):
+    found, _, err = place.weft("schedule", "create", "run.yaml", *words)
+    assert found == code
+    assert told in err
+    assert (place.root.path / SCHEDULES_NAME).exists() == (code == 0)
+
+
+def test_names_are_unique(place):
+    assert place.weft(*EVERY)[0] == 0
+    code, _, err = place.weft(*EVERY)
+    assert code == 7
+    assert "weft schedule delete often" in err
+
+
+def test_a_damaged_list_is_told(place):
+    assert place.weft(*EVERY)[0] == 0
+    assert "✔ the list of schedules" in place.weft("doctor")[1]
+    (place.root.path / SCHEDULES_NAME).write_bytes(b"nonsense" * 1000)
+    code, _, err = place.weft("schedule", "ls")
+    assert code == 7
+    assert "the list of schedules" in err
+    assert "is damaged" in err
+    code, out, _ = place.weft("doctor")
+    assert code == 1
+    assert "Then create them again" in out

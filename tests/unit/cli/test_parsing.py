@@ -1,0 +1,190 @@
+"""What the words of a command line mean."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+
+from weft.cli.commands import app as the_app
+from weft.cli.parsing import App, Call, Parameter, _given
+from weft.model.errors import UsageError
+
+Flag = Annotated[bool, Parameter(["-q", "--quiet"], help="Say little.")]
+
+
+def one(
+    file: Annotated[Path, Parameter(help="What to read.")],
+    more: Annotated[str | None, Parameter()] = None,
+    /,
+    *,
+    quiet: Flag = False,
+    deep: Annotated[bool, Parameter("-d")] = False,
+    number: Annotated[int, Parameter(["-n", "--number"])] = 20,
+    params: Annotated[list[str] | None, Parameter(["-p", "--param"], help="Set one.")] = None,
+    max_size: Annotated[str | None, Parameter()] = None,
+    hidden: Annotated[str, Parameter(show=False)] = "",
+    context: Annotated[object, Parameter(parse=False)],
+) -> None:
+    """Do one
+    thing.
+
+    And another.
+    """
+
+
+def many(*names: Annotated[str, Parameter(help="All of them.")], when: Annotated[str, Parameter()]) -> None:
+    """Do many things."""
+
+
+@pytest.fixture
+def app() -> App:
+    app = App("tool", help="A tool.")
+    app.command(one)
+    below = App("below", help="More.")
+    below.command(name="many")(many)
+    app.command(below)
+    app.command("weft.cli.results:cache_app", name="later", help="Loaded when asked for.")
+    return app
+
+
+def call(app: App, *words: str) -> Call:
+    found = app.parse(words)
+    assert isinstance(found, Call)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("words", "args", "kwargs"),
+    [
+        (["f"], ["f"], {}),
+        (["f", "g"], ["f", "g"], {}),
+        (["-q", "f"], ["f"], {"quiet": True}),
+        (["f", "--quiet", "-d"], ["f"], {"quiet": True, "deep": True}),
+        (["f", "-qd"], ["f"], {"quiet": True, "deep": True}),
+        (["f", "-qdn7"], ["f"], {"quiet": True, "deep": True, "number": 7}),
+        (["f", "-n", "5"], ["f"], {"number": 5}),
+        (["f", "-n5"], ["f"], {"number": 5}),
+        (["f", "-n=5"], ["f"], {"number": 5}),
+        (["f", "--number=-5"], ["f"], {"number": -5}),
+        (["f", "-n", "-5"], ["f"], {"number": -5}),
+        (["-p", "a=b", "f", "--param=c=d", "-pe"], ["f"], {"params": ["a=b", "c=d", "e"]}),
+        (["f", "--max-size", ""], ["f"], {"max_size": ""}),
+        (["f", "--max-size="], ["f"], {"max_size": ""}),
+        (["f", "-p", "--unknown"], ["f"], {"params": ["--unknown"]}),
+        (["-"], ["-"], {}),
+        (["--", "-q"], ["-q"], {}),
+        (["-q", "--", "--help", "--"], ["--help", "--"], {"quiet": True}),
+        (["f", "--hidden", "x"], ["f"], {"hidden": "x"}),
+    ],
+)
+def test_what_a_command_is_given(app, words, args, kwargs):
+    found = call(app, "one", *words)
+    assert found.function is one
+    assert [str(arg) for arg in found.args] == args
+    assert isinstance(found.args[0], Path)
+    assert found.kwargs == kwargs
+    assert found.wants == {"context"}
+
+
+def test_as_many_as_there_are(app):
+    found = call(app, "below", "many", "a", "--when", "now", "b")
+    assert (found.function, found.args, found.kwargs, found.wants) == (many, ["a", "b"], {"when": "now"}, frozenset())
+    assert call(app, "below", "many", "--when=now").args == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "see"),
+    [
+        (["oen"], 'Unknown command "oen". Did you mean one?', "tool"),
+        (["xyz"], 'Unknown command "xyz". There are: below, later, one', "tool"),
+        (["--wrong"], "Unknown option --wrong", "tool"),
+        (["below", "few"], 'Unknown command "few". There are: many', "tool below"),
+        (["one"], "FILE is missing", "tool one"),
+        (["one", "f", "g", "h"], "'h' is one word too many", "tool one"),
+        (["one", "f", "--nubmer", "3"], "Unknown option --nubmer. Did you mean --number?", "tool one"),
+        (["one", "f", "-x"], "Unknown option -x", "tool one"),
+        (["one", "f", "-qx"], "Unknown option -x", "tool one"),
+        (["one", "f", "-n", "x"], "-n is 'x'; it must be a whole number", "tool one"),
+        (["one", "f", "-n"], "-n needs a value", "tool one"),
+        (["one", "f", "-p", "--quiet"], "-p needs a value", "tool one"),
+        (["one", "f", "-n1", "--number", "2"], "--number is given twice", "tool one"),
+        (["one", "f", "--quiet=yes"], "--quiet takes no value", "tool one"),
+        (["one", "f", "--context", "x"], "Unknown option --context", "tool one"),
+        (["below", "many", "a"], "--when is missing", "tool below many"),
+    ],
+)
+def test_what_makes_no_sense_is_said(app, words, said, see):
+    with pytest.raises(UsageError) as caught:
+        app.parse(words)
+    assert caught.value.message.startswith(said)
+    assert caught.value.hint == f"See: {see} --help"
+
+
+def test_long_words_are_not_repeated_in_full(app):
+    for words in (["x" * 10_000], ["one", "-" + "x" * 10_000], ["one", "f", "-n", "x" * 10_000]):
+        with pytest.raises(UsageError) as caught:
+            app.parse(words)
+        assert len(str(caught.value)) < 300
+
+
+def test_help(app, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert app.parse([]) == app.parse(["--help"]) == app.parse(["-h"])
+    assert app.parse([]) == (
+        "Usage: tool COMMAND\n\nA tool.\n\nCommands:\n  below                   More.\n"
+        "  later                   Loaded when asked for.\n  one                     Do one thing.\n\n"
+        "Options:\n  --help, -h              Print this, or the help of a command.\n"
+        "  --version, -V           Print the version.\n"
+    )
+    assert app.parse(["one", "x", "--help"]) == (
+        "Usage: tool one [OPTIONS] FILE [MORE]\n\nDo one thing.\n\nArguments:\n"
+        "  FILE                    What to read.\n  MORE\n\nOptions:\n"
+        "  -q, --quiet             Say little.\n  -d\n  -n, --number INT\n"
+        "  -p, --param STR...      Set one.\n  --max-size STR\n"
+    )
+    assert "Usage: tool below many [OPTIONS] [NAMES...]\n" in str(app.parse(["below", "many", "-h"]))
+    assert "Loaded when asked for." in str(app.parse(["later"]))
+
+
+def test_help_is_no_wider_than_the_terminal(app, monkeypatch):
+    for columns in (60, 80, 100):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        for words in ([], ["run", "--help"], ["schedule", "create", "--help"], ["cache"]):
+            assert max(map(len, str(the_app.parse(words)).splitlines())) <= columns
+
+
+def every_command(app: App, *path: str) -> list[tuple[str, ...]]:
+    found = []
+    for name in app:
+        target = app._find([name], "weft").target
+        found += every_command(target, *path, name) if isinstance(target, App) else [(*path, name)]
+    return found
+
+
+@pytest.mark.parametrize("path", every_command(the_app), ids=" ".join)
+def test_every_command_can_be_read_and_is_explained(path):
+    target = the_app._find(path, "weft").target
+    assert not isinstance(target, App)
+    given, _ = _given(target)
+    names = [name for one in given for name in one.names]
+    assert len(names) == len(set(names))
+    assert all(one.help for one in given if not one.by_place)
+    page = str(the_app.parse([*path, "--help"]))
+    assert page.startswith(f"Usage: weft {' '.join(path)}")
+    assert page.splitlines()[2]
+
+
+@pytest.mark.parametrize("annotation", [float, dict[str, str], int | str])
+def test_a_type_that_cannot_be_read_is_an_error_of_the_program(annotation):
+    def wrong(**given: Any) -> None: ...
+
+    wrong.__annotations__ = {"given": Annotated[annotation, Parameter()]}
+    with pytest.raises((TypeError, ValueError)):
+        _given(wrong)
+
+
+def test_a_parameter_that_nothing_is_said_of_is_an_error_of_the_program():
+    def wrong(given: str) -> None: ...
+
+    with pytest.raises(TypeError, match="given has no Parameter"):
+        _given(wrong)

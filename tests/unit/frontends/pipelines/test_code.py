@@ -1,0 +1,302 @@
+"""What a Python function is made of: which changes of the source change its leaves, and which do not."""
+
+from pathlib import Path
+
+import pytest
+
+from weft.frontends.pipelines.code import leaves
+from weft.model.errors import ProgramError
+from weft.store.results import DIGEST
+
+STEPS = '''
+"""Steps."""
+import json
+from pathlib import Path
+
+import weft
+import helpers
+from package.deep import tables as t
+from constants import *
+
+LIMIT = 3
+UNUSED = 4
+TABLE = {"a": 1}
+TABLE["b"] = 2
+
+
+class Base:
+    """A base."""
+
+    def rate(self):
+        return LIMIT
+
+
+class Model(Base):
+    def fit(self, rows):
+        return helpers.clean(rows)
+
+
+def unused():
+    return UNUSED
+
+
+def make(n):
+    def inner(x):
+        return x * n
+
+    return inner
+
+
+triple = make(3)
+
+
+@weft.step(cache=True, timeout_s=5)
+def train(data: weft.Input, model: weft.Output, epochs: int = 3):
+    """Train."""
+    from lazy import later
+
+    # a comment
+    rows = [triple(json.loads(line)) for line in data.read_text().split()]
+    model.write_text(f"{Model().fit(rows)} {t.load(TABLE)} {later(epochs)} {STAR}")
+
+
+if __name__ == "__main__":
+    train(Path("a"), Path("b"))
+'''
+FILES = {
+    "steps.py": STEPS,
+    "helpers.py": """
+def clean(rows):
+    return other(rows)
+
+
+def other(rows):
+    return rows
+
+
+def idle():
+    pass
+""",
+    "package/__init__.py": "",
+    "package/deep/__init__.py": "",
+    "package/deep/tables.py": """
+from . import sizes
+from .sizes import BIG
+
+
+def load(x):
+    return x, sizes.small(), BIG
+""",
+    "package/deep/sizes.py": "BIG = 10\nOTHER = 11\n\n\ndef small():\n    return 1\n",
+    "constants.py": "STAR = 1\nPLANET = 2\n",
+    "lazy.py": "def later(n):\n    return n\n",
+}
+
+
+@pytest.fixture
+def project(tmp_path):
+    for name, text in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+def change(project: Path, name: str, old: str, new: str) -> None:
+    text = (project / name).read_text()
+    assert old in text
+    (project / name).write_text(text.replace(old, new))
+
+
+def found(project: Path) -> dict[str, str]:
+    return leaves(str(project), "steps:train")
+
+
+def test_it_is_what_names_lead_to_and_nothing_else(project):
+    names = set(found(project))
+    assert names == {
+        "python",
+        "code steps.train",
+        "code steps.LIMIT",
+        "code steps.TABLE",
+        "code steps.Base",
+        "code steps.Model",
+        "code steps.make",
+        "code steps.triple",
+        "code helpers.clean",
+        "code helpers.other",
+        "code package.deep.tables.load",
+        "code package.deep.sizes.small",
+        "code package.deep.sizes.BIG",
+        "code constants.STAR",
+        "code lazy.later",
+    }
+
+
+def test_a_constant_is_told_as_it_is_written(project):
+    said = found(project)
+    assert said["code steps.LIMIT"] == "3"
+    assert said["code steps.train"].startswith(DIGEST)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("steps.py", "# a comment", "# another\n\n"),
+        ("steps.py", '    """Train."""\n', ""),
+        ("steps.py", '    """Train."""\n', '    """Teach."""\n'),
+        ("steps.py", '    """A base."""\n', ""),
+        ("steps.py", "cache=True, timeout_s=5", "cache=False"),
+        ("steps.py", "@weft.step(cache=True, timeout_s=5)\n", "@weft.step\n"),
+        ("steps.py", '("a")', "('a')"),
+        ("steps.py", "UNUSED = 4", "UNUSED = 5"),
+        ("steps.py", "return UNUSED", "return 0"),
+        ("steps.py", 'train(Path("a"), Path("b"))', "print('other')"),
+        ("steps.py", "import json\nfrom pathlib import Path\n", "from pathlib import Path\nimport json\n"),
+        ("helpers.py", "    pass", "    return 1"),
+        ("package/deep/sizes.py", "OTHER = 11", "OTHER = 12"),
+        ("constants.py", "PLANET = 2", "PLANET = 3"),
+    ],
+)
+def test_what_changes_nothing_of_it(project, name, old, new):
+    before = found(project)
+    change(project, name, old, new)
+    assert found(project) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "leaf"),
+    [
+        ("steps.py", "x * n", "x + n", "steps.make"),
+        ("steps.py", "make(3)", "make(4)", "steps.triple"),
+        ("steps.py", "LIMIT = 3", "LIMIT = 4", "steps.LIMIT"),
+        ("steps.py", 'TABLE["b"] = 2', 'TABLE["b"] = 3', "steps.TABLE"),
+        ("steps.py", "return LIMIT", "return -LIMIT", "steps.Base"),
+        ("steps.py", "epochs: int = 3", "epochs: float = 3", "steps.train"),
+        ("steps.py", 'f"{Model()', 'f" {Model()', "steps.train"),
+        ("helpers.py", "    return rows\n", "    return rows[1:]\n", "helpers.other"),
+        ("package/deep/tables.py", "return x,", "return -x,", "package.deep.tables.load"),
+        ("package/deep/sizes.py", "BIG = 10", "BIG = 11", "package.deep.sizes.BIG"),
+        ("package/deep/sizes.py", "return 1", "return 2", "package.deep.sizes.small"),
+        ("constants.py", "STAR = 1", "STAR = 2", "constants.STAR"),
+        ("lazy.py", "return n", "return n + 1", "lazy.later"),
+    ],
+)
+def test_what_changes_it_is_named(project, name, old, new, leaf):
+    before = found(project)
+    change(project, name, old, new)
+    after = found(project)
+    assert [key for key in before | after if before.get(key) != after.get(key)] == [f"code {leaf}"]
+
+
+def write(folder: Path, text: str, name: str = "steps.py") -> dict[str, str]:
+    (folder / name).write_text(text)
+    return leaves(str(folder), "steps:f")
+
+
+def test_an_installed_package_counts_by_its_version(tmp_path):
+    import numpy
+    import yaml
+
+    said = write(tmp_path, "import numpy as np\nimport yaml\ndef f():\n    return np.zeros(3), yaml\n")
+    assert said["package numpy"] == f"numpy {numpy.__version__}"
+    assert said["package yaml"].lower() == f"pyyaml {yaml.__version__}"
+
+
+def test_an_installed_function_counts_by_the_version_of_its_package(tmp_path):
+    import numpy
+
+    assert leaves(str(tmp_path), "numpy.linalg:norm")["package numpy"] == f"numpy {numpy.__version__}"
+
+
+def test_nothing_is_imported(tmp_path):
+    write(tmp_path, "import helper\ndef f():\n    helper.g()\n")
+    (tmp_path / "helper.py").write_text("raise RuntimeError('was imported')\ndef g(): pass\n")
+    assert "code helper.g" in leaves(str(tmp_path), "steps:f")
+
+
+def test_a_package_that_is_not_there_is_said(tmp_path):
+    assert write(tmp_path, "import no_such_thing\ndef f():\n    no_such_thing.g()\n")["package no_such_thing"]
+
+
+def test_a_local_extension_module_counts_by_its_bytes(tmp_path):
+    (tmp_path / "fast.cpython-311-x86_64-linux-gnu.so").write_bytes(b"one")
+    one = write(tmp_path, "import fast\ndef f():\n    fast.g()\n")
+    (tmp_path / "fast.cpython-311-x86_64-linux-gnu.so").write_bytes(b"two")
+    assert write(tmp_path, "import fast\ndef f():\n    fast.g()\n")["code fast"] != one["code fast"]
+
+
+def test_a_module_that_is_handed_on_counts_whole(tmp_path):
+    (tmp_path / "helper.py").write_text("A = 1\n\n\ndef g():\n    return A\n")
+    before = write(tmp_path, "import helper\ndef f():\n    return vars(helper)\n")
+    (tmp_path / "helper.py").write_text("A = 2\n\n\ndef g():\n    return A\n")
+    assert write(tmp_path, "import helper\ndef f():\n    return vars(helper)\n") != before
+
+
+def test_local_names_hide_those_of_the_module(tmp_path):
+    text = """
+x = 1
+y = 2
+z = 3
+w = 4
+def f(x):
+    y = [z for z in x]
+    try:
+        pass
+    except ValueError as w:
+        return w
+    return y
+"""
+    assert set(write(tmp_path, text)) == {"python", "code steps.f"}
+
+
+def test_a_comprehension_hides_only_inside(tmp_path):
+    assert "code steps.z" in write(tmp_path, "z = 3\ndef f(x):\n    return [z for z in x], z\n")
+
+
+def test_names_are_seen_in_defaults_decorators_lambdas_and_nested_functions(tmp_path):
+    text = """
+A, B, C, D = 1, 2, 3, 4
+def wrap(g):
+    return g
+@wrap
+def f(x=A):
+    def inner(y=B):
+        return C + y
+    return inner, lambda: D
+"""
+    said = write(tmp_path, text)
+    assert {"code steps.A", "code steps.B", "code steps.C", "code steps.D", "code steps.wrap"} <= set(said)
+
+
+def test_a_choice_of_imports_is_followed_both_ways(tmp_path):
+    (tmp_path / "one.py").write_text("def g(): return 1\n")
+    (tmp_path / "two.py").write_text("def g(): return 2\n")
+    text = "try:\n    from one import g\nexcept ImportError:\n    from two import g\ndef f():\n    g()\n"
+    assert {"code one.g", "code two.g"} <= set(write(tmp_path, text))
+
+
+def test_what_goes_round_in_circles_ends(tmp_path):
+    (tmp_path / "other.py").write_text("import steps\ndef g():\n    return steps.f()\n")
+    said = write(tmp_path, "import other\ndef f():\n    return other.g() + f()\n")
+    assert set(said) == {"python", "code steps.f", "code other.g"}
+
+
+def test_a_global_that_a_function_sets_counts(tmp_path):
+    assert "code steps.N" in write(tmp_path, "N = 1\ndef f():\n    global N\n    N = 2\n")
+
+
+def test_a_module_beside_the_steps_wins_over_one_of_the_standard_library(tmp_path):
+    (tmp_path / "statistics.py").write_text("def mean(x): return x\n")
+    assert "code statistics.mean" in write(tmp_path, "import statistics\ndef f():\n    statistics.mean(1)\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("def g(): pass\n", "has no 'f'"), ("def f(:\n", "is not Python"), (None, "no module steps")],
+)
+def test_what_cannot_be_read_is_said(tmp_path, text, said):
+    if text is not None:
+        (tmp_path / "steps.py").write_text(text)
+    with pytest.raises(ProgramError, match=said):
+        leaves(str(tmp_path), "steps:f")

@@ -1,0 +1,135 @@
+"""What is planned for mounts, without mounting anything."""
+
+import os
+
+import pytest
+
+from weft.model.errors import TaskError
+from weft.operators import mounts
+from weft.operators.mounts import Mount, View, plan
+
+NOWHERE = "/weft-no-such-folder"
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A file system `data`, a folder `work` that the step works in, and a folder `system` like one of the system."""
+    for name in ("data/sub", "work", "system/there", "home"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "data" / "file").touch()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return tmp_path.resolve()
+
+
+def planned(place, *wanted: Mount) -> View:
+    view = plan(wanted, str(place / "work"), "step").view
+    assert view is not None
+    return view
+
+
+def refused(place, *wanted: Mount) -> str:
+    with pytest.raises(TaskError) as caught:
+        plan(wanted, str(place / "work"), "step")
+    assert caught.value.task == "step"
+    assert "step step cannot start" in caught.value.message
+    return str(caught.value)
+
+
+class TestPlan:
+    def test_a_path_that_is_there_is_bound_over(self, place):
+        data, there = str(place / "data"), str(place / "system" / "there")
+        assert planned(place, Mount(data, there)) == View((), (), ((data, there, False),))
+
+    def test_a_path_that_is_missing_is_made_in_a_copy_of_what_is_above(self, place):
+        data, system = str(place / "data"), str(place / "system")
+        view = planned(place, Mount(data, f"{system}/a/b", read_only=True))
+        assert view.copies == (system,)
+        assert view.made == ((f"{system}/a", True), (f"{system}/a/b", True))
+        assert view.binds == ((data, f"{system}/a/b", True),)
+
+    def test_what_lies_in_one_copy_needs_no_other(self, place):
+        data, system = str(place / "data"), str(place / "system")
+        view = planned(place, Mount(data, f"{system}/a/b"), Mount(data, f"{system}/a/c"), Mount(data, NOWHERE))
+        assert view.copies == ("/", system)
+        assert [path for path, _ in view.made] == [f"{system}/a", f"{system}/a/b", f"{system}/a/c", NOWHERE]
+
+    def test_a_file_is_mounted_at_a_file(self, place):
+        file = str(place / "data" / "file")
+        assert planned(place, Mount(file, NOWHERE)).made == ((NOWHERE, False),)
+        told = refused(place, Mount(file, str(place / "system")))
+        assert "is a file, and its mount path" in told
+
+    def test_those_above_come_first_and_what_they_show_counts(self, place):
+        data, there = str(place / "data"), str(place / "system" / "there")
+        view = planned(place, Mount(str(place / "work"), f"{there}/sub"), Mount(data, there))
+        assert [target for _, target, _ in view.binds] == [there, f"{there}/sub"]
+        assert view.copies == ()
+        told = refused(place, Mount(data, there), Mount(data, f"{there}/missing"))
+        assert f"mkdir -p {data}/missing" in told
+
+    def test_the_first_of_two_at_one_path_counts(self, place):
+        data, work = str(place / "data"), str(place / "work")
+        view = planned(place, Mount(data, NOWHERE), Mount(work, f"{NOWHERE}/"))
+        assert view.binds == ((data, NOWHERE, False),)
+
+    def test_links_are_followed(self, place):
+        (place / "link").symlink_to(place / "system" / "there")
+        (place / "other").symlink_to("data")
+        view = planned(place, Mount(str(place / "other"), str(place / "link")))
+        assert view.binds == ((str(place / "data"), str(place / "system" / "there"), False),)
+
+    def test_what_is_there_already_needs_nothing(self, place):
+        (place / "link").symlink_to(place / "data")
+        assert plan([Mount(str(place / "data"), str(place / "link"))], str(place / "work"), "step").view is None
+        assert planned(place, Mount(str(place / "data"), str(place / "link"), read_only=True)).binds
+
+
+class TestRefusals:
+    def test_a_source_that_is_missing_is_named(self, place):
+        told = refused(place, Mount(str(place / "no"), NOWHERE))
+        assert f"{place / 'no'}, to be mounted at {NOWHERE}: No such file" in told
+        assert "-f NAME=FOLDER" in told
+
+    @pytest.mark.parametrize("folder", ["work", "data/sub", "home"])
+    def test_a_folder_that_steps_may_write_to_is_not_copied(self, place, folder):
+        told = refused(place, Mount(str(place / "data"), str(place / folder / "new")))
+        assert f"there is no {place / folder}/new to mount" in told
+        assert f"Make it ({place / folder} lies where steps may write): mkdir -p {place / folder}/new" in told
+
+    def test_nor_one_that_everybody_writes_to(self, place):
+        (place / "system").chmod(0o1777)
+        assert "everybody writes to" in refused(place, Mount(str(place / "data"), str(place / "system" / "new")))
+
+    def test_nor_one_with_very_many_things(self, place, monkeypatch):
+        monkeypatch.setattr(mounts, "MOST_ENTRIES", 2)
+        for number in range(3):
+            (place / "system" / str(number)).touch()
+        assert "holds more than 2 things" in refused(place, Mount(str(place / "data"), f"{place}/system/new"))
+
+    def test_nor_what_is_no_folder(self, place):
+        (place / "system" / "file").touch()
+        told = refused(place, Mount(str(place / "data"), str(place / "system" / "file" / "new")))
+        assert f"({place}/system/file is no folder)" in told
+
+    def test_the_folder_that_it_works_in_must_stay_in_sight(self, place):
+        told = refused(place, Mount(str(place / "data"), str(place)))
+        assert f"would hide the folder {place}/work that it works in" in told
+
+
+class TestOptional:
+    def test_one_that_cannot_be_made_is_left_out(self, place):
+        wanted = [Mount(str(place / "data"), str(place / "work" / "new"), optional=True)]
+        found = plan(wanted, str(place / "work"), "step")
+        assert found.view is None
+        assert found.left_out[0].startswith(f"there is no {place / 'work' / 'new'} to mount")
+
+    def test_a_view_is_optional_if_all_in_it_is(self, place):
+        main = Mount(str(place / "data"), NOWHERE, optional=True)
+        assert planned(place, main).optional
+        assert not planned(place, main, Mount(str(place / "data"), NOWHERE + "2")).optional
+
+    def test_paths_travel_as_bytes(self, place):
+        odd = os.fsdecode(b"/weft-\xff")
+        (_, made, binds) = planned(place, Mount(str(place / "data"), odd)).encoded()
+        assert made == ((b"/weft-\xff", True),)
+        assert binds == ((os.fsencode(place / "data"), b"/weft-\xff", False),)
