@@ -1,0 +1,271 @@
+"""How operations fit chunks together: broadcasting, changing chunks, reading what an axis map says.
+
+The functions here take and make nodes; what the public names do with them is in the modules for each family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from weft.frontends.tensors.chunks import Cut, Grid, counts, one_chunk, overlaps
+from weft.frontends.tensors.nodes import Input, Node, Read
+from weft.graph.axes import Axis, broadcast, copy
+from weft.model.errors import UsageError
+from weft.operators.regions import Kind, Place, Slot
+
+Scalar = bool | int | float | complex
+"""A Python number: it has no dtype of its own, and takes that of the arrays beside it."""
+
+
+# ----------------------------------------------------------------------------------------------------- reading
+
+
+def mapped(node: Node, dst: Grid, axes: Sequence[int | None]) -> Input:
+    """Return an input whose chunk along axis `d` of the reader is that of source axis `axes[d]`; None reads the same.
+
+    Axes with one chunk do not count in the numbering of chunks, so they are left out; what is then the same is `SAME`.
+    """
+    src_counts, dst_counts = counts(node.grid), counts(dst)
+    src_axes = [axis for axis, n in enumerate(src_counts) if n > 1]
+    dst_axes = [d for d, n in enumerate(dst_counts) if n > 1]
+    wanted = [src_axes.index(s) if (s := axes[d]) is not None and src_counts[s] > 1 else None for d in dst_axes]
+    if wanted == list(range(len(src_axes))):
+        return Input(node)
+    rules = tuple([broadcast() if at is None else copy(at) for at in wanted])
+    return Input(
+        node,
+        Read.GRID,
+        src=tuple([src_counts[axis] for axis in src_axes]),
+        dst=tuple([dst_counts[d] for d in dst_axes]),
+        axes=rules,
+    )
+
+
+def stretched(node: Node, dst: Grid) -> Input:
+    """Return an input that is broadcast to a grid with the same cuts where it is not of length 1."""
+    missing = len(dst) - len(node.grid)
+    return mapped(node, dst, [None if d < missing else d - missing for d in range(len(dst))])
+
+
+# ----------------------------------------------------------------------------------------------------- one grid
+
+
+def common_grid(operands: Sequence[Node], shape: Sequence[int]) -> Grid:
+    """Return the chunks of the result of an element-wise operation: along each axis those of the largest operand."""
+    cuts: list[Cut] = []
+    for axis, size in enumerate(shape):
+        best: tuple[int, Cut] | None = None
+        for node in operands:
+            at = axis - (len(shape) - len(node.grid))
+            if at < 0 or (node.grid[at].size == 1 and size != 1):
+                continue
+            weight = len(node.grid) * 10**18 + (node.size if node.grid[at].known else 10**17)
+            if best is None or weight > best[0]:
+                best = (weight, node.grid[at])
+        cuts.append(best[1] if best is not None else Cut.even(size, max(size, 1)))
+    return tuple(cuts)
+
+
+def fitted(node: Node, dst: Grid) -> Node:
+    """Return a node with the cuts of `dst` along all axes that it is not broadcast along."""
+    missing = len(dst) - len(node.grid)
+    return rechunk(node, tuple([cut if cut.size == 1 else dst[axis + missing] for axis, cut in enumerate(node.grid)]))
+
+
+# ----------------------------------------------------------------------------------------------- changing chunks
+
+
+def rechunk(node: Node, grid: Grid) -> Node:
+    """Return the same array in other chunks; each is put together from the parts of those that it overlaps."""
+    if node.grid == grid:
+        return node
+    for axis, (src, dst) in enumerate(zip(node.grid, grid, strict=True)):
+        if src is not dst and not (src.known and dst.known):
+            raise UsageError(
+                f"axis {axis} has chunks of lengths that nobody knows yet, and cannot be cut otherwise",
+                hint="Read .shape first: that computes them.",
+            )
+    if node.fn is join and node.inputs[0].read is Read.GRID and isinstance(node.kwargs.get("src"), Cuts):
+        node = node.inputs[0].node  # only the last of two changes counts
+        if node.grid == grid:
+            return node
+    axes = tuple([overlaps(axis, src, dst) for axis, (src, dst) in enumerate(zip(node.grid, grid, strict=True))])
+    one = Input(node, Read.GRID, src=counts(node.grid), dst=counts(grid), axes=axes)
+    return Node(
+        Kind.PLACED,
+        join,
+        [one],
+        grid,
+        node.dtype,
+        kwargs={"src": Cuts(node.grid), "axes": axes, "dtype": node.dtype},
+        name="rechunk",
+    )
+
+
+class Cuts:
+    """The cuts of a grid as a parameter of a program."""
+
+    __slots__ = ("grid",)
+
+    def __init__(self, grid: Grid) -> None:
+        self.grid = grid
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Cuts) and self.grid == other.grid
+
+    def __hash__(self) -> int:
+        return hash(self.grid)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Cuts, (self.grid,)
+
+
+def join(place: Place, parts: Any, *, src: Cuts, axes: tuple[Axis, ...], dtype: np.dtype[Any]) -> Any:
+    """Put a chunk together from the chunks of another grid that it overlaps."""
+    begin, shape = place.begin, place.shape
+    touched = [
+        cut.touched(lo, lo + n) if cut.n > 1 else (0, 1) for cut, lo, n in zip(src.grid, begin, shape, strict=True)
+    ]
+    listed = parts if isinstance(parts, list) else [parts]
+    if len(listed) == 1:
+        return listed[0][_inside(src.grid, [lo for lo, _ in touched], begin, shape)]
+    whole = np.empty(shape, dtype)
+    at = [lo for lo, _ in touched]
+    for part in listed:
+        where, inner = [], []
+        for cut, i, lo, n in zip(src.grid, at, begin, shape, strict=True):
+            a, b = cut.span(i)
+            first, last = max(a, lo), min(b, lo + n)
+            where.append(slice(first - lo, last - lo))
+            inner.append(slice(first - a, last - a))
+        whole[tuple(where)] = part[tuple(inner)]
+        for axis in reversed(range(len(at))):  # the next one in row-major order
+            at[axis] += 1
+            if at[axis] < touched[axis][1]:
+                break
+            at[axis] = touched[axis][0]
+    return whole
+
+
+def _inside(grid: Grid, at: Sequence[int], begin: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
+    inner = []
+    for cut, i, lo, n in zip(grid, at, begin, shape, strict=True):
+        first = lo - cut.span(i)[0]
+        inner.append(slice(first, first + n))
+    return tuple(inner)
+
+
+def whole_along(node: Node, axes: Sequence[int]) -> Node:
+    """Return the same array with one chunk along some axes."""
+    grid = list(node.grid)
+    for axis in axes:
+        grid[axis] = Cut.even(grid[axis].size, max(grid[axis].size, 1)) if grid[axis].n > 1 else grid[axis]
+    return rechunk(node, tuple(grid))
+
+
+def in_one(node: Node) -> Node:
+    """Return the same array in one chunk."""
+    return rechunk(node, one_chunk(node.shape)) if node.chunks > 1 else node
+
+
+# -------------------------------------------------------------------------------------------------- element-wise
+
+
+@lru_cache(maxsize=4096)
+def _resolve(fn: np.ufunc, kinds: tuple[Any, ...]) -> tuple[np.dtype[Any], ...]:
+    found: tuple[np.dtype[Any], ...] = fn.resolve_dtypes((*kinds, *[None] * fn.nout))
+    return found
+
+
+_COMPARISONS = frozenset({np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal})
+"""Of whole numbers these can be told whatever the type can hold."""
+
+
+def together(operands: Sequence[Any]) -> tuple[Grid, list[Input], list[Any]]:
+    """Return the chunks of an element-wise call over nodes and Python numbers, its inputs, and its arguments."""
+    nodes = [one for one in operands if isinstance(one, Node)]
+    grid = common_grid(nodes, broadcast_shapes(*[node.grid for node in nodes]))
+    inputs: list[Input] = []
+    args: list[Any] = []
+    for one in operands:
+        if isinstance(one, Node):
+            args.append(Slot(len(inputs)))
+            inputs.append(stretched(fitted(one, grid), grid))
+        else:
+            args.append(one)
+    return grid, inputs, args
+
+
+def apply(fn: np.ufunc, *operands: Node | Scalar, out: int = 0) -> Node:
+    """Return a ufunc of nodes and Python numbers, of which at least one is a node; of several results the one `out`.
+
+    Dtypes are those that NumPy gives, errors too: TypeError for dtypes that do not go together, ValueError for shapes
+    that do not broadcast, OverflowError for a number that the dtype cannot hold.
+    """
+    kinds = tuple([one.dtype if isinstance(one, Node) else _kind(one) for one in operands])
+    found = _resolve(fn, kinds)
+    for one, into in zip(operands, found, strict=False):
+        if isinstance(one, int) and not isinstance(one, bool) and into.kind in "iu" and fn not in _COMPARISONS:
+            np.asarray(one, dtype=into)  # OverflowError now, not when it is computed
+    grid, inputs, args = together(operands)
+    dtype = found[fn.nin + out]
+    if fn.nout == 1:
+        return Node(Kind.UFUNC, fn, inputs, grid, dtype, args=args)
+    several = Node(Kind.CALL, fn, inputs, grid, found[fn.nin], args=args)
+    return call(_output, several, grid, dtype, kwargs={"at": out}, name=fn.__name__)
+
+
+def _output(values: Any, *, at: int) -> Any:
+    return values[at]
+
+
+def _kind(value: Scalar) -> Any:
+    if isinstance(value, bool | np.bool):
+        return np.dtype(bool)
+    if isinstance(value, int):
+        return int
+    if isinstance(value, float):
+        return float
+    return complex
+
+
+def broadcast_shapes(*grids: Grid) -> tuple[int, ...]:
+    """Return the shape that arrays are broadcast to, UNKNOWN where no one knows; ValueError as NumPy words it.
+
+    An unknown length goes together with 1 and with the very same cut.
+    """
+    shapes = [tuple([cut.size for cut in grid]) for grid in grids]
+    if all(size >= 0 for shape in shapes for size in shape):
+        return np.broadcast_shapes(*shapes)
+    ndim = max(len(shape) for shape in shapes)
+    result = []
+    for axis in range(ndim):
+        cuts = [grid[axis - ndim + len(grid)] for grid in grids if axis - ndim + len(grid) >= 0]
+        long = [cut for cut in cuts if cut.size != 1]
+        if any(cut is not long[0] and cut != long[0] for cut in long):
+            raise UsageError(
+                "arrays with lengths that nobody knows yet do not go together",
+                hint="Read .shape of both first: that computes them.",
+            )
+        result.append(long[0].size if long else 1)
+    return tuple(result)
+
+
+def call(
+    fn: Any,
+    node: Node,
+    grid: Grid,
+    dtype: np.dtype[Any],
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    placed: bool = False,
+    cheap: bool = False,
+    name: str = "",
+) -> Node:
+    """Return a node whose chunk i is a call over chunk i of another."""
+    kind = Kind.PLACED if placed else Kind.CALL
+    return Node(kind, fn, [Input(node)], grid, dtype, kwargs=kwargs, cheap=cheap, name=name)

@@ -1,0 +1,199 @@
+"""From expressions to a graph: common sub-expressions once, regions fused, one vertex for each region.
+
+Whether a node is computed inside the region of its reader is decided from the results backwards: it joins when all who
+read it are in one region and read it chunk by chunk. So every connected region of one-to-one operations becomes one
+program, diamonds included, and no path leaves a region and comes back into it. `fusion="chain"` gives the rule of the
+Mars document instead: only straight chains.
+
+The cost depends on the number of nodes. Chunks are numbers: the tasks of a vertex.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+from weft.frontends.tensors.chunks import Grid, counts, known
+from weft.frontends.tensors.nodes import Input, Node, Read, Where
+from weft.graph.builder import Graph, gather, grid, one_to_one
+from weft.graph.builder import Node as Vertex
+from weft.operators.regions import Kind, Region, Slot, Step
+
+_NAMED = 3
+"""How many operations the name of a vertex tells."""
+
+
+class Compiled:
+    """A graph, and the vertices that make the wanted nodes."""
+
+    def __init__(self, graph: Graph, vertices: Mapping[int, Vertex]) -> None:
+        self.graph = graph
+        self._vertices = vertices
+
+    @property
+    def widest(self) -> int:
+        """How many tasks the vertex with the most has."""
+        return max([n for v in self.graph.vertices.values() if isinstance(n := v.parallelism, int)], default=1)
+
+    def vertex(self, node: Node) -> Vertex:
+        """Return the vertex whose values are the chunks of a wanted node."""
+        return self._vertices[node.number]
+
+
+def compile_nodes(wanted: Sequence[Node], *, fusion: str = "region", name: str = "tensors") -> Compiled:
+    """Return the graph that makes the chunks of the wanted nodes."""
+    same = _unify(wanted)
+    order = _order([same[node.number] for node in wanted], same)
+    targets = {same[node.number].number for node in wanted}
+    region_of = _fuse(order, targets, same, chain=fusion == "chain")
+    members: dict[int, list[Node]] = {}
+    for node in order:
+        for region in region_of[node.number]:
+            members.setdefault(region, []).append(node)
+    graph = Graph(name)
+    made: dict[int, Vertex] = {}
+    for node in order:
+        if node.number in members and node.number in region_of[node.number]:
+            made[node.number] = _emit(graph, members[node.number], made, same)
+    for number in targets:
+        made[number].keep()
+    return Compiled(graph, {node.number: made[same[node.number].number] for node in wanted})
+
+
+def _unify(wanted: Sequence[Node]) -> dict[int, Node]:
+    """Map each node to the one that stands for all that are the same."""
+    same: dict[int, Node] = {}
+    known: dict[Any, Node] = {}
+    for node in _walk(wanted):
+        key = node.key()
+        if key is None:
+            same[node.number] = node
+            continue
+        inputs = tuple([(same[one.node.number].number, *one.key[1:]) for one in node.inputs])
+        (kind, fn, _, *rest), texts = key
+        same[node.number] = known.setdefault((kind, fn, inputs, *rest, texts), node)
+    return same
+
+
+def _walk(wanted: Iterable[Node]) -> list[Node]:
+    """Return all nodes, inputs first. Without recursion: expressions may be thousands deep."""
+    seen: set[int] = set()
+    order: list[Node] = []
+    stack: list[tuple[Node, bool]] = [(node, False) for node in reversed(list(wanted))]
+    while stack:
+        node, done = stack.pop()
+        if done:
+            order.append(node)
+            continue
+        if node.number in seen:
+            continue
+        seen.add(node.number)
+        stack.append((node, True))
+        stack.extend((one.node, False) for one in reversed(node.inputs) if one.node.number not in seen)
+    return order
+
+
+def _order(wanted: Sequence[Node], same: Mapping[int, Node]) -> list[Node]:
+    """Return the nodes that stand for themselves and are needed, inputs first."""
+    needed: set[int] = set()
+    stack = list(wanted)
+    while stack:
+        node = stack.pop()
+        if node.number not in needed:
+            needed.add(node.number)
+            stack.extend(same[one.node.number] for one in node.inputs)
+    return [node for node in _walk(wanted) if node.number in needed]
+
+
+def _fuse(
+    order: Sequence[Node], targets: set[int], same: Mapping[int, Node], *, chain: bool
+) -> dict[int, tuple[int, ...]]:
+    """Return for each node the regions that it is computed in, each named by its last node."""
+    readers: dict[int, list[tuple[Node, Input]]] = {}
+    for node in order:
+        for one in node.inputs:
+            readers.setdefault(same[one.node.number].number, []).append((node, one))
+    regions: dict[int, tuple[int, ...]] = {}
+    for node in reversed(order):
+        reads = readers.get(node.number, [])
+        aligned = all(one.read is Read.SAME for _, one in reads)
+        inside = {region for reader, _ in reads for region in regions[reader.number]}
+        alone = node.number in targets or not reads or not aligned
+        if alone or not (len(inside) == 1 or node.cheap) or (chain and not _in_chain(node, reads, same)):
+            regions[node.number] = (node.number,)
+        else:
+            regions[node.number] = tuple(sorted(inside))
+    return regions
+
+
+def _in_chain(node: Node, reads: Sequence[tuple[Node, Input]], same: Mapping[int, Node]) -> bool:
+    """Whether a node joins its reader under the rule of the Mars document: one reader, which reads nothing else.
+
+    Sources have no inputs and start no chain.
+    """
+    return bool(node.inputs) and len(reads) == 1 and len({same[i.node.number].number for i in reads[0][0].inputs}) == 1
+
+
+def _emit(graph: Graph, nodes: Sequence[Node], made: Mapping[int, Vertex], same: Mapping[int, Node]) -> Vertex:
+    """Add the vertex of one region, whose nodes come inputs first."""
+    inside = {node.number for node in nodes}
+    slots: dict[int, int] = {}
+    outside: dict[tuple[Any, ...], int] = {}
+    links: list[Any] = []
+    for node in nodes:
+        for one in node.inputs:
+            src = same[one.node.number]
+            key = (src.number, *one.key[1:])
+            if src.number in inside or key in outside:
+                continue
+            outside[key] = len(links)
+            links.append(_link(one, made[src.number], node))
+    for at, node in enumerate(nodes):
+        slots[node.number] = len(links) + at
+    steps = []
+    for node in nodes:
+        reads = []
+        for one in node.inputs:
+            src = same[one.node.number]
+            reads.append(slots[src.number] if src.number in inside else outside[(src.number, *one.key[1:])])
+        args = tuple([Slot(reads[arg.at]) if type(arg) is Slot else arg for arg in node.args])
+        place = Where(node.grid) if node.kind in (Kind.FILL, Kind.PLACED) else None
+        steps.append(Step(node.kind, node.fn, args, node.kwargs, node.dtype, place))
+    last = nodes[-1]
+    names = list(dict.fromkeys(node.name for node in nodes))
+    name = "-".join(names if len(names) <= _NAMED else [names[0], "etc", names[-1]])
+    sizes = [_largest(node.grid) for node in nodes]
+    region = Region(len(links), steps, None if None in sizes else max(sizes))  # type: ignore[type-var]
+    largest = sizes[-1]
+    nbytes = None if largest is None else largest * last.dtype.itemsize
+    return graph.add(
+        region, *links, n=last.chunks, items=range(last.chunks), name=_free(graph, name), output_bytes=nbytes
+    )
+
+
+def _free(graph: Graph, name: str) -> str:
+    """Return a name that no vertex has yet."""
+    if name not in graph.vertices:
+        return name
+    return f"{name}-{len(graph.vertices) + 1}"
+
+
+def _largest(grid: Grid) -> int | None:
+    """Return how many elements a chunk has at most; None if nobody knows."""
+    return prod([cut.longest for cut in grid]) if known(grid) else None
+
+
+def _link(one: Input, vertex: Vertex, reader: Node) -> Any:
+    """Return how a region reads another's chunks."""
+    if one.read is Read.SAME:
+        return one_to_one(vertex)
+    if one.read is Read.ALL:
+        return gather(vertex)
+    if one.read is Read.TREE:
+        from weft.graph.axes import group
+
+        return grid(vertex, group(0, one.k), src=(one.node.chunks,), dst=(reader.chunks,))
+    src = counts(one.node.grid) if one.src is None else one.src
+    dst = counts(reader.grid) if one.dst is None else one.dst
+    return grid(vertex, *one.axes, src=src, dst=dst, partial=one.partial)

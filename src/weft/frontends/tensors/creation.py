@@ -1,0 +1,117 @@
+"""Arrays from nothing, and from arrays of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.frontends.tensors.nodes import Node
+from weft.operators.regions import Kind, Place
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.chunks import Grid
+
+# ------------------------------------------------------------------------------------------------------- kernels
+
+
+def _filled(place: Place, value: Any) -> Callable[[Any], None]:
+    def fill(out: Any) -> None:
+        out[...] = value
+
+    return fill
+
+
+def _counted(place: Place, start: Any, step: Any, dtype: np.dtype[Any]) -> Any:
+    lo, n = place.begin[0], place.shape[0]
+    if dtype.kind in "iu" and isinstance(start, int) and isinstance(step, int):
+        return (np.arange(lo, lo + n) * step + start).astype(dtype)
+    return (start + np.arange(lo, lo + n) * step).astype(dtype)
+
+
+def _spaced(place: Place, start: Any, stop: Any, num: int, endpoint: bool, dtype: np.dtype[Any]) -> Any:
+    lo, n = place.begin[0], place.shape[0]
+    div = num - 1 if endpoint else num
+    wide = np.result_type(dtype, np.float64)
+    delta = np.asarray(stop, wide) - np.asarray(start, wide)
+    at = np.arange(lo, lo + n, dtype=np.float64)
+    step = delta / div if div > 0 else np.asarray(np.nan, wide)
+    made = at * step + start if div > 0 and step != 0 else (at / max(div, 1)) * delta + start
+    if endpoint and num > 1 and lo + n == num and n:
+        made[-1] = stop
+    return made.astype(dtype)
+
+
+def _diagonal(place: Place, k: int, dtype: np.dtype[Any]) -> Any:
+    rows, columns = place.shape
+    return np.eye(rows, columns, k + place.begin[0] - place.begin[1], dtype=dtype)
+
+
+def _slice_of(place: Place, source: Source) -> Any:
+    return source.array[tuple([slice(lo, lo + n) for lo, n in zip(place.begin, place.shape, strict=True)])]
+
+
+def _stored(place: Place, source: Stored) -> Any:
+    return source.values[place.number]
+
+
+# --------------------------------------------------------------------------------------------------------- nodes
+
+
+class Source:
+    """An array that somebody else holds: NumPy, a memory map, Zarr, HDF5, or whatever takes slices."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+
+class Stored:
+    """Chunks that were computed before."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        self.values = values
+
+
+def full(grid: Grid, value: Any, dtype: np.dtype[Any]) -> Node:
+    """Return an array of one value."""
+    return Node(Kind.FILL, _filled, [], grid, dtype, kwargs={"value": value}, cheap=True, name="full")
+
+
+def arange(grid: Grid, start: Any, step: Any, dtype: np.dtype[Any]) -> Node:
+    """Return `start + i * step`."""
+    kwargs = {"start": start, "step": step, "dtype": dtype}
+    return Node(Kind.PLACED, _counted, [], grid, dtype, kwargs=kwargs, cheap=True, name="arange")
+
+
+def arange_length(start: float, stop: float, step: float) -> int:
+    """Return how many numbers there are from `start` to `stop`; ZeroDivisionError for a step of 0."""
+    if isinstance(start, int) and isinstance(stop, int) and isinstance(step, int):
+        return max(0, -(-(stop - start) // step))
+    return max(0, ceil((stop - start) / step))
+
+
+def linspace(grid: Grid, start: Any, stop: Any, num: int, dtype: np.dtype[Any], *, endpoint: bool) -> Node:
+    """Return `num` numbers from `start` to `stop`, evenly spaced."""
+    kwargs = {"start": start, "stop": stop, "num": num, "endpoint": endpoint, "dtype": dtype}
+    return Node(Kind.PLACED, _spaced, [], grid, dtype, kwargs=kwargs, cheap=True, name="linspace")
+
+
+def eye(grid: Grid, k: int, dtype: np.dtype[Any]) -> Node:
+    """Return ones on the k-th diagonal of a matrix of zeros."""
+    return Node(Kind.PLACED, _diagonal, [], grid, dtype, kwargs={"k": k, "dtype": dtype}, cheap=True, name="eye")
+
+
+def from_array(array: Any, grid: Grid, dtype: np.dtype[Any]) -> Node:
+    """Return an array that is read from another one, slice by slice, where it is needed."""
+    return Node(Kind.PLACED, _slice_of, [], grid, dtype, kwargs={"source": Source(array)}, cheap=True, name="array")
+
+
+def stored(values: Sequence[Any], grid: Grid, dtype: np.dtype[Any]) -> Node:
+    """Return an array whose chunks are there already."""
+    return Node(Kind.PLACED, _stored, [], grid, dtype, kwargs={"source": Stored(values)}, cheap=True, name="stored")

@@ -1,0 +1,109 @@
+"""Small expressions, computed where they are asked for.
+
+Sending a task to a worker costs hundreds of microseconds, adding up twelve numbers costs one. An expression of few
+chunks and few elements, all of which NumPy computes, is therefore called node by node in the thread that wants the
+values: the same calls over the same chunks, in the same order of parts, so that the results are the same to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.frontends.tensors.chunks import counts
+from weft.frontends.tensors.creation import Source
+from weft.frontends.tensors.nodes import Input, Node, Read, Where
+from weft.graph.axes import GridMap
+from weft.graph.grid import Grid
+from weft.operators.regions import Kind, Step, whole_step
+
+MOST_CHUNKS = 512
+"""How many chunks all nodes of a small expression have together at most."""
+MOST_ELEMENTS = 128 * 1024
+"""How many elements all nodes of a small expression have together at most; unknown lengths count as nothing."""
+
+
+def small(wanted: Sequence[Node]) -> list[Node] | None:
+    """Return all nodes of an expression, inputs first, if it is worth no task; else None, having looked at few."""
+    order: list[Node] = []
+    seen: set[int] = set()
+    chunks = elements = 0
+    stack: list[tuple[Node, bool]] = [(node, False) for node in wanted]
+    while stack:
+        node, done = stack.pop()
+        if done:
+            order.append(node)
+            continue
+        if node.number in seen:
+            continue
+        seen.add(node.number)
+        chunks += node.chunks
+        elements += max(0, node.size)
+        if chunks > MOST_CHUNKS or elements > MOST_ELEMENTS or not _plain(node):
+            return None
+        if node.inputs:
+            stack.append((node, True))
+            stack.extend((one.node, False) for one in node.inputs)
+        else:
+            order.append(node)
+    return order
+
+
+def _plain(node: Node) -> bool:
+    """Whether a node calls nothing but NumPy, on what is in memory: what users wrote, and files, are for workers."""
+    source = node.kwargs.get("source")
+    if type(source) is Source and type(source.array) is not np.ndarray:
+        return False
+    return all(_known(fn) for fn in (node.fn, *node.kwargs.values()) if callable(fn))
+
+
+def _known(fn: Any) -> bool:
+    """Whether a function is one of NumPy or of Weft, not an object that wraps another one."""
+    made_by, own = type(fn).__module__.partition(".")[0], str(getattr(fn, "__module__", "numpy")).partition(".")[0]
+    return made_by in ("builtins", "numpy") and own in ("weft", "numpy")
+
+
+def evaluate(wanted: Sequence[Node], order: Sequence[Node]) -> list[list[Any]]:
+    """Return the chunks of each wanted node; `order` is what `small` has returned."""
+    values: dict[int, list[Any]] = {}
+    with np.errstate(all="ignore"):  # as in a task: NaN and infinity are values
+        for node in order:
+            if node.number not in values:
+                values[node.number] = _chunks(node, values)
+    return [values[node.number] for node in wanted]
+
+
+def _chunks(node: Node, values: dict[int, list[Any]]) -> list[Any]:
+    readers = [_reader(one, node, values[one.node.number]) for one in node.inputs]
+    last = len(readers)
+    place = Where(node.grid) if node.kind in (Kind.FILL, Kind.PLACED) else None
+    run = whole_step(Step(node.kind, node.fn, node.args, node.kwargs, node.dtype, place), last)
+    made = []
+    for index in range(node.chunks):
+        slots = [read(index) for read in readers]
+        slots.append(None)
+        run(index, slots)
+        made.append(slots[last])
+    return made
+
+
+def _reader(one: Input, reader: Node, chunks: list[Any]) -> Callable[[int], Any]:
+    """Return what tells the value of an input for each chunk of its reader."""
+    if one.read is Read.SAME:
+        return chunks.__getitem__
+    if one.read is Read.ALL:
+        return lambda _: chunks
+    if one.read is Read.TREE:
+        return lambda index: chunks[one.k * index : one.k * (index + 1)]
+    src = counts(one.node.grid) if one.src is None else one.src
+    dst = counts(reader.grid) if one.dst is None else one.dst
+    grid = GridMap(tuple(src), tuple(dst), one.axes, one.partial)
+    if len(chunks) == 1 and not one.partial:
+        value = chunks[0] if grid.single else chunks
+        return lambda _: value
+    router = Grid(grid, one.node.chunks, reader.chunks)
+    if router.single:
+        return lambda index: chunks[router.inputs(index)[0][0]]
+    return lambda index: [value for lo, hi, _, _ in router.inputs(index) for value in chunks[lo:hi]]

@@ -1,0 +1,373 @@
+"""Reading and writing parts of arrays: slices, integers, arrays of integers, masks.
+
+A slice reads, chunk by chunk, only the chunks that it has elements of. What NumPy would say of an index that is wrong
+is said here, when the index is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.frontends.tensors.blocks import call, in_one, mapped, rechunk, whole_along
+from weft.frontends.tensors.chunks import Cut, Grid, counts, known
+from weft.frontends.tensors.creation import full
+from weft.frontends.tensors.nodes import Input, Node, Read
+from weft.graph.axes import Axis, copy, ranges
+from weft.operators.regions import Kind, Place
+
+
+class Along(NamedTuple):
+    """What an index takes of one axis: `n` elements from `start` on, `step` apart; `drop` takes one and no axis."""
+
+    start: int
+    step: int
+    n: int
+    drop: bool
+    cut: Cut
+
+
+def along(cut: Cut, index: slice | int) -> Along:
+    """Return what a slice or an integer takes of an axis; IndexError as NumPy words it."""
+    if isinstance(index, slice):
+        start, stop, step = index.indices(cut.size)
+        count = len(range(start, stop, step))
+        return Along(start, step, count, False, cut)
+    return Along(index + cut.size if index < 0 else index, 1, 1, True, cut)
+
+
+def _kept(one: Along) -> tuple[Cut, Axis, bool]:
+    """Return the cut of what is taken, which source chunk each of its chunks reads, and whether that is all of them."""
+    cut = one.cut
+    if one.step == 1 and one.n == cut.size and not one.drop:
+        return cut, copy(0), True
+    if one.n == 0:
+        return Cut.even(0, 1), ranges(0, [(0, 1)]), False
+    first, last = one.start, one.start + one.step * (one.n - 1)
+    lengths, sources = [], []
+    at, direction = cut.at(first), 1 if one.step > 0 else -1
+    position = first
+    while True:
+        lo, hi = cut.span(at)
+        room = (hi - position - 1) // one.step + 1 if one.step > 0 else (position - lo) // -one.step + 1
+        room = min(room, (last - position) // one.step + 1)
+        lengths.append(room)
+        sources.append(at)
+        position += room * one.step
+        if (position > last) if direction > 0 else (position < last):
+            break
+        at = cut.at(position)
+    whole = Cut.of(lengths)
+    if whole.n != len(lengths):  # one that `of` would have taken for another
+        whole = Cut(sum(lengths), len(lengths), 0, tuple(np.cumsum(lengths).tolist()))
+    if all(b - a == direction for a, b in pairwise(sources)):
+        return whole, copy(0, offset=sources[0], step=direction), False
+    return whole, ranges(0, [(j, j + 1) for j in sources]), False
+
+
+def take_slices(node: Node, index: Sequence[slice | int]) -> Node:
+    """Return what slices and integers, one for each axis, take."""
+    taken = [along(cut, one) for cut, one in zip(node.grid, index, strict=True)]
+    kept = [_kept(one) for one in taken]
+    if all(everything for _, _, everything in kept):
+        return node
+    grid = tuple([cut for (cut, _, _), one in zip(kept, taken, strict=True) if not one.drop])
+    rules = tuple([_on(rule, axis) for axis, (_, rule, _) in enumerate(kept)])
+    dst = tuple([cut.n for cut, _, _ in kept])
+    one = Input(node, Read.GRID, src=counts(node.grid), dst=dst, axes=rules)
+    return Node(Kind.PLACED, _sliced, [one], grid, node.dtype, kwargs={"taken": tuple(taken)}, name="slice")
+
+
+def _on(rule: Axis, axis: int) -> Axis:
+    if rule.spans:
+        return ranges(axis, rule.spans)
+    return copy(axis, offset=rule.offset, step=rule.step)
+
+
+def _sliced(place: Place, x: Any, *, taken: tuple[Along, ...]) -> Any:
+    if isinstance(x, list):
+        (x,) = x
+    index: list[Any] = []
+    axis = 0
+    for one in taken:
+        if one.drop:
+            index.append(one.start - one.cut.span(one.cut.at(one.start))[0])
+            continue
+        lo, n = place.begin[axis], place.shape[axis]
+        axis += 1
+        if n == 0:
+            index.append(slice(0, 0))
+            continue
+        begin = one.start + one.step * lo
+        begin -= one.cut.span(one.cut.at(begin))[0]
+        end = begin + one.step * n
+        index.append(slice(begin, end if end >= 0 else None, one.step))
+    return np.asarray(x[tuple(index)])
+
+
+def _new_axes(x: Any, *, at: tuple[int, ...]) -> Any:
+    return np.expand_dims(x, at)
+
+
+def expand(node: Node, at: Sequence[int]) -> Node:
+    """Put axes of length 1 where `at` says, counted in the result."""
+    if not at:
+        return node
+    rest = iter(node.grid)
+    ndim = len(node.grid) + len(at)
+    grid = tuple([Cut.even(1, 1) if axis in at else next(rest) for axis in range(ndim)])
+    return call(_new_axes, node, grid, node.dtype, kwargs={"at": tuple(at)}, cheap=node.cheap, name="expand_dims")
+
+
+# ------------------------------------------------------------------------------------------------------- any index
+
+
+class Parsed(NamedTuple):
+    """An index for each axis of the array; `new` are where axes of length 1 come in, counted in the index."""
+
+    per_axis: list[Any]
+    new: list[int]
+
+
+def parse(index: Any, shape: Sequence[int]) -> Parsed:
+    """Spread an index over the axes; IndexError, as NumPy words it, for what does not fit."""
+    listed = list(index) if isinstance(index, tuple) else [index]
+    uses = [_uses(one) for one in listed]
+    dots = sum(one is Ellipsis for one in listed)
+    if dots > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    missing = len(shape) - sum(uses)
+    if missing < 0:
+        raise IndexError(f"too many indices for array: array is {len(shape)}-dimensional, but {sum(uses)} were indexed")
+    if dots:
+        at = next(i for i, one in enumerate(listed) if one is Ellipsis)
+        listed[at : at + 1] = [slice(None)] * missing
+    else:
+        listed += [slice(None)] * missing
+    per_axis: list[Any] = []
+    new: list[int] = []
+    for at, one in enumerate(listed):
+        if one is None:
+            new.append(at)
+            continue
+        axis = sum(_uses(other) for other in per_axis)
+        if isinstance(one, int) and not -shape[axis] <= one < shape[axis]:
+            raise IndexError(f"index {one} is out of bounds for axis {axis} with size {shape[axis]}")
+        if isinstance(one, Node) and one.dtype.kind == "b":
+            here = tuple(shape[axis : axis + len(one.grid)])
+            for offset, (wanted, given) in enumerate(zip(here, one.shape, strict=False)):
+                if given not in (wanted, -1, 0):  # a mask without elements picks none, of whatever array
+                    raise IndexError(
+                        f"boolean index did not match indexed array along axis {axis + offset}; size of axis is "
+                        f"{wanted} but size of corresponding boolean axis is {given}"
+                    )
+        per_axis.append(one)
+    return Parsed(per_axis, new)
+
+
+def _uses(one: Any) -> int:
+    """Return how many axes one entry of an index takes."""
+    if one is None or one is Ellipsis:
+        return 0
+    if isinstance(one, Node) and one.dtype.kind == "b":
+        return len(one.grid)
+    return 1
+
+
+def get(node: Node, index: Any) -> Node:
+    """Return what an index takes; its entries are integers, slices, None, Ellipsis, nodes of integers or booleans."""
+    parsed = parse(index, node.shape)
+    arrays = [one for one in parsed.per_axis if isinstance(one, Node)]
+    if not arrays:
+        return expand(take_slices(node, parsed.per_axis), _new_positions(index, len(node.grid)))
+    if len(arrays) == 1 and len(parsed.per_axis) == 1 and not parsed.new and arrays[0].dtype.kind == "b":
+        return _masked(node, arrays[0])
+    if len(arrays) == 1 and not parsed.new and arrays[0].dtype.kind in "iu":
+        axis = next(i for i, one in enumerate(parsed.per_axis) if isinstance(one, Node))
+        if all(isinstance(one, slice) for i, one in enumerate(parsed.per_axis) if i != axis):
+            rest = [slice(None) if i == axis else one for i, one in enumerate(parsed.per_axis)]
+            return take(take_slices(node, rest), arrays[0], axis)
+    return _any(node, index, arrays)
+
+
+def _new_positions(index: Any, ndim: int) -> list[int]:
+    """Return where axes of length 1 come in, counted in the result."""
+    found, axis = [], 0
+    for one in _spread(index, ndim):
+        if one is None:
+            found.append(axis)
+        axis += not isinstance(one, int)
+    return found
+
+
+def _listed(index: Any) -> list[Any]:
+    return list(index) if isinstance(index, tuple) else [index]
+
+
+def _spread(index: Any, ndim: int) -> list[Any]:
+    listed = _listed(index)
+    missing = ndim - sum(_uses(one) for one in listed)
+    if any(one is Ellipsis for one in listed):
+        at = next(i for i, one in enumerate(listed) if one is Ellipsis)
+        listed[at : at + 1] = [slice(None)] * missing
+    return listed
+
+
+# ------------------------------------------------------------------------------------------------ arrays as indices
+
+
+def _taken(x: Any, indices: Any, *, axis: int) -> Any:
+    return np.take(x, indices, axis=axis)
+
+
+def take(node: Node, indices: Node, axis: int) -> Node:
+    """Return elements along an axis by an array of numbers; the axis is read as one chunk."""
+    node = whole_along(node, (axis,))
+    grid = (*node.grid[:axis], *indices.grid, *node.grid[axis + 1 :])
+    k = len(indices.grid)
+    reads_x = [a if a < axis else None if a < axis + k else a - k + 1 for a in range(len(grid))]
+    reads_i = [a - axis if axis <= a < axis + k else None for a in range(len(grid))]
+    inputs = [mapped(node, grid, reads_x), mapped(indices, grid, reads_i)]
+    return Node(Kind.CALL, _taken, inputs, grid, node.dtype, kwargs={"axis": axis}, name="take")
+
+
+def _mask(x: Any, mask: Any) -> Any:
+    return x[mask]
+
+
+def _masked(node: Node, mask: Node) -> Node:
+    """Return the elements where a mask is true; how many a chunk has is known when it has run."""
+    k = len(mask.grid)
+    if k == 0:
+        node = in_one(node)
+        return Node(
+            Kind.CALL, _mask, [Input(node), Input(in_one(mask))], (Cut.unknown(1), *node.grid), node.dtype, name="mask"
+        )
+    if mask.shape != node.shape[:k]:  # it has no elements
+        return full((Cut.even(0, 1), *node.grid[k:]), np.zeros((), node.dtype)[()], node.dtype)
+    node = whole_along(node, range(1, len(node.grid)))
+    mask = rechunk(mask, node.grid[:k])
+    grid = (Cut.unknown(node.chunks), *node.grid[k:])
+    return Node(Kind.CALL, _mask, [Input(node), Input(mask)], grid, node.dtype, name="mask")
+
+
+class Hole(NamedTuple):
+    """The place of an array in an index."""
+
+    number: int
+
+
+def _fill_holes(template: Any, arrays: Sequence[Any]) -> Any:
+    if isinstance(template, tuple):
+        return tuple([arrays[one.number] if type(one) is Hole else one for one in template])
+    return arrays[template.number] if type(template) is Hole else template
+
+
+def _any_index(x: Any, *arrays: Any, template: Any) -> Any:
+    return np.asarray(x[_fill_holes(template, arrays)])
+
+
+def _template(index: Any, arrays: Sequence[Node]) -> Any:
+    listed = _listed(index)
+    numbers = iter(range(len(arrays)))
+    return tuple([Hole(next(numbers)) if isinstance(one, Node) else one for one in listed])
+
+
+def _any(node: Node, index: Any, arrays: Sequence[Node]) -> Node:
+    """Return what any index takes of an array read as one chunk."""
+    whole = [in_one(node), *[in_one(one) for one in arrays]]
+    template = _template(index, arrays)
+    if all(one.dtype.kind in "iu" for one in arrays) and known(node.grid):
+        pattern = np.broadcast_to(np.empty((), np.bool), node.shape)
+        dummies = [np.zeros(one.shape, np.intp) for one in arrays]
+        if all(size > 0 for size in node.shape):
+            shape: tuple[int, ...] = pattern[_fill_holes(template, dummies)].shape
+            grid: Grid = tuple([Cut.even(n, max(n, 1)) for n in shape])
+        else:
+            grid = _unknown_like(index, node)
+    else:
+        grid = _unknown_like(index, node)
+    return Node(Kind.CALL, _any_index, [Input(one) for one in whole], grid, node.dtype, kwargs={"template": template})
+
+
+def _unknown_like(index: Any, node: Node) -> Grid:
+    """Return a grid with as many axes as an index takes: that of the index with a place for each that it picks."""
+    entries: list[Any] = []
+    for one in _listed(index):
+        if isinstance(one, Node) and one.dtype.kind == "b":
+            entries += [np.zeros(1, np.intp)] * len(one.grid) if one.grid else [np.True_]
+        elif isinstance(one, Node):
+            entries.append(np.zeros((1,) * len(one.grid), np.intp))
+        else:
+            entries.append(0 if isinstance(one, int) else one)
+    ndim = np.empty((1,) * len(node.grid), np.bool)[tuple(entries)].ndim
+    return tuple([Cut.unknown(1) for _ in range(ndim)])
+
+
+# ------------------------------------------------------------------------------------------------------- assignment
+
+
+def _assigned(place: Place, x: Any, value: Any, *, taken: tuple[Along, ...]) -> Any:
+    """Return a copy of a chunk with what an assignment puts into it."""
+    where: list[Any] = []
+    which: list[Any] = []
+    for one, lo, n in zip(taken, place.begin, place.shape, strict=True):
+        if one.step > 0:
+            first = max(0, -(-(lo - one.start) // one.step))
+            past = min(one.n, -(-(lo + n - one.start) // one.step))
+        else:
+            first = max(0, -(-(one.start - (lo + n - 1)) // -one.step))
+            past = min(one.n, (one.start - lo) // -one.step + 1)
+        if past <= first:
+            return x
+        begin = one.start + one.step * first - lo
+        end = begin + one.step * (past - first)
+        where.append(slice(begin, end if end >= 0 else None, one.step))
+        if not one.drop:
+            which.append(slice(first, past))
+    made = np.array(x)
+    dropped = tuple([axis for axis, one in enumerate(taken) if one.drop])
+    counts = [one.n for one in taken if not one.drop]
+    spread = np.broadcast_to(value, counts)[tuple(which)]
+    made[tuple(where)] = np.expand_dims(spread, dropped)
+    return made
+
+
+def _any_assigned(x: Any, value: Any, *arrays: Any, template: Any) -> Any:
+    made = np.array(x)
+    made[_fill_holes(template, arrays)] = value
+    return made
+
+
+def put(node: Node, index: Any, value: Node) -> Node:
+    """Return the array with `value`, of its dtype, in the place that an index names."""
+    parsed = parse(index, node.shape)
+    arrays = [one for one in parsed.per_axis if isinstance(one, Node)]
+    one_value = in_one(value)
+    spread = mapped(one_value, node.grid, [None] * len(node.grid))
+    if not arrays and not parsed.new:
+        taken = tuple([along(cut, one) for cut, one in zip(node.grid, parsed.per_axis, strict=True)])
+        wanted = [one.n for one in taken if not one.drop]
+        np.broadcast_shapes(tuple(wanted), value.shape)
+        if len(value.shape) > len(wanted) or any(
+            size not in (1, n) for size, n in zip(value.shape[::-1], wanted[::-1], strict=False)
+        ):
+            raise ValueError(f"could not broadcast input array from shape {value.shape} into shape {tuple(wanted)}")
+        return Node(
+            Kind.PLACED, _assigned, [Input(node), spread], node.grid, node.dtype, kwargs={"taken": taken}, name="put"
+        )
+    whole = [in_one(node), one_value, *[in_one(one) for one in arrays]]
+    template = _template(index, arrays)
+    made = Node(
+        Kind.CALL,
+        _any_assigned,
+        [Input(one) for one in whole],
+        whole[0].grid,
+        node.dtype,
+        kwargs={"template": template},
+        name="put",
+    )
+    return rechunk(made, node.grid)

@@ -1,0 +1,133 @@
+"""Linear algebra: products chunk by chunk, factorisations of stacks of matrices, tall matrices by trees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.frontends.tensors.blocks import mapped, rechunk, whole_along
+from weft.frontends.tensors.chunks import Cut, Grid, counts
+from weft.frontends.tensors.nodes import Input, Node, Read
+from weft.frontends.tensors.reductions import combine_ufunc, finished, tree
+from weft.frontends.tensors.searching import pick
+from weft.graph.axes import broadcast, copy
+from weft.operators.regions import Kind
+
+
+def _product(left: Any, right: Any, *, dtype: np.dtype[Any]) -> Any:
+    """Multiply a row of chunks by a column of them."""
+    if not isinstance(left, list):
+        return np.matmul(left, right)
+    made = np.matmul(left[0], right[0])
+    for a, b in zip(left[1:], right[1:], strict=True):
+        made += np.matmul(a, b)
+    return made
+
+
+def matmul(x1: Node, x2: Node, dtype: np.dtype[Any]) -> Node:
+    """Return the matrix product of two stacks of matrices (at least two axes each, of the same dtype kind).
+
+    Chunk (i, j) of the result reads row i of the left and column j of the right side. ValueError: the shapes do not
+    fit.
+    """
+    n = x1.shape[-1]
+    if n != x2.shape[-2]:
+        raise ValueError(
+            f"matmul: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature "
+            f"(n?,k),(k,m?)->(n?,m?) (size {x2.shape[-2]} is different from {n})"
+        )
+    batch = np.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
+    cuts = [_batch_cut(axis, size, x1, x2, len(batch)) for axis, size in enumerate(batch)]
+    inner = x1.grid[-1]
+    left = rechunk(x1, (*_fit_batch(x1, cuts), x1.grid[-2], inner))
+    right = rechunk(x2, (*_fit_batch(x2, cuts), inner, x2.grid[-1]))
+    grid = (*cuts, left.grid[-2], right.grid[-1])
+    if not cuts and inner.n > left.grid[-2].n * right.grid[-1].n:
+        return _in_parts(left, right, dtype)
+    inputs = [_side(left, grid, -2), _side(right, grid, -1)]
+    if inner.n == 1:
+        inputs = [_alone(one) for one in inputs]
+    return Node(Kind.CALL, _product, inputs, grid, dtype, kwargs={"dtype": dtype}, name="matmul")
+
+
+def _part(left: Any, right: Any) -> Any:
+    return np.matmul(left, right)[:, :, None]
+
+
+def _in_parts(left: Node, right: Node, dtype: np.dtype[Any]) -> Node:
+    """Multiply chunk by chunk and add up by a tree: for a long inner axis, over which few chunks of the result read."""
+    inner = left.grid[-1]
+    grid = (left.grid[-2], right.grid[-1], Cut.even(inner.n, 1))
+    inputs = [mapped(left, grid, [0, None, 1]), mapped(right, grid, [None, 1, 0])]
+    parts = Node(Kind.CALL, _part, inputs, grid, dtype, name="matmul")
+    return finished(tree(parts, (2,), combine_ufunc, {"fn": np.add, "axes": (2,)}), (2,), keepdims=False)
+
+
+def _batch_cut(axis: int, size: int, x1: Node, x2: Node, ndim: int) -> Cut:
+    for node in (x1, x2):
+        at = axis - ndim + len(node.grid) - 2
+        if at >= 0 and node.grid[at].size == size:
+            return node.grid[at]
+    return Cut.even(size, max(size, 1))
+
+
+def _fit_batch(node: Node, cuts: Sequence[Cut]) -> Grid:
+    own = node.grid[:-2]
+    return tuple([cut if cut.size == 1 else cuts[len(cuts) - len(own) + axis] for axis, cut in enumerate(own)])
+
+
+def _side(node: Node, grid: Grid, own: int) -> Input:
+    """Return how a factor is read: its own axis of the result, the batch axes, and all of the inner axis."""
+    ndim, shift = len(grid), len(grid) - len(node.grid)
+    rules = []
+    for d in range(ndim):
+        source = d - shift
+        if d == ndim + own:
+            rules.append(copy(len(node.grid) + own))
+        elif d >= ndim - 2 or source < 0 or node.grid[source].n == 1:
+            rules.append(broadcast())
+        else:
+            rules.append(copy(source))
+    return Input(node, Read.GRID, src=counts(node.grid), dst=counts(grid), axes=tuple(rules))
+
+
+def _alone(one: Input) -> Input:
+    """Leave out the axes with one chunk, so that an input is a chunk and not a list of one."""
+    assert one.src is not None
+    kept = [axis for axis, n in enumerate(one.src) if n > 1]
+    rules = tuple([copy(kept.index(rule.source)) if rule.source in kept else broadcast() for rule in one.axes])
+    return Input(one.node, Read.GRID, src=tuple([one.src[axis] for axis in kept]), dst=one.dst, axes=rules)
+
+
+# ------------------------------------------------------------------------------------------- stacks of matrices
+
+
+def stacks(
+    fn: Callable[..., Any],
+    nodes: Sequence[Node],
+    core: Sequence[int],
+    out: Sequence[tuple[Sequence[int], np.dtype[Any]]],
+    name: str,
+    **kwargs: Any,
+) -> tuple[Node, ...]:
+    """Call `fn` on stacks: the last `core[i]` axes of input i are read as one chunk, the ones before chunk by chunk.
+
+    `out` has, for each result, the lengths of its last axes and its dtype; more than one are returned as a tuple by
+    `fn`.
+    """
+    inputs = [whole_along(node, range(len(node.grid) - k, len(node.grid))) for node, k in zip(nodes, core, strict=True)]
+    first, k = inputs[0], core[0]
+    batch = first.grid[: len(first.grid) - k]
+    if any(node.grid[: len(node.grid) - c] != batch for node, c in zip(inputs, core, strict=True)):
+        inputs = [rechunk(node, tuple([Cut.even(cut.size, max(cut.size, 1)) for cut in node.grid])) for node in inputs]
+        shape = np.broadcast_shapes(*[n.shape[: len(n.shape) - c] for n, c in zip(inputs, core, strict=True)])
+        batch = tuple([Cut.even(size, max(size, 1)) for size in shape])
+    grids = [(*batch, *[Cut.even(size, max(size, 1)) for size in sizes]) for sizes, _ in out]
+    made = Node(Kind.CALL, fn, [Input(node) for node in inputs], grids[0], out[0][1], kwargs=kwargs, name=name)
+    if len(out) == 1:
+        return (made,)
+    return tuple(
+        [pick(made, at, grid, dtype, name) for at, (grid, (_, dtype)) in enumerate(zip(grids, out, strict=True))]
+    )

@@ -1,0 +1,183 @@
+"""Expressions: what an array is made of, as a graph with one node for each operation, whatever the number of chunks.
+
+A node says what one of its chunks is: a call over the chunks that it reads of its inputs. Functions of the public
+namespace make nodes at once, and work out shape, dtype and chunks as they do, so that what is wrong is told where it is
+written; nothing is computed before a value is asked for.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from weft.frontends.tensors.chunks import Grid, chunks_in, coordinates, counts, shape_of
+from weft.operators.regions import Kind, Place, Slot
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from weft.graph.axes import Axis
+
+_numbers = itertools.count(1)
+
+
+class Read(Enum):
+    """How the chunks of a node read those of an input."""
+
+    SAME = "same"
+    """Chunk i reads chunk i: the same number, in grids that have as many chunks."""
+    TREE = "tree"
+    """Chunk i reads the neighbours from `k * i` on, as a list: one level of a tree."""
+    GRID = "grid"
+    """As the axes say."""
+    ALL = "all"
+    """Every chunk reads all chunks, as a list."""
+
+
+class Input:
+    """An input of a node, and how its chunks are read.
+
+    With `Read.GRID`, `dst` is the grid in which the reader's chunks are numbered, and `axes` say for each of its axes
+    what is read of the source's grid `src`; see `weft.graph.axes`. With `partial` some chunks read nothing, and all get
+    a list.
+    """
+
+    __slots__ = ("axes", "dst", "k", "node", "partial", "read", "src")
+
+    def __init__(
+        self,
+        node: Node,
+        read: Read = Read.SAME,
+        *,
+        k: int = 1,
+        src: tuple[int, ...] | None = None,
+        dst: tuple[int, ...] | None = None,
+        axes: tuple[Axis, ...] = (),
+        partial: bool = False,
+    ) -> None:
+        self.node = node
+        self.read = read
+        self.k = k
+        self.src = src
+        self.dst = dst
+        self.axes = axes
+        self.partial = partial
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What tells it from other inputs."""
+        return (self.node.number, self.read, self.k, self.src, self.dst, self.axes, self.partial)
+
+
+class Node:
+    """One operation: how each chunk is made, and shape, dtype and chunks of the array that they make up.
+
+    `args` are those of the call: a `Slot(i)` stands for input i. `cheap` nodes are made again by each reader rather
+    than stored. A `unique` node is like no other, even one that is made by the same call.
+    """
+
+    __slots__ = (
+        "args",
+        "cheap",
+        "dtype",
+        "fn",
+        "grid",
+        "inputs",
+        "kind",
+        "kwargs",
+        "name",
+        "number",
+        "shape",
+        "unique",
+    )
+
+    def __init__(
+        self,
+        kind: Kind,
+        fn: Any,
+        inputs: Sequence[Input],
+        grid: Grid,
+        dtype: np.dtype[Any],
+        *,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        cheap: bool = False,
+        unique: bool = False,
+        name: str = "",
+    ) -> None:
+        self.number = next(_numbers)
+        self.kind = kind
+        self.fn = fn
+        self.inputs = tuple(inputs)
+        self.grid = grid
+        self.shape = shape_of(grid)
+        self.dtype = dtype
+        self.args = tuple([Slot(i) for i in range(len(self.inputs))]) if args is None else tuple(args)
+        self.kwargs = kwargs or {}
+        self.cheap = cheap
+        self.name = name or getattr(fn, "__name__", "chunk").strip("_")
+        self.unique = unique
+
+    @property
+    def chunks(self) -> int:
+        """The number of chunks."""
+        return chunks_in(self.grid)
+
+    @property
+    def size(self) -> int:
+        """The number of elements; the lengths must be known."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all elements; the lengths must be known."""
+        return self.size * self.dtype.itemsize
+
+    def place(self, index: int) -> Place:
+        """Return where chunk `index` lies; lengths that are not known are not in it."""
+        return Where(self.grid)(index)
+
+    def key(self) -> Any:
+        """Return what tells the call from others; None where nothing can, or the node is like no other."""
+        if self.unique:
+            return None
+        parts = (
+            self.kind,
+            self.fn,
+            tuple([one.key for one in self.inputs]),
+            self.args,
+            tuple(sorted(self.kwargs.items())),
+            self.dtype,
+            tuple([cut if cut.known else id(cut) for cut in self.grid]),
+        )
+        try:
+            hash(parts)
+        except TypeError:
+            return None
+        # 1, 1.0 and True are equal, and so are 0.0 and -0.0: they are not the same call.
+        return (parts, repr((self.args, parts[4])))
+
+
+class Where:
+    """Tells where the chunks of a grid lie. Travels with a program to the workers."""
+
+    __slots__ = ("_counts", "_grid")
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+        self._counts = counts(grid)
+
+    def __call__(self, index: int) -> Place:
+        """Return the place of chunk `index`."""
+        if len(self._grid) == 1:
+            lo, hi = self._grid[0].span(index)
+            return Place(index, (index,), (lo,), (hi - lo,))
+        at = coordinates(index, self._counts)
+        spans = [cut.span(i) for cut, i in zip(self._grid, at, strict=True)]
+        return Place(index, at, tuple([lo for lo, _ in spans]), tuple([hi - lo for lo, hi in spans]))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Where, (self._grid,)

@@ -1,0 +1,254 @@
+"""Reductions: each chunk is reduced by itself, then the parts are put together by trees.
+
+What a reduction carries from chunk to chunk is an array with one element for each chunk along the axes that are
+reduced, or a tuple of such arrays (mean and variance carry counts, means and sums of squares: the rule of Chan, Golub
+and LeVeque, 1979, which is stable where a sum of squares is not).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.frontends.tensors.blocks import call, mapped
+from weft.frontends.tensors.chunks import Cut, Grid, counts
+from weft.frontends.tensors.nodes import Input, Node, Read
+from weft.graph.axes import Axis, copy, group, whole
+from weft.operators.regions import Kind, Place
+
+FAN_IN = 8
+"""How many parts are put together at a time."""
+
+
+def axes_of(axis: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
+    """Return the axes that are meant, ascending; numpy.exceptions.AxisError for one that is not there."""
+    if axis is None:
+        return tuple(range(ndim))
+    listed = axis if isinstance(axis, tuple | list) else (axis,)
+    return tuple(sorted(np.lib.array_utils.normalize_axis_tuple(listed, ndim)))
+
+
+# ------------------------------------------------------------------------------------------------------- kernels
+
+
+def combine_ufunc(parts: list[Any], *, fn: np.ufunc, axes: tuple[int, ...]) -> Any:
+    """Put parts together by a ufunc of two, in their order."""
+    made = parts[0]
+    for part in parts[1:]:
+        made = fn(made, part)
+    return made
+
+
+def _drop(x: Any, *, axes: tuple[int, ...]) -> Any:
+    return np.asarray(x).reshape([n for axis, n in enumerate(np.shape(x)) if axis not in axes])
+
+
+# --------------------------------------------------------------------------------------------------------- trees
+
+
+def parts_grid(grid: Grid, axes: Sequence[int]) -> Grid:
+    """Return the grid of what is left of each chunk: one element along the reduced axes."""
+    return tuple([Cut.even(cut.n, 1) if axis in axes else cut for axis, cut in enumerate(grid)])
+
+
+def tree(node: Node, axes: tuple[int, ...], combine: Callable[..., Any], kwargs: dict[str, Any]) -> Node:
+    """Put the parts along `axes` together, `FAN_IN` neighbours at a time, until one is left for each other place.
+
+    `combine` takes a list of parts in row-major order.
+    """
+    while any(node.grid[axis].n > 1 for axis in axes):
+        busy = [axis for axis in axes if node.grid[axis].n > 1]
+        others = all(cut.n == 1 for axis, cut in enumerate(node.grid) if axis not in axes)
+        if others:  # neighbours by number: the simplest of trees
+            n = -(-node.chunks // FAN_IN)
+            flat = [Cut.even(1, 1) if axis in axes else cut for axis, cut in enumerate(node.grid)]
+            flat[busy[0]] = Cut.even(n, 1)
+            one = Input(node, Read.TREE, k=FAN_IN)
+            node = Node(Kind.CALL, combine, [one], tuple(flat), node.dtype, kwargs=kwargs, name="combine")
+            continue
+        each = max(2, round(FAN_IN ** (1 / len(busy))))
+        grid = tuple([Cut.even(-(-cut.n // each), 1) if axis in busy else cut for axis, cut in enumerate(node.grid)])
+        rules: list[Axis] = [group(a, each) if a in busy else copy(a) for a in range(len(grid))]
+        one = Input(node, Read.GRID, src=counts(node.grid), dst=counts(grid), axes=tuple(rules))
+        node = Node(Kind.CALL, combine, [one], grid, node.dtype, kwargs=kwargs, name="combine")
+    return node
+
+
+def finished(node: Node, axes: tuple[int, ...], *, keepdims: bool) -> Node:
+    """Drop the axes that were reduced, unless they are to be kept."""
+    if keepdims or not axes:
+        return node
+    grid = tuple([cut for axis, cut in enumerate(node.grid) if axis not in axes])
+    return call(_drop, node, grid, node.dtype, kwargs={"axes": axes}, name="squeeze")
+
+
+# ---------------------------------------------------------------------------------------------------- reductions
+
+
+def reduce(
+    fn: np.ufunc, node: Node, axis: int | Sequence[int] | None, *, keepdims: bool, dtype: np.dtype[Any], name: str
+) -> Node:
+    """Reduce by a ufunc (add, multiply, minimum, maximum, logical_and, logical_or).
+
+    ValueError, as NumPy words it, where nothing is reduced and the ufunc has no identity.
+    """
+    axes = axes_of(axis, len(node.grid))
+    if fn.identity is None and any(node.grid[a].size == 0 for a in axes):
+        raise ValueError(f"zero-size array to reduction operation {fn.__name__} which has no identity")
+    part = Node(
+        Kind.REDUCE,
+        fn,
+        [Input(node)],
+        parts_grid(node.grid, axes),
+        dtype,
+        kwargs={"axis": axes},
+        name=name,
+    )
+    made = tree(part, axes, combine_ufunc, {"fn": fn, "axes": axes})
+    return finished(made, axes, keepdims=keepdims)
+
+
+def count_along(node: Node, axes: Sequence[int]) -> int:
+    """Return how many elements each element of a reduction is made of."""
+    count = 1
+    for axis in axes:
+        count *= node.grid[axis].size
+    return count
+
+
+# Moments: (count, mean, sum of squared distances from the mean), one element for each chunk.
+
+
+def _moments(x: Any, *, axes: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    count = 1
+    for axis in axes:
+        count *= x.shape[axis]
+    if count == 0:
+        empty = np.add.reduce(x, axis=axes, dtype=dtype, keepdims=True)
+        return 0, empty, np.zeros_like(empty)
+    mean = np.add.reduce(x, axis=axes, dtype=dtype, keepdims=True) / count
+    away = x - mean
+    return count, mean, np.add.reduce(_square(away), axis=axes, dtype=None, keepdims=True)
+
+
+def _square(x: Any) -> Any:
+    return (x * np.conj(x)).real if np.iscomplexobj(x) else np.square(x, out=x) if isinstance(x, np.ndarray) else x * x
+
+
+def _combine_moments(parts: list[Any], *, axes: tuple[int, ...]) -> Any:
+    count, mean, squares = parts[0]
+    for n, other, more in parts[1:]:
+        if n == 0:
+            continue
+        if count == 0:
+            count, mean, squares = n, other, more
+            continue
+        total = count + n
+        delta = other - mean
+        squares = squares + more + _square(delta * 1) * (count * n / total)
+        mean = mean + delta * (n / total)
+        count = total
+    return count, mean, squares
+
+
+def _variance(parts: Any, *, correction: float, dtype: np.dtype[Any]) -> Any:
+    count, _, squares = parts
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.true_divide(squares, max(count - correction, 0)), dtype)
+
+
+def variance(
+    node: Node, axis: int | Sequence[int] | None, *, correction: float, keepdims: bool, dtype: np.dtype[Any]
+) -> Node:
+    """Return the variance; `dtype` is that of the result, real."""
+    axes = axes_of(axis, len(node.grid))
+    wide = np.result_type(node.dtype, np.float64) if node.dtype.kind in "biu" else node.dtype
+    kwargs = {"axes": axes, "dtype": wide}
+    part = call(_moments, node, parts_grid(node.grid, axes), dtype, kwargs=kwargs, name="moments")
+    made = tree(part, axes, _combine_moments, {"axes": axes})
+    made = call(_variance, made, made.grid, dtype, kwargs={"correction": correction, "dtype": dtype}, name="variance")
+    return finished(made, axes, keepdims=keepdims)
+
+
+# Positions of the largest or smallest.
+
+
+def _arg_parts(place: Place, x: Any, *, fn: Callable[..., Any], axis: int, cut: Cut) -> Any:
+    begin = cut.span(place.at[axis])[0]
+    at = fn(x, axis=axis, keepdims=True)
+    return np.take_along_axis(x, at, axis), at + begin
+
+
+def _combine_args(parts: list[Any], *, fn: Callable[..., Any], axis: int) -> Any:
+    values = np.concatenate([value for value, _ in parts], axis=axis)
+    places = np.concatenate([at for _, at in parts], axis=axis)
+    best = fn(values, axis=axis, keepdims=True)
+    return np.take_along_axis(values, best, axis), np.take_along_axis(places, best, axis)
+
+
+def _second(parts: Any) -> Any:
+    return np.asarray(parts[1], np.int64)
+
+
+def arg_reduce(fn: Callable[..., Any], node: Node, axis: int, *, keepdims: bool) -> Node:
+    """Return the first position of the largest (`numpy.argmax`) or smallest element along an axis."""
+    if node.grid[axis].size == 0:
+        raise ValueError(f"attempt to get {fn.__name__} of an empty sequence")
+    axes = (axis,)
+    kwargs: dict[str, Any] = {"fn": fn, "axis": axis}
+    grid = parts_grid(node.grid, axes)
+    part = call(_arg_parts, node, grid, np.dtype(np.int64), kwargs={**kwargs, "cut": node.grid[axis]}, placed=True)
+    made = tree(part, axes, _combine_args, kwargs)
+    made = call(_second, made, made.grid, np.dtype(np.int64), name=fn.__name__)
+    return finished(made, axes, keepdims=keepdims)
+
+
+# ----------------------------------------------------------------------------------------------------- running sums
+
+
+def _running(x: Any, *, fn: np.ufunc, axis: int, dtype: np.dtype[Any]) -> Any:
+    return fn.accumulate(x, axis=axis, dtype=dtype)
+
+
+def _before(totals: list[Any], *, fn: np.ufunc, axis: int) -> Any:
+    """Return what comes before each chunk: for the first the identity."""
+    first = np.full_like(totals[0], fn.identity)
+    joined = np.concatenate([first, *totals[:-1]], axis=axis)
+    return fn.accumulate(joined, axis=axis, dtype=joined.dtype)
+
+
+def scan(fn: np.ufunc, node: Node, axis: int, dtype: np.dtype[Any]) -> Node:
+    """Return running sums (`numpy.add`) or products along an axis.
+
+    Each chunk by itself, and onto it what all before it come to: those are few numbers, put together by one task.
+    """
+    kwargs = {"fn": fn, "axis": axis, "dtype": dtype}
+    own = call(_running, node, node.grid, dtype, kwargs=kwargs, name=fn.__name__)
+    if node.grid[axis].n == 1:
+        return own
+    totals = Node(
+        Kind.REDUCE, fn, [Input(node)], parts_grid(node.grid, (axis,)), dtype, kwargs={"axis": (axis,)}, name="totals"
+    )
+    gathered = list(totals.grid)
+    gathered[axis] = Cut.even(totals.grid[axis].size, totals.grid[axis].size)
+    rules = tuple([whole(a) if a == axis else copy(a) for a in range(len(gathered))])
+    one = Input(totals, Read.GRID, src=counts(totals.grid), dst=counts(tuple(gathered)), axes=rules)
+    before = Node(Kind.CALL, _before, [one], tuple(gathered), dtype, kwargs={"fn": fn, "axis": axis}, name="before")
+    carry_in = mapped(before, node.grid, [None if a == axis else a for a in range(len(gathered))])
+    return Node(
+        Kind.PLACED,
+        _carried,
+        [Input(own), carry_in],
+        node.grid,
+        dtype,
+        kwargs={"fn": fn, "axis": axis},
+        name="carry",
+    )
+
+
+def _carried(place: Place, own: Any, before: Any, *, fn: np.ufunc, axis: int) -> Any:
+    at = place.at[axis]
+    carry = before[tuple([slice(at, at + 1) if a == axis else slice(None) for a in range(before.ndim)])]
+    return fn(own, carry)

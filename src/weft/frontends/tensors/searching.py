@@ -1,0 +1,149 @@
+"""Choosing, sorting, finding: `where`, `sort`, `unique` and their like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.frontends.tensors.blocks import call, in_one, mapped, together, whole_along
+from weft.frontends.tensors.chunks import Cut, Grid
+from weft.frontends.tensors.nodes import Input, Node
+from weft.operators.regions import Kind
+
+INDEX = np.dtype(np.int64)
+
+
+def elementwise(
+    fn: Callable[..., Any], operands: Sequence[Any], dtype: np.dtype[Any], name: str = "", **kwargs: Any
+) -> Node:
+    """Return an element-wise call that is no ufunc, of nodes and Python numbers."""
+    grid, inputs, args = together(operands)
+    return Node(Kind.CALL, fn, inputs, grid, dtype, args=args, kwargs=kwargs, name=name)
+
+
+def where(condition: Node, x: Any, y: Any, dtype: np.dtype[Any]) -> Node:
+    """Return elements of x where a condition holds, else of y."""
+    return elementwise(_where, (condition, x, y), dtype, "where", kind=dtype)
+
+
+def _where(condition: Any, x: Any, y: Any, *, kind: np.dtype[Any]) -> Any:
+    return np.where(condition, np.asarray(x, kind), np.asarray(y, kind))
+
+
+# --------------------------------------------------------------------------------------------------------- sorting
+
+
+def _sorted(x: Any, *, axis: int, descending: bool, stable: bool) -> Any:
+    made = np.sort(x, axis=axis, kind="stable" if stable else None)
+    return np.flip(made, axis) if descending else made
+
+
+def _ordered(x: Any, *, axis: int, descending: bool, stable: bool) -> Any:
+    kind: Any = "stable" if stable else None
+    if not descending:
+        return np.argsort(x, axis=axis, kind=kind)
+    turned = np.argsort(np.flip(x, axis), axis=axis, kind=kind)  # turned twice, equal elements keep their order
+    return x.shape[axis] - 1 - np.flip(turned, axis)
+
+
+def sort(node: Node, axis: int, *, descending: bool, stable: bool) -> Node:
+    """Sort along an axis, which is read as one chunk."""
+    node = whole_along(node, (axis,))
+    kwargs = {"axis": axis, "descending": descending, "stable": stable}
+    return call(_sorted, node, node.grid, node.dtype, kwargs=kwargs, name="sort")
+
+
+def argsort(node: Node, axis: int, *, descending: bool, stable: bool) -> Node:
+    """Return the places of the elements in sorted order along an axis, which is read as one chunk."""
+    node = whole_along(node, (axis,))
+    kwargs = {"axis": axis, "descending": descending, "stable": stable}
+    return call(_ordered, node, node.grid, INDEX, kwargs=kwargs, name="argsort")
+
+
+def _found(x2: Any, x1: Any, sorter: Any = None, *, side: str) -> Any:
+    return np.searchsorted(x1, x2, side=side, sorter=sorter)  # type: ignore[call-overload]
+
+
+def searchsorted(x1: Node, x2: Node, side: str, sorter: Node | None) -> Node:
+    """Return where each element of x2 would go into x1, which is read as one chunk."""
+    inputs = [Input(x2), mapped(in_one(x1), x2.grid, [None] * len(x2.grid))]
+    if sorter is not None:
+        inputs.append(mapped(in_one(sorter), x2.grid, [None] * len(x2.grid)))
+    return Node(Kind.CALL, _found, inputs, x2.grid, INDEX, kwargs={"side": side}, name="searchsorted")
+
+
+def _along(x: Any, indices: Any, *, axis: int) -> Any:
+    return np.take_along_axis(x, indices, axis)
+
+
+def take_along(node: Node, indices: Node, axis: int) -> Node:
+    """Return elements along an axis, for each place by an index of its own."""
+    node, indices = in_one(node), in_one(indices)
+    shape = list(np.broadcast_shapes(node.shape[:axis] + node.shape[axis + 1 :], _without(indices.shape, axis)))
+    shape.insert(axis, indices.shape[axis])
+    grid = tuple([Cut.even(n, max(n, 1)) for n in shape])
+    inputs = [Input(node), Input(indices)]
+    return Node(Kind.CALL, _along, inputs, grid, node.dtype, kwargs={"axis": axis}, name="take_along_axis")
+
+
+def _without(shape: Sequence[int], axis: int) -> tuple[int, ...]:
+    return tuple([n for a, n in enumerate(shape) if a != axis])
+
+
+# --------------------------------------------------------------------------------------------------------- finding
+
+
+def _picked(values: Any, *, at: int) -> Any:
+    return np.asarray(values[at])
+
+
+def pick(node: Node, at: int, grid: Grid, dtype: np.dtype[Any], name: str) -> Node:
+    """Return one of the arrays that a node of several makes."""
+    return call(_picked, node, grid, dtype, kwargs={"at": at}, name=name)
+
+
+def _nonzero(x: Any) -> Any:
+    return np.nonzero(x)
+
+
+def nonzero(node: Node) -> tuple[Node, ...]:
+    """Return the coordinates of the elements that are not zero."""
+    node = in_one(node)
+    cut = Cut.unknown(1)
+    found = call(_nonzero, node, (cut,), INDEX, name="nonzero")
+    return tuple([pick(found, axis, (cut,), INDEX, "nonzero") for axis in range(len(node.grid))])
+
+
+def _unique(x: Any) -> Any:
+    values, indices, inverse, counts = np.unique(
+        x, return_counts=True, return_index=True, return_inverse=True, equal_nan=False
+    )
+    return values, indices, inverse.reshape(np.shape(x)), counts
+
+
+def unique(node: Node) -> tuple[Node, Node, Node, Node]:
+    """Return the values of an array, ascending, their first places, which of them each element is, how many of each.
+
+    NaNs are all different.
+    """
+    node = in_one(node)
+    cut = Cut.unknown(1)
+    found = call(_unique, node, (cut,), node.dtype, name="unique")
+    return (
+        pick(found, 0, (cut,), node.dtype, "values"),
+        pick(found, 1, (cut,), INDEX, "indices"),
+        pick(found, 2, node.grid, INDEX, "inverse"),
+        pick(found, 3, (cut,), INDEX, "counts"),
+    )
+
+
+def _isin(x: Any, values: Any, *, invert: bool) -> Any:
+    return np.isin(x, values, invert=invert)
+
+
+def isin(x: Node, values: Node, *, invert: bool) -> Node:
+    """Return whether each element of x is one of the values, which are read as one chunk."""
+    inputs = [Input(x), mapped(in_one(values), x.grid, [None] * len(x.grid))]
+    return Node(Kind.CALL, _isin, inputs, x.grid, np.dtype(bool), kwargs={"invert": invert}, name="isin")

@@ -1,0 +1,203 @@
+"""The same elements in another shape or order: transposes, reshapes, concatenations, repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import lcm, prod
+from typing import Any
+
+import numpy as np
+
+from weft.frontends.tensors.blocks import call, mapped, rechunk, whole_along
+from weft.frontends.tensors.chunks import Cut, Grid, chunks_in, counts, one_chunk
+from weft.frontends.tensors.indexing import take_slices
+from weft.frontends.tensors.nodes import Input, Node, Read
+from weft.graph.axes import copy, ranges
+from weft.operators.regions import Kind, Place
+
+
+def _transposed(x: Any, *, axes: tuple[int, ...]) -> Any:
+    return np.transpose(x, axes)
+
+
+def permute(node: Node, axes: Sequence[int]) -> Node:
+    """Put the axes into another order."""
+    axes = tuple(axes)
+    if axes == tuple(range(len(axes))):
+        return node
+    grid = tuple([node.grid[axis] for axis in axes])
+    one = mapped(node, grid, axes)
+    return Node(
+        Kind.CALL, _transposed, [one], grid, node.dtype, kwargs={"axes": axes}, cheap=node.cheap, name="transpose"
+    )
+
+
+def _reshaped(place: Place, x: Any) -> Any:
+    return np.reshape(x, place.shape)
+
+
+def reshape(node: Node, shape: Sequence[int]) -> Node:
+    """Give the array another shape, in row-major order; the number of elements must be the same.
+
+    Axes that stay keep their chunks. Axes that become others are read in chunks of whole rows whose borders lie in both
+    shapes, so that no element moves to another chunk but by one change of chunks before.
+    """
+    shape = tuple(shape)
+    if shape == node.shape:
+        return node
+    before: list[Cut] = []
+    after: list[Cut] = []
+    for given, wanted in _groups(node.shape, shape):
+        cuts = node.grid[given]
+        sizes = shape[wanted]
+        if len(cuts) == len(sizes) == 1:
+            before += cuts
+            after += cuts
+            continue
+        old, new = _rows(cuts, sizes)
+        before += old
+        after += new
+    made = rechunk(node, tuple(before))
+    return Node(Kind.PLACED, _reshaped, [Input(made)], tuple(after), node.dtype, cheap=made.cheap, name="reshape")
+
+
+def _groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[slice, slice]]:
+    """Pair runs of axes that hold the same number of elements; all in one where something is empty."""
+    if 0 in old or 0 in new:
+        return [(slice(0, len(old)), slice(0, len(new)))]
+    pairs = []
+    i = j = 0
+    while i < len(old) or j < len(new):
+        a, b = i, j
+        left = old[i] if i < len(old) else 1
+        right = new[j] if j < len(new) else 1
+        i, j = min(i + 1, len(old)), min(j + 1, len(new))
+        while left != right:
+            if left < right:
+                left *= old[i]
+                i += 1
+            else:
+                right *= new[j]
+                j += 1
+        pairs.append((slice(a, i), slice(b, j)))
+    return pairs
+
+
+def _rows(cuts: Sequence[Cut], sizes: Sequence[int]) -> tuple[Sequence[Cut], Sequence[Cut]]:
+    """Return chunks of whole rows, in both shapes, with the same borders."""
+    old_sizes = [cut.size for cut in cuts]
+    total = prod(sizes)
+    if not cuts or not sizes or total == 0:
+        return one_chunk(old_sizes), one_chunk(sizes)
+    row_old, row_new = total // cuts[0].size, total // sizes[0]
+    step = lcm(row_old, row_new)
+    wanted = total // max(1, chunks_in(tuple(cuts)))
+    chunk = max(1, wanted // step) * step
+    if chunk >= total or total % step:
+        return one_chunk(old_sizes), one_chunk(sizes)
+    old = [Cut.even(cuts[0].size, chunk // row_old), *one_chunk(old_sizes[1:])]
+    new = [Cut.even(sizes[0], chunk // row_new), *one_chunk(sizes[1:])]
+    return old, new
+
+
+def _dropped(x: Any, *, axes: tuple[int, ...]) -> Any:
+    return np.squeeze(x, axes)
+
+
+def squeeze(node: Node, axes: tuple[int, ...]) -> Node:
+    """Drop axes of length 1."""
+    grid = tuple([cut for axis, cut in enumerate(node.grid) if axis not in axes])
+    return call(_dropped, node, grid, node.dtype, kwargs={"axes": axes}, cheap=node.cheap, name="squeeze")
+
+
+def _spread(place: Place, x: Any) -> Any:
+    return np.broadcast_to(x, place.shape)
+
+
+def broadcast_to(node: Node, grid: Grid) -> Node:
+    """Repeat along axes of length 1, or that are not there, without copying."""
+    missing = len(grid) - len(node.grid)
+    axes = [None if d < missing else d - missing for d in range(len(grid))]
+    fitted = rechunk(node, tuple([cut if cut.size == 1 else grid[a + missing] for a, cut in enumerate(node.grid)]))
+    return Node(Kind.PLACED, _spread, [mapped(fitted, grid, axes)], grid, node.dtype, name="broadcast_to")
+
+
+def flip(node: Node, axes: Sequence[int]) -> Node:
+    """Turn the order along axes round."""
+    return take_slices(node, [slice(None, None, -1) if a in axes else slice(None) for a in range(len(node.grid))])
+
+
+# ---------------------------------------------------------------------------------------------------- put together
+
+
+def _first(*parts: list[Any], dtype: np.dtype[Any]) -> Any:
+    (found,) = [one for part in parts for one in part]
+    return np.asarray(found, dtype)
+
+
+def concat(nodes: Sequence[Node], axis: int, dtype: np.dtype[Any]) -> Node:
+    """Put arrays one behind the other along an axis; they agree along all others. Chunks stay as they are."""
+    if len(nodes) > 1:
+        nodes = [node for node in nodes if node.grid[axis].size != 0] or nodes[:1]
+    if len(nodes) == 1:
+        return cast(nodes[0], dtype)
+    first = nodes[0]
+    fitted = []
+    for node in nodes:
+        grid = tuple([node.grid[a] if a == axis else first.grid[a] for a in range(len(first.grid))])
+        fitted.append(rechunk(node, grid))
+    lengths = [length for node in fitted for length in node.grid[axis].lengths()]
+    total = sum(lengths)
+    cut = Cut.of(lengths)
+    if cut.n != len(lengths):
+        cut = Cut(total, len(lengths), 0, tuple(np.cumsum(lengths).tolist()))
+    grid = tuple([cut if a == axis else first.grid[a] for a in range(len(first.grid))])
+    inputs, begin = [], 0
+    for node in fitted:
+        n = node.grid[axis].n
+        spans = [(min(max(d - begin, 0), n), min(max(d - begin + 1, 0), n)) for d in range(cut.n)]
+        rules = tuple([ranges(a, spans) if a == axis else copy(a) for a in range(len(grid))])
+        inputs.append(Input(node, Read.GRID, src=counts(node.grid), dst=counts(grid), axes=rules, partial=True))
+        begin += n
+    return Node(Kind.CALL, _first, inputs, grid, dtype, kwargs={"dtype": dtype}, name="concat")
+
+
+def _cast(x: Any, *, dtype: np.dtype[Any]) -> Any:
+    return np.asarray(x).astype(dtype)
+
+
+def cast(node: Node, dtype: np.dtype[Any]) -> Node:
+    """Return the array with another dtype."""
+    if node.dtype == dtype:
+        return node
+    return call(_cast, node, node.grid, dtype, kwargs={"dtype": dtype}, name="astype")
+
+
+def _repeated(x: Any, *, repeats: int, axis: int) -> Any:
+    return np.repeat(x, repeats, axis)
+
+
+def repeat(node: Node, repeats: int, axis: int) -> Node:
+    """Repeat each element along an axis."""
+    if node.grid[axis].size == 0 or repeats == 0:
+        cut = Cut.even(0, 1)
+        node = take_slices(node, [slice(0, 0) if a == axis else slice(None) for a in range(len(node.grid))])
+    else:
+        cut = Cut.of([length * repeats for length in node.grid[axis].lengths()])
+        if cut.n != node.grid[axis].n:
+            node = whole_along(node, (axis,))
+            cut = Cut.even(node.grid[axis].size * repeats, node.grid[axis].size * repeats)
+    grid = tuple([cut if a == axis else one for a, one in enumerate(node.grid)])
+    return call(_repeated, node, grid, node.dtype, kwargs={"repeats": repeats, "axis": axis}, name="repeat")
+
+
+def _triangle(place: Place, x: Any, *, k: int, upper: bool) -> Any:
+    shift = k + place.begin[-2] - place.begin[-1]
+    return np.triu(x, shift) if upper else np.tril(x, shift)
+
+
+def triangle(node: Node, k: int, *, upper: bool) -> Node:
+    """Set all above (or below, with `upper`) the k-th diagonal of the last two axes to zero."""
+    kwargs = {"k": k, "upper": upper}
+    name = "triu" if upper else "tril"
+    return call(_triangle, node, node.grid, node.dtype, kwargs=kwargs, placed=True, name=name)

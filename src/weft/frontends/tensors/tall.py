@@ -1,0 +1,66 @@
+"""Factorisations of tall matrices, cut into blocks of rows: each block by itself, then what is left of all in one.
+
+The QR factorisation of the blocks' R factors, put below one another, gives R and what each block's Q is multiplied by
+(Benson, Gleich, Demmel: Direct QR factorizations for tall-and-skinny matrices, 2013). Singular values are those of R.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from weft.frontends.tensors.blocks import call, mapped
+from weft.frontends.tensors.chunks import Cut
+from weft.frontends.tensors.nodes import Input, Node, Read
+from weft.frontends.tensors.searching import pick
+from weft.operators.regions import Kind, Place
+
+
+def is_tall(node: Node) -> bool:
+    """Whether a matrix is worth it: several blocks of rows, and no block wider than it is high on the average."""
+    return len(node.grid) == 2 and node.grid[0].n > 1 and node.shape[0] // node.grid[0].n >= node.shape[1] > 0
+
+
+def _block(x: Any) -> Any:
+    return tuple(np.linalg.qr(x))
+
+
+def _joined(factors: list[Any]) -> Any:
+    return tuple(np.linalg.qr(np.concatenate(factors)))
+
+
+def _joined_svd(factors: list[Any]) -> Any:
+    q, r = np.linalg.qr(np.concatenate(factors))
+    u, s, vh = np.linalg.svd(r, full_matrices=False)
+    return q @ u, s, vh
+
+
+def _turned(place: Place, block: Any, joined: Any, *, begins: tuple[int, ...]) -> Any:
+    at = place.at[0]
+    return block[0] @ joined[0][begins[at] : begins[at + 1]]
+
+
+def factored(node: Node, out: tuple[np.dtype[Any], ...], *, singular: bool) -> tuple[Node, ...]:
+    """Return Q and R of a tall matrix; U, the singular values and V's conjugate transpose if `singular`.
+
+    `out` are the dtypes of the results. The columns are one chunk.
+    """
+    rows, columns = node.grid
+    n = columns.size
+    blocks = call(_block, node, (rows, Cut.even(n, n)), out[0], name="qr")
+    heights = [min(length, n) for length in rows.lengths()]
+    upper = call(_upper, blocks, (Cut.of(heights), Cut.even(n, n)), out[0], name="r")
+    one = (Cut.even(n, n), Cut.even(n, n))
+    joined = Node(Kind.CALL, _joined_svd if singular else _joined, [Input(upper, Read.ALL)], one, out[0], name="join")
+    inputs = [Input(blocks), mapped(joined, blocks.grid, [None, None])]
+    begins = (0, *accumulate(heights))
+    first = Node(Kind.PLACED, _turned, inputs, blocks.grid, out[0], kwargs={"begins": begins}, name="q")
+    if not singular:
+        return first, pick(joined, 1, one, out[1], "r")
+    return first, pick(joined, 1, (Cut.even(n, n),), out[1], "s"), pick(joined, 2, one, out[2], "vh")
+
+
+def _upper(block: Any) -> Any:
+    return block[1]

@@ -1,0 +1,351 @@
+"""The body of a tensor task: a linear program of NumPy calls over one chunk, run tile by tile where that can be.
+
+A chain of ufuncs over whole chunks moves every intermediate through main memory. Here runs of ufuncs are carried out
+over tiles that fit the cache, with `out=` buffers that are used again, and a reduction at the end takes each tile as
+it comes: only the operands are read from memory, once. NumPy does the arithmetic, so that dtypes and special values are
+its own; it lets go of the interpreter's lock while it does.
+
+Sums of floating-point numbers are added tile by tile, so that their last bits may differ from those of `numpy.sum` over
+the whole; the order of the tiles is always the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+TILE = 128 * 1024
+"""How many elements a tile has: of 64K to 256K all are about as fast, see `docs/tensors.md`."""
+
+
+class Kind(Enum):
+    """How a step is called."""
+
+    UFUNC = "ufunc"
+    """A `numpy.ufunc`: element by element, with `out=`."""
+    FILL = "fill"
+    """`fn(place, **kwargs)` returns what fills one tile after another: `fill(out)`."""
+    REDUCE = "reduce"
+    """`fn.reduce(x, axis=, dtype=, keepdims=True)` of a ufunc over some or all axes."""
+    CALL = "call"
+    """`fn(*args, **kwargs)` over the whole chunk."""
+    PLACED = "placed"
+    """`fn(place, *args, **kwargs)` over the whole chunk."""
+
+
+class Slot(NamedTuple):
+    """An argument that is the value of an input or of an earlier step."""
+
+    at: int
+
+
+class Place(NamedTuple):
+    """Which chunk a task makes: its number, its coordinates in the grid, where it begins and its shape."""
+
+    number: int
+    at: tuple[int, ...]
+    begin: tuple[int, ...]
+    shape: tuple[int, ...]
+
+
+class Step(NamedTuple):
+    """One call. `place` tells where a chunk lies, for the kinds that ask; `dtype` is that of what it makes."""
+
+    kind: Kind
+    fn: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    dtype: np.dtype[Any]
+    place: Callable[[int], Place] | None = None
+
+
+class Region:
+    """A fused region: inputs take the first slots, each step the next one; the last slot is the value.
+
+    Made once where a graph is compiled, called by every task. `largest` is how many elements a chunk has at most, None
+    if nobody knows: small ones are not worth tiles.
+    """
+
+    def __init__(self, inputs: int, steps: Sequence[Step], largest: int | None = None) -> None:
+        self.inputs = inputs
+        self.steps = tuple(steps)
+        self.largest = largest
+        self._room = [None] * len(self.steps)
+        self._parts = tuple(_parts(inputs, self.steps, tiled=largest is None or largest > TILE))
+
+    def __call__(self, index: int, *values: Any) -> Any:
+        """Make chunk `index` of the values that it reads."""
+        slots: list[Any] = [*values, *self._room]
+        with np.errstate(all="ignore"):  # of what a chunk holds nothing is told: NaN and infinity are values
+            for run, dead in self._parts:
+                run(index, slots)
+                for slot in dead:
+                    slots[slot] = None
+        return slots[-1]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Region, (self.inputs, self.steps, self.largest)
+
+
+Run = Callable[[int, list[Any]], None]
+"""Fills the slots of one or more steps for a chunk."""
+
+
+def whole_step(step: Step, slot: int) -> Run:
+    """Return what runs one step over the whole chunk. Chunks may be tiny: nothing is looked up that is known now."""
+    fn, args, kwargs, place = step.fn, step.args, step.kwargs, step.place
+    constants = [arg for arg in args if type(arg) is not Slot]
+    at = [arg.at for arg in args if type(arg) is Slot]
+    if step.kind is Kind.FILL:
+        assert place is not None
+        dtype = step.dtype
+
+        def run(index: int, slots: list[Any]) -> None:
+            here = place(index)
+            made = slots[slot] = np.empty(here.shape, dtype)
+            fn(here, **kwargs)(made.reshape(-1))
+
+    elif step.kind is Kind.PLACED:
+        assert place is not None
+
+        def run(index: int, slots: list[Any]) -> None:
+            given = [slots[arg.at] if type(arg) is Slot else arg for arg in args]
+            slots[slot] = fn(place(index), *given, **kwargs)
+
+    elif step.kind is Kind.REDUCE:
+        (only,) = at
+
+        def run(index: int, slots: list[Any]) -> None:
+            slots[slot] = reduce_chunk(step, slots[only])
+
+    elif kwargs or len(args) > 2 or not at:
+
+        def run(index: int, slots: list[Any]) -> None:
+            given = [slots[arg.at] if type(arg) is Slot else arg for arg in args]
+            slots[slot] = fn(*given, **kwargs)
+
+    elif len(args) == 1:
+        (only,) = at
+
+        def run(index: int, slots: list[Any]) -> None:
+            slots[slot] = fn(slots[only])
+
+    elif not constants:
+        left, right = at
+
+        def run(index: int, slots: list[Any]) -> None:
+            slots[slot] = fn(slots[left], slots[right])
+
+    elif type(args[0]) is Slot:
+        (only,), (constant,) = at, constants
+
+        def run(index: int, slots: list[Any]) -> None:
+            slots[slot] = fn(slots[only], constant)
+
+    else:
+        (only,), (constant,) = at, constants
+
+        def run(index: int, slots: list[Any]) -> None:
+            slots[slot] = fn(constant, slots[only])
+
+    return run
+
+
+def reduce_chunk(step: Step, x: Any) -> Any:
+    """Reduce one array, or one tile of it."""
+    fn: np.ufunc = step.fn
+    return fn.reduce(x, keepdims=True, dtype=step.dtype if fn in _SUMS else None, **step.kwargs)
+
+
+_SUMS = frozenset({np.add, np.multiply})
+"""Reductions that may be asked for in a wider dtype than that of what they reduce."""
+
+
+class _Tiled:
+    """Element-wise steps, and perhaps a reduction at their end, tile by tile.
+
+    Falls back to one step after the other where the chunk is no larger than a tile.
+    """
+
+    def __init__(self, steps: Sequence[tuple[Step, int]], wanted: Sequence[int]) -> None:
+        self.steps = tuple(steps)
+        self.whole = tuple(whole_step(step, slot) for step, slot in steps)
+        self.wanted = tuple(wanted)
+        """The slots whose whole values are read afterwards: all but these live in scratch."""
+        own = {slot for _, slot in steps}
+        self.outside = tuple(sorted({arg.at for step, _ in steps for arg in step.args if type(arg) is Slot} - own))
+        self.tail = steps[-1] if steps[-1][0].kind is Kind.REDUCE else None
+        self.buffer = _buffers(self.steps, self.wanted)
+
+    def __call__(self, index: int, slots: list[Any]) -> None:
+        places = {slot: step.place(index) for step, slot in self.steps if step.kind is Kind.FILL and step.place}
+        operands = {slot: np.asarray(slots[slot]) for slot in self.outside}
+        shapes = [operand.shape for operand in operands.values()] + [place.shape for place in places.values()]
+        shape = np.broadcast_shapes(*shapes)
+        if prod(shape) <= TILE or any(place.shape != shape for place in places.values()):
+            for run in self.whole:
+                run(index, slots)
+            return
+        self._run_tiles(slots, shape, operands, places)
+
+    def _run_tiles(
+        self, slots: list[Any], shape: tuple[int, ...], operands: dict[int, Any], places: dict[int, Place]
+    ) -> None:
+        flat = self.tail is None or _reduces_all(self.tail[0], len(shape))
+        flat = flat and all(x.ndim == 0 or (x.shape == shape and x.flags.c_contiguous) for x in operands.values())
+        made = {slot: np.empty(shape, step.dtype) for step, slot in self.steps if slot in self.wanted}
+        if self.tail is not None:
+            made.pop(self.tail[1], None)
+        if flat:
+            operands = {slot: x if x.ndim == 0 else x.reshape(-1) for slot, x in operands.items()}
+            whole = {slot: x.reshape(-1) for slot, x in made.items()}
+            tiles: Iterator[tuple[slice, ...]] = ((slice(lo, lo + TILE),) for lo in range(0, prod(shape), TILE))
+            size: tuple[int, ...] = (prod(shape),)
+        else:
+            operands = {slot: _aligned(x, len(shape)) for slot, x in operands.items()}
+            whole = made
+            tiles, size = _rows(shape), shape
+        fills = {slot: step.fn(places[slot], **step.kwargs) for step, slot in self.steps if step.kind is Kind.FILL}
+        scratch: dict[int, Any] = {}
+        parts: list[Any] = []
+        for tile in tiles:
+            here = tuple([min(s.stop, n) - s.start for s, n in zip(tile, size, strict=False)]) + size[len(tile) :]
+            count = prod(here)
+            values = {slot: _cut(x, tile) for slot, x in operands.items()}
+            for step, slot in self.steps:
+                if step.kind is Kind.REDUCE:
+                    part = values[step.args[0].at]
+                    parts.append(
+                        (tile, reduce_chunk(step, part)) if not flat else step.fn.reduce(part, dtype=_wide(step))
+                    )
+                    continue
+                if slot in whole:
+                    out = whole[slot][tile]
+                else:
+                    number = self.buffer[slot]
+                    buffer = scratch.get(number)
+                    if buffer is None:
+                        buffer = scratch[number] = np.empty(count, step.dtype)
+                    out = buffer[:count].reshape(here)
+                if step.kind is Kind.FILL:
+                    fills[slot](out)
+                else:
+                    step.fn(*[values[a.at] if type(a) is Slot else a for a in step.args], out=out, **step.kwargs)
+                values[slot] = out
+        for slot, x in made.items():
+            slots[slot] = x
+        if self.tail is not None:
+            slots[self.tail[1]] = _joined(self.tail[0], parts, shape, flat)
+
+
+def _buffers(steps: Sequence[tuple[Step, int]], wanted: Sequence[int]) -> dict[int, int]:
+    """Give each value inside a tile the number of a buffer: one whose value is not read any more, if there is one."""
+    last = {arg.at: at for at, (step, _) in enumerate(steps) for arg in step.args if type(arg) is Slot}
+    free: dict[np.dtype[Any], list[int]] = {}
+    given: dict[int, int] = {}
+    count = 0
+    for at, (step, slot) in enumerate(steps):
+        for arg in {arg.at for arg in step.args if type(arg) is Slot}:
+            if last[arg] == at and arg in given:  # a ufunc may write over what it reads
+                dtype = next(s.dtype for s, own in steps if own == arg)
+                free.setdefault(dtype, []).append(given[arg])
+        if slot in wanted or step.kind is Kind.REDUCE:
+            continue
+        spare = free.get(step.dtype)
+        if spare:
+            given[slot] = spare.pop()
+        else:
+            given[slot] = count
+            count += 1
+    return given
+
+
+def _wide(step: Step) -> Any:
+    return step.dtype if step.fn in _SUMS else None
+
+
+def _reduces_all(step: Step, ndim: int) -> bool:
+    axes = step.kwargs["axis"]
+    return axes is None or len(axes) == ndim
+
+
+def _aligned(x: Any, ndim: int) -> Any:
+    return x.reshape((1,) * (ndim - x.ndim) + x.shape) if x.ndim else x
+
+
+def _cut(x: Any, tile: tuple[slice, ...]) -> Any:
+    if not x.ndim:
+        return x
+    return x[tuple([s if n > 1 else slice(None) for s, n in zip(tile, x.shape, strict=False)])]
+
+
+def _rows(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+    """Cut along the first axis; along the second, too, where its rows are larger than a tile."""
+    inner = prod(shape[1:])
+    if inner <= TILE or len(shape) == 1:
+        rows = max(1, TILE // max(1, inner))
+        for lo in range(0, shape[0], rows):
+            yield (slice(lo, lo + rows),)
+        return
+    columns = max(1, TILE // max(1, prod(shape[2:])))
+    for row in range(shape[0]):
+        for lo in range(0, shape[1], columns):
+            yield slice(row, row + 1), slice(lo, lo + columns)
+
+
+def _joined(step: Step, parts: list[Any], shape: tuple[int, ...], flat: bool) -> Any:
+    """Put the reductions of the tiles together, in the order of the tiles."""
+    fn: np.ufunc = step.fn
+    if flat:
+        return fn.reduce(np.array(parts), dtype=_wide(step)).reshape((1,) * len(shape))
+    axes = step.kwargs["axis"]
+    reduced = set(range(len(shape))) if axes is None else {axis % len(shape) for axis in axes}
+    out = np.empty(tuple([1 if axis in reduced else n for axis, n in enumerate(shape)]), parts[0][1].dtype)
+    begun: set[tuple[int, ...]] = set()
+    for tile, part in parts:
+        where = tuple([slice(0, 1) if axis in reduced else s for axis, s in enumerate(tile)])
+        key = tuple([s.start for s in where])
+        if key in begun:
+            fn(out[where], part, out=out[where])
+        else:
+            begun.add(key)
+            out[where] = part
+    return out
+
+
+# ------------------------------------------------------------------------------------------------------- planning
+
+
+def _parts(inputs: int, steps: Sequence[Step], *, tiled: bool) -> Iterator[tuple[Run, tuple[int, ...]]]:
+    """Cut a program into parts: runs of element-wise steps with what reduces them, and single calls.
+
+    With each part come the slots that nobody reads after it.
+    """
+    last_read: dict[int, int] = {}
+    for at, step in enumerate(steps):
+        for arg in step.args:
+            if type(arg) is Slot:
+                last_read[arg.at] = at
+    last_read[inputs + len(steps) - 1] = len(steps)
+    at = 0
+    while at < len(steps):
+        end = at
+        while tiled and end < len(steps) and steps[end].kind in (Kind.UFUNC, Kind.FILL):
+            end += 1
+        if end > at and end < len(steps) and steps[end].kind is Kind.REDUCE:
+            own = range(inputs + at, inputs + end)
+            if steps[end].args[0].at in own and all(last_read.get(slot, -1) <= end for slot in own):
+                end += 1
+        run: Run
+        if end - at > 1:
+            several = [(steps[i], inputs + i) for i in range(at, end)]
+            run = _Tiled(several, [slot for _, slot in several if last_read.get(slot, -1) >= end])
+        else:
+            end = at + 1
+            run = whole_step(steps[at], inputs + at)
+        yield run, tuple([slot for slot, read in last_read.items() if at <= read < end]) if tiled else ()
+        at = end

@@ -1,0 +1,519 @@
+"""The array: lazy, cut into chunks, computed when a value is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import EllipsisType, ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from weft.frontends.tensors import blocks, creation, indexing, shaping
+from weft.frontends.tensors.chunks import known
+from weft.frontends.tensors.linear import matmul as matmul_nodes
+from weft.frontends.tensors.nodes import Node
+from weft.frontends.tensors.searching import elementwise
+from weft.tensor import sessions
+
+Scalar = bool | int | float | complex
+_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
+"""Of the array standard. What came new in one takes nothing from those before, but for 2025.12: lists became tuples."""
+DEVICE = "cpu"
+"""Where arrays live."""
+
+
+class Tensor:
+    """An n-dimensional array that is computed when it is looked at.
+
+    Made by the functions of `weft.tensor`. Reading `.shape` of an array whose lengths depend on data (boolean indexing,
+    `unique`) computes it; so do `float(x)`, `x.fetch()`, `print(x)` and whatever else needs values.
+    """
+
+    __slots__ = ("__weakref__", "_node", "_value")
+    __array_priority__ = 1000
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._value: Any = None
+
+    # ------------------------------------------------------------------------------------------------ attributes
+
+    @property
+    def node(self) -> Node:
+        """The expression, with all lengths known: computes it where they are not."""
+        if not known(self._node.grid):
+            self.execute()
+        return self._node
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the elements."""
+        return self._node.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self._node.grid)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The length of each axis. Computes the array where that depends on data."""
+        return self.node.shape
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.node.size
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all elements."""
+        return self.node.nbytes
+
+    @property
+    def chunks(self) -> tuple[tuple[int, ...], ...]:
+        """The lengths of the chunks along each axis."""
+        return tuple([cut.lengths() for cut in self.node.grid])
+
+    nsplits = chunks
+
+    @property
+    def device(self) -> str:
+        """Where the values are: "cpu"."""
+        return DEVICE
+
+    @property
+    def T(self) -> Tensor:  # noqa: N802
+        """The transpose: all axes in opposite order."""
+        return Tensor(shaping.permute(self.node, range(self.ndim)[::-1]))
+
+    @property
+    def mT(self) -> Tensor:  # noqa: N802
+        """The transpose of the last two axes; ValueError with fewer."""
+        if self.ndim < 2:
+            raise ValueError("matrix transpose with ndim < 2 is undefined")
+        axes = list(range(self.ndim))
+        return Tensor(shaping.permute(self.node, [*axes[:-2], axes[-1], axes[-2]]))
+
+    @property
+    def real(self) -> Tensor:
+        """The real part."""
+        return part_of(self, np.real)
+
+    @property
+    def imag(self) -> Tensor:
+        """The imaginary part."""
+        return part_of(self, np.imag)
+
+    # ---------------------------------------------------------------------------------------------------- values
+
+    def execute(self, session: sessions.Session | None = None) -> Tensor:
+        """Compute the array and keep its chunks; return it."""
+        if self._node.fn is not creation.stored and self._value is None:
+            (self._node,) = sessions.settle([self._node], session)
+        return self
+
+    def fetch(self, session: sessions.Session | None = None) -> np.ndarray[Any, Any]:
+        """Return the values as a NumPy array, computing them first where that was not done yet."""
+        if self._value is None:
+            (settled,) = sessions.settle([self._node], session)
+            self._node = settled
+            self._value = sessions.assemble(settled)
+        found: np.ndarray[Any, Any] = self._value
+        return found
+
+    to_numpy = fetch
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        value = self.fetch()
+        if copy is False and dtype is not None and np.dtype(dtype) != value.dtype:
+            raise ValueError("a copy is needed to change the dtype")
+        return np.array(value, dtype=dtype, copy=True if copy is None else copy)
+
+    def item(self) -> Any:
+        """Return the only element as a Python number; ValueError if there is not exactly one."""
+        return self.fetch().item()
+
+    def tolist(self) -> Any:
+        """Return the values as nested lists."""
+        return self.fetch().tolist()
+
+    def __bool__(self) -> bool:
+        return bool(self.fetch())
+
+    def __int__(self) -> int:
+        return int(self.fetch())
+
+    def __float__(self) -> float:
+        return float(self.fetch())
+
+    def __complex__(self) -> complex:
+        return complex(self.fetch())
+
+    def __index__(self) -> int:
+        return self.fetch().__index__()
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if not self.ndim:
+            raise TypeError("iteration over a 0-d array")
+        return (self[i] for i in range(self.shape[0]))
+
+    def __contains__(self, value: Any) -> bool:
+        return bool((self == value).fetch().any())
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        if self._value is not None:
+            return repr(self._value).replace("array(", "Tensor(", 1)
+        shape = ", ".join("?" if size < 0 else str(size) for size in self._node.shape)
+        return f"Tensor <{self._node.name}, shape=({shape}), dtype={self.dtype}, chunks={self._node.chunks}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _from_values, (self.fetch(),)
+
+    # ---------------------------------------------------------------------------------------------------- indexing
+
+    def __getitem__(self, index: Any) -> Tensor:
+        return Tensor(indexing.get(self.node, _index(index)))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        node = shaping.cast(as_node(value, self.dtype), self.dtype)
+        self._set(indexing.put(self.node, _index(index), node))
+
+    def _set(self, node: Node) -> None:
+        self._node = node
+        self._value = None
+
+    # ------------------------------------------------------------------------------------------ the array standard
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
+        from importlib import import_module
+
+        if api_version not in (None, *_VERSIONS):
+            raise ValueError(f"the array standard has no version {api_version!r} that is known here")
+        latest = api_version in (None, _VERSIONS[-1])
+        return import_module("weft.tensor" if latest else "weft.tensor.standard_2024_12")
+
+    def to_device(self, device: str, /, *, stream: int | Any | None = None) -> Tensor:
+        """Return the array itself: there is one device."""
+        if device != DEVICE or stream is not None:
+            raise ValueError(f"there is no device {device!r} with such a stream; there is {DEVICE!r}")
+        return self
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | Any | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        return self.fetch().__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+
+    def __dlpack_device__(self) -> tuple[Any, int]:
+        return (1, 0)
+
+    # --------------------------------------------------------------------------------------------------- operators
+
+    if TYPE_CHECKING:  # made below by one rule for all
+        __add__: ClassVar[Callable[..., Tensor]]
+        __radd__: ClassVar[Callable[..., Tensor]]
+        __iadd__: ClassVar[Callable[..., Tensor]]
+        __sub__: ClassVar[Callable[..., Tensor]]
+        __rsub__: ClassVar[Callable[..., Tensor]]
+        __isub__: ClassVar[Callable[..., Tensor]]
+        __mul__: ClassVar[Callable[..., Tensor]]
+        __rmul__: ClassVar[Callable[..., Tensor]]
+        __imul__: ClassVar[Callable[..., Tensor]]
+        __truediv__: ClassVar[Callable[..., Tensor]]
+        __rtruediv__: ClassVar[Callable[..., Tensor]]
+        __itruediv__: ClassVar[Callable[..., Tensor]]
+        __floordiv__: ClassVar[Callable[..., Tensor]]
+        __rfloordiv__: ClassVar[Callable[..., Tensor]]
+        __ifloordiv__: ClassVar[Callable[..., Tensor]]
+        __mod__: ClassVar[Callable[..., Tensor]]
+        __rmod__: ClassVar[Callable[..., Tensor]]
+        __imod__: ClassVar[Callable[..., Tensor]]
+        __pow__: ClassVar[Callable[..., Tensor]]
+        __rpow__: ClassVar[Callable[..., Tensor]]
+        __ipow__: ClassVar[Callable[..., Tensor]]
+        __and__: ClassVar[Callable[..., Tensor]]
+        __rand__: ClassVar[Callable[..., Tensor]]
+        __iand__: ClassVar[Callable[..., Tensor]]
+        __or__: ClassVar[Callable[..., Tensor]]
+        __ror__: ClassVar[Callable[..., Tensor]]
+        __ior__: ClassVar[Callable[..., Tensor]]
+        __xor__: ClassVar[Callable[..., Tensor]]
+        __rxor__: ClassVar[Callable[..., Tensor]]
+        __ixor__: ClassVar[Callable[..., Tensor]]
+        __lshift__: ClassVar[Callable[..., Tensor]]
+        __rlshift__: ClassVar[Callable[..., Tensor]]
+        __ilshift__: ClassVar[Callable[..., Tensor]]
+        __rshift__: ClassVar[Callable[..., Tensor]]
+        __rrshift__: ClassVar[Callable[..., Tensor]]
+        __irshift__: ClassVar[Callable[..., Tensor]]
+        __lt__: ClassVar[Callable[..., Tensor]]
+        __le__: ClassVar[Callable[..., Tensor]]
+        __gt__: ClassVar[Callable[..., Tensor]]
+        __ge__: ClassVar[Callable[..., Tensor]]
+        __neg__: ClassVar[Callable[..., Tensor]]
+        __pos__: ClassVar[Callable[..., Tensor]]
+        __abs__: ClassVar[Callable[..., Tensor]]
+        __invert__: ClassVar[Callable[..., Tensor]]
+        # Those of `weft.tensor.methods`.
+        sum: ClassVar[Callable[..., Tensor]]
+        prod: ClassVar[Callable[..., Tensor]]
+        max: ClassVar[Callable[..., Tensor]]
+        min: ClassVar[Callable[..., Tensor]]
+        mean: ClassVar[Callable[..., Tensor]]
+        all: ClassVar[Callable[..., Tensor]]
+        any: ClassVar[Callable[..., Tensor]]
+        argmax: ClassVar[Callable[..., Tensor]]
+        argmin: ClassVar[Callable[..., Tensor]]
+        count_nonzero: ClassVar[Callable[..., Tensor]]
+        var: ClassVar[Callable[..., Tensor]]
+        std: ClassVar[Callable[..., Tensor]]
+        cumsum: ClassVar[Callable[..., Tensor]]
+        cumprod: ClassVar[Callable[..., Tensor]]
+        ptp: ClassVar[Callable[..., Tensor]]
+        round: ClassVar[Callable[..., Tensor]]
+        clip: ClassVar[Callable[..., Tensor]]
+        conj: ClassVar[Callable[..., Tensor]]
+        conjugate: ClassVar[Callable[..., Tensor]]
+        reshape: ClassVar[Callable[..., Tensor]]
+        transpose: ClassVar[Callable[..., Tensor]]
+        squeeze: ClassVar[Callable[..., Tensor]]
+        swapaxes: ClassVar[Callable[..., Tensor]]
+        ravel: ClassVar[Callable[..., Tensor]]
+        flatten: ClassVar[Callable[..., Tensor]]
+        repeat: ClassVar[Callable[..., Tensor]]
+        dot: ClassVar[Callable[..., Tensor]]
+        trace: ClassVar[Callable[..., Tensor]]
+        diagonal: ClassVar[Callable[..., Tensor]]
+        nonzero: ClassVar[Callable[..., tuple[Tensor, ...]]]
+        take: ClassVar[Callable[..., Tensor]]
+        topk: ClassVar[Callable[..., Tensor]]
+        map_chunk: ClassVar[Callable[..., Tensor]]
+        copy: ClassVar[Callable[..., Tensor]]
+
+    def __matmul__(self, other: Any) -> Tensor:
+        return matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Tensor:
+        return matmul(other, self)
+
+    def __imatmul__(self, other: Any) -> Tensor:
+        return _in_place(self, matmul(self, other))
+
+    def astype(self, dtype: Any, /, *, copy: bool = True) -> Tensor:
+        """Return the array with another dtype."""
+        return Tensor(shaping.cast(self._node, np.dtype(dtype)))
+
+    def rechunk(self, chunk_size: Any) -> Tensor:
+        """Return the same array in other chunks."""
+        node = self.node
+        grid = sessions.cut(node.shape, node.dtype.itemsize, chunk_size)
+        return Tensor(blocks.rechunk(node, grid))
+
+
+def _from_values(values: np.ndarray[Any, Any]) -> Tensor:
+    grid = sessions.cut(values.shape, values.dtype.itemsize)
+    return Tensor(creation.from_array(values, grid, values.dtype))
+
+
+# ------------------------------------------------------------------------------------------------------ conversions
+
+
+def as_node(value: Any, like: np.dtype[Any] | None = None) -> Node:
+    """Return the expression of an array, of something that NumPy makes an array of, or of a Python number.
+
+    A number takes dtype `like` where that can hold it.
+    """
+    if isinstance(value, Tensor):
+        return value.node
+    if isinstance(value, Scalar) and like is not None:
+        found = np.asarray(value, dtype=like if np.result_type(type(value), like) == like else None)
+    else:
+        found = np.asarray(value)
+    if found.dtype.kind not in "biufcmMSUO":
+        raise TypeError(f"arrays of {found.dtype} are not supported")
+    if not found.ndim:
+        return creation.full((), found[()], found.dtype)
+    return creation.from_array(found, sessions.cut(found.shape, found.dtype.itemsize), found.dtype)
+
+
+def _index(index: Any) -> Any:
+    """Return an index with plain integers, and nodes for arrays."""
+    if isinstance(index, tuple):
+        return tuple([_index(one) for one in index])
+    if index is None or isinstance(index, EllipsisType):
+        return index
+    if isinstance(index, slice):
+        return slice(*[None if end is None else _whole(end) for end in (index.start, index.stop, index.step)])
+    if isinstance(index, bool | np.bool):
+        return as_node(np.asarray(index))
+    if isinstance(index, int | np.integer):
+        return int(index)
+    if isinstance(index, Tensor):
+        return index.node if index.dtype.kind == "b" or index.ndim else int(index)
+    if isinstance(index, np.ndarray | list):
+        return as_node(np.asarray(index, None if len(index) else np.int64))
+    raise IndexError(
+        "only integers, slices (`:`), ellipsis (`...`), None and integer or boolean arrays are valid indices"
+    )
+
+
+def _whole(value: Any) -> int:
+    return value.__index__()  # type: ignore[no-any-return]
+
+
+def loose(value: Any) -> Node | Scalar:
+    """Return a node, or a Python number as it is."""
+    if isinstance(value, Tensor):
+        return value._node
+    if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
+        return value
+    return as_node(value)
+
+
+def apply(fn: np.ufunc, *operands: Any, out: int = 0) -> Tensor:
+    """Return a ufunc of arrays and Python numbers."""
+    nodes = [loose(one) for one in operands]
+    if not any(isinstance(one, Node) for one in nodes):
+        nodes = [as_node(one) for one in operands]
+    elif any(isinstance(one, Node) and not known(one.grid) for one in nodes) and len(nodes) > 1:
+        grids = {tuple(map(id, one.grid)) for one in nodes if isinstance(one, Node) and one.grid}
+        if len(grids) > 1:
+            nodes = [
+                as_node(one) if isinstance(one, Tensor) else node for one, node in zip(operands, nodes, strict=True)
+            ]
+    return Tensor(blocks.apply(fn, *nodes, out=out))
+
+
+def part_of(x: Any, fn: Callable[[Any], Any]) -> Tensor:
+    """Return the real or the imaginary part (`numpy.real`, `numpy.imag`)."""
+    node = as_node(x)
+    return Tensor(elementwise(fn, [node], fn(np.empty(0, node.dtype)).dtype))
+
+
+def matmul(x1: Any, x2: Any, /) -> Tensor:
+    """Return the matrix product; axes before the last two are broadcast. ValueError: the shapes do not fit."""
+    left, right = as_node(x1), as_node(x2)
+    if not left.grid or not right.grid:
+        raise ValueError("matmul: Input operand does not have enough dimensions (has 0, requires at least 1)")
+    dtype = np.result_type(left.dtype, right.dtype)
+    first, last = len(left.grid) == 1, len(right.grid) == 1
+    if first:
+        left = indexing.expand(left, [0])
+    if last:
+        right = indexing.expand(right, [1])
+    made = matmul_nodes(left, right, dtype)
+    ndim = len(made.grid)
+    dropped = tuple([axis for axis, drop in ((ndim - 2, first), (ndim - 1, last)) if drop])
+    return Tensor(shaping.squeeze(made, dropped) if dropped else made)
+
+
+# -------------------------------------------------------------------------------------------------------- operators
+
+
+def _in_place(target: Tensor, result: Tensor) -> Tensor:
+    if result.shape != target.shape:
+        raise ValueError(
+            f"non-broadcastable output operand with shape {target.shape} doesn't match the broadcast shape "
+            f"{result.shape}"
+        )
+    if not np.can_cast(result.dtype, target.dtype, "same_kind"):
+        raise TypeError(f"Cannot cast output from {result.dtype} to {target.dtype} with casting rule 'same_kind'")
+    target._set(shaping.cast(result._node, target.dtype))
+    return target
+
+
+_BINARY: dict[str, np.ufunc] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "truediv": np.true_divide,
+    "mod": np.remainder,
+    "pow": np.power,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "lshift": np.left_shift,
+    "rshift": np.right_shift,
+}
+_COMPARED: dict[str, np.ufunc] = {
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+}
+_UNARY: dict[str, np.ufunc] = {
+    "neg": np.negative,
+    "pos": np.positive,
+    "abs": np.absolute,
+    "invert": np.invert,
+}
+
+
+def _takes(other: Any) -> bool:
+    return isinstance(other, Tensor | bool | int | float | complex | np.ndarray | np.generic | list | tuple)
+
+
+def _operator(fn: Callable[[Any, Any], Tensor], *, swapped: bool = False) -> Any:
+    def method(self: Tensor, other: Any) -> Any:
+        if not _takes(other):
+            return NotImplemented
+        return fn(other, self) if swapped else fn(self, other)
+
+    return method
+
+
+def _updating(fn: Callable[[Any, Any], Tensor]) -> Any:
+    def method(self: Tensor, other: Any) -> Any:
+        return _in_place(self, fn(self, other)) if _takes(other) else NotImplemented
+
+    return method
+
+
+def install(name: str, fn: Callable[[Any, Any], Tensor], *, both: bool = True) -> None:
+    """Give the class an operator, its mirror image and the one in place."""
+    setattr(Tensor, f"__{name}__", _operator(fn))
+    if both:
+        setattr(Tensor, f"__r{name}__", _operator(fn, swapped=True))
+        setattr(Tensor, f"__i{name}__", _updating(fn))
+
+
+def _of(ufunc: np.ufunc) -> Callable[[Any, Any], Tensor]:
+    return lambda x1, x2: apply(ufunc, x1, x2)
+
+
+for _name, _ufunc in _BINARY.items():
+    install(_name, _of(_ufunc))
+for _name, _ufunc in _COMPARED.items():
+    install(_name, _of(_ufunc), both=False)
+for _name, _ufunc in _UNARY.items():
+    setattr(Tensor, f"__{_name}__", lambda self, _fn=_ufunc: apply(_fn, self))
+
+
+# ------------------------------------------------------------------------------------------------- several at once
+
+
+def execute(*arrays: Tensor, session: sessions.Session | None = None) -> tuple[Tensor, ...]:
+    """Compute several arrays in one run, so that what they share is computed once; return them."""
+    wanted = [x for x in arrays if x._node.fn is not creation.stored]
+    for x, node in zip(wanted, sessions.settle([x._node for x in wanted], session), strict=True):
+        x._set(node)
+    return arrays
+
+
+def fetch(*arrays: Tensor, session: sessions.Session | None = None) -> tuple[np.ndarray[Any, Any], ...]:
+    """Return the values of several arrays, computed in one run."""
+    return tuple([x.fetch(session) for x in execute(*arrays, session=session)])

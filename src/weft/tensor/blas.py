@@ -1,0 +1,47 @@
+"""Threads of BLAS: a library that starts one for each core, in each of our workers, has as many again as there are.
+
+While chunks are computed side by side, each of them is given its share of the cores. The number is one for the whole
+process, so it is put back as soon as nothing is computed any more.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+
+@cache
+def _libraries() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController().select(user_api="blas")
+
+
+_lock = threading.Lock()
+_sharing = 0
+_limit: Any = None
+
+
+@contextmanager
+def shared_by(workers: int) -> Iterator[None]:
+    """Divide the cores between so many computations that run side by side; nothing is changed for one alone."""
+    global _sharing, _limit
+    if workers < 2:
+        yield
+        return
+    with _lock:
+        if not _sharing:
+            _limit = _libraries().limit(limits=max(1, (os.cpu_count() or 1) // workers))
+        _sharing += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _sharing -= 1
+            if not _sharing:
+                _limit.restore_original_limits()
+                _limit = None

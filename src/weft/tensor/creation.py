@@ -1,0 +1,248 @@
+"""Making arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.frontends.tensors import creation, shaping
+from weft.frontends.tensors.blocks import broadcast_shapes
+from weft.tensor import sessions
+from weft.tensor.array import DEVICE, Tensor, as_node
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.chunks import Grid
+
+Shape = int | tuple[int, ...]
+FLOAT = np.dtype(np.float64)
+INT = np.dtype(np.int64)
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    if isinstance(shape, tuple | list):
+        given = tuple([int(size.__index__()) for size in shape])
+    else:
+        given = (int(shape.__index__()),)
+    if any(size < 0 for size in given):
+        raise ValueError("negative dimensions are not allowed")
+    return given
+
+
+def _grid(shape: Sequence[int], dtype: np.dtype[Any], chunk_size: Any) -> Grid:
+    return sessions.cut(shape, dtype.itemsize, chunk_size)
+
+
+def _here(device: str | None) -> None:
+    if device not in (None, DEVICE):
+        raise ValueError(f"there is no device {device!r}; there is {DEVICE!r}")
+
+
+def asarray(
+    obj: Any,
+    /,
+    *,
+    dtype: Any = None,
+    device: str | None = None,
+    copy: bool | None = None,
+    chunk_size: Any = None,
+) -> Tensor:
+    """Return an array of what NumPy makes an array of; `copy=True` takes the values as they are now."""
+    _here(device)
+    if isinstance(obj, Tensor):
+        if dtype is not None and np.dtype(dtype) != obj.dtype:
+            if copy is False:
+                raise ValueError("a copy is needed to change the dtype")
+            return obj.astype(dtype)
+        made = Tensor(obj._node) if copy else obj
+        return made if chunk_size is None else made.rechunk(chunk_size)
+    if isinstance(obj, list | tuple) and _holds_tensors(obj):
+        obj = _unwrapped(obj)
+    if isinstance(obj, bool | int | float | complex) and dtype is None and not isinstance(obj, np.generic):
+        dtype = {bool: np.bool, int: INT, float: FLOAT, complex: np.complex128}[type(obj)]
+    found = np.array(obj, dtype=dtype) if copy else np.asarray(obj, dtype=dtype, copy=copy)
+    if found.ndim == 0:
+        return Tensor(as_node(found))
+    return Tensor(creation.from_array(found, _grid(found.shape, found.dtype, chunk_size), found.dtype))
+
+
+def _holds_tensors(obj: Any) -> bool:
+    return any(isinstance(one, Tensor) or (isinstance(one, list | tuple) and _holds_tensors(one)) for one in obj)
+
+
+def _unwrapped(obj: Any) -> Any:
+    if isinstance(obj, Tensor):
+        return obj.fetch()[()]
+    return [_unwrapped(one) for one in obj] if isinstance(obj, list | tuple) else obj
+
+
+array = asarray
+
+
+def from_array(array: Any, chunk_size: Any = None) -> Tensor:
+    """Return an array over one that takes slices: NumPy, a memory map, Zarr, HDF5. It is read where it is needed."""
+    dtype = np.dtype(array.dtype)
+    return Tensor(creation.from_array(array, _grid(array.shape, dtype, chunk_size), dtype))
+
+
+def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
+    """Return an array of what another library holds."""
+    _here(device)
+    return asarray(np.from_dlpack(x), copy=copy)
+
+
+def full(
+    shape: Any, fill_value: Any, *, dtype: Any = None, device: str | None = None, chunk_size: Any = None
+) -> Tensor:
+    """Return an array of one value."""
+    _here(device)
+    value = fill_value.fetch()[()] if isinstance(fill_value, Tensor) else fill_value
+    own = INT if isinstance(value, int) and not isinstance(value, bool) else None
+    given = np.asarray(value, dtype=own if dtype is None else dtype)
+    size = _shape(shape)
+    if given.ndim:
+        return Tensor(shaping.broadcast_to(as_node(given), _grid(size, given.dtype, chunk_size)))
+    return Tensor(creation.full(_grid(size, given.dtype, chunk_size), given[()], given.dtype))
+
+
+def zeros(shape: Any, *, dtype: Any = FLOAT, device: str | None = None, chunk_size: Any = None) -> Tensor:
+    """Return an array of zeros."""
+    return full(shape, 0, dtype=FLOAT if dtype is None else dtype, device=device, chunk_size=chunk_size)
+
+
+def ones(shape: Any, *, dtype: Any = FLOAT, device: str | None = None, chunk_size: Any = None) -> Tensor:
+    """Return an array of ones."""
+    return full(shape, 1, dtype=FLOAT if dtype is None else dtype, device=device, chunk_size=chunk_size)
+
+
+empty = zeros
+
+
+def _like(x: Any, value: Any, dtype: Any, device: str | None) -> Tensor:
+    _here(device)
+    node = as_node(x)
+    given = np.asarray(value, dtype=node.dtype if dtype is None else dtype)
+    return Tensor(creation.full(node.grid, given[()], given.dtype))
+
+
+def full_like(x: Any, /, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Return an array of one value, in shape and chunks like `x`."""
+    return _like(x, fill_value.fetch()[()] if isinstance(fill_value, Tensor) else fill_value, dtype, device)
+
+
+def zeros_like(x: Any, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Return zeros, in shape and chunks like `x`."""
+    return _like(x, 0, dtype, device)
+
+
+def ones_like(x: Any, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Return ones, in shape and chunks like `x`."""
+    return _like(x, 1, dtype, device)
+
+
+empty_like = zeros_like
+
+
+def arange(
+    start: Any,
+    /,
+    stop: Any = None,
+    step: Any = 1,
+    *,
+    dtype: Any = None,
+    device: str | None = None,
+    chunk_size: Any = None,
+) -> Tensor:
+    """Return numbers from `start` up to `stop`, `step` apart."""
+    _here(device)
+    if stop is None:
+        start, stop = 0, start
+    n = creation.arange_length(start, stop, step)
+    if dtype is None:
+        whole = all(isinstance(one, int | np.integer) for one in (start, stop, step))
+        dtype = INT if whole else FLOAT
+    kind = np.dtype(dtype)
+    return Tensor(creation.arange(_grid((n,), kind, chunk_size), start, step, kind))
+
+
+def linspace(
+    start: Any,
+    stop: Any,
+    /,
+    num: int = 50,
+    *,
+    dtype: Any = None,
+    device: str | None = None,
+    endpoint: bool = True,
+    chunk_size: Any = None,
+) -> Tensor:
+    """Return `num` numbers from `start` to `stop`, evenly spaced."""
+    _here(device)
+    if num < 0:
+        raise ValueError(f"Number of samples, {num}, must be non-negative.")
+    own = np.complex128 if isinstance(start, complex) or isinstance(stop, complex) else FLOAT
+    kind = np.dtype(own if dtype is None else dtype)
+    return Tensor(creation.linspace(_grid((num,), kind, chunk_size), start, stop, num, kind, endpoint=endpoint))
+
+
+def eye(
+    n_rows: int,
+    n_cols: int | None = None,
+    /,
+    *,
+    k: int = 0,
+    dtype: Any = FLOAT,
+    device: str | None = None,
+    chunk_size: Any = None,
+) -> Tensor:
+    """Return a matrix of zeros with ones on its k-th diagonal."""
+    _here(device)
+    kind = np.dtype(FLOAT if dtype is None else dtype)
+    shape = _shape((n_rows, n_rows if n_cols is None else n_cols))
+    return Tensor(creation.eye(_grid(shape, kind, chunk_size), k, kind))
+
+
+def tril(x: Any, /, *, k: int = 0) -> Tensor:
+    """Set what is above the k-th diagonal to zero."""
+    return _triangle(x, k, upper=False)
+
+
+def triu(x: Any, /, *, k: int = 0) -> Tensor:
+    """Set what is below the k-th diagonal to zero."""
+    return _triangle(x, k, upper=True)
+
+
+def _triangle(x: Any, k: int, *, upper: bool) -> Tensor:
+    node = as_node(x)
+    if len(node.grid) < 2:
+        raise ValueError("the array has fewer than two axes")
+    return Tensor(shaping.triangle(node, k, upper=upper))
+
+
+def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
+    """Return coordinate arrays of a grid from its axes."""
+    if indexing not in ("xy", "ij"):
+        raise ValueError("Valid values for `indexing` are 'xy' and 'ij'.")
+    from weft.tensor.manipulation import broadcast_to, reshape
+
+    nodes = [as_node(one) for one in arrays]
+    if len({node.dtype for node in nodes}) > 1:
+        raise ValueError("arrays of a meshgrid have one dtype")
+    order = list(range(len(nodes)))
+    if indexing == "xy" and len(nodes) > 1:
+        order[0], order[1] = 1, 0
+    sizes = [0] * len(nodes)
+    for at, node in zip(order, nodes, strict=True):
+        sizes[at] = node.size
+    made = []
+    for at, node in zip(order, nodes, strict=True):
+        shape = [1] * len(nodes)
+        shape[at] = node.size
+        made.append(broadcast_to(reshape(Tensor(node), tuple(shape)), tuple(sizes)))
+    return tuple(made)
+
+
+def shape_of_all(*arrays: Any) -> tuple[int, ...]:
+    """Return the shape that arrays are broadcast to."""
+    return broadcast_shapes(*[as_node(one).grid for one in arrays])

@@ -1,0 +1,94 @@
+"""Types of elements: what they are, what holds them, what two of them make."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.tensor.array import DEVICE, Tensor, as_node
+
+e = np.e
+inf = np.inf
+nan = np.nan
+newaxis = None
+pi = np.pi
+
+
+def _dtype(value: Any) -> Any:
+    """Return a dtype: that of an array, or the one that was given."""
+    if isinstance(value, Tensor | np.ndarray):
+        return value.dtype
+    return np.dtype(value)
+
+
+@dataclass(frozen=True, slots=True)
+class finfo_object:  # noqa: N801
+    """What a floating-point type can hold, as Python numbers; of a complex type, each of its two parts."""
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    dtype: np.dtype[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class iinfo_object:  # noqa: N801
+    """What an integer type can hold, as Python numbers."""
+
+    bits: int
+    max: int
+    min: int
+    dtype: np.dtype[Any]
+
+
+def finfo(type: Any, /) -> finfo_object:
+    """Return what a floating-point type can hold; ValueError for another type."""
+    found = np.finfo(_dtype(type))
+    return finfo_object(
+        int(found.bits),
+        float(found.eps),
+        float(found.max),
+        float(found.min),
+        float(found.smallest_normal),
+        np.dtype(found.dtype),
+    )
+
+
+def iinfo(type: Any, /) -> iinfo_object:
+    """Return what an integer type can hold; ValueError for another type."""
+    kind = _dtype(type)
+    found = np.iinfo(kind)
+    return iinfo_object(int(found.bits), int(found.max), int(found.min), kind)
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """Return whether a type is of a kind: "bool", "signed integer", "integral", "numeric", ..., a type, or a tuple."""
+    return bool(np.isdtype(np.dtype(dtype), kind))
+
+
+def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
+    """Return the type that arrays, types and Python numbers make together; numbers give way to all else."""
+    given = [one.dtype if isinstance(one, Tensor | np.ndarray) else one for one in arrays_and_dtypes]
+    return np.result_type(*given)
+
+
+def can_cast(from_: Any, to: Any, /) -> bool:
+    """Return whether no value is lost when one type is made another."""
+    return bool(np.can_cast(_dtype(from_), _dtype(to)))
+
+
+def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: str | None = None) -> Tensor:
+    """Return the array with another type; TypeError from complex numbers to real ones: take `real` for that."""
+    if device not in (None, DEVICE):
+        raise ValueError(f"there is no device {device!r}; there is {DEVICE!r}")
+    kind = np.dtype(dtype)
+    made = x if isinstance(x, Tensor) else Tensor(as_node(x))
+    if made.dtype.kind == "c" and kind.kind not in "cbO":
+        raise TypeError(f"complex numbers ({made.dtype}) are not made {kind} by a cast: take real or imag of them")
+    if made.dtype == kind and not copy:
+        return made
+    return made.astype(kind)

@@ -1,0 +1,55 @@
+"""What the namespace says of itself, as the array standard asks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.tensor.array import DEVICE
+
+_TYPES = (
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    "float32", "float64", "complex64", "complex128",
+)  # fmt: skip
+_MOST_AXES = 64
+"""How many axes NumPy's arrays have at most."""
+
+
+class Info:
+    """Capabilities, devices and types, as `__array_namespace_info__` of the standard."""
+
+    def capabilities(self) -> dict[str, Any]:
+        """Return what the library can do."""
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": _MOST_AXES}
+
+    def default_device(self) -> str:
+        """Return where arrays are made."""
+        return DEVICE
+
+    def default_dtypes(self, *, device: str | None = None) -> dict[str, np.dtype[Any]]:
+        """Return the types of arrays for which none was named."""
+        _known(device)
+        return {
+            "real floating": np.dtype(np.float64),
+            "complex floating": np.dtype(np.complex128),
+            "integral": np.dtype(np.int64),
+            "indexing": np.dtype(np.int64),
+        }
+
+    def dtypes(
+        self, *, device: str | None = None, kind: str | tuple[str, ...] | None = None
+    ) -> dict[str, np.dtype[Any]]:
+        """Return the types of the standard by name; those of one kind, or of several."""
+        _known(device)
+        types = {name: np.dtype(name) for name in _TYPES}
+        return types if kind is None else {name: one for name, one in types.items() if np.isdtype(one, kind)}
+
+    def devices(self) -> tuple[str, ...]:
+        """Return all devices."""
+        return (DEVICE,)
+
+
+def _known(device: str | None) -> None:
+    if device not in (None, DEVICE):
+        raise ValueError(f"there is no device {device!r}; there is {DEVICE!r}")

@@ -1,0 +1,94 @@
+"""Methods of arrays: functions of this package, called as NumPy's users call them on an array."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft.tensor import elementwise, manipulation, numpy_names, searching, statistics
+from weft.tensor.array import Tensor
+
+
+def _reshape(self: Tensor, *shape: Any, copy: bool | None = None) -> Tensor:
+    """Give another shape, in row-major order; one length may be -1."""
+    wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], int | np.integer) else shape
+    return manipulation.reshape(self, wanted, copy=copy)
+
+
+def _transpose(self: Tensor, *axes: Any) -> Tensor:
+    """Put the axes into another order, the opposite one if none is given."""
+    order = axes[0] if len(axes) == 1 and (axes[0] is None or not isinstance(axes[0], int | np.integer)) else axes
+    return numpy_names.transpose(self, order or None)
+
+
+def _squeeze(self: Tensor, axis: Any = None) -> Tensor:
+    """Drop axes of length 1: those that are named, or all."""
+    named = tuple([a for a, n in enumerate(self.shape) if n == 1]) if axis is None else axis
+    return manipulation.squeeze(self, named)
+
+
+def _copy(self: Tensor) -> Tensor:
+    """Return an array of its own: what is assigned to one does not change the other."""
+    return Tensor(self._node)
+
+
+def _spread(name: str) -> Callable[..., Tensor]:
+    function = getattr(statistics, name)
+
+    def method(self: Tensor, axis: Any = None, *, correction: float = 0.0, **given: Any) -> Tensor:
+        less = given.pop("ddof", correction)
+        made: Tensor = function(self, axis=axis, correction=less, **given)
+        return made
+
+    method.__doc__ = function.__doc__
+    return method
+
+
+def _along(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return a method whose first argument is the axis."""
+
+    def method(self: Tensor, axis: Any = None, **given: Any) -> Tensor:
+        return function(self, axis=axis, **given)
+
+    method.__doc__ = function.__doc__
+    return method
+
+
+_METHODS: dict[str, Callable[..., Any]] = {
+    **{
+        name: _along(getattr(statistics, name))
+        for name in ("sum", "prod", "max", "min", "mean", "all", "any", "argmax", "argmin", "count_nonzero")
+    },
+    "var": _spread("var"),
+    "std": _spread("std"),
+    "cumsum": numpy_names.cumsum,
+    "cumprod": numpy_names.cumprod,
+    "ptp": numpy_names.ptp,
+    "round": elementwise.round,
+    "clip": elementwise.clip,
+    "conj": elementwise.conj,
+    "conjugate": elementwise.conj,
+    "reshape": _reshape,
+    "transpose": _transpose,
+    "squeeze": _squeeze,
+    "swapaxes": numpy_names.swapaxes,
+    "ravel": numpy_names.ravel,
+    "flatten": numpy_names.ravel,
+    "repeat": manipulation.repeat,
+    "dot": numpy_names.dot,
+    "trace": numpy_names.trace,
+    "diagonal": numpy_names.diagonal,
+    "nonzero": searching.nonzero,
+    "take": searching.take,
+    "topk": numpy_names.topk,
+    "map_chunk": numpy_names.map_chunk,
+    "copy": _copy,
+}
+
+
+def install() -> None:
+    """Give the class its methods."""
+    for name, function in _METHODS.items():
+        setattr(Tensor, name, function)

@@ -1,0 +1,762 @@
+"""Functions of NumPy and of Mars that the array standard does not have, under the names that users know.
+
+Those that NumPy does element by element, or that can be written with functions of the standard, work chunk by chunk. A
+few must see an array as a whole: they say so.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.frontends.tensors import indexing, reductions, searching, shaping
+from weft.frontends.tensors.blocks import call, in_one, mapped, whole_along
+from weft.frontends.tensors.chunks import Cut
+from weft.frontends.tensors.nodes import Input, Node
+from weft.operators.regions import Kind
+from weft.tensor import linalg, manipulation, statistics
+from weft.tensor.array import Tensor, apply, as_node, matmul
+
+Axis = int | Sequence[int] | None
+FLOAT = np.dtype(np.float64)
+INT = np.dtype(np.int64)
+
+
+range_ = range
+"""The built-in one: `histogram` has a parameter of its name."""
+
+
+# --------------------------------------------------------------------------------------------------- element-wise
+
+
+def _elementwise(name: str) -> Callable[..., Tensor]:
+    ufunc: np.ufunc = getattr(np, name)
+
+    def function(*operands: Any) -> Tensor:
+        if len(operands) != ufunc.nin:
+            raise TypeError(f"{name} takes {ufunc.nin} arrays, not {len(operands)}")
+        return apply(ufunc, *operands)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Element by element as `numpy.{name}`."
+    return function
+
+
+arccos = _elementwise("arccos")
+arccosh = _elementwise("arccosh")
+arcsin = _elementwise("arcsin")
+arcsinh = _elementwise("arcsinh")
+arctan = _elementwise("arctan")
+arctan2 = _elementwise("arctan2")
+arctanh = _elementwise("arctanh")
+cbrt = _elementwise("cbrt")
+deg2rad = _elementwise("deg2rad")
+degrees = _elementwise("degrees")
+exp2 = _elementwise("exp2")
+fabs = _elementwise("fabs")
+float_power = _elementwise("float_power")
+fmax = _elementwise("fmax")
+fmin = _elementwise("fmin")
+fmod = _elementwise("fmod")
+heaviside = _elementwise("heaviside")
+invert = _elementwise("invert")
+ldexp = _elementwise("ldexp")
+left_shift = _elementwise("left_shift")
+logaddexp2 = _elementwise("logaddexp2")
+mod = _elementwise("mod")
+power = _elementwise("power")
+rad2deg = _elementwise("rad2deg")
+radians = _elementwise("radians")
+right_shift = _elementwise("right_shift")
+rint = _elementwise("rint")
+spacing = _elementwise("spacing")
+true_divide = _elementwise("true_divide")
+
+
+def modf(x: Any) -> tuple[Tensor, Tensor]:
+    """Return the fractional and the whole part of each element."""
+    return apply(np.modf, x), apply(np.modf, x, out=1)
+
+
+def frexp(x: Any) -> tuple[Tensor, Tensor]:
+    """Return mantissa and exponent of each element."""
+    return apply(np.frexp, x), apply(np.frexp, x, out=1)
+
+
+def divmod(x1: Any, x2: Any) -> tuple[Tensor, Tensor]:
+    """Return quotients rounded down, and what is left."""
+    return apply(np.floor_divide, x1, x2), apply(np.remainder, x1, x2)
+
+
+def isclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
+    """Return where two arrays are as good as equal: |a - b| <= atol + rtol * |b|."""
+    nodes = [as_node(a), as_node(b)]
+    kwargs = {"rtol": rtol, "atol": atol, "equal_nan": equal_nan}
+    return Tensor(searching.elementwise(np.isclose, nodes, np.dtype(bool), "isclose", **kwargs))
+
+
+def allclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
+    """Return whether two arrays are as good as equal everywhere."""
+    return statistics.all(isclose(a, b, rtol, atol, equal_nan))
+
+
+def array_equal(a: Any, b: Any) -> Tensor:
+    """Return whether two arrays have the same shape and elements."""
+    x, y = Tensor(as_node(a)), Tensor(as_node(b))
+    if x.shape != y.shape:
+        return Tensor(as_node(np.asarray(False)))
+    return statistics.all(apply(np.equal, x, y))
+
+
+def nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
+    """Put numbers in the place of NaN and of the infinities."""
+    node = as_node(x)
+    kwargs = {"nan": nan, "posinf": posinf, "neginf": neginf}
+    return Tensor(searching.elementwise(np.nan_to_num, [node], node.dtype, "nan_to_num", **kwargs))
+
+
+def angle(z: Any, deg: bool = False) -> Tensor:
+    """Return the angle of each complex number."""
+    node = as_node(z)
+    dtype = np.angle(np.empty(0, node.dtype)).dtype
+    return Tensor(searching.elementwise(np.angle, [node], dtype, "angle", deg=deg))
+
+
+# --------------------------------------------------------------------------------------------------------- shapes
+
+
+def transpose(x: Any, axes: Sequence[int] | None = None) -> Tensor:
+    """Put the axes into another order, the opposite one if none is given."""
+    made = Tensor(as_node(x))
+    return made.T if axes is None else manipulation.permute_dims(made, tuple(axes))
+
+
+def swapaxes(x: Any, axis1: int, axis2: int) -> Tensor:
+    """Exchange two axes."""
+    made = Tensor(as_node(x))
+    order = list(range(made.ndim))
+    a, b = reductions.axes_of(axis1, made.ndim)[0], reductions.axes_of(axis2, made.ndim)[0]
+    order[a], order[b] = order[b], order[a]
+    return manipulation.permute_dims(made, tuple(order))
+
+
+def rollaxis(x: Any, axis: int, start: int = 0) -> Tensor:
+    """Move an axis to before another."""
+    ndim = as_node(x).grid.__len__()
+    axis %= ndim
+    start = start + ndim if start < 0 else start
+    return manipulation.moveaxis(x, axis, start - 1 if axis < start else start)
+
+
+def ravel(x: Any) -> Tensor:
+    """Return the elements along one axis, in row-major order."""
+    node = as_node(x)
+    return manipulation.reshape(Tensor(node), (node.size,))
+
+
+flatten = ravel
+
+
+def concatenate(arrays: Sequence[Any], axis: int | None = 0) -> Tensor:
+    """Put arrays one behind the other along an axis."""
+    return manipulation.concat(arrays, axis=axis)
+
+
+def atleast_1d(*arrays: Any) -> Any:
+    """Return arrays with one axis at least."""
+    return _all([manipulation.reshape(x, (1,)) if not x.ndim else x for x in map(_tensor, arrays)])
+
+
+def atleast_2d(*arrays: Any) -> Any:
+    """Return arrays with two axes at least; new ones come first."""
+    return _all(
+        [
+            manipulation.reshape(x, (1, 1)) if not x.ndim else x[None, :] if x.ndim == 1 else x
+            for x in map(_tensor, arrays)
+        ]
+    )
+
+
+def atleast_3d(*arrays: Any) -> Any:
+    """Return arrays with three axes at least."""
+    made = []
+    for x in map(_tensor, arrays):
+        if not x.ndim:
+            made.append(manipulation.reshape(x, (1, 1, 1)))
+        else:
+            made.append(x[None, :, None] if x.ndim == 1 else x[:, :, None] if x.ndim == 2 else x)
+    return _all(made)
+
+
+def _tensor(x: Any) -> Tensor:
+    return x if isinstance(x, Tensor) else Tensor(as_node(x))
+
+
+def _all(made: list[Tensor]) -> Any:
+    return made[0] if len(made) == 1 else made
+
+
+def vstack(arrays: Sequence[Any]) -> Tensor:
+    """Put arrays below one another."""
+    return manipulation.concat([atleast_2d(x) for x in arrays], axis=0)
+
+
+def hstack(arrays: Sequence[Any]) -> Tensor:
+    """Put arrays beside one another."""
+    made = [atleast_1d(x) for x in arrays]
+    return manipulation.concat(made, axis=0 if made[0].ndim == 1 else 1)
+
+
+def dstack(arrays: Sequence[Any]) -> Tensor:
+    """Put arrays behind one another along the third axis."""
+    return manipulation.concat([atleast_3d(x) for x in arrays], axis=2)
+
+
+def column_stack(arrays: Sequence[Any]) -> Tensor:
+    """Make one-dimensional arrays the columns of a matrix."""
+    made = [x if x.ndim > 1 else x[:, None] for x in map(_tensor, arrays)]
+    return manipulation.concat(made, axis=1)
+
+
+def array_split(x: Any, parts: int | Sequence[int], axis: int = 0) -> list[Tensor]:
+    """Cut an array into parts along an axis, which may differ by one in length, or at the given places."""
+    made = _tensor(x)
+    size = made.shape[axis]
+    if isinstance(parts, int):
+        each, more = size // parts, size % parts
+        ends = np.cumsum([0] + [each + (i < more) for i in range(parts)]).tolist()
+    else:
+        ends = [0, *parts, size]
+    before = (slice(None),) * (axis % made.ndim)
+    return [made[(*before, slice(lo, hi))] for lo, hi in itertools.pairwise(ends)]
+
+
+def split(x: Any, parts: int | Sequence[int], axis: int = 0) -> list[Tensor]:
+    """Cut an array into equal parts along an axis, or at the given places. ValueError: it cannot be cut evenly."""
+    if isinstance(parts, int) and _tensor(x).shape[axis] % parts:
+        raise ValueError("array split does not result in an equal division")
+    return array_split(x, parts, axis)
+
+
+def vsplit(x: Any, parts: int | Sequence[int]) -> list[Tensor]:
+    """Cut along the first axis."""
+    return split(x, parts, 0)
+
+
+def hsplit(x: Any, parts: int | Sequence[int]) -> list[Tensor]:
+    """Cut along the second axis, or the only one."""
+    return split(x, parts, 0 if _tensor(x).ndim == 1 else 1)
+
+
+def dsplit(x: Any, parts: int | Sequence[int]) -> list[Tensor]:
+    """Cut along the third axis."""
+    return split(x, parts, 2)
+
+
+def flipud(x: Any) -> Tensor:
+    """Turn the order of rows round."""
+    return manipulation.flip(x, axis=0)
+
+
+def fliplr(x: Any) -> Tensor:
+    """Turn the order of columns round."""
+    return manipulation.flip(x, axis=1)
+
+
+def append(x: Any, values: Any, axis: int | None = None) -> Tensor:
+    """Put values behind an array; with no axis, both flat."""
+    return manipulation.concat([x, values], axis=axis)
+
+
+# ----------------------------------------------------------------------------------------------------- reductions
+
+
+def amax(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """Return the largest element."""
+    return statistics.max(x, axis=axis, keepdims=keepdims)
+
+
+def amin(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """Return the smallest element."""
+    return statistics.min(x, axis=axis, keepdims=keepdims)
+
+
+def ptp(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """Return the largest element less the smallest."""
+    return apply(np.subtract, amax(x, axis, keepdims), amin(x, axis, keepdims))
+
+
+def cumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Tensor:
+    """Return running sums along an axis; with none, of the flat array."""
+    given = ravel(x) if axis is None else x
+    return statistics.cumulative_sum(given, axis=0 if axis is None else axis, dtype=dtype)
+
+
+def cumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Tensor:
+    """Return running products along an axis; with none, of the flat array."""
+    given = ravel(x) if axis is None else x
+    return statistics.cumulative_prod(given, axis=0 if axis is None else axis, dtype=dtype)
+
+
+def _without_nan(x: Any, value: Any) -> Tensor:
+    node = as_node(x)
+    if node.dtype.kind not in "fc":
+        return Tensor(node)
+    return Tensor(searching.where(apply(np.isnan, Tensor(node))._node, value, node, node.dtype))
+
+
+def nansum(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
+    """Return the sum, NaN taken as 0."""
+    return statistics.sum(_without_nan(x, 0), axis=axis, dtype=dtype, keepdims=keepdims)
+
+
+def nanprod(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
+    """Return the product, NaN taken as 1."""
+    return statistics.prod(_without_nan(x, 1), axis=axis, dtype=dtype, keepdims=keepdims)
+
+
+def nancumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Tensor:
+    """Return running sums, NaN taken as 0."""
+    return cumsum(_without_nan(x, 0), axis, dtype)
+
+
+def nancumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Tensor:
+    """Return running products, NaN taken as 1."""
+    return cumprod(_without_nan(x, 1), axis, dtype)
+
+
+def nanmax(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """Return the largest element that is not NaN."""
+    return _reduced(np.fmax, x, axis, keepdims, "nanmax")
+
+
+def nanmin(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """Return the smallest element that is not NaN."""
+    return _reduced(np.fmin, x, axis, keepdims, "nanmin")
+
+
+def _reduced(fn: np.ufunc, x: Any, axis: Axis, keepdims: bool, name: str) -> Tensor:
+    node = as_node(x)
+    return Tensor(reductions.reduce(fn, node, axis, keepdims=keepdims, dtype=node.dtype, name=name))
+
+
+def _counted(x: Any, axis: Axis, keepdims: bool) -> Tensor:
+    there = apply(np.logical_not, apply(np.isnan, x))
+    return statistics.sum(there, axis=axis, dtype=FLOAT, keepdims=keepdims)
+
+
+def nanmean(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """Return the mean of what is not NaN."""
+    if as_node(x).dtype.kind not in "fc":
+        return statistics.mean(x, axis=axis, keepdims=keepdims)
+    return apply(np.true_divide, nansum(x, axis, None, keepdims), _counted(x, axis, keepdims))
+
+
+def nanvar(x: Any, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
+    """Return the variance of what is not NaN."""
+    if as_node(x).dtype.kind not in "fc":
+        return statistics.var(x, axis=axis, correction=ddof, keepdims=keepdims)
+    away = apply(np.subtract, x, nanmean(x, axis, True))
+    squares = apply(np.square, apply(np.absolute, away))
+    count = apply(np.subtract, _counted(x, axis, keepdims), float(ddof))
+    return apply(np.true_divide, nansum(squares, axis, None, keepdims), count)
+
+
+def nanstd(x: Any, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
+    """Return the standard deviation of what is not NaN."""
+    return apply(np.sqrt, nanvar(x, axis, ddof, keepdims))
+
+
+def average(x: Any, axis: Axis = None, weights: Any = None) -> Tensor:
+    """Return the mean, weighted where weights are given."""
+    if weights is None:
+        return statistics.mean(x, axis=axis)
+    given, by = _tensor(x), _tensor(weights)
+    if by.shape != given.shape:
+        if not isinstance(axis, int) or by.ndim != 1:
+            raise TypeError("Axis must be specified when shapes of a and weights differ.")
+        by = manipulation.reshape(by, [-1 if a == axis % given.ndim else 1 for a in range(given.ndim)])
+        by = manipulation.broadcast_to(by, given.shape)
+    total = statistics.sum(apply(np.multiply, given, by), axis=axis)
+    return apply(np.true_divide, total, statistics.sum(by, axis=axis))
+
+
+def _order_statistic(x: Any, *, q: Any, axis: tuple[int, ...] | None, method: str, keepdims: bool, fn: Any) -> Any:
+    return np.asarray(fn(x, q, axis=axis, method=method, keepdims=keepdims))
+
+
+def quantile(x: Any, q: Any, axis: Axis = None, method: str = "linear", keepdims: bool = False) -> Tensor:
+    """Return quantiles; the axes that they are of are read as one chunk."""
+    node = as_node(x)
+    axes = reductions.axes_of(axis, len(node.grid))
+    node = whole_along(node, axes)
+    wanted = np.asarray(q.fetch() if isinstance(q, Tensor) else q)
+    if np.any((wanted < 0) | (wanted > 1)):
+        raise ValueError("Quantiles must be in the range [0, 1]")
+    dtype = np.quantile(np.ones(1, node.dtype), wanted, method=method).dtype  # type: ignore[call-overload]
+    kept = [cut if a not in axes else Cut.even(1, 1) for a, cut in enumerate(node.grid) if keepdims or a not in axes]
+    front = [Cut.even(n, max(n, 1)) for n in wanted.shape]
+    one = mapped(
+        node, (*front, *kept), [*[None] * len(front), *[a for a in range(len(node.grid)) if keepdims or a not in axes]]
+    )
+    kwargs = {"q": tuple(wanted.tolist()) if wanted.ndim else float(wanted), "axis": axes, "method": method}
+    made = Node(
+        Kind.CALL,
+        _order_statistic,
+        [one],
+        (*front, *kept),
+        dtype,
+        kwargs={**kwargs, "keepdims": keepdims, "fn": np.quantile},
+        name="quantile",
+    )
+    return Tensor(made)
+
+
+def percentile(x: Any, q: Any, axis: Axis = None, method: str = "linear", keepdims: bool = False) -> Tensor:
+    """Return percentiles: quantiles of `q / 100`."""
+    wanted = np.asarray(q.fetch() if isinstance(q, Tensor) else q)
+    if np.any((wanted < 0) | (wanted > 100)):
+        raise ValueError("Percentiles must be in the range [0, 100]")
+    return quantile(x, wanted / 100, axis, method, keepdims)
+
+
+def median(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """Return the median; the axes that it is of are read as one chunk."""
+    return quantile(x, 0.5, axis, "linear", keepdims)
+
+
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Tensor:
+    """Return the matrix of correlations between variables, which are rows (or columns)."""
+    c = cov(x, y, rowvar)
+    if not c.ndim:
+        return apply(np.true_divide, c, c)
+    scale = apply(np.sqrt, diagonal(c))
+    return apply(np.true_divide, apply(np.true_divide, c, scale[:, None]), scale[None, :])
+
+
+def cov(x: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None) -> Tensor:
+    """Return the matrix of covariances between variables, which are rows (or columns)."""
+    made = atleast_2d(x)
+    if not rowvar and made.shape[0] != 1:
+        made = made.T
+    if y is not None:
+        other = atleast_2d(y)
+        made = manipulation.concat([made, other.T if not rowvar and other.shape[0] != 1 else other], axis=0)
+    made = made.astype(np.result_type(made.dtype, FLOAT))
+    less = (0 if bias else 1) if ddof is None else ddof
+    away = apply(np.subtract, made, statistics.mean(made, axis=1, keepdims=True))
+    product = matmul(away, apply(np.conjugate, away).T)
+    result = apply(np.true_divide, product, float(max(made.shape[1] - less, 0)))
+    return manipulation.reshape(result, ()) if result.shape == (1, 1) else result
+
+
+# ------------------------------------------------------------------------------------------------------ histograms
+
+
+def _histogram(x: Any, weights: Any = None, *, edges: tuple[float, ...]) -> Any:
+    counts, _ = np.histogram(x, np.asarray(edges), weights=weights)
+    return counts
+
+
+def histogram(
+    x: Any,
+    bins: int | Sequence[float] = 10,
+    range: tuple[float, float] | None = None,
+    weights: Any = None,
+    density: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Return how many elements (or what weight) lie between edges, and the edges.
+
+    A number of bins without a range computes the smallest and the largest element first.
+    """
+    flat = ravel(x)
+    if isinstance(bins, int | np.integer):
+        if range is None and flat.size:
+            lo, hi = (float(end) for end in (statistics.min(flat), statistics.max(flat)))
+            range = (lo, hi)
+        edges = np.histogram_bin_edges(np.empty(0), int(bins), range or (0.0, 1.0))
+    else:
+        edges = np.asarray(_tensor(bins).fetch(), FLOAT)
+        if np.any(edges[:-1] > edges[1:]):
+            raise ValueError("`bins` must increase monotonically, when an array")
+    node = flat.node
+    inputs = [Input(node)]
+    dtype = INT
+    if weights is not None:
+        by = ravel(weights)
+        if by.shape != flat.shape:
+            raise ValueError("weights should have the same shape as a.")
+        dtype = np.result_type(by.dtype, FLOAT)
+        inputs.append(Input(by.rechunk((node.grid[0].lengths(),)).node))
+    n = len(edges) - 1
+    grid = (Cut.even(node.grid[0].n * n, n),)
+    part = Node(Kind.CALL, _histogram, inputs, grid, dtype, kwargs={"edges": tuple(edges.tolist())}, name="histogram")
+    stacked = shaping.reshape(Tensor(part).node, (node.grid[0].n, n)) if node.grid[0].n > 1 else None
+    counts = Tensor(part) if stacked is None else statistics.sum(Tensor(stacked), axis=0)
+    if density:
+        widths = np.diff(edges)
+        counts = apply(np.true_divide, apply(np.true_divide, counts, widths), statistics.sum(counts))
+    return counts, Tensor(as_node(edges))
+
+
+def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Tensor:
+    """Return how often each whole number occurs; reads the array as one chunk."""
+    node = in_one(as_node(x))
+    inputs = [Input(node)] + ([Input(in_one(as_node(weights)))] if weights is not None else [])
+    dtype = INT if weights is None else FLOAT
+    kwargs = {"minlength": minlength}
+    return Tensor(Node(Kind.CALL, np.bincount, inputs, (Cut.unknown(1),), dtype, kwargs=kwargs, name="bincount"))
+
+
+def digitize(x: Any, bins: Any, right: bool = False) -> Tensor:
+    """Return between which edges each element lies."""
+    node, edges = as_node(x), np.asarray(_tensor(bins).fetch())
+    kwargs = {"bins": tuple(edges.tolist()), "right": right}
+    return Tensor(searching.elementwise(np.digitize, [node], INT, "digitize", **kwargs))
+
+
+# --------------------------------------------------------------------------------------------------- linear algebra
+
+
+def dot(a: Any, b: Any) -> Tensor:
+    """Return the product as `numpy.dot`: of vectors the inner one, of matrices the matrix product."""
+    x, y = _tensor(a), _tensor(b)
+    if not x.ndim or not y.ndim:
+        return apply(np.multiply, x, y)
+    if y.ndim <= 2:
+        return matmul(x, y)
+    return linalg.tensordot(x, y, axes=([x.ndim - 1], [y.ndim - 2]))
+
+
+def inner(a: Any, b: Any) -> Tensor:
+    """Return sums of products over the last axes."""
+    x, y = _tensor(a), _tensor(b)
+    if not x.ndim or not y.ndim:
+        return apply(np.multiply, x, y)
+    return linalg.tensordot(x, y, axes=([x.ndim - 1], [y.ndim - 1]))
+
+
+def vdot(a: Any, b: Any) -> Tensor:
+    """Return the inner product of two arrays taken flat, the first conjugated."""
+    return matmul(apply(np.conjugate, ravel(a)), ravel(b))
+
+
+def outer(a: Any, b: Any) -> Tensor:
+    """Return all products of elements of one array with those of another, both taken flat."""
+    return linalg.outer(ravel(a), ravel(b))
+
+
+def einsum(subscripts: str, *operands: Any) -> Tensor:
+    """Return sums of products in Einstein's notation, two operands at a time, in the order that is cheapest.
+
+    ValueError: the subscripts do not fit the operands.
+    """
+    arrays = [_tensor(one) for one in operands]
+    text = subscripts.replace(" ", "")
+    inputs, _, output = text.partition("->")
+    if "..." in text:
+        raise ValueError("einsum with an ellipsis is not supported: name all axes")
+    terms = inputs.split(",")
+    if len(terms) != len(arrays) or any(len(term) != x.ndim for term, x in zip(terms, arrays, strict=False)):
+        raise ValueError("einsum: the subscripts do not fit the operands")
+    if "->" not in text:
+        letters = "".join(terms)
+        output = "".join(sorted({c for c in letters if letters.count(c) == 1}))
+    dummies = [np.broadcast_to(np.empty(()), x.shape) for x in arrays]
+    path = np.einsum_path(text, *dummies, optimize="greedy")[0][1:]
+    parts = [_one_term(term, x) for term, x in zip(terms, arrays, strict=True)]
+    for pair in path:
+        chosen = [parts.pop(at) for at in sorted(pair, reverse=True)]
+        kept = set(output).union(*[set(term) for term, _ in parts])
+        made = chosen[0]
+        for other in chosen[1:]:
+            made = _two_terms(other, made, kept)
+        parts.append(made)
+    ((term, x),) = parts
+    drop = tuple([at for at, c in enumerate(term) if c not in output])
+    if drop:
+        x = statistics.sum(x, axis=drop, dtype=x.dtype)
+        term = "".join(c for c in term if c in output)
+    return manipulation.permute_dims(x, tuple([term.index(c) for c in output])) if output else x
+
+
+def _one_term(term: str, x: Tensor) -> tuple[str, Tensor]:
+    """Take the diagonal where a letter stands twice."""
+    while len(set(term)) < len(term):
+        letter = next(c for c in term if term.count(c) > 1)
+        a = term.index(letter)
+        b = term.index(letter, a + 1)
+        x = diagonal(x, 0, a, b)
+        term = term[:a] + term[a + 1 : b] + term[b + 1 :] + letter
+    return term, x
+
+
+def _two_terms(first: tuple[str, Tensor], second: tuple[str, Tensor], kept: set[str]) -> tuple[str, Tensor]:
+    """Multiply two operands and sum over what neither the result nor a later operand needs, by one matrix product."""
+    (left, x), (right, y) = first, second
+    for only, (term, z) in enumerate(((left, x), (right, y))):
+        other = right if only == 0 else left
+        drop = tuple([at for at, c in enumerate(term) if c not in kept and c not in other])
+        if drop:
+            z = statistics.sum(z, axis=drop, dtype=z.dtype)
+            term = "".join(c for c in term if c in kept or c in other)
+        if only == 0:
+            left, x = term, z
+        else:
+            right, y = term, z
+    both = [c for c in left if c in right]
+    batch = [c for c in both if c in kept]
+    summed = [c for c in both if c not in kept]
+    own, others = [c for c in left if c not in both], [c for c in right if c not in both]
+    sizes = dict(zip(left, x.shape, strict=True)) | dict(zip(right, y.shape, strict=True))
+
+    def flat(term: str, z: Tensor, groups: list[list[str]]) -> Tensor:
+        order = [term.index(c) for group in groups for c in group]
+        moved = manipulation.permute_dims(z, tuple(order))
+        shape = [sizes[c] for c in groups[0]]
+        return manipulation.reshape(moved, (*shape, *[_product(sizes, group) for group in groups[1:]]))
+
+    product = matmul(flat(left, x, [batch, own, summed]), flat(right, y, [batch, summed, others]))
+    term = "".join([*batch, *own, *others])
+    return term, manipulation.reshape(product, tuple([sizes[c] for c in term]))
+
+
+def _product(sizes: dict[str, int], letters: Sequence[str]) -> int:
+    made = 1
+    for letter in letters:
+        made *= sizes[letter]
+    return made
+
+
+def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+    """Return the diagonals of two axes; they come last."""
+    made = _tensor(x)
+    a, b = axis1 % made.ndim, axis2 % made.ndim
+    order = [axis for axis in range_(made.ndim) if axis not in (a, b)]
+    return linalg.diagonal(manipulation.permute_dims(made, (*order, a, b)), offset=offset)
+
+
+def _put_diagonal(x: Any, *, k: int) -> Any:
+    return np.diag(x, k)
+
+
+def diag(v: Any, k: int = 0) -> Tensor:
+    """Return the k-th diagonal of a matrix, or a matrix with a vector on it."""
+    made = _tensor(v)
+    if made.ndim == 2:
+        return diagonal(made, k)
+    if made.ndim != 1:
+        raise ValueError("Input must be 1- or 2-d.")
+    node = in_one(made.node)
+    n = node.size + abs(k)
+    grid = (Cut.even(n, max(n, 1)),) * 2
+    return Tensor(call(_put_diagonal, node, grid, node.dtype, kwargs={"k": k}, name="diag"))
+
+
+def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+    """Return sums along diagonals."""
+    return statistics.sum(diagonal(x, offset, axis1, axis2), axis=-1)
+
+
+# --------------------------------------------------------------------------------------------------------- choosing
+
+
+def _largest(x: Any, *, k: int, axis: int, largest: bool, order: bool) -> Any:
+    """Return values and places of the k largest (or smallest) along an axis."""
+    n = x.shape[axis]
+    at = np.argpartition(x, n - k if largest else k - 1, axis=axis)
+    at = np.take(at, range(n - k, n) if largest else range(k), axis=axis)
+    values = np.take_along_axis(x, at, axis)
+    if order:
+        by = np.argsort(values, axis=axis, kind="stable")
+        by = np.flip(by, axis) if largest else by
+        values, at = np.take_along_axis(values, by, axis), np.take_along_axis(at, by, axis)
+    return values, at
+
+
+def _top(x: Any, k: int, axis: int, largest: bool, order: bool) -> tuple[Tensor, Tensor]:
+    node = as_node(x)
+    (axis,) = reductions.axes_of(axis, len(node.grid))
+    node = whole_along(node, (axis,))
+    size = node.grid[axis].size
+    k = min(k, size)
+    if k < 1:
+        raise ValueError(f"k is {k}: ask for one element at least, of an axis that has some")
+    grid = tuple([Cut.even(k, k) if a == axis else cut for a, cut in enumerate(node.grid)])
+    kwargs = {"k": k, "axis": axis, "largest": largest, "order": order}
+    made = call(_largest, node, grid, node.dtype, kwargs=kwargs, name="topk")
+    return (
+        Tensor(searching.pick(made, 0, grid, node.dtype, "topk")),
+        Tensor(searching.pick(made, 1, grid, INT, "argtopk")),
+    )
+
+
+def topk(x: Any, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> Tensor:
+    """Return the k largest (or smallest) elements along an axis, which is read as one chunk."""
+    return _top(x, k, axis, largest, sorted)[0]
+
+
+def argtopk(x: Any, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> Tensor:
+    """Return the places of the k largest (or smallest) elements along an axis, which is read as one chunk."""
+    return _top(x, k, axis, largest, sorted)[1]
+
+
+def compress(condition: Any, x: Any, axis: int | None = None) -> Tensor:
+    """Return the elements along an axis where a condition holds."""
+    given = ravel(x) if axis is None else _tensor(x)
+    at = np.flatnonzero(_tensor(condition).fetch())
+    node = indexing.take(given.node, as_node(at), reductions.axes_of(axis or 0, given.ndim)[0])
+    return Tensor(node)
+
+
+def flatnonzero(x: Any) -> Tensor:
+    """Return the places of the elements that are not zero, in the flat array."""
+    return Tensor(searching.nonzero(ravel(x).node)[0])
+
+
+def argwhere(x: Any) -> Tensor:
+    """Return the coordinates of the elements that are not zero, a row for each."""
+    found = searching.nonzero(as_node(x))
+    return manipulation.stack([Tensor(one) for one in found], axis=-1)
+
+
+# ------------------------------------------------------------------------------------------------------ own functions
+
+
+def map_chunk(x: Any, fn: Callable[..., Any], args: Sequence[Any] = (), **kwargs: Any) -> Tensor:
+    """Return what a function makes of each chunk, which keeps its shape unless it is told.
+
+    `dtype` and `shape` of a chunk's result are found by calling it on an empty chunk; where that fails, give `dtype=`.
+    `elementwise=False` says that lengths may change: they are known when it has run.
+    """
+    node = as_node(x)
+    dtype, same = kwargs.pop("dtype", None), kwargs.pop("elementwise", True)
+    kwargs.pop("with_chunk_index", None)
+    if dtype is None:
+        dtype = np.asarray(fn(np.ones((1,) * len(node.grid), node.dtype), *args, **kwargs)).dtype
+    grid = node.grid if same else tuple([Cut.unknown(cut.n) for cut in node.grid])
+    call_it = _Mapped(fn, tuple(args), dict(kwargs))
+    made = Node(Kind.CALL, call_it, [Input(node)], grid, np.dtype(dtype), unique=True, name="map_chunk")
+    return Tensor(made)
+
+
+class _Mapped:
+    """A user's function with its arguments."""
+
+    __name__ = "map_chunk"
+
+    def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.fn = fn
+        self.args = args
+        self.kwargs = kwargs
+
+    def __call__(self, chunk: Any) -> Any:
+        return np.asarray(self.fn(chunk, *self.args, **self.kwargs))
+
+
+def rechunk(x: Any, chunk_size: Any) -> Tensor:
+    """Return the same array in other chunks."""
+    return _tensor(x).rechunk(chunk_size)

@@ -1,0 +1,366 @@
+"""Random arrays: generators with a seed, and NumPy's older functions of the same names.
+
+The numbers depend on the seed, on the calls made before, and on the chunks; not on workers, backend or order. They are
+not those that `numpy.random` gives for the same seed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.frontends.tensors import chance
+from weft.frontends.tensors.blocks import fitted
+from weft.frontends.tensors.chunks import Cut, Grid, normalize
+from weft.frontends.tensors.nodes import Node
+from weft.model.errors import UsageError
+from weft.tensor import sessions
+from weft.tensor.array import Tensor, apply, as_node
+
+FLOAT = np.dtype(np.float64)
+INT = np.dtype(np.int64)
+Size = int | Sequence[int] | None
+
+
+def _size(size: Size) -> tuple[int, ...]:
+    given = () if size is None else (size,) if not isinstance(size, Sequence) else tuple(size)
+    if any(not hasattr(n, "__index__") or n < 0 for n in given):
+        raise ValueError(f"size is {size!r}: give whole numbers that are not negative")
+    return tuple([int(n) for n in given])
+
+
+def _parameter(value: Any) -> Any:
+    """Return a parameter of a distribution as a number or a node."""
+    if isinstance(value, Tensor | np.ndarray | list | tuple):
+        node = as_node(value)
+        return node if node.grid else node.kwargs.get("value", node)
+    return value
+
+
+_NEEDED = object()
+
+
+def _distribution(method: str, *defaults: Any, dtype: np.dtype[Any] = FLOAT) -> Callable[..., Tensor]:
+    """Return a method that draws from a distribution of NumPy's; `_NEEDED` stands for what has no default."""
+
+    def draw(self: Any, *args: Any, size: Size = None, chunk_size: Any = None) -> Tensor:
+        needed = sum(one is _NEEDED for one in defaults)
+        if not needed <= len(args) <= len(defaults) + 1:
+            raise TypeError(f"{method} takes {needed} to {len(defaults)} parameters, and then the size")
+        if len(args) > len(defaults):
+            *args_list, size = args
+            args = tuple(args_list)
+        given = [*args, *defaults[len(args) :]]
+        made: Tensor = self._drawn(method, given, size, dtype, chunk_size)
+        return made
+
+    draw.__name__ = draw.__qualname__ = method
+    draw.__doc__ = f"Return numbers of the distribution of `numpy.random.Generator.{method}`, with its parameters."
+    return draw
+
+
+class Generator:
+    """Makes random arrays from a seed: as `numpy.random.Generator`, with `chunk_size`."""
+
+    def __init__(self, seed: int | Sequence[int] | None = None) -> None:
+        self._entropy = _entropy(seed)
+        self._calls = itertools.count()
+        self._lock = threading.Lock()
+
+    def _seed(self) -> chance.Seed:
+        with self._lock:
+            return (*self._entropy, next(self._calls))
+
+    def _grid(self, shape: tuple[int, ...], dtype: np.dtype[Any], chunk_size: Any) -> Grid:
+        return normalize(chunk_size, shape, dtype.itemsize, sessions.workers())
+
+    def _streamed(self, method: str, size: Size, dtype: Any, chunk_size: Any) -> Tensor:
+        kind = np.dtype(dtype)
+        if kind not in (np.float64, np.float32):
+            raise TypeError(f"Unsupported dtype {kind!r} for {method}")
+        return Tensor(chance.streamed(method, self._grid(_size(size), kind, chunk_size), self._seed(), kind))
+
+    def _drawn(
+        self,
+        method: str,
+        args: Sequence[Any],
+        size: Size,
+        dtype: Any,
+        chunk_size: Any,
+        more: Mapping[str, Any] | None = None,
+    ) -> Tensor:
+        given = [_parameter(one) for one in args]
+        more = more or {}
+        kind = np.dtype(dtype)
+        with np.errstate(all="ignore"):  # what is wrong with a parameter is told here, by who knows
+            tried = [np.zeros(1, one.dtype) if isinstance(one, Node) else one for one in given]
+            if not any(isinstance(one, Node) for one in given):
+                getattr(np.random.default_rng(0), method)(*tried, size=0, **more)
+        shapes = [one.shape for one in given if isinstance(one, Node)]
+        shape = np.broadcast_shapes(*shapes) if size is None else _size(size)
+        if shapes and np.broadcast_shapes(shape, *shapes) != shape:
+            raise ValueError(f"parameters of shapes {shapes} do not go together with size {shape}")
+        grid = self._grid(shape, kind, chunk_size)
+        given = [fitted(one, grid) if isinstance(one, Node) else one for one in given]
+        return Tensor(chance.drawn(method, given, grid, self._seed(), kind, more))
+
+    # ------------------------------------------------------------------------------------------------------ simple
+
+    def random(self, size: Size = None, dtype: Any = FLOAT, *, chunk_size: Any = None) -> Tensor:
+        """Return numbers evenly spread over [0, 1)."""
+        return self._streamed("random", size, dtype, chunk_size)
+
+    def standard_normal(self, size: Size = None, dtype: Any = FLOAT, *, chunk_size: Any = None) -> Tensor:
+        """Return normal numbers of mean 0 and variance 1."""
+        return self._streamed("standard_normal", size, dtype, chunk_size)
+
+    def standard_exponential(self, size: Size = None, dtype: Any = FLOAT, *, chunk_size: Any = None) -> Tensor:
+        """Return exponential numbers of mean 1."""
+        return self._streamed("standard_exponential", size, dtype, chunk_size)
+
+    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Size = None, *, chunk_size: Any = None) -> Tensor:
+        """Return numbers evenly spread over [low, high)."""
+        return self._scaled(self.random, low, _minus(high, low), size, chunk_size)
+
+    def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Size = None, *, chunk_size: Any = None) -> Tensor:
+        """Return normal numbers of mean `loc` and standard deviation `scale`."""
+        _not_negative(scale)
+        return self._scaled(self.standard_normal, loc, scale, size, chunk_size)
+
+    def exponential(self, scale: Any = 1.0, size: Size = None, *, chunk_size: Any = None) -> Tensor:
+        """Return exponential numbers of mean `scale`."""
+        _not_negative(scale)
+        return self._scaled(self.standard_exponential, 0.0, scale, size, chunk_size)
+
+    def _scaled(self, draw: Callable[..., Tensor], shift: Any, scale: Any, size: Size, chunk_size: Any) -> Tensor:
+        if size is None:
+            size = np.broadcast_shapes(np.shape(_shape_of(shift)), np.shape(_shape_of(scale)))
+        made = draw(size, chunk_size=chunk_size)
+        if not (isinstance(scale, int | float) and scale == 1):
+            made = apply(np.multiply, made, scale)
+        return made if isinstance(shift, int | float) and shift == 0 else apply(np.add, made, shift)
+
+    def integers(
+        self,
+        low: Any,
+        high: Any = None,
+        size: Size = None,
+        dtype: Any = INT,
+        endpoint: bool = False,
+        *,
+        chunk_size: Any = None,
+    ) -> Tensor:
+        """Return whole numbers from `low` up to, not including, `high`; below `low` from 0 if `high` is left out."""
+        if high is None:
+            low, high = 0, low
+        kind = np.dtype(dtype)
+        return self._drawn("integers", (low, high), size, kind, chunk_size, {"dtype": kind, "endpoint": endpoint})
+
+    def choice(
+        self, a: Any, size: Size = None, replace: bool = True, p: Any = None, *, chunk_size: Any = None
+    ) -> Tensor:
+        """Return elements of `a` (of `range(a)` for a number), each drawn by itself or, without `replace`, once."""
+        values = None if isinstance(a, int | np.integer) else Tensor(as_node(a))
+        n = int(a) if values is None else values.shape[0]
+        shape = _size(size)
+        weights = None if p is None else tuple(np.asarray(p.fetch() if isinstance(p, Tensor) else p, FLOAT).tolist())
+        chunks = chunk_size if replace else shape
+        if not replace and not shape:
+            chunks = None
+        more: dict[str, Any] = {"replace": replace}
+        if weights is not None:
+            more["p"] = weights
+        at = self._drawn("choice", (n,), shape, INT, chunks, more)
+        return at if values is None else values[at]
+
+    def permutation(self, x: Any) -> Tensor:
+        """Return the elements of an array (of `range(x)` for a number) along its first axis, in random order."""
+        values = None if isinstance(x, int | np.integer) else Tensor(as_node(x))
+        n = int(x) if values is None else values.shape[0]
+        at = self._drawn("choice", (n,), (n,), INT, (max(n, 1),), {"replace": False})
+        return at if values is None else values[at]
+
+    def shuffle(self, x: Tensor) -> None:
+        """Put the elements of an array along its first axis into random order."""
+        x._set(self.permutation(x)._node)
+
+    # ----------------------------------------------------------------------------------------------- distributions
+
+    beta = _distribution("beta", _NEEDED, _NEEDED)
+    binomial = _distribution("binomial", _NEEDED, _NEEDED, dtype=INT)
+    chisquare = _distribution("chisquare", _NEEDED)
+    f = _distribution("f", _NEEDED, _NEEDED)
+    gamma = _distribution("gamma", _NEEDED, 1.0)
+    geometric = _distribution("geometric", _NEEDED, dtype=INT)
+    gumbel = _distribution("gumbel", 0.0, 1.0)
+    hypergeometric = _distribution("hypergeometric", _NEEDED, _NEEDED, _NEEDED, dtype=INT)
+    laplace = _distribution("laplace", 0.0, 1.0)
+    logistic = _distribution("logistic", 0.0, 1.0)
+    lognormal = _distribution("lognormal", 0.0, 1.0)
+    logseries = _distribution("logseries", _NEEDED, dtype=INT)
+    negative_binomial = _distribution("negative_binomial", _NEEDED, _NEEDED, dtype=INT)
+    noncentral_chisquare = _distribution("noncentral_chisquare", _NEEDED, _NEEDED)
+    noncentral_f = _distribution("noncentral_f", _NEEDED, _NEEDED, _NEEDED)
+    pareto = _distribution("pareto", _NEEDED)
+    poisson = _distribution("poisson", 1.0, dtype=INT)
+    power = _distribution("power", _NEEDED)
+    rayleigh = _distribution("rayleigh", 1.0)
+    standard_cauchy = _distribution("standard_cauchy")
+    standard_gamma = _distribution("standard_gamma", _NEEDED)
+    standard_t = _distribution("standard_t", _NEEDED)
+    triangular = _distribution("triangular", _NEEDED, _NEEDED, _NEEDED)
+    vonmises = _distribution("vonmises", _NEEDED, _NEEDED)
+    wald = _distribution("wald", _NEEDED, _NEEDED)
+    weibull = _distribution("weibull", _NEEDED)
+    zipf = _distribution("zipf", _NEEDED, dtype=INT)
+
+    # ----------------------------------------------------------------------------------------------------- vectors
+
+    def multinomial(self, n: int, pvals: Any, size: Size = None, *, chunk_size: Any = None) -> Tensor:
+        """Return how often each of several outcomes came in `n` draws; outcomes are along the last axis."""
+        return self._vectors("multinomial", (int(n), _numbers(pvals)), len(_numbers(pvals)), size, INT, chunk_size)
+
+    def dirichlet(self, alpha: Any, size: Size = None, *, chunk_size: Any = None) -> Tensor:
+        """Return vectors of shares that add up to 1."""
+        return self._vectors("dirichlet", (_numbers(alpha),), len(_numbers(alpha)), size, FLOAT, chunk_size)
+
+    def multivariate_normal(self, mean: Any, cov: Any, size: Size = None, *, chunk_size: Any = None) -> Tensor:
+        """Return normal vectors with a mean and a covariance."""
+        middle = _numbers(mean)
+        spread = tuple([tuple(row) for row in np.asarray(_values(cov), FLOAT).tolist()])
+        return self._vectors("multivariate_normal", (middle, spread), len(middle), size, FLOAT, chunk_size)
+
+    def _vectors(
+        self, method: str, args: Sequence[Any], n: int, size: Size, dtype: np.dtype[Any], chunk_size: Any
+    ) -> Tensor:
+        getattr(np.random.default_rng(0), method)(*args, size=0)
+        grid = (*self._grid(_size(size), dtype, chunk_size), Cut.even(n, max(n, 1)))
+        return Tensor(chance.vectors(method, args, grid, self._seed(), dtype))
+
+
+class RandomState(Generator):
+    """The older interface of the same name, whose functions this module has too."""
+
+    def rand(self, *shape: int, chunk_size: Any = None) -> Tensor:
+        """Return numbers evenly spread over [0, 1); each argument is the length of an axis."""
+        return self.random(shape, chunk_size=chunk_size)
+
+    def randn(self, *shape: int, chunk_size: Any = None) -> Tensor:
+        """Return standard normal numbers; each argument is the length of an axis."""
+        return self.standard_normal(shape, chunk_size=chunk_size)
+
+    def random_sample(self, size: Size = None, *, chunk_size: Any = None) -> Tensor:
+        """Return numbers evenly spread over [0, 1)."""
+        return self.random(size, chunk_size=chunk_size)
+
+    ranf = sample = random_sample
+
+    def randint(
+        self, low: Any, high: Any = None, size: Size = None, dtype: Any = INT, *, chunk_size: Any = None
+    ) -> Tensor:
+        """Return whole numbers from `low` up to, not including, `high`."""
+        return self.integers(low, high, size, dtype, chunk_size=chunk_size)
+
+    def random_integers(self, low: Any, high: Any = None, size: Size = None, *, chunk_size: Any = None) -> Tensor:
+        """Return whole numbers from `low` to `high`, from 1 to `low` if `high` is left out."""
+        if high is None:
+            low, high = 1, low
+        return self.integers(low, high, size, INT, True, chunk_size=chunk_size)
+
+    def seed(self, seed: int | Sequence[int] | None = None) -> None:
+        """Begin again with another seed."""
+        with self._lock:
+            self._entropy = _entropy(seed)
+            self._calls = itertools.count()
+
+
+def _entropy(seed: Any) -> tuple[int, ...]:
+    words: Any = [seed] if seed is None or isinstance(seed, int | np.integer) else seed
+    if words == [None]:
+        return (secrets.randbits(128),)
+    if not isinstance(words, Sequence) or not all(isinstance(one, int | np.integer) and one >= 0 for one in words):
+        raise UsageError(f"seed is {seed!r}", hint="Give a whole number that is not negative, or several.")
+    return tuple([int(one) for one in words])
+
+
+def _minus(high: Any, low: Any) -> Any:
+    if isinstance(high, int | float) and isinstance(low, int | float):
+        return high - low
+    return apply(np.subtract, high, low)
+
+
+def _not_negative(scale: Any) -> None:
+    if isinstance(scale, int | float) and scale < 0:
+        raise ValueError("scale < 0")
+
+
+def _shape_of(value: Any) -> Any:
+    return np.empty(value.shape) if isinstance(value, Tensor) else value
+
+
+def _values(value: Any) -> Any:
+    return value.fetch() if isinstance(value, Tensor) else value
+
+
+def _numbers(value: Any) -> tuple[float, ...]:
+    return tuple(np.asarray(_values(value), FLOAT).tolist())
+
+
+def default_rng(seed: int | Sequence[int] | None = None) -> Generator:
+    """Return a generator; without a seed its numbers are other ones each time."""
+    return Generator(seed)
+
+
+_STATE = RandomState()
+beta = _STATE.beta
+binomial = _STATE.binomial
+chisquare = _STATE.chisquare
+choice = _STATE.choice
+dirichlet = _STATE.dirichlet
+exponential = _STATE.exponential
+f = _STATE.f
+gamma = _STATE.gamma
+geometric = _STATE.geometric
+gumbel = _STATE.gumbel
+hypergeometric = _STATE.hypergeometric
+laplace = _STATE.laplace
+logistic = _STATE.logistic
+lognormal = _STATE.lognormal
+logseries = _STATE.logseries
+multinomial = _STATE.multinomial
+multivariate_normal = _STATE.multivariate_normal
+negative_binomial = _STATE.negative_binomial
+noncentral_chisquare = _STATE.noncentral_chisquare
+noncentral_f = _STATE.noncentral_f
+normal = _STATE.normal
+pareto = _STATE.pareto
+permutation = _STATE.permutation
+poisson = _STATE.poisson
+power = _STATE.power
+rand = _STATE.rand
+randint = _STATE.randint
+randn = _STATE.randn
+random = _STATE.random
+random_integers = _STATE.random_integers
+random_sample = _STATE.random_sample
+ranf = _STATE.ranf
+rayleigh = _STATE.rayleigh
+sample = _STATE.sample
+seed = _STATE.seed
+shuffle = _STATE.shuffle
+standard_cauchy = _STATE.standard_cauchy
+standard_exponential = _STATE.standard_exponential
+standard_gamma = _STATE.standard_gamma
+standard_normal = _STATE.standard_normal
+standard_t = _STATE.standard_t
+triangular = _STATE.triangular
+uniform = _STATE.uniform
+vonmises = _STATE.vonmises
+wald = _STATE.wald
+weibull = _STATE.weibull
+zipf = _STATE.zipf

@@ -1,0 +1,139 @@
+"""Choosing, sorting, finding, and sets."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.frontends.tensors import indexing, searching, shaping
+from weft.frontends.tensors.nodes import Node
+from weft.frontends.tensors.reductions import axes_of
+from weft.tensor.array import Tensor, as_node, loose
+
+
+class UniqueAll(NamedTuple):
+    """The values of an array, where each is first, which value each element is, and how often each is there."""
+
+    values: Tensor
+    indices: Tensor
+    inverse_indices: Tensor
+    counts: Tensor
+
+
+class UniqueCounts(NamedTuple):
+    """The values of an array, and how often each is there."""
+
+    values: Tensor
+    counts: Tensor
+
+
+class UniqueInverse(NamedTuple):
+    """The values of an array, and which value each element is."""
+
+    values: Tensor
+    inverse_indices: Tensor
+
+
+def where(condition: Any, x1: Any, x2: Any, /) -> Tensor:
+    """Return elements of `x1` where a condition holds, else of `x2`."""
+    chosen = as_node(condition)
+    if chosen.dtype.kind != "b":
+        chosen = shaping.cast(chosen, np.dtype(bool))
+    left, right = loose(x1), loose(x2)
+    dtype = np.result_type(*[one.dtype if isinstance(one, Node) else one for one in (left, right)])
+    return Tensor(searching.where(chosen, _held(left, dtype), _held(right, dtype), dtype))
+
+
+def _held(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Return a node as it is, a number as one of that type: OverflowError if it cannot be."""
+    return value if isinstance(value, Node) else np.asarray(value, dtype)[()].item()
+
+
+def nonzero(x: Any, /) -> tuple[Tensor, ...]:
+    """Return the coordinates of the elements that are not zero, one array for each axis; ValueError for a 0-d array."""
+    node = as_node(x)
+    if not node.grid:
+        raise ValueError("nonzero of a 0-d array is not defined; make it one of one axis first")
+    return tuple([Tensor(one) for one in searching.nonzero(node)])
+
+
+def _along(x: Any, axis: int) -> tuple[Node, int]:
+    node = as_node(x)
+    return node, axes_of(axis, len(node.grid))[0]
+
+
+def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    """Sort along an axis."""
+    node, along = _along(x, axis)
+    return Tensor(searching.sort(node, along, descending=descending, stable=stable))
+
+
+def argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    """Return the places of the elements in sorted order along an axis; equal ones keep theirs if `stable`."""
+    node, along = _along(x, axis)
+    return Tensor(searching.argsort(node, along, descending=descending, stable=stable))
+
+
+def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Tensor:
+    """Return where each element of `x2` would go into `x1`, which is sorted, or is so in the order of `sorter`."""
+    if side not in ("left", "right"):
+        raise ValueError(f"side is {side!r}; give 'left' or 'right'")
+    sorted_ = as_node(x1)
+    if len(sorted_.grid) != 1:
+        raise ValueError("object of too small depth for desired array" if not sorted_.grid else "x1 has one axis")
+    order = None if sorter is None else as_node(sorter)
+    if order is not None and order.shape != sorted_.shape:
+        raise ValueError("sorter.size must equal len(x1)")
+    return Tensor(searching.searchsorted(sorted_, as_node(x2, sorted_.dtype), side, order))
+
+
+def unique_all(x: Any, /) -> UniqueAll:
+    """Return the values of an array, ascending, their first places in the flat array, inverse and counts."""
+    values, indices, inverse, counts = searching.unique(as_node(x))
+    return UniqueAll(Tensor(values), Tensor(indices), Tensor(inverse), Tensor(counts))
+
+
+def unique_counts(x: Any, /) -> UniqueCounts:
+    """Return the values of an array, ascending, and how often each is there; NaNs are all different."""
+    values, _, _, counts = searching.unique(as_node(x))
+    return UniqueCounts(Tensor(values), Tensor(counts))
+
+
+def unique_inverse(x: Any, /) -> UniqueInverse:
+    """Return the values of an array, ascending, and for each element which of them it is."""
+    values, _, inverse, _ = searching.unique(as_node(x))
+    return UniqueInverse(Tensor(values), Tensor(inverse))
+
+
+def unique_values(x: Any, /) -> Tensor:
+    """Return the values of an array, ascending; NaNs are all different."""
+    return Tensor(searching.unique(as_node(x))[0])
+
+
+def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Tensor:
+    """Return for each element of `x1` whether it is one of `x2`; with `invert`, whether it is none."""
+    left = as_node(x1, as_node(x2).dtype)
+    return Tensor(searching.isin(left, as_node(x2, left.dtype), invert=invert))
+
+
+def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
+    """Return elements along an axis by their numbers; without an axis, of the flat array."""
+    node, numbers = as_node(x), as_node(indices)
+    if numbers.dtype.kind not in "iu":
+        raise TypeError(f"indices are whole numbers, not {numbers.dtype}")
+    if axis is None:
+        if len(node.grid) != 1:
+            node = shaping.reshape(node, (node.size,))
+        axis = 0
+    return Tensor(indexing.take(node, numbers, axes_of(axis, len(node.grid))[0]))
+
+
+def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
+    """Return elements along an axis, by an index for each place of the other axes, which are broadcast."""
+    node, numbers = as_node(x), as_node(indices)
+    if numbers.dtype.kind not in "iu":
+        raise IndexError(f"`indices` must be an integer array, not {numbers.dtype}")
+    if len(node.grid) != len(numbers.grid):
+        raise ValueError("`indices` and `x` must have the same number of dimensions")
+    return Tensor(searching.take_along(node, numbers, axes_of(axis, len(node.grid))[0]))

@@ -1,0 +1,128 @@
+"""Tensors say what NumPy says, whatever the function, the chunks, the types and the values, and where NumPy refuses,
+they do. `tensors` has how each public function is called."""
+
+import inspect
+import os
+import random
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft.tensor as wt
+from tests.properties.tensors import algebra, elements, reductions, selection, shapes
+from tests.properties.tensors.drawing import NOT_OF_ARRAYS, Case, Draw, chunks
+
+FAMILIES = {
+    "elementwise": elements.ELEMENTWISE,
+    "operators": elements.OPERATORS,
+    "reductions": reductions.REDUCTIONS,
+    "manipulation": shapes.MANIPULATION,
+    "creation": shapes.CREATION,
+    "indexing": selection.INDEXING,
+    "searching": selection.SEARCHING,
+    "unknown": selection.UNKNOWN,
+    "linalg": algebra.LINALG,
+    "fft": algebra.FFT,
+}
+TRIED_ELSEWHERE = {"weft.tensor.numpy_names"}
+"""Modules whose functions have tests of their own against NumPy."""
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
+COUNT = {"fast": 600, "soak": 200_000}.get(PROFILE, 10_000)
+"""How many calls are tried in all."""
+TASKS = 0.03
+"""The share of them that tasks of the engine carry out, however small they are."""
+
+
+@pytest.fixture(scope="module")
+def engine():
+    session = wt.Session(workers=2, direct=False)
+    yield session
+    session.close()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_as_numpy(family, seed, engine):
+    cases = FAMILIES[family]
+    share = max(1, COUNT * len(cases) // sum(len(one) for one in FAMILIES.values()))
+    names = list(cases)
+    for number in range(seed, seed + share):
+        rng = random.Random(number)
+        name = names[number % len(names)]
+        case = drawn(cases[name], rng)
+        try:
+            compare(case, rng, engine if rng.random() < TASKS else None)
+        except Exception as error:
+            again = f"WEFT_SEED={number} python -m pytest tests/properties/test_tensors.py -k '{family}'"
+            raise AssertionError(f"{name}, seed {number}, repeat with: {again}\n{case.name}\n{error}") from error
+
+
+def drawn(draw: Draw, rng: random.Random) -> Case:
+    """Draw a case, without a word about NaN in its numbers."""
+    with np.errstate(all="ignore"):
+        return draw(rng)
+
+
+def compare(case: Case, rng: random.Random, session: wt.Session | None) -> None:
+    """Carry out a call with both, and compare types, shapes and values; or see that both refuse."""
+    cut = [chunks(rng, x.shape) for x in case.arrays]
+    told = f"{case.name}\narrays {case.arrays!r}\nchunk_size {cut}"
+    expected, refused = attempt(lambda: case.theirs(*[x.copy() for x in case.arrays]))
+
+    def ours() -> Any:
+        made = case.ours(*[wt.asarray(x, chunk_size=size) for x, size in zip(case.arrays, cut, strict=True)])
+        return made, [one.shape for one in listed(made)], [one.fetch(session) for one in listed(made)]
+
+    found, failed = attempt(ours)
+    if refused is not None or failed is not None:
+        assert refused is not None, f"{told}\nraised {failed!r}, but NumPy returns {expected!r}"
+        assert failed is not None, f"{told}\nreturned {found}, but NumPy raises {refused!r}"
+        return
+    made, shapes, values = found
+    wanted = [np.asarray(one) for one in listed(expected)]
+    assert [one.shape for one in wanted] == shapes == [one.shape for one in values], told
+    assert [one.dtype for one in wanted] == [one.dtype for one in listed(made)] == [one.dtype for one in values], told
+    for one, other in zip(values, wanted, strict=True):
+        check(one, other, case, told)
+
+
+def attempt(call: Callable[[], Any]) -> tuple[Any, Exception | None]:
+    """Return what a call returns, or what it raises."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NumPy tells some things twice: what it casts, what it divides by zero
+        try:
+            return call(), None
+        except Exception as error:  # noqa: BLE001 - whatever it refuses with
+            return None, error
+
+
+def check(ours: Any, theirs: Any, case: Case, told: str) -> None:
+    """Compare values: to the bit, or as closely as sums of such numbers in another order are alike."""
+    if case.exact or theirs.dtype.kind not in "fc":
+        np.testing.assert_array_equal(ours, theirs, told)
+        return
+    eps = float(np.finfo(theirs.dtype).eps)
+    scale = [1.0]
+    for x in (*case.arrays, theirs):
+        finite = np.abs(x[np.isfinite(x)]).astype(np.float64)
+        scale.append(float(finite.max(initial=0)) * max(1, x.size) ** 0.5)
+    for part in (np.real, np.imag) if theirs.dtype.kind == "c" else (np.asarray,):
+        with np.errstate(all="ignore"):
+            np.testing.assert_allclose(
+                part(ours), part(theirs), rtol=3000 * eps, atol=100 * eps * max(scale), err_msg=told
+            )
+
+
+def listed(made: Any) -> list[Any]:
+    """Return arrays as a list."""
+    return list(made) if isinstance(made, tuple | list) else [made]
+
+
+def test_no_public_function_is_left_out():
+    tried = {name.split(",")[0] for cases in FAMILIES.values() for name in cases}
+    for space in (wt, wt.linalg, wt.fft):
+        public = {name for name in space.__all__ if inspect.isroutine(getattr(space, name))}
+        elsewhere = {name for name in public if getattr(space, name).__module__ in TRIED_ELSEWHERE}
+        assert public - NOT_OF_ARRAYS - elsewhere <= tried

@@ -1,0 +1,147 @@
+"""Functions under NumPy's names give what NumPy gives, however the array is cut."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from weft.tensor import creation, numpy_names
+from weft.tensor.array import Tensor
+
+X = np.random.default_rng(5).normal(size=(7, 6))
+Y = np.random.default_rng(6).normal(size=(6, 5))
+V = np.arange(1.0, 8.0)
+NAN = np.where(X > 1, np.nan, X)
+W = np.abs(X) + 0.1
+
+CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+    ("arctan2", (X, X[::-1]), {}),
+    ("heaviside", (X, 0.5), {}),
+    ("fmod", (X, 0.7), {}),
+    ("cbrt", (X,), {}),
+    ("modf", (X,), {}),
+    ("divmod", (X, 0.3), {}),
+    ("isclose", (X, X + 1e-9), {}),
+    ("allclose", (X, X + 1.0), {}),
+    ("array_equal", (X, X), {}),
+    ("nan_to_num", (NAN,), {}),
+    ("angle", (X + 1j * X[::-1],), {}),
+    ("transpose", (X,), {}),
+    ("swapaxes", (X, 0, -1), {}),
+    ("rollaxis", (X, 1), {}),
+    ("ravel", (X,), {}),
+    ("concatenate", ([X, X[:2]],), {"axis": 0}),
+    ("vstack", ([V, V],), {}),
+    ("hstack", ([X, X],), {}),
+    ("dstack", ([X, X],), {}),
+    ("column_stack", ([V, V],), {}),
+    ("array_split", (X, 3), {}),
+    ("split", (X, [2, 5]), {}),
+    ("hsplit", (X, 3), {}),
+    ("flipud", (X,), {}),
+    ("append", (X, V), {}),
+    ("ptp", (X,), {"axis": 1}),
+    ("cumsum", (X,), {}),
+    ("cumprod", (X,), {"axis": 0}),
+    ("nansum", (NAN,), {"axis": 0}),
+    ("nanprod", (NAN,), {}),
+    ("nancumsum", (NAN,), {"axis": 1}),
+    ("nanmax", (NAN,), {"axis": 0}),
+    ("nanmin", (NAN,), {}),
+    ("nanmean", (NAN,), {"axis": 1}),
+    ("nanvar", (NAN,), {"axis": 0, "ddof": 1}),
+    ("nanstd", (NAN,), {}),
+    ("average", (X,), {"axis": 0, "weights": V}),
+    ("average", (X,), {"weights": W}),
+    ("quantile", (X, [0.1, 0.5]), {"axis": 0}),
+    ("quantile", (X, 0.3), {"keepdims": True}),
+    ("percentile", (X, 30), {"axis": 1}),
+    ("median", (X,), {"axis": 0}),
+    ("cov", (X,), {}),
+    ("cov", (X,), {"rowvar": False}),
+    ("cov", (V, V[::-1].copy()), {}),
+    ("corrcoef", (X,), {}),
+    ("histogram", (X,), {}),
+    ("histogram", (X,), {"bins": 5, "range": (-1.0, 1.0), "density": True}),
+    ("histogram", (X,), {"bins": [-1.0, 0.0, 2.0], "weights": W}),
+    ("bincount", (np.array([1, 4, 4, 0, 2, 2, 2]),), {"minlength": 7}),
+    ("digitize", (X, np.array([-1.0, 0.0, 1.0])), {}),
+    ("dot", (X, Y), {}),
+    ("dot", (V, V), {}),
+    ("dot", (X, np.stack([Y, Y])), {}),
+    ("inner", (X, X), {}),
+    ("vdot", (X, X), {}),
+    ("outer", (V, V), {}),
+    ("einsum", ("ij,jk->ik", X, Y), {}),
+    ("einsum", ("ij,jk,kl->il", X, Y, Y.T), {}),
+    ("einsum", ("ij->ji", X), {}),
+    ("einsum", ("ii->i", X[:6]), {}),
+    ("einsum", ("ij,ij->", X, X), {}),
+    ("einsum", ("bij,bjk->bik", np.stack([X, X]), np.stack([Y, Y])), {}),
+    ("einsum", ("i,j", V, V), {}),
+    ("diagonal", (X, 1), {}),
+    ("diag", (V, -1), {}),
+    ("diag", (X,), {}),
+    ("trace", (X,), {}),
+    ("compress", ([True, False, True], X), {"axis": 0}),
+    ("flatnonzero", (X > 0,), {}),
+    ("argwhere", (X > 0,), {}),
+]
+
+
+def values(made: Any) -> Any:
+    if isinstance(made, tuple | list):
+        return [values(one) for one in made]
+    return made.fetch() if isinstance(made, Tensor) else made
+
+
+def cut(value: Any, chunk: Any) -> Any:
+    if isinstance(value, list) and value and isinstance(value[0], np.ndarray):
+        return [cut(one, chunk) for one in value]
+    if not isinstance(value, np.ndarray):
+        return value
+    return creation.asarray(value, chunk_size=chunk)
+
+
+@pytest.mark.parametrize("chunk", [None, 3])
+@pytest.mark.parametrize(("name", "args", "kwargs"), CASES, ids=[f"{c[0]}-{i}" for i, c in enumerate(CASES)])
+def test_a_function_gives_what_numpy_gives(name, args, kwargs, chunk):
+    reference: Callable[..., Any] = getattr(np, name)
+    made = values(getattr(numpy_names, name)(*[cut(one, chunk) for one in args], **kwargs))
+    expected = reference(*args, **kwargs)
+    pairs = zip(made, expected, strict=True) if isinstance(made, list) else [(made, expected)]
+    for one, other in pairs:
+        assert np.shape(one) == np.shape(other)
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
+        assert np.asarray(one).dtype == np.asarray(other).dtype
+
+
+@pytest.mark.parametrize("chunk", [None, 3])
+def test_the_largest_come_in_order(chunk):
+    x = creation.asarray(X, chunk_size=chunk)
+    assert np.array_equal(numpy_names.topk(x, 2, axis=0).fetch(), -np.sort(-X, axis=0)[:2])
+    assert np.array_equal(numpy_names.topk(x, 2, axis=1, largest=False).fetch(), np.sort(X, axis=1)[:, :2])
+    assert np.array_equal(numpy_names.argtopk(x, 3, axis=1).fetch(), np.argsort(-X, axis=1)[:, :3])
+
+
+def test_a_function_of_ones_own_sees_each_chunk():
+    x = creation.asarray(X, chunk_size=3)
+    assert np.array_equal(numpy_names.map_chunk(x, lambda chunk, by: chunk * by, (2,)).fetch(), X * 2)
+    counted = numpy_names.map_chunk(x, lambda chunk: chunk[:1, :1], elementwise=False)
+    assert counted.shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "words"),
+    [
+        (lambda x: numpy_names.split(x, 4), ValueError, "equal division"),
+        (lambda x: numpy_names.quantile(x, 2.0), ValueError, r"range \[0, 1\]"),
+        (lambda x: numpy_names.einsum("ij,jk", x), ValueError, "do not fit"),
+        (lambda x: numpy_names.arctan2(x), TypeError, "takes 2 arrays"),
+        (lambda x: numpy_names.topk(x, 0), ValueError, "k is 0"),
+    ],
+)
+def test_what_is_wrong_is_told_at_once(call, kind, words):
+    with pytest.raises(kind, match=words):
+        call(creation.asarray(X))

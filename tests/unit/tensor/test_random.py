@@ -1,0 +1,118 @@
+"""Random arrays: the same seed gives the same numbers, whoever computes them."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from weft.model.errors import UsageError
+from weft.tensor import random, statistics
+from weft.tensor.sessions import Session
+
+PARAMETERS: dict[str, tuple[Any, ...]] = {
+    "beta": (1.0, 2.0),
+    "binomial": (10, 0.3),
+    "chisquare": (2.0,),
+    "f": (3.0, 4.0),
+    "gamma": (2.0, 3.0),
+    "geometric": (0.4,),
+    "hypergeometric": (5, 6, 7),
+    "logseries": (0.5,),
+    "negative_binomial": (3, 0.4),
+    "noncentral_chisquare": (2.0, 3.0),
+    "noncentral_f": (2.0, 3.0, 4.0),
+    "pareto": (3.0,),
+    "power": (2.0,),
+    "standard_gamma": (2.0,),
+    "standard_t": (5.0,),
+    "triangular": (0.0, 1.0, 2.0),
+    "vonmises": (0.0, 1.0),
+    "wald": (1.0, 2.0),
+    "weibull": (1.5,),
+    "zipf": (2.5,),
+    "gumbel": (),
+    "laplace": (),
+    "logistic": (),
+    "lognormal": (),
+    "poisson": (),
+    "rayleigh": (),
+    "standard_cauchy": (),
+}
+WHOLE = {"binomial", "geometric", "hypergeometric", "logseries", "negative_binomial", "poisson", "zipf"}
+
+
+@pytest.mark.parametrize("name", [*PARAMETERS])
+def test_every_distribution_has_the_shape_and_dtype_asked_for(name):
+    made = getattr(random, name)(*PARAMETERS[name], size=(10, 3), chunk_size=4)
+    assert made.shape == (10, 3)
+    assert made.fetch().dtype == (np.int64 if name in WHOLE else np.float64)
+
+
+def test_a_seed_gives_the_same_numbers_on_one_worker_and_on_many():
+    def draw():
+        x: Any = random.default_rng(7).normal(1.0, 2.0, (300, 40), chunk_size=37)
+        return x, statistics.sum(x * 2, axis=0)
+
+    with Session(workers=1) as one:
+        a = [x.fetch(one) for x in draw()]
+    with Session(workers=3) as three:
+        b = [x.fetch(three) for x in draw()]
+    for x, y in zip(a, b, strict=True):
+        assert np.array_equal(x, y)
+
+
+def test_chunks_and_calls_have_streams_of_their_own():
+    rng = random.default_rng(1)
+    x, y = rng.random(1000, chunk_size=100).fetch(), rng.random(1000, chunk_size=100).fetch()
+    assert len(np.unique(np.concatenate([x, y]))) == 2000
+
+
+def test_without_a_seed_numbers_are_other_ones_each_time():
+    assert not np.array_equal(random.default_rng().random(10).fetch(), random.default_rng().random(10).fetch())
+
+
+def test_the_moments_are_those_of_the_distribution():
+    rng = random.default_rng(11)
+    x = rng.normal(2.0, 3.0, 200_000, chunk_size=9_999)
+    assert abs(float(statistics.mean(x)) - 2) < 0.05
+    assert abs(float(statistics.std(x)) - 3) < 0.05
+    u = rng.uniform(-1.0, 3.0, 200_000, chunk_size=9_999).fetch()
+    assert u.min() >= -1
+    assert u.max() < 3
+
+
+def test_parameters_may_be_arrays():
+    x = random.default_rng(2).poisson(np.array([1.0, 100.0, 10_000.0]), size=(50, 3), chunk_size=20).fetch()
+    assert np.all(np.diff(x.mean(axis=0)) > 0)
+
+
+def test_choices_and_permutations():
+    rng = random.default_rng(3)
+    assert sorted(rng.permutation(20).fetch().tolist()) == list(range(20))
+    assert sorted(rng.choice(5, 5, replace=False).fetch().tolist()) == list(range(5))
+    assert set(rng.choice(np.array([3, 9]), 100, p=[0.5, 0.5]).fetch().tolist()) == {3, 9}
+    assert np.allclose(rng.dirichlet([1.0, 2.0, 3.0], 7, chunk_size=2).fetch().sum(axis=1), 1)
+    assert np.all(rng.multinomial(9, [0.2, 0.8], (4, 2)).fetch().sum(axis=-1) == 9)
+
+
+def test_seeding_again_begins_again():
+    state = random.RandomState(5)
+    first = state.rand(4, 2).fetch()
+    state.seed(5)
+    assert np.array_equal(state.rand(4, 2).fetch(), first)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "words"),
+    [
+        (lambda: random.default_rng(-1), UsageError, "seed is -1"),
+        (lambda: random.normal(0.0, -1.0, 3), ValueError, "scale < 0"),
+        (lambda: random.binomial(3, 2.0, 3), ValueError, "p"),
+        (lambda: random.beta(1.0), TypeError, "takes 2 to 2"),
+        (lambda: random.random((3, -1)), ValueError, "size is"),
+        (lambda: random.random(3, np.int64), TypeError, "Unsupported dtype"),
+    ],
+)
+def test_what_is_wrong_is_told_at_once(call, kind, words):
+    with pytest.raises(kind, match=words):
+        call()

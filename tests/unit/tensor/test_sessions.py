@@ -1,0 +1,100 @@
+"""Where arrays are computed: in place or by tasks, in what chunks."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import weft.tensor as wt
+from weft.frontends.tensors.direct import MOST_CHUNKS, MOST_ELEMENTS, evaluate, small
+from weft.model.errors import UsageError
+from weft.tensor.numpy_names import map_chunk
+
+
+@pytest.fixture
+def tasks():
+    with wt.Session(workers=1, direct=False, chunk_size=3) as session:
+        yield session
+
+
+class Watched:
+    """An array that notes which thread reads it."""
+
+    def __init__(self):
+        self.values = np.arange(6.0)
+        self.shape, self.dtype = self.values.shape, self.values.dtype
+        self.readers = set()
+
+    def __getitem__(self, index):
+        self.readers.add(threading.get_ident())
+        return self.values[index]
+
+
+def test_small_expressions_of_numpy_are_computed_in_place():
+    x = wt.asarray(np.arange(12.0), chunk_size=2)
+    assert small([wt.sum(x * 2)._node]) is not None
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        lambda: wt.zeros(MOST_ELEMENTS + 1),
+        lambda: wt.zeros(MOST_CHUNKS + 1, chunk_size=1),
+        lambda: wt.from_array(Watched()),
+        lambda: map_chunk(wt.zeros(3), np.sin),
+    ],
+)
+def test_large_ones_and_files_are_for_workers(large):
+    assert small([large()._node]) is None
+    assert small([(large() + 1)._node]) is None
+
+
+def test_an_array_of_another_kind_is_read_by_a_worker():
+    watched = Watched()
+    with wt.Session(workers=1):
+        assert float(wt.sum(wt.from_array(watched))) == 15
+    assert watched.readers
+    assert threading.get_ident() not in watched.readers
+
+
+def test_tasks_and_threads_say_the_same(tasks):
+    values = np.arange(40.0).reshape(5, 8)
+    x = wt.asarray(values, chunk_size=3)
+    wanted = [
+        x + x.T[:5, :5].mT[:, :1],
+        wt.sum(x, axis=0),
+        wt.cumulative_sum(x, axis=1),
+        wt.concat([x, x[::-1]], axis=0),
+        wt.reshape(x, (8, 5)),
+        wt.matmul(x, x.mT),
+        wt.var(x),
+    ]
+    for one in wanted:
+        (by_tasks,) = tasks.compute([one.node])
+        order = small([one.node])
+        assert order is not None
+        (in_place,) = evaluate([one.node], order)
+        assert len(by_tasks) == len(in_place) == one.node.chunks
+        for a, b in zip(by_tasks, in_place, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_a_session_has_a_chunk_size_for_all_arrays(tasks):
+    assert wt.zeros((4, 7)).chunks == ((3, 1), (3, 3, 1))
+    assert wt.asarray([1, 2, 3, 4]).chunks == ((3, 1),)
+    assert wt.zeros(4, chunk_size=2).chunks == ((2, 2),)
+
+
+def test_a_chunk_size_that_makes_no_sense_is_told():
+    for given in (0, -1, "big", 2.5):
+        with pytest.raises(UsageError, match="chunk_size is"):
+            wt.Session(chunk_size=given)  # type: ignore[arg-type]
+
+
+def test_chunks_without_elements_are_left_out(tasks):
+    assert wt.zeros(3, chunk_size=((0, 2, 0, 1),)).chunks == ((2, 1),)
+    x = wt.asarray([1, -1, -1, -1, -1, -1, 2])
+    positive = x[x > 0]
+    assert positive.chunks == ((1, 1),)
+    assert positive.tolist() == [1, 2]
+    assert x[x > 5].chunks == ((0,),)
