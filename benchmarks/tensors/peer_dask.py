@@ -49,7 +49,7 @@ def cumsum() -> dict[str, float]:
     """Running sums."""
 
     def run() -> float:
-        return float(da.random.default_rng(1).random(N, chunks=CHUNK).cumsum()[-1].compute())
+        return float(da.random.default_rng(1).random(N, chunks=CHUNK).cumsum(axis=0)[-1].compute())
 
     return _timed(run, N / 2, 1e-3 * N)
 
