@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
+
+from msgspec import Struct, field
 
 from weft.frontends.pipelines.declaring import CURRENT, Blueprint
 
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from weft.runtime.records import StepRecord
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineResult:
+class PipelineResult(Struct, frozen=True):
     """How a run of a pipeline ended.
 
     `state` is `succeeded`, `failed` or `terminated`; `steps` has each step by its name (`dag.step` inside of one) with

@@ -4,10 +4,10 @@ import os
 import signal
 import threading
 from collections import Counter
-from dataclasses import replace
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 import weft
 from tests.integration.test_processes import eventually

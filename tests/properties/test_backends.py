@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 import zlib
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from weft.backends.threads import Threads
 from weft.graph.logical import Move, Movement, OnFailure

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,6 +12,7 @@ from weft.engine.events import Event
 from weft.engine.ports import WhenDurable
 from weft.engine.replay import Epoch, Tape, Tick, digest
 from weft.graph.logical import LogicalGraph
+from weft.model.records import as_dict
 from weft.runtime.journal import _MAGIC, Header, Recorded, _frame, encode, graph_digest, read_journal
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Disk:
     def create(cls, graph: LogicalGraph, tuning: Tuning, later: Callable[[float, Callable[[], None]], None]) -> "Disk":
         """Begin the journal of a graph."""
         header = Header(graph=graph_digest(graph), tuning=tuning)
-        return cls(_MAGIC + _frame(msgspec.msgpack.encode(asdict(header))), Tape(), later)
+        return cls(_MAGIC + _frame(msgspec.msgpack.encode(as_dict(header))), Tape(), later)
 
     def append(self, events: Sequence[Event], commands: Sequence[Command]) -> WhenDurable | None:
         """See `Journal.append`."""

@@ -8,12 +8,14 @@ given up; a network may be cut in one direction; the owner of the jobs may die w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct
+
 from weft.backends.simulator import Simulator, _Running
 from weft.engine.events import Accepted, Done, Failed, Failure, GaveBack, TimerFired
+from weft.model.records import as_dict
 from weft.worker.link import ORPHAN_S, Frame, Link
 
 if TYPE_CHECKING:
@@ -27,8 +29,7 @@ _INCARNATION: Final = 32
 """Bits of the number of a worker in a session."""
 
 
-@dataclass(slots=True)
-class Network:
+class Network(Struct):
     """What happens between owner and workers: for each message, for each lease, and until when (seconds).
 
     `lost`, `repeated` and `late` (by up to `late_s`) are probabilities for one message; `cut` (one direction, for up to
@@ -83,7 +84,7 @@ class SimulatedCluster(Simulator):
         """Which leases of a job (id, lease, worker) have not been heard the end of."""
         self._beating = False
         unhappy = ("lost", "repeated", "late", "cut", "paused", "disk")
-        self._bad = network is not None and any(asdict(network)[name] for name in unhappy)
+        self._bad = network is not None and any(as_dict(network)[name] for name in unhappy)
 
     # ----------------------------------------------------------------------------------------------- executor
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
 from heapq import heappop, heappush
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from weft.engine.core import Tuning
 from weft.engine.events import (
@@ -28,6 +29,7 @@ from weft.engine.events import (
     Weighed,
 )
 from weft.engine.ports import ManualClock, WorkerSpec
+from weft.model.records import as_dict
 from weft.model.resources import Resources
 
 if TYPE_CHECKING:
@@ -35,8 +37,7 @@ if TYPE_CHECKING:
     from weft.engine.ports import Job, Shell
 
 
-@dataclass(slots=True)
-class Faults:
+class Faults(Struct):
     """How often things go wrong, each a probability for one lease, and the seed of all randomness.
 
     `give_back` is how often a worker returns part of a lease, `duplicate` how often a report arrives twice, `started`
@@ -112,7 +113,7 @@ class Simulator:
         self.tuning = tuning or Tuning(target_s=0.5, shared_memory=nodes == 1)
         self.faults = faults or Faults()
         self._faulty = bool(bad) or any(
-            value for name, value in asdict(self.faults).items() if name not in ("seed", "most")
+            value for name, value in as_dict(self.faults).items() if name not in ("seed", "most")
         )
         self.random = random.Random(self.faults.seed)
         self._seconds = seconds if callable(seconds) else (lambda _v, _i, each=seconds: each)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,6 +41,7 @@ from weft.cli.parsing import App, Parameter
 from weft.cli.steps import print_steps, run_document, took
 from weft.cli.tables import clean, duration, iso, moment, one_line, print_json, print_table, short_path
 from weft.model.errors import ConflictError, NotFoundError, RunCancelledError, UsageError
+from weft.model.records import as_dict
 
 if TYPE_CHECKING:
     from weft.cli.progress import Progress
@@ -469,7 +469,7 @@ def show(
 
 
 def _row_document(row: RunRow) -> dict[str, Any]:
-    document = asdict(row)
+    document = as_dict(row)
     del document["version"], document["error_code"], document["error_message"]
     for name in ("created_at", "started_at", "ended_at"):
         document[name] = iso(document[name] or None)
@@ -684,7 +684,7 @@ def plan(
 
 def _print_plan(context: Context, foreseen: Sequence[Foreseen], *, as_json: bool) -> None:
     if as_json:
-        print_json(context.out, "weft.plan/1", steps=[asdict(one) for one in foreseen])
+        print_json(context.out, "weft.plan/1", steps=[as_dict(one) for one in foreseen])
         return
     print_table(
         context.console(),
@@ -718,7 +718,7 @@ def why(
     with open_results(context, project, state_dir) as cache:
         told = reasons(cache, found, step, other)
     if as_json:
-        print_json(context.out, "weft.why/1", run=found.id, **asdict(told))
+        print_json(context.out, "weft.why/1", run=found.id, **as_dict(told))
         return
     context.out.write(f"{clean(told.line())}\n")
     for difference in told.differences[1:] if told.differences else ():
@@ -742,7 +742,7 @@ def doctor(
         findings = list(examine(root, cache, full=full))
     ill = any(finding.problem for finding in findings)
     if as_json:
-        print_json(context.out, "weft.doctor/1", findings=[asdict(finding) for finding in findings], well=not ill)
+        print_json(context.out, "weft.doctor/1", findings=[as_dict(finding) for finding in findings], well=not ill)
         return int(ill)
     for finding in findings:
         context.out.write(f"{'✘' if finding.problem else '✔'} {clean(finding.what)}\n")
@@ -765,7 +765,7 @@ def config_show(
     settings = settings_of(context, context.cwd / (project or ""), {})
     values = {name: getattr(settings, name) for name in NAMES}
     if as_json:
-        origins = {name: asdict(settings.origin(name)) for name in NAMES}
+        origins = {name: as_dict(settings.origin(name)) for name in NAMES}
         found = {
             name: {"value": value, **({"origin": origins[name]} if origin else {})} for name, value in values.items()
         }

@@ -6,9 +6,10 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from msgspec import Struct, field
 
 from weft.cli.tables import console
 from weft.runtime.clock import RealClock
@@ -148,8 +149,7 @@ def _wiring() -> Wiring:
     return wiring
 
 
-@dataclass(slots=True)
-class Context:
+class Context(Struct):
     """What the commands are given of the world."""
 
     out: TextIO = field(default_factory=lambda: sys.stdout)

@@ -17,12 +17,14 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
 from weft.cli.context import Context
 from weft.model.errors import InternalError
+from weft.model.records import as_dict
 
 OUTPUT: Final = "output.log"
 """The file in a run's folder that has what the process said after the run had begun."""
@@ -32,8 +34,7 @@ PATIENCE_S: Final = 300.0
 """How long a run may take to begin, in seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(Struct, frozen=True):
     """How a start went: the id of the run ("" if it did not begin), what was printed, and the exit code."""
 
     run: str
@@ -93,8 +94,7 @@ def reap() -> None:
     _left[:] = [process for process in _left if process.poll() is None]
 
 
-@dataclass(slots=True)
-class Detached:
+class Detached(Struct):
     """The side of the new process: it tells through `pipe` when its run has begun."""
 
     pipe: int
@@ -115,7 +115,7 @@ class Detached:
         if fd < 0:
             return
         with suppress(BrokenPipeError), open(fd, "wb") as pipe:
-            pipe.write(json.dumps(asdict(started)).encode() + b"\n")
+            pipe.write(json.dumps(as_dict(started)).encode() + b"\n")
 
 
 def said_so_far(context: Context) -> tuple[str, str]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Final, Protocol, TextIO
+
+from msgspec import Struct
 
 from weft.cli.tables import clean, duration, look, moment, one_line, unicode_ok
 
@@ -117,8 +118,7 @@ class Lines:
 # --------------------------------------------------------------------------------------------------------------- board
 
 
-@dataclass(slots=True)
-class Row:
+class Row(Struct):
     """One step as it stands."""
 
     name: str

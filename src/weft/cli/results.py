@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +10,7 @@ from weft.cli.context import Context
 from weft.cli.parsing import App, Parameter
 from weft.cli.tables import clean, duration, iso, moment, one_line, print_json, print_table
 from weft.model.errors import UsageError
+from weft.model.records import as_dict
 
 if TYPE_CHECKING:
     from weft.store.entries import Entry
@@ -162,7 +162,7 @@ def _pin(context: Context, key: str, project: Path | None, state_dir: Path | Non
 
 
 def _entry_document(entry: Entry) -> dict[str, Any]:
-    document = asdict(entry)
+    document = as_dict(entry)
     for name in ("started", "completed", "expires", "used"):
         document[f"{name}_at"] = iso(document.pop(name))
     return document

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, replace
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from msgspec.structs import replace
 
 from weft.cli.arguments import (
     AsJson,
@@ -27,6 +28,7 @@ from weft.cli.parsing import App, Parameter
 from weft.cli.tables import clean, iso, moment, one_line, print_json, print_table
 from weft.cli.up import is_up
 from weft.model.errors import ConflictError, UsageError
+from weft.model.records import as_dict
 
 if TYPE_CHECKING:
     from weft.runtime.state import StateRoot
@@ -148,7 +150,7 @@ def show(
         schedule = schedules.find(name)
         firings = schedules.firings(name, limit=number or None)
     if as_json:
-        times = [{**asdict(one), "due": iso(one.due), "at": iso(one.at)} for one in firings]
+        times = [{**as_dict(one), "due": iso(one.due), "at": iso(one.at)} for one in firings]
         print_json(context.out, "weft.schedule/1", schedule=_document(schedule), times=times)
         return
     head = {
@@ -227,6 +229,6 @@ def _became(last: Firing | None) -> str:
 
 
 def _document(schedule: Schedule) -> dict[str, Any]:
-    document = asdict(replace(schedule, words=list(schedule.words)))
+    document = as_dict(replace(schedule, words=list(schedule.words)))
     document["parameters"] = document.pop("words")[1::2]
     return {name: iso(value) if name.endswith("_at") else value for name, value in document.items() if name != "seen"}

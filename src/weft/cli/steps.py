@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from weft.cli.tables import duration, iso, moment, one_line, print_json, print_table, short_path
+from weft.model.records import as_dict
 
 if TYPE_CHECKING:
     from weft.cli.context import Context
@@ -154,7 +156,7 @@ def run_document(found: RunRecord) -> dict[str, Any]:
     """Return what `--json` tells of a run."""
     from weft.runtime.records import tree
 
-    document = asdict(found)
+    document = as_dict(found)
     for name in ("created", "started", "ended"):
         document[f"{name}_at"] = iso(document.pop(name) or None)
     code, message = document.pop("error_code"), document.pop("message")

@@ -6,7 +6,6 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +14,7 @@ from weft.cli.arguments import Given, Project, StateDir, root_of
 from weft.cli.detached import PATIENCE_S, Started, reap, start
 from weft.cli.tables import clean, moment, one_line
 from weft.model.errors import ConflictError, NotFoundError, RunFailedError, UsageError, WeftError
+from weft.model.records import as_dict
 
 if TYPE_CHECKING:
     from weft.cli.context import Context
@@ -47,7 +47,7 @@ def up(*, project: Project = None, state_dir: StateDir = None, context: Given) -
     try:
         with _told_to_end() as end, closing(Schedules(root.path / SCHEDULES_NAME)) as schedules:
             scheduler = Scheduler(schedules, _Launcher(root, context), context.clock, say)
-            with ControlServer(root.path / UP, {"run": lambda order: asdict(_taken_in(order, say))}):
+            with ControlServer(root.path / UP, {"run": lambda order: as_dict(_taken_in(order, say))}):
                 count = len(schedules.all(state="running"))
                 say(f"up for {root.path}: {count} {'schedule' if count == 1 else 'schedules'}; Ctrl-C ends it")
                 while not end.wait(scheduler.tick()):

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from heapq import heappush
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import Struct, field
 
 from weft.engine.decisions import ApplyPatch, Avoid, BackUp, Emit, Forgive, WeighTasks
 from weft.engine.machines.bubble import BubbleState
 from weft.engine.machines.job import JobState
 from weft.engine.policy import Moment
-from weft.graph.logical import LogicalGraph
 from weft.model.errors import GraphError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from weft.engine.physical import Link, Stage
     from weft.engine.policy import Fault, ManagerFactory, VertexManager
     from weft.graph.lease import Cone
-    from weft.graph.logical import Bubble, Choice, Edge, Vertex
+    from weft.graph.logical import Bubble, Choice, Edge, LogicalGraph, Vertex
     from weft.model.resources import Resources
 
 _OWN = (Moment.STARTED, Moment.FINISHED)
@@ -42,8 +42,7 @@ FEW = 64
 """A vertex of so many tasks or fewer has each of them in its story; of more, they are seen to in bulk."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tuning:
+class Tuning(Struct, frozen=True):
     """How leases are sized, and what the backend can do. Set by the backend, constant for a job.
 
     `target_s` is how long a lease should take (seconds); `growth` how much wider the next lease of a vertex may be;
@@ -66,8 +65,7 @@ class Tuning:
     backups: bool = False
 
 
-@dataclass(slots=True)
-class WorkerRow:
+class WorkerRow(Struct):
     """A worker as the master sees it."""
 
     node: int
@@ -122,8 +120,7 @@ class LeaseRow:
         self.timer = 0
 
 
-@dataclass(slots=True)
-class BubbleRow:
+class BubbleRow(Struct):
     """A bubble, declared or formed around a SERVICE."""
 
     bubble: Bubble
@@ -140,16 +137,14 @@ NO_BRANCH = "(none)"
 """What a choice has taken whose decider ended without an answer."""
 
 
-@dataclass(slots=True)
-class ChoiceRow:
+class ChoiceRow(Struct):
     """A choice and the branch taken, empty until it is known."""
 
     choice: Choice
     taken: str = ""
 
 
-@dataclass(slots=True)
-class RequestRow:
+class RequestRow(Struct):
     """A request to the pool: for a whole bubble, or for one task of a stage that asks for more than a plain slot."""
 
     id: int
@@ -160,8 +155,7 @@ class RequestRow:
     granted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(Struct, frozen=True):
     """The first thing that went wrong."""
 
     task: str
@@ -202,15 +196,7 @@ class Core:
     """The state of one job."""
 
     def __init__(self, graph: LogicalGraph, job: str, tuning: Tuning, ring: int = 4096) -> None:
-        self.graph = LogicalGraph(  # its own containers: a patch must not change what the user may run again
-            graph.name,
-            dict(graph.vertices),
-            list(graph.edges),
-            list(graph.bubbles),
-            list(graph.choices),
-            graph.on_failure,
-            graph.limits,
-        )
+        self.graph = graph.copy()  # a patch must not change what the user may run again
         self.planned = Planned(tuple(graph.vertices.values()), tuple(graph.edges), tuple(graph.bubbles))
         self.job = job
         self.tuning = tuning

@@ -8,9 +8,10 @@ again. A restart region (vertices joined by streams) restarts together, inside i
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from math import ceil
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from weft.engine.commands import Acquire, Release, Restart, Stop, Withdraw
 from weft.engine.core import LIGHT_LANE, BubbleRow, LeaseRow, RequestRow

@@ -8,8 +8,9 @@ changed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from weft.engine.consulting import install
 from weft.engine.core import ChoiceRow

@@ -15,9 +15,10 @@ Axes are permuted by naming source axes in another order.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from operator import index
+
+from msgspec import Struct
 
 from weft.model.errors import GraphError
 
@@ -40,8 +41,7 @@ GATHERS = frozenset((Op.GROUP, Op.WHOLE, Op.RANGES))
 """Operations after which an input is a list of values, even if it has one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(Struct, frozen=True):
     """One destination axis. Made by `copy`, `group`, `ungroup`, `broadcast`, `whole` and `ranges`."""
 
     op: Op
@@ -107,8 +107,7 @@ def ranges(source: int, spans: Sequence[Span]) -> Axis:
     return Axis(Op.RANGES, whole_number(source, "source of ranges"), spans=ends)
 
 
-@dataclass(frozen=True, slots=True)
-class GridMap:
+class GridMap(Struct, frozen=True):
     """A map from the source's chunk grid to the destination's: its shapes, and one `Axis` for each destination axis.
 
     One size of a shape may be -1: whatever the vertex's parallelism makes it. An input is a single value if no axis

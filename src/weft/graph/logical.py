@@ -10,16 +10,15 @@ resources are questions that the engine answers while the job runs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from msgspec import Struct, field
+
+from weft.graph.axes import GridMap  # noqa: TC001 - signatures of records are read at run time
 from weft.model.errors import GraphError
+from weft.model.program import Program  # noqa: TC001
 from weft.model.resources import ONE_SLOT_ONLY, Placement, Resources
-
-if TYPE_CHECKING:
-    from weft.graph.axes import GridMap
-    from weft.model.program import Program
 
 
 class Kind(Enum):
@@ -34,23 +33,20 @@ class Kind(Enum):
 # ---------------------------------------------------------------------------------------------------- parallelism
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(Struct, frozen=True):
     """Between `lo` and `hi` tasks: the vertex's manager decides, `hi` if it has none."""
 
     lo: int
     hi: int
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """As many tasks as the value of the vertex `expander` says (an int, or a sequence with one item for each task)."""
 
     expander: str
 
 
-@dataclass(frozen=True, slots=True)
-class SameAs:
+class SameAs(Struct, frozen=True):
     """As many tasks as `vertex` has."""
 
     vertex: str
@@ -62,8 +58,7 @@ Parallelism = int | Range | Source | SameAs
 # ------------------------------------------------------------------------------------------------------ retry
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(Struct, frozen=True):
     """How often a task is tried again, by kind of failure, and the pause in seconds before the first retry.
 
     `user` counts errors raised by the user's code, `memory` out-of-memory (asked again with `memory_factor` times as
@@ -95,8 +90,7 @@ class Move(Enum):
     CUSTOM = "custom"
 
 
-@dataclass(frozen=True, slots=True)
-class Movement:
+class Movement(Struct, frozen=True):
     """How data moves along an edge.
 
     NONE: order only. ONE_TO_ONE: task i reads task i. BROADCAST: every task reads every source task. SCATTER_GATHER:
@@ -142,8 +136,7 @@ class Outcome(Enum):
     """At least one of all sources with this outcome on the same destination finished."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scheduling:
+class Scheduling(Struct, frozen=True):
     """When the destination of an edge may be scheduled.
 
     Sequential (`concurrent=False`): ALL_DONE, FRACTION (`fraction` of the source's tasks finished) or EVENT (a user
@@ -177,8 +170,7 @@ class Storage(Enum):
     """Outlives the node; never freed by the engine."""
 
 
-@dataclass(slots=True)
-class Edge:
+class Edge(Struct):
     """From `src` to `dst`. `blocking`: the destination consumes this input whole before it yields (a sort)."""
 
     src: str
@@ -203,8 +195,7 @@ class Edge:
 # --------------------------------------------------------------------------------------------------- vertices
 
 
-@dataclass(frozen=True, slots=True)
-class Manager:
+class Manager(Struct, frozen=True):
     """The vertex manager that decides for a vertex while the job runs: its registered name, and JSON parameters."""
 
     name: str
@@ -214,8 +205,7 @@ class Manager:
         return hash(self.name)
 
 
-@dataclass(slots=True)
-class Vertex:
+class Vertex(Struct):
     """One logical step: a program, how wide, with what, and what to do when it fails.
 
     `resources` are ordered alternatives; `timeout_s` is per attempt; `keep` says that the session wants the values;
@@ -239,8 +229,7 @@ class Vertex:
     expands: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Bubble:
+class Bubble(Struct, frozen=True):
     """Vertices that are allocated together, all or nothing; after `timeout_s` without a grant it shrinks.
 
     A vertex in no bubble is a bubble of one. `prewarmed` asks for workers that are already running.
@@ -252,8 +241,7 @@ class Bubble:
     timeout_s: float = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """Alternative subgraphs; the value of the vertex `decider` names the one that runs, the rest is SKIPPED."""
 
     id: str
@@ -273,21 +261,42 @@ class OnFailure(Enum):
     """Only what depends on the failed vertex is given up; the job still ends failed."""
 
 
-@dataclass(slots=True)
 class LogicalGraph:
     """A job as written: vertices, edges, bubbles, choices, and what failure means.
 
     `limits` are tokens that tasks of this job share (name to count). The order in which vertices and edges were added
-    is the order of inputs and of ties in scheduling, so that equal graphs run alike.
+    is the order of inputs and of ties in scheduling, so that equal graphs run alike. The containers are kept as given.
     """
 
-    name: str = "graph"
-    vertices: dict[str, Vertex] = field(default_factory=dict)
-    edges: list[Edge] = field(default_factory=list)
-    bubbles: list[Bubble] = field(default_factory=list)
-    choices: list[Choice] = field(default_factory=list)
-    on_failure: OnFailure = OnFailure.FAIL_FAST
-    limits: dict[str, int] = field(default_factory=dict)
+    def __init__(
+        self,
+        name: str = "graph",
+        vertices: dict[str, Vertex] | None = None,
+        edges: list[Edge] | None = None,
+        bubbles: list[Bubble] | None = None,
+        choices: list[Choice] | None = None,
+        on_failure: OnFailure = OnFailure.FAIL_FAST,
+        limits: dict[str, int] | None = None,
+    ) -> None:
+        self.name = name
+        self.vertices = {} if vertices is None else vertices
+        self.edges = [] if edges is None else edges
+        self.bubbles = [] if bubbles is None else bubbles
+        self.choices = [] if choices is None else choices
+        self.on_failure = on_failure
+        self.limits = {} if limits is None else limits
+
+    def copy(self) -> LogicalGraph:
+        """Return an equal graph with containers of its own."""
+        return LogicalGraph(
+            self.name,
+            dict(self.vertices),
+            list(self.edges),
+            list(self.bubbles),
+            list(self.choices),
+            self.on_failure,
+            dict(self.limits),
+        )
 
     def add_vertex(self, vertex: Vertex) -> Vertex:
         """Add a vertex; GraphError if the id is taken."""
@@ -302,8 +311,7 @@ class LogicalGraph:
         return edge
 
 
-@dataclass(frozen=True, slots=True)
-class Patch:
+class Patch(Struct, frozen=True):
     """An edit of the part of a live graph that has not started: what an expander may return.
 
     New vertex ids begin with the expander's id and a slash. `drop_edges` names edges by id.

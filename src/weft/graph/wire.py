@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields as fields_of
 from enum import Enum
 from math import isfinite
 from typing import Any, TypeVar
@@ -115,12 +114,12 @@ _AN_EDGE = Edge("", "")
 
 
 def _sparse(value: Any, default: Any, without: Sequence[str] = ()) -> Json:
-    """Return the plain fields of a dataclass that differ from those of `default`; enums by value."""
+    """Return the plain fields of a record that differ from those of `default`; enums by value."""
     out: Json = {}
-    for field in fields_of(value):
-        own = getattr(value, field.name)
-        if field.name not in without and own != getattr(default, field.name):
-            out[field.name] = own.value if isinstance(own, Enum) else own
+    for name in value.__struct_fields__:
+        own = getattr(value, name)
+        if name not in without and own != getattr(default, name):
+            out[name] = own.value if isinstance(own, Enum) else own
     return out
 
 

@@ -8,9 +8,10 @@ where not). `graph/task.py` says how a program is called.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
+
+from msgspec import Struct, field
 
 NO_PARAMS: Mapping[str, Any] = {}
 
@@ -30,8 +31,7 @@ class Style(Enum):
     """`target(ctx, inputs)`: the full contract, `weft.graph.task.TaskContext`."""
 
 
-@dataclass(slots=True)
-class Program:
+class Program(Struct):
     """What a task runs: target, keyword parameters, and optionally one item for each task as first argument."""
 
     target: str | Callable[..., Any]

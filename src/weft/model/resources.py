@@ -7,14 +7,13 @@ waits for a child process takes a token and no core.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 _ROUNDING = 1e-6
 """Fractions of cores do not add up exactly: 1 - 0.1 - 0.2 + 0.1 + 0.2 is less than 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resources:
+class Resources(Struct, frozen=True):
     """One alternative: all of it, held while a task runs."""
 
     cpu: float = 1
@@ -68,8 +67,7 @@ ONE_SLOT = Resources()
 ONE_SLOT_ONLY = (ONE_SLOT,)
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(Struct, frozen=True):
     """Where tasks of a vertex must run: a named node, a named party, or both."""
 
     node: str = ""

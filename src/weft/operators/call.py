@@ -18,12 +18,15 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from weft.model.errors import DefinitionError, DiskFullError, InternalError, ProgramError, RunCancelledError, TaskError
 from weft.model.ids import task_name
+from weft.model.records import as_dict
 from weft.operators.guardians import start_guardian
 
 if TYPE_CHECKING:
@@ -44,8 +47,7 @@ _JOIN = 'IFS=; _weft=$*; unset IFS; set --; eval "$_weft"'
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandSpec:
+class CommandSpec(Struct, frozen=True, kw_only=True):
     """What to run: `sh -c text`, or `argv` if there is one, with `env` as the whole environment but for one rule.
 
     PATH begins with the folder of this Python, so that `python` and the tools installed beside it are the same ones.
@@ -74,8 +76,7 @@ class CommandSpec:
     """What messages call it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandResult:
+class CommandResult(Struct, frozen=True, kw_only=True):
     """How a command ended."""
 
     exit_code: int | None
@@ -121,7 +122,7 @@ def run_command(ctx: TaskContext, inputs: object) -> dict[str, Any]:
         raise RunCancelledError(f"step {spec.name} was cancelled")
     if not result.ok:
         raise _failure(spec, result, task)
-    return asdict(result)
+    return as_dict(result)
 
 
 def run_guarded(
@@ -224,7 +225,7 @@ def _printable(line: str) -> str:
 
 def _spec(ctx: TaskContext) -> CommandSpec:
     params = dict(ctx.params)
-    known = {field.name for field in fields(CommandSpec)} - {"text"} | {"command"}
+    known = set(CommandSpec.__struct_fields__) - {"text"} | {"command"}
     try:
         if unknown := sorted(params.keys() - known):
             raise TypeError(f"unknown: {', '.join(unknown)}")

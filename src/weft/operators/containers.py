@@ -15,8 +15,9 @@ import secrets
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from weft.model.errors import NotFoundError, UsageError
 
@@ -33,8 +34,7 @@ LABEL: Final = "weft.run"
 _ASK_S: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Engine:
+class Engine(Struct, frozen=True):
     """A program that runs containers on this machine: `kind` is docker or podman."""
 
     kind: str

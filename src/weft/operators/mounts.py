@@ -11,9 +11,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
 
 from weft.model.errors import TaskError
 
@@ -21,8 +22,7 @@ MOST_ENTRIES: Final = 4096
 """A folder with more things in it is not copied: each of them is a mount."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(Struct, frozen=True):
     """A file or folder of this machine, and the absolute path at which a command looks for it.
 
     Without an `optional` one a command can do: what it needs of it, it is told by another path as well.

@@ -14,10 +14,12 @@ path leaves a bubble and comes back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from weft.graph.logical import (
     CONCURRENT,
@@ -225,8 +227,7 @@ def _held(group: Iterable[str], estimates: Mapping[str, Estimate]) -> int:
     return sum(estimates[id].tasks for id in group)
 
 
-@dataclass(slots=True, eq=False)
-class _Group:
+class _Group(Struct, eq=False):
     members: list[str]
     level: int
     size: int
@@ -482,5 +483,7 @@ def apply_cut(graph: LogicalGraph, cut: Cut, *, prewarmed: int = 0, timeout_s: f
             edges.append(replace(edge, scheduling=CONCURRENT, storage=Storage.EPHEMERAL))
         else:
             edges.append(replace(edge, scheduling=SEQUENTIAL, storage=Storage.LOCAL))
-    vertices = {id: replace(vertex) for id, vertex in graph.vertices.items()}
-    return LogicalGraph(graph.name, vertices, edges, bubbles, list(graph.choices), graph.on_failure, dict(graph.limits))
+    found = graph.copy()
+    found.vertices = {id: replace(vertex) for id, vertex in graph.vertices.items()}
+    found.edges, found.bubbles = edges, bubbles
+    return found

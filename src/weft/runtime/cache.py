@@ -17,8 +17,9 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from weft.engine.events import CancelRequested, Done, Failed, Hit, Miss, Waiting
 from weft.engine.machines.task import TaskState
@@ -62,8 +63,7 @@ _LIVE: Final = frozenset(
 _KEPT: Final = frozenset((int(TaskState.FINISHED), int(TaskState.FREED)))
 
 
-@dataclass(slots=True)
-class _Asked:
+class _Asked(Struct):
     """One probe on its way. `key` is set once it is known, `locked` says that this process holds its lock."""
 
     job: Job

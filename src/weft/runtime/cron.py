@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Final, NamedTuple, Protocol
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct
 
 from weft.model.errors import UsageError
 
@@ -69,8 +70,7 @@ class Times(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Every:
+class Every(Struct, frozen=True):
     """A time each so many seconds, counted from whatever is asked for."""
 
     seconds: float
@@ -82,8 +82,7 @@ class Every:
             yield time
 
 
-@dataclass(frozen=True, slots=True)
-class Cron:
+class Cron(Struct, frozen=True):
     """The times of five fields in a zone. `either`: a day that fits by the month or by the week is enough."""
 
     minutes: tuple[int, ...]

@@ -19,11 +19,13 @@ import threading
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from weft.engine.events import JobSubmitted
 from weft.engine.machines.job import JobState
@@ -162,10 +164,7 @@ def begin(
     from weft.store.catalog import RunRow
 
     mark_results(graph)
-    plain = LogicalGraph(
-        graph.name, dict(graph.vertices), list(graph.edges), list(graph.bubbles), list(graph.choices),
-        graph.on_failure, dict(graph.limits),
-    )  # fmt: skip
+    plain = graph.copy()  # no builder, which has more
     data = _pickled(plain)
     state.prepare()
     catalog = open_catalog(state)
@@ -248,8 +247,7 @@ def _write_file(path: Path, data: bytes) -> None:
 # ----------------------------------------------------------------------------------------------------------- going on
 
 
-@dataclass(slots=True)
-class Reopened:
+class Reopened(Struct):
     """A run to go on with: what to hand to `Session.submit`.
 
     `ended`: it had succeeded, so that nothing is to be done but to read its results. `why` says what kept the journal
@@ -266,8 +264,7 @@ class Reopened:
     why: str = ""
 
 
-@dataclass(slots=True)
-class _Plan:
+class _Plan(Struct):
     graph: LogicalGraph
     header: Header
     recorded: Recorded | None = None

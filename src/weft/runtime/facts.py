@@ -8,8 +8,9 @@ decided, it decides again; so the tasks of such a vertex run again, since their 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
 
 from weft.engine.decisions import ApplyPatch
 from weft.engine.readiness import FINISHED, FREED
@@ -32,9 +33,11 @@ Tasks = dict[str, set[int]]
 
 
 def asking(graph: LogicalGraph, vertices: Iterable[str]) -> LogicalGraph:
-    """Return a graph in which the tasks of these vertices ask before they run; others are passed over."""
+    """Return a graph of its own in which the tasks of these vertices ask before they run; others are passed over."""
     changed = {id: replace(graph.vertices[id], cache_key=RESTORED) for id in vertices if id in graph.vertices}
-    return replace(graph, vertices={**graph.vertices, **changed})
+    found = graph.copy()
+    found.vertices |= changed
+    return found
 
 
 def restorable(

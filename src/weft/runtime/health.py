@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from weft.model.errors import WeftError
 from weft.runtime.records import list_runs
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
     from weft.store.results import ResultCache
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One thing that was looked at; `problem` is "" if it is well, `hint` the next step where it is not."""
 
     what: str

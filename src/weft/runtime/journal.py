@@ -12,18 +12,19 @@ tick is durable is called by that thread.
 from __future__ import annotations
 
 import os
+import struct
 import threading
 import zlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from enum import Enum
 from hashlib import sha256
-from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from weft._version import __version__
 from weft.engine import decisions, events
@@ -40,6 +41,7 @@ from weft.graph.routers import Broadcast, Group, OneToOne, ScatterGather
 from weft.graph.wire import dumps, patch_from_json, patch_to_json
 from weft.model.errors import ConflictError, NotFoundError, ProgramError, WeftError
 from weft.model.program import Program, Style
+from weft.model.records import as_dict
 from weft.model.resources import ONE_SLOT, ONE_SLOT_ONLY, Placement, Resources
 from weft.runtime import snapshot
 from weft.runtime.clock import RealClock
@@ -74,7 +76,7 @@ CUT_BYTES: Final = 8 << 20
 _MAGIC: Final = b"weftjnl\n"
 _SNAPSHOT: Final = b"snapshot"
 """Begins the payload of a snapshot; no record begins so."""
-_FRAME: Final = Struct("<II")
+_FRAME: Final = struct.Struct("<II")
 
 
 # ------------------------------------------------------------------------------------------------------------ encoding
@@ -94,7 +96,7 @@ def _listed() -> dict[str, type[Any]]:
             kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__
         ]
     for kind in kinds:
-        if hasattr(kind, "_fields") or is_dataclass(kind) or issubclass(kind, Enum):
+        if hasattr(kind, "_fields") or issubclass(kind, Struct) or issubclass(kind, Enum):
             found[kind.__name__] = kind
     return found
 
@@ -129,7 +131,7 @@ def _pack(value: Any, by_value: Callable[[Any], bytes] | None = None) -> Any:
             return _ext(_PATCH, _pack(patch_to_json(value)))
         if isinstance(value, Enum):
             return _ext(_ENUM, [name, value.value])
-        parts = value if isinstance(value, tuple) else [getattr(value, field.name) for field in fields(value)]
+        parts = value if isinstance(value, tuple) else [getattr(value, field) for field in value.__struct_fields__]
         return _ext(_NAMED, [name, *(_pack(part, by_value) for part in parts)])
     if kind is Rectangles:
         return _ext(_RECTANGLES, [value.n_src, value.n_dst, value.partitions, value.rows()])
@@ -195,7 +197,9 @@ _decode_trusted: Final = msgspec.msgpack.Decoder(ext_hook=_unpack_trusted).decod
 def encode(record: Tick | Epoch, by_value: Callable[[Any], bytes] | None = None) -> bytes:
     """Return the payload of a record; `by_value` pickles what has no form here, without it that is a ProgramError."""
     if isinstance(record, Epoch):
-        return msgspec.msgpack.encode([1, record.incarnation, None if record.tuning is None else asdict(record.tuning)])
+        return msgspec.msgpack.encode(
+            [1, record.incarnation, None if record.tuning is None else as_dict(record.tuning)]
+        )
     events, answers = record
     return msgspec.msgpack.encode([0, [_pack(e, by_value) for e in events], [_pack(a, by_value) for a in answers]])
 
@@ -226,8 +230,7 @@ def graph_digest(graph: LogicalGraph) -> str:
 # ------------------------------------------------------------------------------------------------------------- reading
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
+class Header(Struct, frozen=True, kw_only=True):
     """What a journal begins with: who wrote it, and for which graph.
 
     `restored` are the tasks (vertex, index) that had finished before this journal began, `incarnation` counts the
@@ -245,8 +248,7 @@ class Header:
     taken: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(Struct, frozen=True):
     """A journal as it was found: its header, its whole records, and how many bytes hold all this.
 
     Where it was cut, `snapshot` is what came before the records.
@@ -619,7 +621,7 @@ class FileJournal:
 
 
 def _head_of(header: Header) -> bytes:
-    return _MAGIC + _frame(msgspec.msgpack.encode(asdict(header)))
+    return _MAGIC + _frame(msgspec.msgpack.encode(as_dict(header)))
 
 
 def _write_all(fd: int, data: bytes) -> None:

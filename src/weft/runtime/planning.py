@@ -7,8 +7,9 @@ they hold. Below a step that will run nobody knows yet: it may make what it made
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from weft.model.errors import WeftError
 
@@ -22,8 +23,7 @@ DEPENDS: Final = "depends"
 SKIPPED: Final = "skipped"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Asked(Struct, frozen=True, kw_only=True):
     """A task to be foreseen: `recipe` is None if it has no cache, `makes` are the paths of its outputs.
 
     `refresh`: it is not looked up. `depends` says on what it depends that nobody knows yet.
@@ -37,8 +37,7 @@ class Asked:
     depends: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Foreseen:
+class Foreseen(Struct, frozen=True):
     """What will become of a step: `hit`, `run`, `depends` (on a step above) or `skipped`, and why."""
 
     step: str

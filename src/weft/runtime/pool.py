@@ -9,9 +9,10 @@ starved by small tasks.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from weft.model.resources import Placement, Resources
 
@@ -28,8 +29,7 @@ AVOID_S = 20.0
 may never give them back."""
 
 
-@dataclass(slots=True)
-class _Node:
+class _Node(Struct):
     name: str
     party: str
     workers: int = 0
@@ -46,8 +46,7 @@ class _Node:
 Wants = tuple[tuple[str, int, tuple[Resources, ...], Placement | None], ...]
 
 
-@dataclass(slots=True)
-class _Request:
+class _Request(Struct):
     job: str
     id: int
     wants: Wants
@@ -55,8 +54,7 @@ class _Request:
     since: float = 0.0
 
 
-@dataclass(slots=True)
-class _Held:
+class _Held(Struct):
     """What one granted slot holds: the worker, those kept idle beside it for its cores, memory and GPUs."""
 
     job: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from weft.model.errors import NotFoundError
 from weft.runtime.cache import read_decisions
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
     from weft.store.results import ResultCache
 
 
-@dataclass(frozen=True, slots=True)
-class Reasons:
+class Reasons(Struct, frozen=True):
     """`outcome` is hit, miss, or none if the cache was not asked; `run` is the run that it was compared with."""
 
     step: str

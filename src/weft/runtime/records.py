@@ -16,9 +16,11 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from weft.engine.commands import Complete, Launch
 from weft.engine.events import Done, Failed, Failure, Hit, UserEvent
@@ -92,8 +94,7 @@ class Projection(Protocol):
 # ------------------------------------------------------------------------------------------------------------- records
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(Struct, frozen=True, kw_only=True):
     """One thing that happened: the run (`step` empty), a step, or task `index` of one is in `state` since `time`.
 
     `time` is in seconds since 1970-01-01 UTC, `attempt` counts from 0, `exit` is the exit code of a command where it is
@@ -121,7 +122,7 @@ class Record:
         return _ENCODE(told).encode() + b"\n"
 
 
-_USUAL: Final = [(field.name, field.default) for field in fields(Record) if field.name != "time"]
+_USUAL: Final = list(zip(Record.__struct_fields__[1:], Record.__struct_defaults__, strict=True))
 _ENCODE: Final = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "time": (float, int),
@@ -602,8 +603,7 @@ def open_events(path: Path) -> int:
 # ------------------------------------------------------------------------------------------------------------- reading
 
 
-@dataclass(slots=True, kw_only=True)
-class ItemRecord:
+class ItemRecord(Struct, kw_only=True):
     """One item of a step that loops, as it stands. Times in seconds since 1970; `attempts` counts those that began."""
 
     name: str = ""
@@ -615,8 +615,7 @@ class ItemRecord:
     message: str = ""
 
 
-@dataclass(slots=True, kw_only=True)
-class StepRecord:
+class StepRecord(Struct, kw_only=True):
     """One step of a run as it stands. Times in seconds since 1970; `attempts` counts those that began.
 
     `items` are those of a step that loops which have begun, by number; `width` is how many there are in all.
@@ -634,8 +633,7 @@ class StepRecord:
     logs: list[LogFile] = field(default_factory=list)
 
 
-@dataclass(slots=True, kw_only=True)
-class RunRecord:
+class RunRecord(Struct, kw_only=True):
     """One run as it stands, read from its folder. Times in seconds since 1970."""
 
     id: str

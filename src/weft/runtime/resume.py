@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct, field
 
 from weft.engine.replay import may_go_on
 from weft.graph.validate import mark_results
@@ -41,8 +42,7 @@ class Kept(NamedTuple):
     outputs: tuple[str, ...]
 
 
-@dataclass(slots=True)
-class Plan:
+class Plan(Struct):
     """What a resume will do.
 
     `graph` is what to run, `digest` that of the graph without what was restored. `finished` are tasks that are not run
@@ -98,7 +98,7 @@ def plan_resume(
         if recorded.header.graph != digest:
             raise ConflictError("the journal was written for another graph")
         before = frozenset(recorded.header.restored)
-        again = _asking(graph, before)
+        again = asking(graph, {vertex for vertex, _ in before})
         recovered = recover(again, recorded, managers, digest)
         core = recovered.master.core
         widths = {stage.id: max(stage.n, 0) for stage in core.stages}
@@ -140,13 +140,7 @@ def plan_resume(
     if recovered is not None and not why:
         return Plan(again, digest, frozenset(finished), {}, "", recorded, recovered, vertices)
     counted = frozenset(finished - _made_anew(graph, left, finished))
-    return Plan(_asking(graph, counted), digest, counted, gone, why, recorded, None, vertices)
-
-
-def _asking(graph: LogicalGraph, tasks: Iterable[Task]) -> LogicalGraph:
-    """Return a graph of its own in which the vertices of these tasks ask before they run."""
-    found = asking(graph, {vertex for vertex, _ in tasks})
-    return replace(found, edges=list(graph.edges), bubbles=list(graph.bubbles), choices=list(graph.choices))
+    return Plan(asking(graph, {vertex for vertex, _ in counted}), digest, counted, gone, why, recorded, None, vertices)
 
 
 def _made_anew(graph: LogicalGraph, left: Mapping[str, Sequence[object]], finished: Collection[Task]) -> set[Task]:

@@ -8,8 +8,10 @@ epoch, and only the process that was started last may take its time.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from weft.model.errors import ConflictError, WeftError
 from weft.runtime.cron import parse
@@ -43,8 +45,7 @@ LOOK_S: Final = 1.0
 """How long a scheduler sleeps at most, in seconds: schedules are made and stopped by other processes."""
 
 
-@dataclass(slots=True)
-class Rule:
+class Rule(Struct):
     """What is to be done now: times that are `skipped` (with why), that wait and may `start`, runs to `stop`.
 
     `seen` is up to when due times are known now, and `more` says that there are others to look at.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from getpass import getuser
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from weft.model.errors import UsageError
 from weft.runtime.arguments import wrong
@@ -36,8 +37,7 @@ _UNITS: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12} | {
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]i?)?b?", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Struct, frozen=True):
     """Where a value came from: `kind` is flag, environment, project, user or default; `place` names it."""
 
     kind: str
@@ -50,8 +50,7 @@ class Origin:
 _DEFAULT: Final = Origin("default")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(Struct, frozen=True, kw_only=True):
     """What a user may set. `origins` says of each where its value came from."""
 
     backend: str = "threads"
@@ -110,7 +109,7 @@ class Settings:
         return StateRoot.find(start, override=self.state_dir)
 
 
-NAMES: Final = tuple(field.name for field in fields(Settings) if field.name != "origins")
+NAMES: Final = tuple(name for name in Settings.__struct_fields__ if name != "origins")
 
 
 def load_settings(

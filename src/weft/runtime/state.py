@@ -22,10 +22,11 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
+
+from msgspec import Struct
 
 from weft.model.errors import ConflictError, DiskFullError, ForbiddenError, NotFoundError, WeftError
 from weft.store.folders import OwnerLock, is_owned, safe_open
@@ -50,8 +51,7 @@ _LOG: Final = re.compile(r"(?P<step>[^.]+)(?:\.(?P<first>\d+))?(?:\.(?P<second>\
 # ------------------------------------------------------------------------------------------------------- state folders
 
 
-@dataclass(frozen=True, slots=True)
-class StateRoot:
+class StateRoot(Struct, frozen=True):
     """The folder that holds the runs of one project, or of one user where there is no project."""
 
     path: Path
@@ -126,8 +126,7 @@ def _usable(folder: Path) -> bool:
 # --------------------------------------------------------------------------------------------------------- run folders
 
 
-@dataclass(frozen=True, slots=True)
-class LogFile:
+class LogFile(Struct, frozen=True):
     """A log: of which step, which task of it (None: there is one) and which attempt (counted from 0)."""
 
     path: Path

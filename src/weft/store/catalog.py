@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, field
 
 from weft.model.errors import ConflictError, NotFoundError, UsageError
 from weft.store.database import Connection, Database
@@ -24,8 +25,7 @@ HISTORY_ROWS: Final = 20_000
 HISTORY_VERTICES: Final = 1_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRow:
+class RunRow(Struct, frozen=True, kw_only=True):
     """One run, as the index knows it. Times are seconds since 1970-01-01 UTC; `folder` is the run's folder."""
 
     id: str
@@ -47,8 +47,7 @@ class RunRow:
     version: int = SCHEMA_VERSION
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryRow:
+class HistoryRow(Struct, frozen=True, kw_only=True):
     """What a vertex took in one run of the graph with this fingerprint; see `weft.graph.task.Past`."""
 
     fingerprint: str
@@ -62,7 +61,7 @@ class HistoryRow:
     usage: Mapping[str, float] = field(default_factory=dict)
 
 
-_COLUMNS: Final = tuple(field.name for field in fields(RunRow))
+_COLUMNS: Final = RunRow.__struct_fields__
 _ALL: Final = ", ".join(f'"{name}"' for name in _COLUMNS)
 _INSERT: Final = f"INSERT INTO runs ({_ALL}) VALUES ({', '.join(f':{name}' for name in _COLUMNS)})"
 _SCHEMA: Final = (
@@ -77,7 +76,7 @@ _SCHEMA: Final = (
     "CREATE INDEX ix_runs_name ON runs (name)",
     "CREATE INDEX ix_runs_state ON runs (state)",
 )
-_PAST: Final = tuple(field.name for field in fields(HistoryRow))
+_PAST: Final = HistoryRow.__struct_fields__
 _PAST_ALL: Final = ", ".join(f'"{name}"' for name in _PAST)
 _PAST_INSERT: Final = (
     f"INSERT INTO history (number, {_PAST_ALL}) VALUES (:number, {', '.join(f':{name}' for name in _PAST)})"

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, field
 
 from weft.model.errors import NotFoundError, UsageError
 from weft.store.database import Connection, Database
@@ -50,8 +51,7 @@ _ENTRY: Final = "key, store, pipeline, step, run, started, completed, expires, u
 _CLAIM: Final = "key, epoch, run, step, task, host, pid, since, lease_until, leaves"
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(Struct, frozen=True):
     """One artifact of a result: its digest, whose first letter is its kind, its bytes, and its newest time of change.
 
     `files` counts the files in it; `modified_ns` is in ns since 1970.
@@ -63,8 +63,7 @@ class Output:
     modified_ns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Struct, frozen=True, kw_only=True):
     """A result that is kept. Times are in seconds since 1970; `expires` None: never. `size` is in bytes.
 
     `leaves` is what its key was made of, `store` the folder that holds the content of its outputs.
@@ -85,8 +84,7 @@ class Entry:
     outputs: Mapping[str, Output] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(Struct, frozen=True, kw_only=True):
     """Who is making a result. `epoch` grows with every claim: a commit of an earlier one is refused."""
 
     key: str

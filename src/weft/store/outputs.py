@@ -17,12 +17,12 @@ counts.
 from __future__ import annotations
 
 import os
+import struct
 import threading
 import zlib
 from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -45,7 +45,7 @@ PACK_BYTES: Final = 64 << 20
 """A pack that has become as large as this is followed by another one."""
 
 _MAGIC: Final = b"WFO1"
-_HEAD: Final = Struct("<4sIIQ")
+_HEAD: Final = struct.Struct("<4sIIQ")
 _IOV_MAX: Final = 512
 _NOWHERE: Final = -1
 

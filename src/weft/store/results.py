@@ -15,9 +15,10 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct, field
 
 from weft.model.errors import NotFoundError, WeftError
 from weft.store.content import ContentStore
@@ -54,8 +55,7 @@ _ORDER: Final = (
 """The order in which differences are told: what a person changes comes before what follows from it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class Recipe(Struct, frozen=True, kw_only=True):
     """One execution whose result may be used again; as text it can travel as a parameter of a program.
 
     `static` are the leaves that are known beforehand. `inputs` maps names to the absolute paths of artifacts, `scopes`
@@ -96,7 +96,7 @@ class Recipe:
         return _digest({**self.static, "mode": self.mode, "version": str(KEY_VERSION)})
 
 
-_RECIPE: Final = tuple(one.name for one in fields(Recipe))
+_RECIPE: Final = Recipe.__struct_fields__
 
 
 class Key(NamedTuple):

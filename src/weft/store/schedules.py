@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from weft.model.errors import ConflictError, NotFoundError
 from weft.store.database import Connection, Database
@@ -48,8 +49,7 @@ _SCHEMA: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
+class Schedule(Struct, frozen=True, kw_only=True):
     """A pipeline that is to run again and again. Times are in seconds since 1970.
 
     `words` are further words for `weft run`. At most `concurrency` runs go on at a time (0: any number), and `policy`
@@ -74,8 +74,7 @@ class Schedule:
     seen: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Firing:
+class Firing(Struct, frozen=True, kw_only=True):
     """One due time of a schedule and what became of it; `at` is when its state changed last.
 
     `epoch` counts the attempts to start a run: a process that was started for an earlier one may not begin.
@@ -90,8 +89,8 @@ class Firing:
     message: str = ""
 
 
-_SCHEDULE: Final = tuple(f.name for f in fields(Schedule))
-_FIRING: Final = tuple(f.name for f in fields(Firing))
+_SCHEDULE: Final = Schedule.__struct_fields__
+_FIRING: Final = Firing.__struct_fields__
 _PUT: Final = (
     f"INSERT INTO firings ({', '.join(_FIRING)}) VALUES ({', '.join(f':{name}' for name in _FIRING)}) "
     "ON CONFLICT (schedule, due) DO UPDATE SET "

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from weft.tensor.array import DEVICE, Tensor, as_node
 
@@ -23,8 +23,7 @@ def _dtype(value: Any) -> Any:
     return np.dtype(value)
 
 
-@dataclass(frozen=True, slots=True)
-class finfo_object:  # noqa: N801
+class finfo_object(Struct, frozen=True):  # noqa: N801
     """What a floating-point type can hold, as Python numbers; of a complex type, each of its two parts."""
 
     bits: int
@@ -35,8 +34,7 @@ class finfo_object:  # noqa: N801
     dtype: np.dtype[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class iinfo_object:  # noqa: N801
+class iinfo_object(Struct, frozen=True):  # noqa: N801
     """What an integer type can hold, as Python numbers."""
 
     bits: int

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from weft.backends.simulator import Faults, Simulator
 from weft.engine.core import Tuning
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from weft.graph.logical import LogicalGraph
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(Struct, frozen=True):
     """What came of it."""
 
     simulator: Simulator

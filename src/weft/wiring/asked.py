@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from weft.frontends.pipelines.states import PipelineWords
 from weft.model.errors import UsageError
@@ -16,8 +18,7 @@ if TYPE_CHECKING:
     from weft.graph.logical import LogicalGraph
 
 
-@dataclass(frozen=True, slots=True)
-class Caching:
+class Caching(Struct, frozen=True):
     """What a run was asked to do about the cache, in names of steps.
 
     `off`: nothing at all. The steps in `refresh`, and `start` with all that depends on it, are not looked up. `only`:
@@ -30,8 +31,7 @@ class Caching:
     only: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(Struct, frozen=True):
     """What steps are to find round them on this machine; a resume goes on with what the run began with.
 
     With `mounts` folders are put at the mount paths that the file names. `file_systems` maps names of file systems to
@@ -61,12 +61,11 @@ def part_asked_for(graph: LogicalGraph, caching: Caching) -> LogicalGraph:
         for choice in graph.choices
         if choice.decider in wanted
     ]
-    return replace(
-        graph,
-        vertices={id: vertex for id, vertex in graph.vertices.items() if id in wanted},
-        edges=[edge for edge in graph.edges if edge.dst in wanted],
-        choices=choices,
-    )
+    found = graph.copy()
+    found.vertices = {id: vertex for id, vertex in graph.vertices.items() if id in wanted}
+    found.edges = [edge for edge in graph.edges if edge.dst in wanted]
+    found.choices = choices
+    return found
 
 
 def _reachable(graph: LogicalGraph, begin: set[str], *, down: bool) -> set[str]:

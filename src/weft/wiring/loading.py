@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from weft.frontends.pipelines.caching import CachePlace
 from weft.frontends.pipelines.check import parse_pipeline
@@ -44,8 +46,7 @@ FIRST_RUN: Final = "run-000000"
 _MAX_FILE: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(Struct, frozen=True):
     """A pipeline that could run: read, checked, with its parameters.
 
     `graph` is what would run, under the id of no run; `steps` are in order; `warnings` are lines for people. `urls`

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from weft.frontends.pipelines.compiler import mounted_parts, planned_outputs
 from weft.frontends.pipelines.resolve import ResolvedStep
 from weft.model.errors import ConflictError
+from weft.model.records import as_dict
 from weft.runtime.clock import RealClock
 from weft.runtime.state import PLACE, RunFolder, os_error
 from weft.store.folders import make_folders
@@ -134,6 +134,6 @@ def about_run(loaded: Loaded, nodes: list[Node]) -> dict[str, Any]:
         "built_with": dict(loaded.origin.built_with),
         "file_systems": dict(loaded.file_systems),
         "urls": dict(loaded.urls),
-        "containers": None if loaded.containers is None else asdict(loaded.containers),
+        "containers": None if loaded.containers is None else as_dict(loaded.containers),
         PLACE: place_of_outputs(loaded),
     }

@@ -7,9 +7,10 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from weft.engine.core import Tuning
 from weft.frontends.pipelines.compiler import is_step, outputs_of

@@ -8,10 +8,11 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from weft.frontends.pipelines.body import NOT_RUN, WARNING
 from weft.frontends.pipelines.caching import recipe_of
@@ -50,8 +51,7 @@ PIPELINE_GRACE_S: Final = 30.0
 _JOURNAL_S: Final = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class RunResult:
+class RunResult(Struct, frozen=True):
     """How a run ended. `outputs` maps `step.artifact` to a path that exists; `error` is None if it succeeded."""
 
     run_id: str
@@ -61,8 +61,7 @@ class RunResult:
     error: WeftError | None
 
 
-@dataclass(frozen=True, slots=True)
-class Tell:
+class Tell(Struct, frozen=True):
     """Whom to tell of records, of what else a person should know, of the first signal, and of the beginning."""
 
     record: Callable[[Record], None] | None
@@ -324,8 +323,7 @@ def _publisher(loaded: Loaded) -> Callable[[Iterable[str]], None]:
     return publish
 
 
-@dataclass(slots=True)
-class _Current:
+class _Current(Struct):
     """What goes on of a run: its entry points, then its post_process."""
 
     run: Run

@@ -6,9 +6,10 @@ import atexit
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
+
+from msgspec.structs import replace
 
 from weft.frontends.pipelines.states import PipelineWords
 from weft.graph.validate import mark_results, validate

@@ -84,7 +84,7 @@ def test_shared_objects_come_back_as_themselves():
 @pytest.mark.parametrize("n", [0, 7, Range(1, 3), Source("p"), SameAs("q")])
 def test_parallelisms(n):
     made = LogicalGraph(vertices={"a": Vertex("a", Program("m:f"), n)})
-    assert loads(dumps(made)) == made
+    assert loads(dumps(made)).vertices == made.vertices
 
 
 def test_callables_are_written_by_name():

@@ -2,12 +2,12 @@
 
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from weft.model.errors import DefinitionError, ProgramError, RunCancelledError
 from weft.operators import call

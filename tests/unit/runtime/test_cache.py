@@ -3,12 +3,12 @@
 import queue
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from weft.engine.commands import Probe
 from weft.engine.events import Done, Failed, Failure, Hit, Miss, Waiting

@@ -1,12 +1,12 @@
 """The scheduler under a clock of our own: policies, catching up, ends, stops, and what a killed one leaves."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from weft.engine.ports import ManualClock
 from weft.model.errors import ConflictError, NotFoundError, WeftError

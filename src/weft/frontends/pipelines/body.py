@@ -12,10 +12,11 @@ import os
 import stat
 import time
 from copy import copy
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from weft.frontends.pipelines import conditions
 from weft.frontends.pipelines.caching import RECIPE, changed_while_it_ran, recipe_of
@@ -179,8 +180,7 @@ def _publish(place: Sequence[str], outputs: Iterable[str], step: str) -> list[st
     return [f"links in its outputs were not sent, such as {links[0]}"] if links else []
 
 
-@dataclass(frozen=True, slots=True)
-class _Values:
+class _Values(Struct, frozen=True):
     """What stands in the slots of a step's texts: for one item, with the paths of its artifacts."""
 
     item: str

@@ -13,10 +13,11 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
+
+from msgspec import Struct, field
 
 from weft.frontends.pipelines import yaml
 from weft.frontends.pipelines.check import checked
@@ -40,6 +41,7 @@ from weft.frontends.pipelines.language import check_value, convert, number_from_
 from weft.frontends.pipelines.problems import Mark, choices, nearest
 from weft.frontends.pipelines.templates import LOOP_ARGUMENT, PARENT
 from weft.model.errors import DefinitionError, UsageError
+from weft.model.records import as_dict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,8 +55,7 @@ _NAME_LENGTH: Final = 30
 _TEMPLATE: Final = "{{%s}}"
 
 
-@dataclass(frozen=True, slots=True)
-class Built:
+class Built(Struct, frozen=True):
     """A pipeline that a function has built. `file` is that of the function; `tree` makes the tree of a file.
 
     A file names the modules of functions from its own folder on, so the tree is that of a file in a given folder.
@@ -153,8 +154,7 @@ def _building(family: Family) -> Iterator[None]:
 # ------------------------------------------------------------------------------------------------------- components
 
 
-@dataclass(eq=False, slots=True)
-class _Component:
+class _Component(Struct, eq=False):
     """A step or dag as far as it is built; texts are as the file has them."""
 
     name: str
@@ -656,8 +656,12 @@ def _node(value: Any, mark: Mark) -> yaml.Node:
     """Return plain values as a node; what a file cannot hold becomes the text of it, which the reader refuses."""
     if isinstance(value, Enum):
         value = value.value
-    if is_dataclass(value) and not isinstance(value, type):
+    if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
+        from dataclasses import asdict
+
         value = asdict(value)
+    elif isinstance(value, Struct):
+        value = as_dict(value)
     if isinstance(value, Mapping):
         entries = {str(key): _node(inner, mark) for key, inner in value.items()}
         return yaml.Mapping(entries, dict.fromkeys(entries, mark), mark)

@@ -6,9 +6,10 @@ A key names no run, no path that only one run has, and not the step: only what t
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from weft.frontends.pipelines.kinds import leaves_of, load_kind
 from weft.frontends.pipelines.parts import Folder, text_to_json, told
@@ -33,8 +34,7 @@ _PLACEMENT = frozenset(
 """Variables that say where a step runs and not what it does: a move to another queue changes no result."""
 
 
-@dataclass(frozen=True, slots=True)
-class CachePlace:
+class CachePlace(Struct, frozen=True):
     """The cache of one run: the file of the index, and the run's id.
 
     `images` maps images to the digests of their content, as far as they are known.

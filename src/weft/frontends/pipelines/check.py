@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import Struct, field
 
 from weft.frontends.pipelines import conditions, language, yaml
 from weft.frontends.pipelines.kinds import STEP_KINDS, load_kind
@@ -52,8 +53,7 @@ def check(pipeline: Pipeline, problems: Problems) -> None:
     problems.raise_if_any()
 
 
-@dataclass(frozen=True, slots=True)
-class _Family:
+class _Family(Struct, frozen=True):
     """Components side by side. `parent` is the dag around them; `template`: they run only where they are referred to.
 
     `deps` are those of each.
@@ -65,8 +65,7 @@ class _Family:
     deps: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Scene:
+class _Scene(Struct, frozen=True):
     """What a rule sees."""
 
     pipeline: Pipeline
@@ -352,8 +351,7 @@ def _loops_name_own(scene: _Scene) -> None:
                 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Note:
+class _Note(Struct, frozen=True):
     """A template under examination: adds problems that name it."""
 
     scene: _Scene

@@ -19,10 +19,11 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
+
+from msgspec import Struct, field
 
 from weft.model.errors import ProgramError
 from weft.store.results import DIGEST
@@ -73,8 +74,7 @@ class _Import(NamedTuple):
     level: int = 0
 
 
-@dataclass(slots=True)
-class _Source:
+class _Source(Struct):
     """A module as its source tells it.
 
     `bindings` maps each name of its top level to the statements that bind it, `imports` to what is imported under it,

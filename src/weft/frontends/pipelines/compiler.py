@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from weft.frontends.pipelines import paths
 from weft.frontends.pipelines.body import IMAGE, MOUNTS, PUBLISH, RUN, SKIPPED
@@ -48,6 +50,7 @@ from weft.graph.logical import (
 )
 from weft.model.errors import UsageError
 from weft.model.program import Program, Style
+from weft.model.records import as_dict
 from weft.model.resources import Resources
 
 if TYPE_CHECKING:
@@ -83,8 +86,7 @@ _MOST_PATHS, _MOST_PARENTS = 200, 5
 _TOP = (".git", "weft.toml")
 
 
-@dataclass(frozen=True, slots=True)
-class Containers:
+class Containers(Struct, frozen=True):
     """What runs steps in their images: the kind of engine, its program, and the ids of images by their names."""
 
     kind: str
@@ -92,8 +94,7 @@ class Containers:
     images: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class RunPlace:
+class RunPlace(Struct, frozen=True):
     """Folders of one run: for the logs, and for the records of the processes that its steps start.
 
     `cache` is None where nothing is looked up or kept; with `mounts` folders are put at the mount paths of steps.
@@ -109,8 +110,7 @@ class RunPlace:
     containers: Containers | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Struct, frozen=True):
     """What a pipeline was made of, so that it can be made again elsewhere: its text and what was given beside it.
 
     `built_with` is what a Python file was given that made the text.
@@ -139,11 +139,11 @@ def compile_run(
         on_failure=_STRATEGIES[pipeline.failure_options.strategy],
         limits={PARALLELISM: pipeline.parallelism},
     )
-    again = {**asdict(origin), "file": Path(origin.file).name}  # however it was named: a resume makes the same graph
-    cache = None if place.cache is None else {**asdict(place.cache), "index": str(place.cache.index)}
+    again = {**as_dict(origin), "file": Path(origin.file).name}  # however it was named: a resume makes the same graph
+    cache = None if place.cache is None else {**as_dict(place.cache), "index": str(place.cache.index)}
     where = {**_folders(place), "cache": cache, "mounts": place.mounts, "publish": place.publish}
-    where["containers"] = None if place.containers is None else asdict(place.containers)
-    repeating = {"run": asdict(run), "place": where, "origin": again}
+    where["containers"] = None if place.containers is None else as_dict(place.containers)
+    repeating = {"run": as_dict(run), "place": where, "origin": again}
     _add(graph, nodes, pipeline, place, repeating, DISABLED, ())
     return nodes, graph
 
@@ -224,7 +224,7 @@ def _step(pipeline: Pipeline, step: ResolvedStep, place: RunPlace, folder: str, 
     program = Program(_STEP, _params(step, place, folder), items, style=Style.TASK)
     if step.skipped:
         program.items = None
-    retry = DEFAULT_RETRY if step.retry is None else Retry(**asdict(step.retry))
+    retry = DEFAULT_RETRY if step.retry is None else Retry(**as_dict(step.retry))
     width = Source(step.lister) if step.lister else len(items) if items else 1
     vertex = Vertex(step.id, program, width, resources=_ONE_AT_A_TIME, retry=retry)
     if step.body is not None:
@@ -264,7 +264,7 @@ def _params(step: ResolvedStep, place: RunPlace, folder: str) -> dict[str, Any]:
         "timeout_s": step.timeout_s,
     }
     if step.loops:
-        params |= {"outputs": list(step.outputs), "folder": asdict(step.folder)}
+        params |= {"outputs": list(step.outputs), "folder": as_dict(step.folder)}
     if step.delivered or step.condition:
         params["inputs"] = {name: places_to_json(places) for name, places in step.places.items()}
     if step.condition:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from weft.frontends.pipelines.problems import show
 from weft.frontends.pipelines.templates import find, go_text
@@ -49,8 +50,7 @@ def holds(text: str) -> bool:
 # ---------------------------------------------------------------------------------------------------------- tokens
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(Struct, frozen=True):
     """A piece of a condition: `kind` is value, sign, open or close; `value` is that of a value."""
 
     kind: str
@@ -204,16 +204,14 @@ def _time_or_text(text: str) -> Value:
 # ------------------------------------------------------------------------------------------------------------ tree
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
+class Chain(Struct, frozen=True):
     """Operands and what stands between them, all of one level, taken from the left."""
 
     first: Node
     rest: tuple[tuple[str, Node], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Prefix:
+class Prefix(Struct, frozen=True):
     """A sign in front of an operand."""
 
     sign: str

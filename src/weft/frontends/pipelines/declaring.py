@@ -11,7 +11,6 @@ import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -30,6 +29,8 @@ from typing import (
     get_origin,
     overload,
 )
+
+from msgspec import Struct, field
 
 from weft.model.errors import DefinitionError
 
@@ -51,8 +52,7 @@ TYPES: Final[Mapping[Any, str]] = {str: "string", int: "int", float: "float", li
 MISSING: Final = inspect.Parameter.empty
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
+class Where(Struct, frozen=True):
     """A place in a Python file, for messages: lines count from 1."""
 
     file: str
@@ -62,8 +62,7 @@ class Where:
         return f"{self.file}:{self.line}"
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(Struct, frozen=True):
     """What a function says of its arguments: inputs (and whether each takes several paths), outputs, parameters.
 
     `order` has inputs and parameters as they follow each other; `parameters` maps names to the language's type (""
@@ -191,8 +190,7 @@ class Parameter(Later):
     """A parameter of a step, or the item of a loop, in a pipeline that is being built."""
 
 
-@dataclass(frozen=True, slots=True)
-class Each:
+class Each(Struct, frozen=True):
     """An argument that takes one item after the other; made by `each`."""
 
     items: Sequence[Any] | Later
@@ -251,8 +249,7 @@ class StepOptions(TypedDict, total=False):
     extra_fs: Sequence[Mapping[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(Struct, frozen=True):
     """The value of an option, and where it was said."""
 
     value: Any

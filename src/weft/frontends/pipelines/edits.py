@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from weft.frontends.pipelines.caching import static_leaves
 from weft.frontends.pipelines.language import START, Mount, walk
@@ -28,8 +30,7 @@ if TYPE_CHECKING:
 NEW: Final = "it is new in the file"
 
 
-@dataclass(slots=True)
-class Edit:
+class Edit(Struct):
     """What an edit changes, by the names that users know.
 
     `stale` has the steps that are to run again whatever they had done, and why; `items` the same for single items of
@@ -60,7 +61,7 @@ def refusal(old: Pipeline, new: Pipeline) -> str:
         return f"the pipeline was called {show(old.name)}, and is called {show(new.name)} now"
     before, after = (replace(one.main_fs or Mount(), mark=START) for one in (old, new))
     if before != after:
-        changed = [f.name for f in fields(Mount) if getattr(before, f.name) != getattr(after, f.name)]
+        changed = [one for one in Mount.__struct_fields__ if getattr(before, one) != getattr(after, one)]
         return f"fs_options.main_fs has changed: {', '.join(changed)}"
     return ""
 
@@ -185,8 +186,8 @@ _FREE: Final = frozenset({"mark", "path", "cache", "timeout_s", "retry"})
 
 def _plain(value: Any) -> Any:
     """Return a part of a pipeline without the places in the file that it was read from."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return type(value), {f.name: _plain(getattr(value, f.name)) for f in fields(value) if f.name not in _FREE}
+    if isinstance(value, Struct):
+        return type(value), {one: _plain(getattr(value, one)) for one in value.__struct_fields__ if one not in _FREE}
     if isinstance(value, Mapping):
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, tuple | list):

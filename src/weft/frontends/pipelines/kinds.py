@@ -12,8 +12,9 @@ import importlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
+
+from msgspec import Struct, field
 
 from weft.frontends.pipelines.parts import ITEM, Slot, text_to_json
 from weft.model.errors import ProgramError
@@ -32,8 +33,7 @@ def leaves_of(options: Mapping[str, Any], folder: str) -> dict[str, str]:
     return {f"option {name}": json.dumps(value, sort_keys=True) for name, value in options.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepKind:
+class StepKind(Struct, frozen=True, kw_only=True):
     """What a kind of step is.
 
     `program` is the target of what runs (style TASK). The `params` of its context are `options` (values in the place of
@@ -57,8 +57,7 @@ class StepKind:
     timed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(Struct, frozen=True):
     """What runs in a step of a kind: its name, where it is imported from, and the options that the step gives.
 
     `options` are in the form of `encoded`; in `portable` names stand in the place of artifacts and of the loop's item.

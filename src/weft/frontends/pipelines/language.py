@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from weft.frontends.pipelines import yaml
 from weft.frontends.pipelines.kinds import STEP_KINDS
@@ -61,37 +63,33 @@ POST_PROCESS_NOT = ("deps", "cache")
 MOUNT_KEYS = ("name", "mount_path", "sub_path", "read_only")
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Struct, frozen=True):
     """A text of the file, where it stands, and the path of its field."""
 
     value: str = ""
     mark: Mark = START
-    path: str = field(default="", compare=False)
+    path: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Struct, frozen=True):
     """A parameter of a step. `kind` is None when the file gives a bare value: any type is legal then."""
 
     name: str
     value: ParameterValue
     kind: ParameterKind | None = None
     mark: Mark = START
-    path: str = field(default="", compare=False)
+    path: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LoopArgument:
+class LoopArgument(Struct, frozen=True):
     """What a component loops over: a list, or a text that is JSON for one or a single template."""
 
     value: str | tuple[ParameterValue, ...]
     mark: Mark = START
-    path: str = field(default="", compare=False)
+    path: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class FsScope:
+class FsScope(Struct, frozen=True):
     """Paths of one file system whose content belongs to a step's cache key; relative to that file system's root."""
 
     name: str
@@ -99,8 +97,7 @@ class FsScope:
     mark: Mark = START
 
 
-@dataclass(frozen=True, slots=True)
-class CacheOptions:
+class CacheOptions(Struct, frozen=True):
     """Whether a step may reuse an earlier result. `given` names the fields that the file sets at this level.
 
     `max_expired_time` is in seconds, -1 means for ever.
@@ -125,8 +122,7 @@ class CacheOptions:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(Struct, frozen=True):
     """A file system and the part of it that steps see. An empty `sub_path` is all of it."""
 
     name: str = ""
@@ -136,16 +132,14 @@ class Mount:
     mark: Mark = START
 
 
-@dataclass(frozen=True, slots=True)
-class FailureOptions:
+class FailureOptions(Struct, frozen=True):
     """What a failed step does to the others: `fail_fast` ends the run, `continue` only cancels what needs it."""
 
     strategy: Strategy = "fail_fast"
     mark: Mark = START
 
 
-@dataclass(frozen=True, slots=True)
-class RetryOptions:
+class RetryOptions(Struct, frozen=True):
     """How often a step is tried again, by kind of failure; fields and defaults are those of `weft.graph.Retry`."""
 
     user: int = 0
@@ -155,8 +149,7 @@ class RetryOptions:
     memory_factor: float = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Component:
+class Component(Struct, frozen=True):
     """What steps, dags and references have in common. Maps keep the order of the file and are not to be changed.
 
     `path` is that of the field where the component is written, `mark` the place of its name there.
@@ -169,11 +162,10 @@ class Component:
     condition: Text = Text()
     loop: LoopArgument | None = None
     mark: Mark = START
-    path: str = field(default="", compare=False)
+    path: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Step(Component):
+class Step(Component, frozen=True):
     """One step as written. `kind` and `options` say what runs in the place of a command, where something else does.
 
     `option_texts` are all texts of the options, each with its place.
@@ -197,8 +189,7 @@ class Step(Component):
         return frozenset(text.value for text in self.outputs)
 
 
-@dataclass(frozen=True, slots=True)
-class Dag(Component):
+class Dag(Component, frozen=True):
     """Components inside a component; `outputs` maps names to templates of children's outputs."""
 
     children: Mapping[str, Component] = field(default_factory=dict)
@@ -210,20 +201,17 @@ class Dag(Component):
         return frozenset(self.outputs)
 
 
-@dataclass(frozen=True, slots=True)
-class Reference(Component):
+class Reference(Component, frozen=True):
     """Stands for a copy of a component with other parameters and inputs; none is left after `references.expand`."""
 
     target: Text = Text()
 
 
-@dataclass(frozen=True, slots=True)
-class Unread(Component):
+class Unread(Component, frozen=True):
     """Stands for a component that could not be read: naming it is no second mistake."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pipeline:
+class Pipeline(Struct, frozen=True):
     """A whole file: read, and checked once it comes out of `parse_pipeline`."""
 
     name: str
@@ -675,9 +663,7 @@ def _component(name: str, mark: Mark, node: yaml.Node, entries: _Map) -> Compone
         cache=_cache(options),
         extra_fs=_extra_fs(options),
         timeout_s=_timeout(extra),
-        retry=_retry(extra.map("retry", tuple(f.name for f in fields(RetryOptions))))
-        if "retry" in extra.nodes
-        else None,
+        retry=_retry(extra.map("retry", RetryOptions.__struct_fields__)) if "retry" in extra.nodes else None,
         kind=extra.text("kind"),
         options={key: _option(node, join(given.path, key), texts) for key, node in given.nodes.items()},
         option_texts=tuple(texts),

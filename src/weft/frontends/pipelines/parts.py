@@ -8,11 +8,13 @@ parameters of programs; a task puts the values in with `joined` and `places`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from msgspec import Struct
 
 from weft.frontends.pipelines.paths import artifact_path
 from weft.frontends.pipelines.templates import Template, pieces
+from weft.model.records import as_dict
 
 if TYPE_CHECKING:
     from weft.frontends.pipelines.templates import ParameterValue
@@ -27,8 +29,7 @@ CONTENT: Final = "content"
 """A slot for what an input artifact holds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(Struct, frozen=True):
     """Something that is put into a text later: its kind, and the name of the artifact where it is one."""
 
     kind: str
@@ -39,8 +40,7 @@ Filled: TypeAlias = "str | tuple[str | Slot, ...]"
 """A text, with slots where there are any."""
 
 
-@dataclass(frozen=True, slots=True)
-class Folder:
+class Folder(Struct, frozen=True):
     """Where the outputs of a step lie, for every item of its loop."""
 
     base: str
@@ -54,8 +54,7 @@ class Folder:
         return artifact_path(self.base, self.run_id, self.pipeline, self.step, artifact, seq, self.part)
 
 
-@dataclass(frozen=True, slots=True)
-class Delivered:
+class Delivered(Struct, frozen=True):
     """Paths of output `name` that vertex `source` tells: it lists them, or, with `folder`, the items of a loop."""
 
     source: str
@@ -103,7 +102,7 @@ def text_to_json(text: Filled) -> Any:
 
 def places_to_json(found: Places) -> list[Any]:
     """Return paths as JSON: strings, and maps for what is delivered."""
-    return [place if isinstance(place, str) else asdict(place) for place in found]
+    return [place if isinstance(place, str) else as_dict(place) for place in found]
 
 
 def plain(value: ParameterValue) -> Any:

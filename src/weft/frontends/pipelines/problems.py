@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
 from typing import TYPE_CHECKING, NoReturn
+
+from msgspec import Struct
 
 from weft.model.errors import PipelineError
 
@@ -20,8 +21,7 @@ _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,60}")
 _SHOWN = 60
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Mark:
+class Mark(Struct, frozen=True, order=True):
     """A position in a file; both numbers count from 1. `file` is empty for the file that is being read."""
 
     line: int
@@ -29,8 +29,7 @@ class Mark:
     file: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """One mistake: where it is, the path of its field, what is wrong, and what would be right."""
 
     mark: Mark

@@ -6,8 +6,9 @@ times is held once. How large a pipeline is once all references are followed is 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from weft.frontends.pipelines.language import Dag, Reference, Unread, convert, mismatch, walk
 from weft.frontends.pipelines.problems import choices, join, nearest, show

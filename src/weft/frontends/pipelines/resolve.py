@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from weft.frontends.pipelines import parts, paths
 from weft.frontends.pipelines.check import check, in_order, parse_pipeline
@@ -76,8 +78,7 @@ _RUN_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _LONGEST_ID = 150
 
 
-@dataclass(frozen=True, slots=True)
-class MountPoint:
+class MountPoint(Struct, frozen=True):
     """A file system as a step sees it: `source` is the folder of this machine, None where none is bound.
 
     That of the `main` one is where the step works, under its own path.
@@ -91,8 +92,7 @@ class MountPoint:
     main: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedStep:
+class ResolvedStep(Struct, frozen=True):
     """One step of one run, ready to be started.
 
     `command` is the text for `sh -c` and may be empty; `portable_command` is the same with the templates of artifacts
@@ -149,8 +149,7 @@ class ResolvedStep:
 DECIDE, LIST, REPEAT, JOIN, SKIP = "if", "loop", "repeat", "join", "skip"
 
 
-@dataclass(slots=True)
-class Control:
+class Control(Struct):
     """A vertex that is no step. `id` is its own, `name` what users call the component that it belongs to.
 
     `kind`: DECIDE (answers whether `members` run), LIST (answers the items of a step's loop), REPEAT (makes the
@@ -171,8 +170,7 @@ class Control:
 Node: TypeAlias = ResolvedStep | Control
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """What is the same for all of a run: `root` is the absolute path of the main file system's folder.
 
     `file_systems` maps names of others to folders of this machine. `folder` is the absolute path of the folder in which
@@ -197,8 +195,7 @@ class Run:
             raise UsageError(f"the folder of the main file system must be an absolute path, is {show(self.root)}")
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Struct, frozen=True):
     """One item of a dag (or the pipeline itself) around components: what these may name, and how they are called.
 
     `id` and `name` stand in front of the ids and names inside; `dotted` is `name` without the numbers of items; `entry`
@@ -767,8 +764,7 @@ def apply_overrides(pipeline: Pipeline, overrides: Mapping[str, object]) -> Pipe
     return pipeline
 
 
-@dataclass(frozen=True, slots=True)
-class _Overriding:
+class _Overriding(Struct, frozen=True):
     everywhere: Mapping[str, object]
     at: Mapping[str, Mapping[str, object]]
     used: set[str]

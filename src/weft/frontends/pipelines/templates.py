@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,8 +33,7 @@ _BLANKS = r"[ \t\r\n\f]*"
 _TEMPLATE = re.compile(r"\{\{" + _BLANKS + r"(?:([A-Za-z0-9_-]*)\.)?([A-Za-z0-9_]+)" + _BLANKS + r"\}\}")
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(Struct, frozen=True):
     """One template: `step` is empty for a bare name; `text` is how it was written."""
 
     step: str

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 import yaml
+from msgspec import Struct, field
 
 from weft.frontends.pipelines.problems import Mark, show
 from weft.model.errors import InputLimitError, PipelineError
@@ -31,8 +31,7 @@ INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 Value: TypeAlias = str | int | float | bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class Scalar:
+class Scalar(Struct, frozen=True):
     """A leaf: its value, its text as written (without quotes) and where it starts."""
 
     value: Value
@@ -40,16 +39,14 @@ class Scalar:
     mark: Mark
 
 
-@dataclass(frozen=True, slots=True)
-class Sequence:
+class Sequence(Struct, frozen=True):
     """A list of nodes."""
 
     items: tuple[Node, ...]
     mark: Mark
 
 
-@dataclass(frozen=True, slots=True)
-class Mapping:
+class Mapping(Struct, frozen=True):
     """A map from key text to node, in file order; `keys` holds where each key stands."""
 
     entries: ReadOnly[str, Node]
@@ -163,8 +160,7 @@ def _over(file: str, mark: Mark, message: str, hint: str = "split the pipeline, 
     raise InputLimitError(f"{file}:{mark.line}:{mark.column}: {message}", hint=hint)
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(Struct):
     """A list or map whose end has not been read yet. `height` and `size` are those of the expanded tree below it."""
 
     is_map: bool
@@ -179,8 +175,7 @@ class _Open:
     height: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Anchored:
+class _Anchored(Struct, frozen=True):
     node: Node
     size: int
     height: int

@@ -11,8 +11,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from weft.engine.commands import Launch
 from weft.engine.events import Done, Failed, Failure, UserEvent
@@ -33,8 +34,7 @@ DEADLINE_S = 60
 _POLL_S = 0.01
 
 
-@dataclass
-class Seen:
+class Seen(Struct):
     """What came of a graph: the job, every tick, and its results where the backend computes."""
 
     job: JobRun

@@ -5,7 +5,6 @@ A new case is two files in `tests/fixtures/pipelines`: `bad/name.yaml` with `bad
 """
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from weft.frontends.pipelines.check import parse_pipeline
 from weft.frontends.pipelines.resolve import resolve
 from weft.model.errors import DefinitionError
+from weft.model.records import as_dict
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "pipelines"
 BAD = sorted((FIXTURES / "bad").glob("*.yaml"))
@@ -34,7 +34,7 @@ def test_good_file_resolves(path):
     expected = json.loads(path.with_suffix(".json").read_text())
     assert [step.name for step in steps] == list(expected)
     for step in steps:
-        found = json.loads(json.dumps(asdict(step), default=sorted))
+        found = json.loads(json.dumps(as_dict(step), default=sorted))
         assert {key: found[key] for key in expected[step.name]} == expected[step.name]
 
 

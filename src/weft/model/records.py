@@ -1,0 +1,27 @@
+"""What records of fields have in common.
+
+All records are `msgspec.Struct`: a class of five fields is made in 0.02 ms, where a dataclass takes 0.65, and a command
+that takes a fifth of a second needs a hundred of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+
+def as_dict(record: Struct) -> dict[str, Any]:
+    """Return the fields of a record by name; records in it, and in its lists, tuples and dicts, become dicts too."""
+    return {name: _plain(getattr(record, name)) for name in record.__struct_fields__}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Struct):
+        return as_dict(value)
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        inner = [_plain(one) for one in value]
+        return inner if isinstance(value, list) else tuple(inner)
+    return value
