@@ -114,12 +114,18 @@ class LocalJob:
     def column(self, stage: Stage) -> Column:
         """Return the column of a stage's outputs."""
         column = self.columns.get(stage.id)
-        if column is None:
+        if column is None and stage.id in self.job.given:
+            column = self.job.given[stage.id]
+            column.foresee = self._foresight(stage)
+        elif column is None:
             kinds = [(link.router, link.edge.movement) for link in stage.outputs]
             parts = max((_parts(router, kind.partitions, kind.move) for router, kind in kinds), default=0)
             column = self.columns[stage.id] = self.store.column((self.job.id, stage.id), stage.n, parts)
-            column.foresee = partial(next_use, stage, self._passed)
+            column.foresee = self._foresight(stage)
         return column
+
+    def _foresight(self, stage: Stage) -> Callable[[int], float]:
+        return partial(next_use, stage, self._passed)
 
     def _passed(self, vertex: str) -> list[tuple[int, int]]:
         """Return the tasks of a vertex that running leases are done with."""
@@ -375,6 +381,9 @@ class LocalJob:
             self._streams.reset()()
         for vertex in list(self.columns):
             self.store.drop((self.job.id, vertex))
+        for column in self.job.given.values():
+            if getattr(column.foresee, "args", (None, None))[1] == self._passed:
+                column.foresee = None  # what the next job does with it is not known yet
         with self.moved:
             self.moved.notify_all()
 

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 
 class JobSubmitted(NamedTuple):
-    """The graph passed validation and may start."""
+    """The graph passed validation and may start; the outputs of the vertices in `given` are there already."""
 
     now: float
+    given: tuple[str, ...] = ()
 
 
 class CancelRequested(NamedTuple):

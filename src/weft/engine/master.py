@@ -252,7 +252,7 @@ class Master:
             patching.configure_known(core, core.order, fresh=True)
         if not core.tuning.shared_memory:
             assign_sources(core)
-        patching.start(core)
+        patching.start(core, frozenset(event.given))
         cones.plan(core)
         attempts.watch(core)
 

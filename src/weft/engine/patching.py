@@ -7,7 +7,7 @@ changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -34,6 +34,7 @@ from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
 from weft.engine.physical import INFINITE, NOTHING, Link, Stage
 from weft.engine.readiness import (
     FATAL,
+    FINISHED,
     FREED,
     PROBING,
     READY,
@@ -45,10 +46,12 @@ from weft.engine.readiness import (
     count_refs,
     end,
     enqueue,
+    finish,
     make_ready,
     recount,
     recount_readers,
     settle_links,
+    write,
 )
 from weft.graph.logical import Choice, Edge, Kind, Patch, Range, SameAs, Source, Trigger, Vertex
 from weft.graph.routing import Router, bind
@@ -188,8 +191,8 @@ def configure(
             configure(core, other, n)
 
 
-def start(core: Core) -> None:
-    """Make what needs nothing ready, all at once at the beginning of a job."""
+def start(core: Core, given: Collection[str] = ()) -> None:
+    """Make what needs nothing ready, all at once at the beginning; the outputs of `given` vertices are there."""
     blocked: set[str] = set()
     for row in core.choices.values():
         for branch in row.choice.branches.values():
@@ -204,11 +207,14 @@ def start(core: Core) -> None:
             if stage.narrow:
                 _start_without_inputs(core, stage)
                 continue
-        if stage.n:
+        if stage.n and stage.id not in given:
             make_ready(core, stage, 0, stage.n)
     for stage in core.order:
         if stage.n == 0 and stage.status not in ENDED:
             end(core, stage)
+        elif stage.id in given:
+            write(core, stage, 0, stage.n, UNSCHEDULED, FINISHED)
+            finish(core, stage, [(0, stage.n)])
 
 
 def _start_without_inputs(core: Core, stage: Stage) -> None:

@@ -72,6 +72,8 @@ class Job(Protocol):
 
     `outputs` keeps the values of a durable job in files (`weft.store.outputs`), None for any other. `history` is what
     earlier runs of its graph took, where somebody kept it; `recorded` says that what this one takes will be kept.
+    `given` are values that were there before the job, by vertex, in columns of its store: they are not the job's to
+    free.
     """
 
     id: str
@@ -83,6 +85,7 @@ class Job(Protocol):
     outputs: Any
     history: Sequence[Past]
     recorded: bool
+    given: Mapping[str, Any]
 
 
 class Shell(Protocol):

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from weft.engine.replay import Pending
     from weft.graph.logical import LogicalGraph
     from weft.graph.task import Past
+    from weft.store.api import Column
 
 
 class _Durable(NamedTuple):
@@ -106,6 +107,8 @@ class JobRun:
         self.history: Sequence[Past] = ()
         self.recorded = False
         self.restored: frozenset[tuple[str, int]] = frozenset()
+        self.given: Mapping[str, Column] = {}
+        self.kept: Sequence[object] = ()  # what `given` belongs to, so that it stays as long as the job
         self.cache: Cache | None = None
         self.answers: Mapping[str, Sequence[Any]] = {}
         self.held = _Held()
@@ -175,7 +178,7 @@ class Loop:
                         self._queue.append((job.id, OutputLost(now, vertex, lo, hi, "its file is gone")))
             self._queue.extend((job.id, event) for event in joined)
             if pending is None:
-                self._queue.append((job.id, JobSubmitted(now)))
+                self._queue.append((job.id, JobSubmitted(now, tuple(job.given))))
             else:
                 for command in pending.commands:
                     if type(command) is SetTimer:

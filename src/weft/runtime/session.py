@@ -38,6 +38,7 @@ from weft.model.ids import parse_task
 from weft.runtime.arguments import functions, patience, shown, text
 from weft.runtime.arguments import graph as check_graph
 from weft.runtime.clock import RealClock
+from weft.runtime.kept import Kept, Shelf
 from weft.runtime.loop import JobRun, Loop
 from weft.store.api import ABSENT
 from weft.worker.context import EdgeValues
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from weft.graph.logical import LogicalGraph
     from weft.runtime.history import Historian
     from weft.runtime.records import Record
+    from weft.store.api import Column
     from weft.store.keeper import Keeper
 
 _SPECIAL = frozenset({ChunkRef, type(ABSENT), EdgeValues})
@@ -256,6 +258,14 @@ class Results:
             raise NotFoundError(f"{stage.id} has {stage.n} values", hint="Use results[node] for the list of them.")
         return self._load(stage.id, column, 0)
 
+    def keep(self, node: Any, at: Sequence[int] | None = None) -> Kept:
+        """Return the values of a vertex, or those of the tasks `at`, as something that outlives the run.
+
+        They are no result of the run any more, and stay when it is forgotten. NotFoundError as `results[node]`.
+        """
+        stage, column = self._column(node)
+        return self._run._session.keep(self._run._job, stage.id, range(len(column)) if at is None else at)
+
     def __iter__(self) -> Iterator[str]:
         """Yield the ids of the vertices whose values are kept."""
         core = self._run._job.master.core
@@ -310,14 +320,38 @@ class Session:
         self._closed = False
         self._closers: list[Callable[[], None]] = []
         self.historian: Historian | None = None
+        self._shelf = Shelf(store)
 
-    def submit(self, graph: LogicalGraph, *, listeners: Sequence[Listener] = ()) -> Run:
+    def submit(
+        self, graph: LogicalGraph, *, listeners: Sequence[Listener] = (), given: Mapping[str, Kept] | None = None
+    ) -> Run:
         """Check a graph and start it; GraphError or CapacityError if it cannot run here.
 
-        `listeners` are called as by `Run.listen`, from the first tick on.
+        `listeners` are called as by `Run.listen`, from the first tick on. `given` has the values of vertices, by id,
+        that were kept by this session before: their tasks are not run.
         """
         functions("listeners", listeners)
-        return self.start(check_graph("submit", graph), listeners=listeners)
+        return self.start(check_graph("submit", graph), listeners=listeners, given=given)
+
+    def put(self, values: Iterable[Any], n: int) -> Kept:
+        """Put `n` values into the store, to be read by runs as those of a vertex with as many tasks.
+
+        DiskFullError: there is no room for them.
+        """
+        self.check_open()
+        column = self.store.column(("given", str(next(self._numbers))), n)
+        kept = self._shelf.keep(column)
+        for index, value in enumerate(values):
+            self.store.put_range(column, index, [value])
+        return kept
+
+    def keep(self, job: JobRun, vertex: str, at: Sequence[int]) -> Kept:
+        """Have values of a job that has ended outlive it."""
+        if job.outcome is None:
+            raise ConflictError(f"{job.id} still runs", hint="Wait for it first.")
+        job.backend.columns.pop(vertex)
+        name = ("kept", str(next(self._numbers)))
+        return self._shelf.keep(self.store.take((job.id, vertex), at, name))
 
     def start(
         self,
@@ -330,6 +364,7 @@ class Session:
         incarnation: int = 0,
         durable: Durable | None = None,
         cache: Cache | None = None,
+        given: Mapping[str, Kept] | None = None,
     ) -> Run:
         """Start a graph as those do who keep something of it; errors as of `submit`.
 
@@ -339,6 +374,7 @@ class Session:
         `cache` is asked for other tasks that have a cache key.
         """
         self.check_open()
+        columns = self._given(graph, given or {})
         if durable is None:
             mark_results(graph)
         validate(graph, self.loop.pool.capacity())
@@ -351,6 +387,8 @@ class Session:
             master, pending = recovered
         job = JobRun(name, graph, master, journal)
         job.restored = frozenset(restored)
+        job.given = columns
+        job.kept = tuple((given or {}).values())
         job.cache = cache
         job.listeners.extend(listeners)
         if self.historian is not None:
@@ -361,6 +399,17 @@ class Session:
         self._jobs[name] = job
         self.loop.submit(job, pending, durable.gone if durable is not None else None)
         return Run(self, job, durable)
+
+    def _given(self, graph: LogicalGraph, given: Mapping[str, Kept]) -> dict[str, Column]:
+        """Return the columns of values that are there before a run, whose vertices keep them whoever reads them."""
+        for name, kept in given.items():
+            vertex = graph.vertices.get(name)
+            if vertex is None or vertex.parallelism != len(kept):
+                raise UsageError(f"there are {len(kept)} values given for {shown(name)}, which is no vertex of so many")
+            if not kept.of(self.store):
+                raise UsageError(f"the values given for {name!r} were kept by another session")
+            vertex.keep = True
+        return {name: kept.column for name, kept in given.items()}
 
     def show(self, graph: LogicalGraph, master: Master, durable: Durable) -> Run:
         """Return a run that had succeeded before, so that its results can be read."""
@@ -414,6 +463,7 @@ class Session:
             raise ConflictError(f"{job.id} still runs", hint="Cancel it first.")
         if self._jobs.pop(job.id, None) is not None:
             self.executor.close_job(job)
+            job.kept = ()
 
     def hurry(self) -> None:
         """Have the executor wait for no task any more; sessions that know their executor do it."""
@@ -441,6 +491,7 @@ class Session:
         for job in list(self._jobs.values()):
             self.executor.close_job(job)
         self.executor.close()
+        self._shelf.close()
         self.store.close()
         for closer in reversed(self._closers):
             closer()

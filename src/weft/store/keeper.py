@@ -168,6 +168,31 @@ class Keeper:
         if column is not None:
             self.free_range(column, 0, len(column))
 
+    def take(self, key: tuple[str, str], at: Sequence[int], new: tuple[str, str]) -> Column:
+        """Return a new column that has the cells `at` of column `key`, which is dropped with what is left in it.
+
+        Chunks stay where they are. Nobody may be at work on the old column. NotFoundError: there is none.
+        """
+        with self._lock:
+            old = self._columns.get(key)
+            if old is None:
+                raise NotFoundError(f"there is no column {'/'.join(key)}")
+            column = self._columns[new] = Column(new, len(at), old.parts)
+            each = old.small_bytes // old.small_count if old.small_count else 0
+            for to, index in enumerate(at):
+                entry = old.tracked.pop(index, None)
+                column.values[to], old.values[index] = old.values[index], ABSENT
+                if entry is not None:
+                    entry.column, entry.index = column, to
+                    column.tracked[to] = entry
+                elif column.values[to] is not ABSENT:
+                    old.small_count -= 1
+                    old.small_bytes -= each
+                    column.small_count += 1
+                    column.small_bytes += each
+        self.drop(key)
+        return column
+
     # ----------------------------------------------------------------------------------------------------------- put
 
     def put_range(

@@ -20,6 +20,8 @@ _VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
 """Of the array standard. What came new in one takes nothing from those before, but for 2025.12: lists became tuples."""
 DEVICE = "cpu"
 """Where arrays live."""
+AT_HAND = 2**20
+"""Values of at most this many bytes are kept by the array itself once they were fetched."""
 
 
 class Tensor:
@@ -108,18 +110,17 @@ class Tensor:
     # ---------------------------------------------------------------------------------------------------- values
 
     def execute(self, session: sessions.Session | None = None) -> Tensor:
-        """Compute the array and keep its chunks; return it."""
-        if self._node.fn is not creation.stored and self._value is None:
-            (self._node,) = sessions.settle([self._node], session)
+        """Compute the array and return it; its chunks stay where the session keeps values, until `fetch`."""
+        (self._node,) = sessions.settle([self._node], session)
         return self
 
     def fetch(self, session: sessions.Session | None = None) -> np.ndarray[Any, Any]:
         """Return the values as a NumPy array, computing them first where that was not done yet."""
-        if self._value is None:
-            (settled,) = sessions.settle([self._node], session)
-            self._node = settled
-            self._value = sessions.assemble(settled)
-        found: np.ndarray[Any, Any] = self._value
+        found: np.ndarray[Any, Any] | None = self._value
+        if found is None:
+            found = sessions.assemble(self.execute(session)._node)
+            if found.nbytes <= AT_HAND:
+                self._value = found
         return found
 
     to_numpy = fetch
@@ -508,9 +509,8 @@ for _name, _ufunc in _UNARY.items():
 
 def execute(*arrays: Tensor, session: sessions.Session | None = None) -> tuple[Tensor, ...]:
     """Compute several arrays in one run, so that what they share is computed once; return them."""
-    wanted = [x for x in arrays if x._node.fn is not creation.stored]
-    for x, node in zip(wanted, sessions.settle([x._node for x in wanted], session), strict=True):
-        x._set(node)
+    for x, node in zip(arrays, sessions.settle([x._node for x in arrays], session), strict=True):
+        x._node = node
     return arrays
 
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from weft.frontends.tensors import creation
+from weft.frontends.tensors import blocks, creation
 from weft.frontends.tensors.chunks import Cut, Grid, known, normalize
 from weft.frontends.tensors.compiler import compile_nodes
 from weft.frontends.tensors.direct import evaluate, small
+from weft.frontends.tensors.nodes import Where
+from weft.frontends.tensors.searching import INDEX
 from weft.model.errors import UsageError
+from weft.runtime.kept import Kept
 from weft.tensor.blas import shared_by
 
 if TYPE_CHECKING:
@@ -22,6 +26,9 @@ if TYPE_CHECKING:
 
     from weft.frontends.tensors.nodes import Node
     from weft.runtime.session import Session as EngineSession
+
+STORED_FROM = 64 * 1024
+"""Arrays of this many bytes are put into shared memory for worker processes; smaller ones travel with the programs."""
 
 _lock = threading.Lock()
 _default: Session | None = None
@@ -50,20 +57,38 @@ class Session:
         self.chunk_size = chunk_size
         self.direct = direct
         self.engine: EngineSession = Engine(**arguments)
+        self._apart = arguments.get("backend", "threads") != "threads"
+        self._lock = threading.Lock()
+        self._placed: WeakKeyDictionary[Any, Kept] = WeakKeyDictionary()
 
     @property
     def workers(self) -> int:
         """How many tasks run at a time."""
         return len(self.engine.executor.workers())
 
-    def compute(self, nodes: Sequence[Node]) -> list[list[Any]]:
-        """Return the chunks of each node, in row-major order of its grid."""
-        compiled = compile_nodes(nodes, fusion=self.fusion)
+    def compute(self, nodes: Sequence[Node]) -> list[Node]:
+        """Compute nodes; return nodes that read the chunks, which stay in the session's store, with all lengths known.
+
+        Chunks are freed with the last node that reads them.
+        """
+        shapes = {node.number: blocks.call(np.shape, node, node.grid, INDEX) for node in nodes if not known(node.grid)}
+        compiled = compile_nodes([*nodes, *shapes.values()], fusion=self.fusion, held=self._holds)
+        given = {vertex: self._kept(node) for vertex, node in compiled.given.items()}
         with shared_by(min(self.workers, compiled.widest)):
-            run = self.engine.submit(compiled.graph)
+            run = self.engine.submit(compiled.graph, given=given)
             try:
                 results = run.result()
-                return [results[compiled.vertex(node)] for node in nodes]
+                made: dict[str, Node] = {}
+                for node in nodes:
+                    vertex = compiled.vertex(node)
+                    if vertex.id in made:
+                        continue
+                    grid, at = node.grid, None
+                    if node.number in shapes:
+                        grid, at = _measured(node.grid, results[compiled.vertex(shapes[node.number])])
+                    kept = given.get(vertex.id) or results.keep(vertex, at)
+                    made[vertex.id] = creation.stored(kept, grid, node.dtype)
+                return [made[compiled.vertex(node).id] for node in nodes]
             except KeyboardInterrupt:
                 run.cancel("interrupted")
                 run.wait()
@@ -71,6 +96,31 @@ class Session:
             finally:
                 if run.done:
                     run.forget()
+
+    def _holds(self, node: Node) -> bool:
+        """Whether the chunks of a source go into the store: those that a session has kept, and, where workers do not
+        read the memory of this process, those that are large."""
+        source = node.kwargs.get("source")
+        if type(source) is creation.Stored:
+            return isinstance(source.values, Kept) or (self._apart and node.nbytes >= STORED_FROM)
+        return (
+            self._apart
+            and type(source) is creation.Source
+            and type(source.array) is np.ndarray
+            and node.nbytes >= STORED_FROM
+        )
+
+    def _kept(self, node: Node) -> Kept:
+        """Return the chunks of a source as they lie in the store, where they are put when they are first read."""
+        source = node.kwargs["source"]
+        values = source.values if type(source) is creation.Stored else _Slices(source, node)
+        if isinstance(values, Kept) and values.of(self.engine.store):
+            return values
+        with self._lock:
+            kept = self._placed.get(source)
+            if kept is None:
+                kept = self._placed[source] = self.engine.put(values, node.chunks)
+        return kept
 
     def as_default(self) -> Session:
         """Compute with this session from now on where none is named."""
@@ -97,6 +147,18 @@ class Session:
     ) -> None:
         _current.session = self._before
         self.close()
+
+
+class _Slices:
+    """The chunks of an array in memory, one after another."""
+
+    def __init__(self, source: creation.Source, node: Node) -> None:
+        self._array = source.array
+        self._where = Where(node.grid)
+        self._n = node.chunks
+
+    def __iter__(self) -> Iterator[Any]:
+        return (creation.part_of(self._array, self._where(index)) for index in range(self._n))
 
 
 def current() -> Session:
@@ -143,36 +205,52 @@ def workers() -> int:
 def settle(nodes: Sequence[Node], session: Session | None = None) -> list[Node]:
     """Compute nodes, and return nodes that hold what was computed, with lengths that are all known."""
     found = session or _found()
-    order = small(nodes) if found is None or found.direct else None
-    chunks = (found or current()).compute(nodes) if order is None else evaluate(nodes, order)
-    return [_stored(node, values) for node, values in zip(nodes, chunks, strict=True)]
+    wanted = {node.number: node for node in nodes if not creation.is_stored(node)}
+    if not wanted:
+        return list(nodes)
+    todo = list(wanted.values())
+    order = small(todo) if found is None or found.direct else None
+    if order is None:
+        made = (found or current()).compute(todo)
+    else:
+        made = [_stored(node, values) for node, values in zip(todo, evaluate(todo, order), strict=True)]
+    settled = dict(zip(wanted, made, strict=True))
+    return [settled.get(node.number, node) for node in nodes]
 
 
 def _stored(node: Node, values: list[Any]) -> Node:
     if known(node.grid):
         return creation.stored(values, node.grid, node.dtype)
-    counts = [cut.n for cut in node.grid]
-    lengths = [_lengths(axis, cut, counts, values) for axis, cut in enumerate(node.grid)]
-    kept = [[i for i, length in enumerate(one) if length] or [0] for one in lengths]  # an empty chunk is in the way
-    grid = tuple([Cut.of([one[i] for i in some]) for one, some in zip(lengths, kept, strict=True)])
-    at = [int(np.ravel_multi_index(index, counts)) for index in product(*kept)]
+    grid, at = _measured(node.grid, [np.shape(value) for value in values])
     return creation.stored([values[i] for i in at], grid, node.dtype)
 
 
-def _lengths(axis: int, cut: Cut, counts: Sequence[int], values: Sequence[Any]) -> Sequence[int]:
+def _measured(grid: Grid, shapes: Sequence[tuple[int, ...]]) -> tuple[Grid, list[int]]:
+    """Return a grid with the lengths that chunks turned out to have, and which chunks are in it: none without elements,
+    as far as there are others.
+    """
+    counts = [cut.n for cut in grid]
+    lengths = [_lengths(axis, cut, counts, shapes) for axis, cut in enumerate(grid)]
+    kept = [[i for i, length in enumerate(one) if length] or [0] for one in lengths]  # an empty chunk is in the way
+    found = tuple([Cut.of([one[i] for i in some]) for one, some in zip(lengths, kept, strict=True)])
+    return found, [int(np.ravel_multi_index(index, counts)) for index in product(*kept)]
+
+
+def _lengths(axis: int, cut: Cut, counts: Sequence[int], shapes: Sequence[tuple[int, ...]]) -> Sequence[int]:
     if cut.known:
         return cut.lengths()
     step = prod(counts[axis + 1 :])
-    return [np.shape(values[i * step])[axis] for i in range(cut.n)]
+    return [shapes[i * step][axis] for i in range(cut.n)]
 
 
 def assemble(node: Node) -> Any:
-    """Return the array that the chunks of a settled node make up."""
+    """Return the array that the chunks of a settled node make up, in memory of its own where a session keeps them."""
     values = node.kwargs["source"].values
+    read = values.copy if isinstance(values, Kept) else values.__getitem__
     if len(values) == 1:
-        return np.asarray(values[0])
+        return np.array(read(0)) if isinstance(values, Kept) else np.asarray(read(0))
     whole = np.empty(node.shape, node.dtype)
     spans = [[cut.span(i) for i in range(cut.n)] for cut in node.grid]
-    for value, where in zip(values, product(*spans), strict=True):
-        whole[tuple([slice(lo, hi) for lo, hi in where])] = value
+    for index, where in enumerate(product(*spans)):
+        whole[tuple([slice(lo, hi) for lo, hi in where])] = read(index)
     return whole

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from weft.graph.logical import LogicalGraph
     from weft.runtime.durable import DurableRun
     from weft.runtime.history import Historian
+    from weft.runtime.kept import Kept
     from weft.runtime.records import Record
     from weft.runtime.session import Results, Run
     from weft.store.api import EvictionKey
@@ -130,14 +131,26 @@ class Session(runtime.Session):
         self.on_close(lambda: atexit.unregister(self.close))
         atexit.register(self.close)
 
-    def submit(self, graph: LogicalGraph, *, listeners: Sequence[runtime.Listener] = ()) -> Run:
+    def submit(
+        self,
+        graph: LogicalGraph,
+        *,
+        listeners: Sequence[runtime.Listener] = (),
+        given: Mapping[str, Kept] | None = None,
+    ) -> Run:
         """Check a graph and start it; GraphError or CapacityError if it cannot run here.
 
         In a durable session the run's folder is made first. ProgramError: something of the graph cannot be pickled.
-        `listeners` are called as by `Run.listen`, from the first tick on.
+        `listeners` are called as by `Run.listen`, from the first tick on. `given` has the values of vertices, by id,
+        that were kept by this session before: their tasks are not run. UsageError: a durable session was given some.
         """
         if self._state is None:
-            return super().submit(graph, listeners=listeners)
+            return super().submit(graph, listeners=listeners, given=given)
+        if given:
+            raise UsageError(
+                "a durable session takes no values of memory: whoever goes on with the run would not have them",
+                hint="Give them to a vertex as items, or open the session without durable=.",
+            )
         from weft.runtime.durable import begin
 
         self.check_open()

@@ -197,7 +197,7 @@ def test_what_starts_again_with_other_edges_is_known_anew(store):
     streams = pair(store)
     core = streams._job.master.core
     loop: Any = None
-    local = LocalJob(SimpleNamespace(id="job", master=streams._job.master, outputs=None), store, loop, 100)
+    local = LocalJob(SimpleNamespace(id="job", master=streams._job.master, outputs=None, given={}), store, loop, 100)
     assert (*local.code("a").streams, local.code("b").inputs[0].streamed) == ("a->b", True)
     keep_on_node(core.links["a->b"])
     local.reset_streams(["a", "b"])

@@ -661,3 +661,27 @@ def test_the_default_budget_is_within_memory_and_mount(tmp_path):
     assert 0 < holdings.default_budget(tmp_path) <= holdings.default_budget()
     assert holdings.default_budget(tmp_path / "missing") == holdings.default_budget()
     assert Keeper().budget == holdings.default_budget()
+
+
+def test_cells_are_taken_over_by_a_new_column(folders):
+    store = Keeper(500 * KIB, **folders)
+    old = store.column(("job", "v"), 6)
+    store.put_range(old, 0, [array(0), 1, array(2), array(3), "four", array(5)])
+    pin = store.pin(old, [3])
+    new = store.take(("job", "v"), [3, 4, 0], ("kept", "1"))
+    assert [np.max(store.load(new, 0)), store.load(new, 1), np.max(store.load(new, 2))] == [3, "four", 0]
+    assert store.stats().used < 300 * KIB
+    check_books(store, [pin])
+    pin.release()
+    with pytest.raises(NotFoundError):
+        store.load(old, 0)
+    more = store.column(("job", "w"), 4)
+    store.put_range(more, 0, [array(at) for at in range(4)])
+    assert isinstance(new.values[0], ChunkRef) or isinstance(new.values[2], ChunkRef)
+    assert [np.max(store.load(new, 0)), np.max(store.load(new, 2))] == [3, 0]
+    check_books(store)
+    store.drop(("kept", "1"))
+    store.drop(("job", "w"))
+    assert store.stats().used == store.stats().disk == 0
+    with pytest.raises(NotFoundError, match="no column"):
+        store.take(("job", "v"), [0], ("kept", "2"))

@@ -70,7 +70,7 @@ def test_tasks_and_threads_say_the_same(tasks):
         wt.var(x),
     ]
     for one in wanted:
-        (by_tasks,) = tasks.compute([one.node])
+        by_tasks = list(tasks.compute([one.node])[0].kwargs["source"].values)
         order = small([one.node])
         assert order is not None
         (in_place,) = evaluate([one.node], order)

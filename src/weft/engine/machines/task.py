@@ -38,6 +38,7 @@ _S = TaskState
 TASK: Table[TaskState] = {
     _S.UNSCHEDULED: {
         "inputs_ready": _S.READY,
+        "given": _S.FINISHED,
         "upstream_fatal": _S.FATAL,
         "cancel": _S.CANCELLED,
         "skip": _S.SKIPPED,

@@ -10,11 +10,12 @@ The cost depends on the number of nodes. Chunks are numbers: the tasks of a vert
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
 from weft.frontends.tensors.chunks import Grid, counts, known
+from weft.frontends.tensors.creation import gone
 from weft.frontends.tensors.nodes import Input, Node, Read, Where
 from weft.graph.builder import Graph, gather, grid, one_to_one
 from weft.graph.builder import Node as Vertex
@@ -25,11 +26,12 @@ _NAMED = 3
 
 
 class Compiled:
-    """A graph, and the vertices that make the wanted nodes."""
+    """A graph, the vertices that make the wanted nodes, and the sources whose values go with the graph, by vertex."""
 
-    def __init__(self, graph: Graph, vertices: Mapping[int, Vertex]) -> None:
+    def __init__(self, graph: Graph, vertices: Mapping[int, Vertex], given: Mapping[str, Node]) -> None:
         self.graph = graph
         self._vertices = vertices
+        self.given = given
 
     @property
     def widest(self) -> int:
@@ -41,12 +43,18 @@ class Compiled:
         return self._vertices[node.number]
 
 
-def compile_nodes(wanted: Sequence[Node], *, fusion: str = "region", name: str = "tensors") -> Compiled:
-    """Return the graph that makes the chunks of the wanted nodes."""
+def compile_nodes(
+    wanted: Sequence[Node], *, fusion: str = "region", name: str = "tensors", held: Callable[[Node], bool] | None = None
+) -> Compiled:
+    """Return the graph that makes the chunks of the wanted nodes.
+
+    Sources of which `held` is true become vertices of their own, whose values are given with the graph.
+    """
     same = _unify(wanted)
     order = _order([same[node.number] for node in wanted], same)
     targets = {same[node.number].number for node in wanted}
-    region_of = _fuse(order, targets, same, chain=fusion == "chain")
+    given = {node.number: node for node in order if held is not None and not node.inputs and held(node)}
+    region_of = _fuse(order, targets | given.keys(), same, chain=fusion == "chain")
     members: dict[int, list[Node]] = {}
     for node in order:
         for region in region_of[node.number]:
@@ -54,11 +62,14 @@ def compile_nodes(wanted: Sequence[Node], *, fusion: str = "region", name: str =
     graph = Graph(name)
     made: dict[int, Vertex] = {}
     for node in order:
-        if node.number in members and node.number in region_of[node.number]:
+        if node.number in given:
+            made[node.number] = graph.add(gone, n=node.chunks, items=range(node.chunks), name=_free(graph, node.name))
+        elif node.number in members and node.number in region_of[node.number]:
             made[node.number] = _emit(graph, members[node.number], made, same)
     for number in targets:
         made[number].keep()
-    return Compiled(graph, {node.number: made[same[node.number].number] for node in wanted})
+    vertices = {node.number: made[same[node.number].number] for node in wanted}
+    return Compiled(graph, vertices, {made[number].id: node for number, node in given.items()})
 
 
 def _unify(wanted: Sequence[Node]) -> dict[int, Node]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from weft.frontends.tensors.nodes import Node
+from weft.model.errors import NotFoundError
 from weft.operators.regions import Kind, Place
 
 if TYPE_CHECKING:
@@ -49,12 +50,25 @@ def _diagonal(place: Place, k: int, dtype: np.dtype[Any]) -> Any:
     return np.eye(rows, columns, k + place.begin[0] - place.begin[1], dtype=dtype)
 
 
+def part_of(array: Any, place: Place) -> Any:
+    """Return the part of an array that is a chunk."""
+    return array[tuple([slice(lo, lo + n) for lo, n in zip(place.begin, place.shape, strict=True)])]
+
+
 def _slice_of(place: Place, source: Source) -> Any:
-    return source.array[tuple([slice(lo, lo + n) for lo, n in zip(place.begin, place.shape, strict=True)])]
+    return part_of(source.array, place)
 
 
-def _stored(place: Place, source: Stored) -> Any:
+def _chunk_of(place: Place, source: Stored) -> Any:
     return source.values[place.number]
+
+
+def gone(index: int) -> Any:
+    """Stand for a task whose value was there before: it is called where that was lost."""
+    raise NotFoundError(
+        f"chunk {index} of an array that was computed before is not there any more: its file is gone or damaged",
+        hint="Compute the array again from what it was made of.",
+    )
 
 
 # --------------------------------------------------------------------------------------------------------- nodes
@@ -63,18 +77,26 @@ def _stored(place: Place, source: Stored) -> Any:
 class Source:
     """An array that somebody else holds: NumPy, a memory map, Zarr, HDF5, or whatever takes slices."""
 
-    __slots__ = ("array",)
+    __slots__ = ("__weakref__", "array")
 
     def __init__(self, array: Any) -> None:
         self.array = array
 
 
+class Chunks(Protocol):
+    """The chunks of an array, in row-major order of its grid."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> Any: ...
+    def __iter__(self) -> Iterator[Any]: ...
+
+
 class Stored:
-    """Chunks that were computed before."""
+    """Chunks that were computed before: in memory, or kept by a session, which reads one where it is asked for."""
 
-    __slots__ = ("values",)
+    __slots__ = ("__weakref__", "values")
 
-    def __init__(self, values: Sequence[Any]) -> None:
+    def __init__(self, values: Chunks) -> None:
         self.values = values
 
 
@@ -112,6 +134,11 @@ def from_array(array: Any, grid: Grid, dtype: np.dtype[Any]) -> Node:
     return Node(Kind.PLACED, _slice_of, [], grid, dtype, kwargs={"source": Source(array)}, cheap=True, name="array")
 
 
-def stored(values: Sequence[Any], grid: Grid, dtype: np.dtype[Any]) -> Node:
+def is_stored(node: Node) -> bool:
+    """Whether the chunks of a node are there already."""
+    return node.fn is _chunk_of
+
+
+def stored(values: Chunks, grid: Grid, dtype: np.dtype[Any]) -> Node:
     """Return an array whose chunks are there already."""
-    return Node(Kind.PLACED, _stored, [], grid, dtype, kwargs={"source": Stored(values)}, cheap=True, name="stored")
+    return Node(Kind.PLACED, _chunk_of, [], grid, dtype, kwargs={"source": Stored(values)}, cheap=True, name="stored")

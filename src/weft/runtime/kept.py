@@ -1,0 +1,99 @@
+"""Values that outlive their run: they lie in the session's store, and later runs read them there.
+
+A `Kept` is the only owner of its column. It may be let go of by the garbage collector, on any thread and with any lock
+held, so that what has to be freed then is only noted; a thread of the session frees it.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from weft.model.errors import ConflictError
+
+if TYPE_CHECKING:
+    from weft.store.api import Column
+    from weft.store.keeper import Keeper
+
+
+class Kept:
+    """The values of the tasks of one vertex, in its order. They are freed with the last reference to this.
+
+    They lie where the store has put them: in memory, in shared memory, or on disk when memory is short. An item is read
+    when it is asked for; it must not be changed. `Session.submit(graph, given={vertex: kept})` has a run read them.
+    """
+
+    __slots__ = ("__weakref__", "_column", "_shelf")
+
+    def __init__(self, shelf: Shelf, column: Column) -> None:
+        self._shelf = shelf
+        self._column = column
+        weakref.finalize(self, shelf.unwanted, column.key).atexit = False
+
+    @property
+    def column(self) -> Column:
+        """The column of the store. ConflictError: its session is closed."""
+        if self._shelf.closed:
+            raise ConflictError(
+                "the session that kept these values is closed, and they went with it",
+                hint="Fetch values before their session is closed, or compute them again in another one.",
+            )
+        return self._column
+
+    def of(self, store: Keeper) -> bool:
+        """Whether the values lie in this store."""
+        return self._shelf.store is store
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    def __getitem__(self, index: int) -> Any:
+        """Read one value; ConflictError if its session is closed, NotFoundError if its file is gone or damaged."""
+        return self._shelf.store.load(self.column, index)
+
+    def copy(self, index: int) -> Any:
+        """Read one value for oneself: what lay on disk is not brought back into memory for others."""
+        return self._shelf.store.load(self.column, index, last=True)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[index] for index in range(len(self)))
+
+
+class Shelf:
+    """What a session has kept, and the thread that frees what nobody wants any more."""
+
+    def __init__(self, store: Keeper) -> None:
+        self.store = store
+        self.closed = False
+        self._unwanted: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def keep(self, column: Column) -> Kept:
+        """Return what owns a column from now on."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._free, name="weft-freeing", daemon=True)
+                self._thread.start()
+        return Kept(self, column)
+
+    def unwanted(self, key: tuple[str, str]) -> None:
+        """Have a column freed soon; may be called from a destructor."""
+        self._unwanted.put(key)
+
+    def _free(self) -> None:
+        while (key := self._unwanted.get()) is not None:
+            self.store.drop(key)
+
+    def close(self) -> None:
+        """Keep nothing any more."""
+        with self._lock:
+            self.closed = True
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            self._unwanted.put(None)
+            if thread is not threading.current_thread():
+                thread.join()
