@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import EllipsisType, ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,6 +14,8 @@ from weft.frontends.tensors.linear import matmul as matmul_nodes
 from weft.frontends.tensors.nodes import Node
 from weft.frontends.tensors.searching import elementwise
 from weft.tensor import sessions
+from weft.tensor.config import options
+from weft.tensor.running import Executable, Watch
 
 Scalar = bool | int | float | complex
 _VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
@@ -24,7 +26,7 @@ AT_HAND = 2**20
 """Values of at most this many bytes are kept by the array itself once they were fetched."""
 
 
-class Tensor:
+class Tensor(Executable):
     """An n-dimensional array that is computed when it is looked at.
 
     Made by the functions of `weft.tensor`. Reading `.shape` of an array whose lengths depend on data (boolean indexing,
@@ -37,6 +39,8 @@ class Tensor:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._value: Any = None
+        if options.eager_mode:
+            self.execute()
 
     # ------------------------------------------------------------------------------------------------ attributes
 
@@ -109,21 +113,30 @@ class Tensor:
 
     # ---------------------------------------------------------------------------------------------------- values
 
-    def execute(self, session: sessions.Session | None = None) -> Tensor:
-        """Compute the array and return it; its chunks stay where the session keeps values, until `fetch`."""
-        (self._node,) = sessions.settle([self._node], session)
-        return self
+    def _ready(self) -> bool:
+        return self._value is not None or creation.is_stored(self._node)
 
-    def fetch(self, session: sessions.Session | None = None) -> np.ndarray[Any, Any]:
-        """Return the values as a NumPy array, computing them first where that was not done yet."""
+    @classmethod
+    def _compute(cls, things: Sequence[Any], session: sessions.Session | None, watch: Watch) -> None:
+        nodes = [x._node for x in things]
+        for x, node, settled in zip(things, nodes, sessions.settle(nodes, session, watch), strict=True):
+            if x._node is node:  # somebody may have assigned to it meanwhile
+                x._node = settled
+
+    def _value_of(self) -> np.ndarray[Any, Any]:
         found: np.ndarray[Any, Any] | None = self._value
         if found is None:
-            found = sessions.assemble(self.execute(session)._node)
+            found = sessions.assemble(self._node)
             if found.nbytes <= AT_HAND:
                 self._value = found
         return found
 
-    to_numpy = fetch
+    def _give_name(self, name: str, session: sessions.Session | None) -> None:
+        (session or sessions.current()).name(name, self)
+
+    def to_numpy(self, session: sessions.Session | None = None) -> np.ndarray[Any, Any]:
+        """Return the values as a NumPy array, computing them first where that was not done yet."""
+        return self.fetch(session)  # type: ignore[no-any-return]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         value = self.fetch()
@@ -152,7 +165,7 @@ class Tensor:
         return complex(self.fetch())
 
     def __index__(self) -> int:
-        return self.fetch().__index__()
+        return int(self.fetch().__index__())
 
     def __len__(self) -> int:
         if not self.ndim:
@@ -502,18 +515,3 @@ for _name, _ufunc in _COMPARED.items():
     install(_name, _of(_ufunc), both=False)
 for _name, _ufunc in _UNARY.items():
     setattr(Tensor, f"__{_name}__", lambda self, _fn=_ufunc: apply(_fn, self))
-
-
-# ------------------------------------------------------------------------------------------------- several at once
-
-
-def execute(*arrays: Tensor, session: sessions.Session | None = None) -> tuple[Tensor, ...]:
-    """Compute several arrays in one run, so that what they share is computed once; return them."""
-    for x, node in zip(arrays, sessions.settle([x._node for x in arrays], session), strict=True):
-        x._node = node
-    return arrays
-
-
-def fetch(*arrays: Tensor, session: sessions.Session | None = None) -> tuple[np.ndarray[Any, Any], ...]:
-    """Return the values of several arrays, computed in one run."""
-    return tuple([x.fetch(session) for x in execute(*arrays, session=session)])

@@ -42,8 +42,8 @@ def _here(device: str | None) -> None:
 def asarray(
     obj: Any,
     /,
-    *,
     dtype: Any = None,
+    *,
     device: str | None = None,
     copy: bool | None = None,
     chunk_size: Any = None,
@@ -93,7 +93,7 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = Non
 
 
 def full(
-    shape: Any, fill_value: Any, *, dtype: Any = None, device: str | None = None, chunk_size: Any = None
+    shape: Any, fill_value: Any, dtype: Any = None, *, device: str | None = None, chunk_size: Any = None
 ) -> Tensor:
     """Return an array of one value."""
     _here(device)
@@ -106,12 +106,12 @@ def full(
     return Tensor(creation.full(_grid(size, given.dtype, chunk_size), given[()], given.dtype))
 
 
-def zeros(shape: Any, *, dtype: Any = FLOAT, device: str | None = None, chunk_size: Any = None) -> Tensor:
+def zeros(shape: Any, dtype: Any = FLOAT, *, device: str | None = None, chunk_size: Any = None) -> Tensor:
     """Return an array of zeros."""
     return full(shape, 0, dtype=FLOAT if dtype is None else dtype, device=device, chunk_size=chunk_size)
 
 
-def ones(shape: Any, *, dtype: Any = FLOAT, device: str | None = None, chunk_size: Any = None) -> Tensor:
+def ones(shape: Any, dtype: Any = FLOAT, *, device: str | None = None, chunk_size: Any = None) -> Tensor:
     """Return an array of ones."""
     return full(shape, 1, dtype=FLOAT if dtype is None else dtype, device=device, chunk_size=chunk_size)
 
@@ -126,17 +126,17 @@ def _like(x: Any, value: Any, dtype: Any, device: str | None) -> Tensor:
     return Tensor(creation.full(node.grid, given[()], given.dtype))
 
 
-def full_like(x: Any, /, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
+def full_like(x: Any, /, fill_value: Any, dtype: Any = None, *, device: str | None = None) -> Tensor:
     """Return an array of one value, in shape and chunks like `x`."""
     return _like(x, fill_value.fetch()[()] if isinstance(fill_value, Tensor) else fill_value, dtype, device)
 
 
-def zeros_like(x: Any, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
+def zeros_like(x: Any, /, dtype: Any = None, device: str | None = None) -> Tensor:
     """Return zeros, in shape and chunks like `x`."""
     return _like(x, 0, dtype, device)
 
 
-def ones_like(x: Any, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
+def ones_like(x: Any, /, dtype: Any = None, device: str | None = None) -> Tensor:
     """Return ones, in shape and chunks like `x`."""
     return _like(x, 1, dtype, device)
 
@@ -149,8 +149,8 @@ def arange(
     /,
     stop: Any = None,
     step: Any = 1,
-    *,
     dtype: Any = None,
+    *,
     device: str | None = None,
     chunk_size: Any = None,
 ) -> Tensor:
@@ -171,10 +171,10 @@ def linspace(
     stop: Any,
     /,
     num: int = 50,
+    endpoint: bool = True,
     *,
     dtype: Any = None,
     device: str | None = None,
-    endpoint: bool = True,
     chunk_size: Any = None,
 ) -> Tensor:
     """Return `num` numbers from `start` to `stop`, evenly spaced."""
@@ -190,9 +190,9 @@ def eye(
     n_rows: int,
     n_cols: int | None = None,
     /,
-    *,
     k: int = 0,
     dtype: Any = FLOAT,
+    *,
     device: str | None = None,
     chunk_size: Any = None,
 ) -> Tensor:
@@ -203,12 +203,12 @@ def eye(
     return Tensor(creation.eye(_grid(shape, kind, chunk_size), k, kind))
 
 
-def tril(x: Any, /, *, k: int = 0) -> Tensor:
+def tril(x: Any, /, k: int = 0) -> Tensor:
     """Set what is above the k-th diagonal to zero."""
     return _triangle(x, k, upper=False)
 
 
-def triu(x: Any, /, *, k: int = 0) -> Tensor:
+def triu(x: Any, /, k: int = 0) -> Tensor:
     """Set what is below the k-th diagonal to zero."""
     return _triangle(x, k, upper=True)
 

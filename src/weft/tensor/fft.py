@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from weft.frontends.tensors.nodes import Node
 
 __all__ = [
-    "fft", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifftn", "ifftshift", "ihfft", "irfft", "irfftn", "rfft",
-    "rfftfreq", "rfftn",
+    "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "irfft",
+    "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn",
 ]  # fmt: skip
 _NORMS = ("backward", "ortho", "forward")
 
@@ -68,32 +68,32 @@ def _one(
     return _transform(fn, node, {along: size}, dtype, {"n": n, "axis": along, "norm": norm})
 
 
-def fft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def fft(x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """Return the transform along an axis, which is cut or filled with zeros to `n` elements first."""
     return _one(np.fft.fft, x, n, axis, norm, kinds="biufc", real=False, half=False)
 
 
-def ifft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def ifft(x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """Return the inverse transform along an axis."""
     return _one(np.fft.ifft, x, n, axis, norm, kinds="biufc", real=False, half=False)
 
 
-def rfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def rfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """Return the transform of real numbers along an axis: the half of it that says all."""
     return _one(np.fft.rfft, x, n, axis, norm, kinds="biuf", real=False, half=True)
 
 
-def irfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def irfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """Return the inverse of `rfft`: `n` real numbers along an axis, 2(m - 1) of m where it is not given."""
     return _one(np.fft.irfft, x, n, axis, norm, kinds="biufc", real=True, half=False)
 
 
-def hfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def hfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """Return the transform of a signal with Hermitian symmetry: real numbers."""
     return _one(np.fft.hfft, x, n, axis, norm, kinds="biufc", real=True, half=False)
 
 
-def ihfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def ihfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """Return the inverse of `hfft`."""
     return _one(np.fft.ihfft, x, n, axis, norm, kinds="biuf", real=False, half=True)
 
@@ -123,31 +123,51 @@ def _several(
 
 
 def fftn(
-    x: Any, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
+    x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
 ) -> Tensor:
     """Return the transform along several axes, which are cut or filled with zeros to the lengths `s` first."""
     return _several(np.fft.fftn, x, s, axes, norm)
 
 
 def ifftn(
-    x: Any, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
+    x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
 ) -> Tensor:
     """Return the inverse transform along several axes."""
     return _several(np.fft.ifftn, x, s, axes, norm)
 
 
 def rfftn(
-    x: Any, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
+    x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
 ) -> Tensor:
     """Return the transform of real numbers along several axes: of the last one the half that says all."""
     return _several(np.fft.rfftn, x, s, axes, norm, "half")
 
 
 def irfftn(
-    x: Any, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
+    x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
 ) -> Tensor:
     """Return the inverse of `rfftn`."""
     return _several(np.fft.irfftn, x, s, axes, norm, "real")
+
+
+def fft2(x: Any, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Tensor:
+    """Return the transform along two axes, the last ones if none are named."""
+    return fftn(x, s=s, axes=axes, norm=norm)
+
+
+def ifft2(x: Any, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Tensor:
+    """Return the inverse transform along two axes."""
+    return ifftn(x, s=s, axes=axes, norm=norm)
+
+
+def rfft2(x: Any, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Tensor:
+    """Return the transform of real numbers along two axes: of the last one the half that says all."""
+    return rfftn(x, s=s, axes=axes, norm=norm)
+
+
+def irfft2(x: Any, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Tensor:
+    """Return the inverse of `rfft2`."""
+    return irfftn(x, s=s, axes=axes, norm=norm)
 
 
 def _frequencies(fn: Callable[..., Any], n: int, d: float, dtype: Any, device: str | None, chunk_size: Any) -> Tensor:
@@ -157,16 +177,12 @@ def _frequencies(fn: Callable[..., Any], n: int, d: float, dtype: Any, device: s
     return asarray(fn(_positive(n), d).astype(kind), chunk_size=chunk_size)
 
 
-def fftfreq(
-    n: int, /, *, d: float = 1.0, dtype: Any = None, device: str | None = None, chunk_size: Any = None
-) -> Tensor:
+def fftfreq(n: int, /, d: float = 1.0, dtype: Any = None, device: str | None = None, chunk_size: Any = None) -> Tensor:
     """Return the frequencies of a transform of `n` samples that are `d` apart."""
     return _frequencies(np.fft.fftfreq, n, d, dtype, device, chunk_size)
 
 
-def rfftfreq(
-    n: int, /, *, d: float = 1.0, dtype: Any = None, device: str | None = None, chunk_size: Any = None
-) -> Tensor:
+def rfftfreq(n: int, /, d: float = 1.0, dtype: Any = None, device: str | None = None, chunk_size: Any = None) -> Tensor:
     """Return the frequencies of `rfft` of `n` samples that are `d` apart."""
     return _frequencies(np.fft.rfftfreq, n, d, dtype, device, chunk_size)
 
@@ -178,11 +194,11 @@ def _centred(x: Any, axes: int | Sequence[int] | None, direction: int) -> Tensor
     return roll(made, halves, axis=along) if along else made
 
 
-def fftshift(x: Any, /, *, axes: int | Sequence[int] | None = None) -> Tensor:
+def fftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Tensor:
     """Put the frequency 0 into the middle of axes."""
     return _centred(x, axes, 1)
 
 
-def ifftshift(x: Any, /, *, axes: int | Sequence[int] | None = None) -> Tensor:
+def ifftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Tensor:
     """Undo `fftshift`."""
     return _centred(x, axes, -1)

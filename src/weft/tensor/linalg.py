@@ -20,6 +20,7 @@ from weft.frontends.tensors.linear import stacks
 from weft.frontends.tensors.reductions import axes_of
 from weft.frontends.tensors.searching import elementwise
 from weft.tensor.array import Tensor, apply, as_node, matmul
+from weft.tensor.extras import needed
 from weft.tensor.manipulation import broadcast_to, permute_dims, reshape
 from weft.tensor.statistics import max as largest
 from weft.tensor.statistics import min as smallest
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EigResult", "EighResult", "LinAlgError", "QRResult", "SVDResult", "SlogdetResult", "cholesky", "cross", "det",
-    "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "matmul", "matrix_norm", "matrix_power", "matrix_rank",
-    "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals", "tensordot", "trace", "vecdot",
-    "vector_norm",
+    "diagonal", "dot", "eig", "eigh", "eigvals", "eigvalsh", "inner", "inv", "lu", "matmul", "matrix_norm",
+    "matrix_power", "matrix_rank", "matrix_transpose", "norm", "outer", "pinv", "qr", "randomized_svd", "slogdet",
+    "solve", "solve_triangular", "svd", "svdvals", "tensordot", "trace", "vdot", "vecdot", "vector_norm",
 ]  # fmt: skip
 
 
@@ -161,7 +162,7 @@ def _cross(a: Any, b: Any, *, axis: int) -> Any:
 # ------------------------------------------------------------------------------------------------ factorisations
 
 
-def cholesky(x: Any, /, *, upper: bool = False) -> Tensor:
+def cholesky(x: Any, /, upper: bool = False) -> Tensor:
     """Return the lower (or upper) triangular factor of positive definite matrices."""
     node, dtype = _matrices(x, square=True)
     (made,) = _factored(_cholesky, node, [(node.shape[-2:], dtype)], "cholesky", upper=upper)
@@ -219,7 +220,7 @@ def inv(x: Any, /) -> Tensor:
     return made
 
 
-def qr(x: Any, /, *, mode: str = "reduced") -> QRResult:
+def qr(x: Any, /, mode: str = "reduced") -> QRResult:
     """Return orthonormal and upper triangular factors; `mode` "complete" makes the first one square."""
     if mode not in ("reduced", "complete"):
         raise ValueError(f"mode is {mode!r}; give 'reduced' or 'complete'")
@@ -234,7 +235,7 @@ def qr(x: Any, /, *, mode: str = "reduced") -> QRResult:
     return QRResult(*_factored(_qr, node, [((m, k), dtype), ((k, n), dtype)], "qr", mode=mode))
 
 
-def svd(x: Any, /, *, full_matrices: bool = True) -> SVDResult:
+def svd(x: Any, /, full_matrices: bool = True) -> SVDResult:
     """Return the singular value decomposition of matrices."""
     node, dtype = _matrices(x)
     m, n = node.shape[-2:]
@@ -287,13 +288,13 @@ def _with_tolerance(
     return Tensor(made)
 
 
-def pinv(x: Any, /, *, rtol: Any = None) -> Tensor:
+def pinv(x: Any, /, rtol: Any = None) -> Tensor:
     """Return the pseudo-inverses; singular values below `rtol` times the largest count as 0."""
     node, dtype = _matrices(x)
     return _with_tolerance(_pinv, node, rtol, node.shape[-2:][::-1], dtype, "pinv")
 
 
-def matrix_rank(x: Any, /, *, rtol: Any = None) -> Tensor:
+def matrix_rank(x: Any, /, rtol: Any = None) -> Tensor:
     """Return how many singular values are above `rtol` times the largest."""
     node, _ = _matrices(x)
     return _with_tolerance(_rank, node, rtol, (), np.dtype(np.int64), "matrix_rank")
@@ -350,7 +351,7 @@ def _paired(x1: Any, x2: Any, axis: int, name: str) -> tuple[Node, Node, int]:
     return left, right, at
 
 
-def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
+def vecdot(x1: Any, x2: Any, /, axis: int = -1) -> Tensor:
     """Return the products of vectors that lie along an axis, the first one conjugated."""
     left, right, at = _paired(x1, x2, axis, "vecdot")
     first = apply(np.conjugate, Tensor(left)) if left.dtype.kind == "c" else Tensor(left)
@@ -358,7 +359,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     return total(product, axis=at, dtype=product.dtype)
 
 
-def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
+def cross(x1: Any, x2: Any, /, axis: int = -1) -> Tensor:
     """Return the cross products of vectors of three elements that lie along an axis."""
     left, right, at = _paired(x1, x2, axis, "cross")
     if left.shape[at] != 3:
@@ -368,7 +369,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     return Tensor(elementwise(_cross, nodes, dtype, "cross", axis=at))
 
 
-def tensordot(x1: Any, x2: Any, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
+def tensordot(x1: Any, x2: Any, /, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
     """Return sums of products along pairs of axes: the last ones of `x1` and first of `x2`, or those that are named."""
     left, right = as_node(x1), as_node(x2)
     one, two = len(left.grid), len(right.grid)
@@ -392,7 +393,7 @@ def tensordot(x1: Any, x2: Any, /, *, axes: int | tuple[Sequence[int], Sequence[
 # ------------------------------------------------------------------------------------------- diagonals and norms
 
 
-def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
+def diagonal(x: Any, /, offset: int = 0) -> Tensor:
     """Return the diagonals of matrices, `offset` above the main one."""
     node = as_node(x)
     if len(node.grid) < 2:
@@ -400,7 +401,7 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
     return Tensor(diagonals.diagonal(node, int(offset)))
 
 
-def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
+def trace(x: Any, /, offset: int = 0, dtype: Any = None) -> Tensor:
     """Return the sums of the diagonals of matrices, `offset` above the main one; integers are summed in 64 bits."""
     return total(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
@@ -408,7 +409,7 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
 _ORDERS = (None, 1, -1, 2, -2, np.inf, -np.inf, "fro", "nuc")
 
 
-def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:
+def matrix_norm(x: Any, /, keepdims: bool = False, ord: Any = "fro") -> Tensor:
     """Return a norm of matrices: "fro", "nuc", 1, 2, inf, or -1, -2, -inf."""
     node, dtype = _matrices(x)
     if ord not in _ORDERS:
@@ -423,7 +424,6 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tenso
 def vector_norm(
     x: Any,
     /,
-    *,
     axis: int | tuple[int, ...] | None = None,
     keepdims: bool = False,
     ord: float = 2,
@@ -446,3 +446,111 @@ def vector_norm(
         return apply(np.sqrt, total(apply(np.square, size), axis=axis, keepdims=keepdims))
     powers = total(apply(np.power, size, float(ord)), axis=axis, keepdims=keepdims)
     return apply(np.power, powers, 1.0 / float(ord))
+
+
+# ------------------------------------------------------------------------------------- names of NumPy, SciPy and Mars
+
+
+def dot(a: Any, b: Any) -> Tensor:
+    """Return the product as `numpy.dot`: of vectors the inner one, of matrices the matrix product."""
+    x, y = _array(a), _array(b)
+    if not x.ndim or not y.ndim:
+        return apply(np.multiply, x, y)
+    if y.ndim <= 2:
+        return matmul(x, y)
+    return tensordot(x, y, axes=([x.ndim - 1], [y.ndim - 2]))
+
+
+def inner(a: Any, b: Any) -> Tensor:
+    """Return sums of products over the last axes."""
+    x, y = _array(a), _array(b)
+    if not x.ndim or not y.ndim:
+        return apply(np.multiply, x, y)
+    return tensordot(x, y, axes=([x.ndim - 1], [y.ndim - 1]))
+
+
+def vdot(a: Any, b: Any) -> Tensor:
+    """Return the inner product of two arrays taken flat, the first conjugated."""
+    return matmul(apply(np.conjugate, reshape(a, (-1,))), reshape(b, (-1,)))
+
+
+def _array(x: Any) -> Tensor:
+    return x if isinstance(x, Tensor) else Tensor(as_node(x))
+
+
+def norm(x: Any, ord: Any = None, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tensor:
+    """Return a norm of vectors along one axis, of matrices along two, or of all elements, as `numpy.linalg.norm`."""
+    given = _array(x)
+    axes = None if axis is None else tuple([axes_of(a, given.ndim)[0] for a in np.atleast_1d(axis).tolist()])
+    if axes is None:
+        if ord is None or given.ndim == 1:
+            return vector_norm(given, keepdims=keepdims, ord=2 if ord is None else ord)
+        axes = tuple(range(given.ndim))
+    if len(axes) == 1:
+        if isinstance(ord, str):
+            raise ValueError(f"Invalid norm order {ord!r} for vectors")
+        return vector_norm(given, axis=axes, keepdims=keepdims, ord=2 if ord is None else ord)
+    if len(axes) != 2:
+        raise ValueError("Improper number of dimensions to norm.")
+    rest = [a for a in range(given.ndim) if a not in axes]
+    made = matrix_norm(Tensor(shaping.permute(given.node, (*rest, *axes))), ord="fro" if ord is None else ord)
+    if keepdims:
+        made = Tensor(indexing.expand(made.node, sorted(axes)))
+    return made
+
+
+def _triangular(a: Any, b: Any, *, lower: bool) -> Any:
+    from scipy.linalg import solve_triangular
+
+    return solve_triangular(a, b, lower=lower)
+
+
+def solve_triangular(a: Any, b: Any, lower: bool = False) -> Tensor:
+    """Return x of `a @ x = b`, of whose `a` only the upper (or lower) triangle is read; SciPy does it."""
+    needed("scipy")
+    left, own = _matrices(a, square=True)
+    right = as_node(b)
+    if not right.grid or right.shape[0] != left.shape[0] or len(left.grid) != 2:
+        raise ValueError(f"solve_triangular: a has shape {left.shape} and b {right.shape}")
+    dtype = np.result_type(own, _computed_in(right.dtype))
+    (made,) = stacks(_triangular, [left, right], [2, len(right.grid)], [(right.shape, dtype)], "solve", lower=lower)
+    return Tensor(made)
+
+
+def _lu(x: Any) -> tuple[Any, ...]:
+    from scipy.linalg import lu
+
+    return tuple(lu(x))
+
+
+def lu(x: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a permutation, a lower and an upper triangular matrix whose product is the matrix; SciPy does it."""
+    needed("scipy")
+    node, dtype = _matrices(x)
+    m, n = node.shape[-2:]
+    k = min(m, n)
+    p, lower, upper = _factored(_lu, node, [((m, m), _real(dtype)), ((m, k), dtype), ((k, n), dtype)], "lu")
+    return p, lower, upper
+
+
+def randomized_svd(
+    x: Any, n_components: int, n_oversamples: int = 10, n_iter: int | str = "auto", random_state: Any = None
+) -> SVDResult:
+    """Return the largest singular values of a matrix and their vectors, nearly: by projection on random directions.
+
+    `n_oversamples` more directions than components are tried, `n_iter` times sharpened (4 times; 7 for few components).
+    `random_state` is a seed. Halko, Martinsson and Tropp, "Finding structure with randomness", 2009.
+    """
+    given = _array(x)
+    if given.ndim != 2:
+        raise LinAlgError(f"{given.ndim}-dimensional array given. Array must be two-dimensional")
+    m, n = given.shape
+    size = min(n_components + n_oversamples, m, n)
+    rounds = (7 if n_components < 0.1 * min(m, n) else 4) if n_iter == "auto" else int(n_iter)
+    start = np.random.default_rng(random_state).standard_normal((n, size)).astype(given.dtype)
+    basis = qr(matmul(given, start)).Q
+    for _ in range(rounds):
+        basis = qr(matmul(given.T, basis)).Q
+        basis = qr(matmul(given, basis)).Q
+    u, s, vh = svd(matmul(basis.T, given), full_matrices=False)
+    return SVDResult(matmul(basis, u)[:, :n_components], s[:n_components], vh[:n_components])

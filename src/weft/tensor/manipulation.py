@@ -69,16 +69,18 @@ def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
     return Tensor(indexing.expand(node, at))
 
 
-def squeeze(x: Any, /, axis: int | Sequence[int]) -> Tensor:
-    """Drop axes of length 1; ValueError for one that is longer."""
+def squeeze(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
+    """Drop axes of length 1: those that are named, or all; ValueError for one that is longer."""
     node = as_node(x)
+    if axis is None:
+        axis = tuple([a for a, n in enumerate(node.shape) if n == 1])
     axes = axes_of(axis, len(node.grid))
     if any(node.shape[a] != 1 for a in axes):
         raise ValueError("cannot select an axis to squeeze out which has size not equal to one")
     return Tensor(shaping.squeeze(node, axes))
 
 
-def flip(x: Any, /, *, axis: int | Sequence[int] | None = None) -> Tensor:
+def flip(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
     """Turn the order of elements along axes round."""
     node = as_node(x)
     return Tensor(shaping.flip(node, axes_of(axis, len(node.grid))))
@@ -112,7 +114,7 @@ def _rolled(x: Tensor, by: int, axis: int) -> Tensor:
     return concat([x[tuple(tail)], x[tuple(head)]], axis=axis)
 
 
-def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
+def concat(arrays: Sequence[Any], /, axis: int | None = 0) -> Tensor:
     """Put arrays one behind the other along an axis; with None, all flat."""
     nodes = [as_node(one) for one in arrays]
     if not nodes:
@@ -141,7 +143,7 @@ def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
     return Tensor(shaping.concat(nodes, along, np.result_type(*[node.dtype for node in nodes])))
 
 
-def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Tensor:
+def stack(arrays: Sequence[Any], /, axis: int = 0) -> Tensor:
     """Put arrays of one shape beside one another, along a new axis."""
     given = [Tensor(as_node(one)) for one in arrays]
     if not given:
@@ -152,7 +154,7 @@ def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Tensor:
     return concat([expand_dims(one, at) for one in given], axis=at)
 
 
-def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
+def unstack(x: Any, /, axis: int = 0) -> tuple[Tensor, ...]:
     """Return the parts of an array along an axis."""
     made = Tensor(as_node(x))
     at = _axis(axis, made.ndim)
@@ -176,7 +178,7 @@ def tile(x: Any, repetitions: tuple[int, ...], /) -> Tensor:
     return made
 
 
-def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
+def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> Tensor:
     """Repeat elements along an axis: each as often as `repeats` says."""
     node = as_node(x)
     if axis is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.tensor import elementwise, manipulation, numpy_names, searching, statistics
+from weft.tensor import elementwise, linalg, manipulation, numpy_names, searching, statistics
 from weft.tensor.array import Tensor
 
 
@@ -23,46 +23,32 @@ def _transpose(self: Tensor, *axes: Any) -> Tensor:
     return numpy_names.transpose(self, order or None)
 
 
-def _squeeze(self: Tensor, axis: Any = None) -> Tensor:
-    """Drop axes of length 1: those that are named, or all."""
-    named = tuple([a for a, n in enumerate(self.shape) if n == 1]) if axis is None else axis
-    return manipulation.squeeze(self, named)
-
-
 def _copy(self: Tensor) -> Tensor:
     """Return an array of its own: what is assigned to one does not change the other."""
     return Tensor(self._node)
 
 
-def _spread(name: str) -> Callable[..., Tensor]:
-    function = getattr(statistics, name)
-
-    def method(self: Tensor, axis: Any = None, *, correction: float = 0.0, **given: Any) -> Tensor:
-        less = given.pop("ddof", correction)
-        made: Tensor = function(self, axis=axis, correction=less, **given)
-        return made
-
-    method.__doc__ = function.__doc__
-    return method
-
-
-def _along(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return a method whose first argument is the axis."""
-
-    def method(self: Tensor, axis: Any = None, **given: Any) -> Tensor:
-        return function(self, axis=axis, **given)
-
-    method.__doc__ = function.__doc__
-    return method
-
-
+_REDUCTIONS = (
+    "sum", "prod", "max", "min", "mean", "all", "any", "argmax", "argmin", "count_nonzero", "var", "std",
+)  # fmt: skip
 _METHODS: dict[str, Callable[..., Any]] = {
     **{
-        name: _along(getattr(statistics, name))
-        for name in ("sum", "prod", "max", "min", "mean", "all", "any", "argmax", "argmin", "count_nonzero")
+        name: getattr(statistics, name)
+        for name in (
+            "sum",
+            "prod",
+            "max",
+            "min",
+            "mean",
+            "all",
+            "any",
+            "argmax",
+            "argmin",
+            "count_nonzero",
+            "var",
+            "std",
+        )
     },
-    "var": _spread("var"),
-    "std": _spread("std"),
     "cumsum": numpy_names.cumsum,
     "cumprod": numpy_names.cumprod,
     "ptp": numpy_names.ptp,
@@ -72,12 +58,12 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "conjugate": elementwise.conj,
     "reshape": _reshape,
     "transpose": _transpose,
-    "squeeze": _squeeze,
+    "squeeze": manipulation.squeeze,
     "swapaxes": numpy_names.swapaxes,
     "ravel": numpy_names.ravel,
     "flatten": numpy_names.ravel,
     "repeat": manipulation.repeat,
-    "dot": numpy_names.dot,
+    "dot": linalg.dot,
     "trace": numpy_names.trace,
     "diagonal": numpy_names.diagonal,
     "nonzero": searching.nonzero,

@@ -521,29 +521,6 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Tensor:
 # --------------------------------------------------------------------------------------------------- linear algebra
 
 
-def dot(a: Any, b: Any) -> Tensor:
-    """Return the product as `numpy.dot`: of vectors the inner one, of matrices the matrix product."""
-    x, y = _tensor(a), _tensor(b)
-    if not x.ndim or not y.ndim:
-        return apply(np.multiply, x, y)
-    if y.ndim <= 2:
-        return matmul(x, y)
-    return linalg.tensordot(x, y, axes=([x.ndim - 1], [y.ndim - 2]))
-
-
-def inner(a: Any, b: Any) -> Tensor:
-    """Return sums of products over the last axes."""
-    x, y = _tensor(a), _tensor(b)
-    if not x.ndim or not y.ndim:
-        return apply(np.multiply, x, y)
-    return linalg.tensordot(x, y, axes=([x.ndim - 1], [y.ndim - 1]))
-
-
-def vdot(a: Any, b: Any) -> Tensor:
-    """Return the inner product of two arrays taken flat, the first conjugated."""
-    return matmul(apply(np.conjugate, ravel(a)), ravel(b))
-
-
 def outer(a: Any, b: Any) -> Tensor:
     """Return all products of elements of one array with those of another, both taken flat."""
     return linalg.outer(ravel(a), ravel(b))

@@ -63,19 +63,19 @@ def _along(x: Any, axis: int) -> tuple[Node, int]:
     return node, axes_of(axis, len(node.grid))[0]
 
 
-def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+def sort(x: Any, /, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """Sort along an axis."""
     node, along = _along(x, axis)
     return Tensor(searching.sort(node, along, descending=descending, stable=stable))
 
 
-def argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+def argsort(x: Any, /, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """Return the places of the elements in sorted order along an axis; equal ones keep theirs if `stable`."""
     node, along = _along(x, axis)
     return Tensor(searching.argsort(node, along, descending=descending, stable=stable))
 
 
-def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Tensor:
+def searchsorted(x1: Any, x2: Any, /, side: str = "left", sorter: Any = None) -> Tensor:
     """Return where each element of `x2` would go into `x1`, which is sorted, or is so in the order of `sorter`."""
     if side not in ("left", "right"):
         raise ValueError(f"side is {side!r}; give 'left' or 'right'")
@@ -111,13 +111,13 @@ def unique_values(x: Any, /) -> Tensor:
     return Tensor(searching.unique(as_node(x))[0])
 
 
-def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Tensor:
+def isin(x1: Any, x2: Any, /, invert: bool = False) -> Tensor:
     """Return for each element of `x1` whether it is one of `x2`; with `invert`, whether it is none."""
     left = as_node(x1, as_node(x2).dtype)
     return Tensor(searching.isin(left, as_node(x2, left.dtype), invert=invert))
 
 
-def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
+def take(x: Any, indices: Any, /, axis: int | None = None) -> Tensor:
     """Return elements along an axis by their numbers; without an axis, of the flat array."""
     node, numbers = as_node(x), as_node(indices)
     if numbers.dtype.kind not in "iu":
@@ -129,7 +129,7 @@ def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
     return Tensor(indexing.take(node, numbers, axes_of(axis, len(node.grid))[0]))
 
 
-def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
+def take_along_axis(x: Any, indices: Any, /, axis: int = -1) -> Tensor:
     """Return elements along an axis, by an index for each place of the other axes, which are broadcast."""
     node, numbers = as_node(x), as_node(indices)
     if numbers.dtype.kind not in "iu":

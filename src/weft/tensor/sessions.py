@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -17,14 +18,17 @@ from weft.frontends.tensors.compiler import compile_nodes
 from weft.frontends.tensors.direct import evaluate, small
 from weft.frontends.tensors.nodes import Where
 from weft.frontends.tensors.searching import INDEX
-from weft.model.errors import UsageError
+from weft.model.errors import NotFoundError, UsageError
 from weft.runtime.kept import Kept
 from weft.tensor.blas import shared_by
+from weft.tensor.running import Watch, execute, fetch
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
     from types import TracebackType
 
     from weft.frontends.tensors.nodes import Node
+    from weft.runtime.session import Results, Run
     from weft.runtime.session import Session as EngineSession
 
 STORED_FROM = 64 * 1024
@@ -33,6 +37,8 @@ STORED_FROM = 64 * 1024
 _lock = threading.Lock()
 _default: Session | None = None
 _current = threading.local()
+_LOOK_S = 0.1
+"""How often what is shown of a run is brought up to date, in seconds."""
 
 
 class Session:
@@ -60,13 +66,19 @@ class Session:
         self._apart = arguments.get("backend", "threads") != "threads"
         self._lock = threading.Lock()
         self._placed: WeakKeyDictionary[Any, Kept] = WeakKeyDictionary()
+        self._named: dict[str, Any] = {}
 
     @property
     def workers(self) -> int:
         """How many tasks run at a time."""
         return len(self.engine.executor.workers())
 
-    def compute(self, nodes: Sequence[Node]) -> list[Node]:
+    @property
+    def session_id(self) -> str:
+        """What tells the session from others of this process."""
+        return f"session-{id(self):x}"
+
+    def compute(self, nodes: Sequence[Node], watch: Watch | None = None) -> list[Node]:
         """Compute nodes; return nodes that read the chunks, which stay in the session's store, with all lengths known.
 
         Chunks are freed with the last node that reads them.
@@ -77,7 +89,7 @@ class Session:
         with shared_by(min(self.workers, compiled.widest)):
             run = self.engine.submit(compiled.graph, given=given)
             try:
-                results = run.result()
+                results = follow(run, watch or Watch())
                 made: dict[str, Node] = {}
                 for node in nodes:
                     vertex = compiled.vertex(node)
@@ -89,10 +101,6 @@ class Session:
                     kept = given.get(vertex.id) or results.keep(vertex, at)
                     made[vertex.id] = creation.stored(kept, grid, node.dtype)
                 return [made[compiled.vertex(node).id] for node in nodes]
-            except KeyboardInterrupt:
-                run.cancel("interrupted")
-                run.wait()
-                raise
             finally:
                 if run.done:
                     run.forget()
@@ -122,6 +130,29 @@ class Session:
                 kept = self._placed[source] = self.engine.put(values, node.chunks)
         return kept
 
+    def run(self, *things: Any) -> Any:
+        """Compute arrays in one run and return their values: of the only one, or a tuple of all."""
+        return fetch(*things, session=self)
+
+    def submit(self, *things: Any) -> Future[Any]:
+        """Begin to compute arrays, and return at once: a future with `result`, `cancel` and `progress`."""
+        made: Future[Any] = execute(*things, session=self, wait=False)
+        return made
+
+    def name(self, name: str, thing: Any) -> None:
+        """Keep something under a name; what had it before loses it."""
+        if not isinstance(name, str) or not name:
+            raise UsageError(f"name is {name!r}", hint="Give a text.")
+        self._named[name] = thing
+
+    def named(self, name: str) -> Any:
+        """Return what `execute(name=...)` was given the name of; NotFoundError if there is nothing."""
+        found = self._named.get(name)
+        if found is None:
+            some = ", ".join(self._named) or "none"
+            raise NotFoundError(f"the session has nothing named {name!r}", hint=f"Its names: {some}")
+        return found
+
     def as_default(self) -> Session:
         """Compute with this session from now on where none is named."""
         global _default
@@ -135,7 +166,10 @@ class Session:
         with _lock:
             if _default is self:
                 _default = None
+        self._named.clear()
         self.engine.close()
+
+    stop_server = close
 
     def __enter__(self) -> Session:
         self._before = getattr(_current, "session", None)
@@ -159,6 +193,60 @@ class _Slices:
 
     def __iter__(self) -> Iterator[Any]:
         return (creation.part_of(self._array, self._where(index)) for index in range(self._n))
+
+
+def follow(run: Run, watch: Watch) -> Results:
+    """Wait for the end of a run and return its results; Ctrl-C ends the run. Errors as of `Run.result`."""
+    watch.began(run)
+    try:
+        if watch.show:
+            from weft.wiring.waiting import picture
+
+            with ExitStack() as undo:
+                look = picture(run, run.job.graph.name, undo)
+                while not run.wait(_LOOK_S):
+                    look()
+        return run.result()
+    except KeyboardInterrupt:
+        run.cancel("interrupted")
+        run.wait()
+        raise
+
+
+def new_session(address: str | None = None, *, default: bool = True, **arguments: Any) -> Session:
+    """Open a session, which is the default one from then on unless `default` is False.
+
+    Takes the arguments of `Session`. `n_cpu` and `n_worker` of Mars are its workers: as many as they say together.
+    UsageError: an address is given, and there is no cluster to reach.
+    """
+    if address is not None:
+        raise UsageError(
+            f"there is no cluster at {address!r} that a session could use", hint="Leave the address out: it runs here."
+        )
+    each, count = arguments.pop("n_cpu", None), arguments.pop("n_worker", None)
+    if each is not None or count is not None:
+        arguments.setdefault("workers", (each or 1) * (count or 1))
+    if arguments.get("backend") in ("mars", "oscar"):
+        del arguments["backend"]
+    made = Session(**arguments)
+    return made.as_default() if default else made
+
+
+def get_default_session() -> Session | None:
+    """Return the session that computes where none is named, None if there is none yet."""
+    return _found()
+
+
+def named_tensor(name: str, session: Session | None = None) -> Any:
+    """Return what was computed with `execute(name=...)` in a session; NotFoundError: there is nothing of that name."""
+    return (session or current()).named(name)
+
+
+def stop_server() -> None:
+    """Close the session that computes where none is named, if there is one; the next computation opens another."""
+    found = _found()
+    if found is not None:
+        found.close()
 
 
 def current() -> Session:
@@ -202,7 +290,7 @@ def workers() -> int:
 # --------------------------------------------------------------------------------------------------------- values
 
 
-def settle(nodes: Sequence[Node], session: Session | None = None) -> list[Node]:
+def settle(nodes: Sequence[Node], session: Session | None = None, watch: Watch | None = None) -> list[Node]:
     """Compute nodes, and return nodes that hold what was computed, with lengths that are all known."""
     found = session or _found()
     wanted = {node.number: node for node in nodes if not creation.is_stored(node)}
@@ -211,7 +299,7 @@ def settle(nodes: Sequence[Node], session: Session | None = None) -> list[Node]:
     todo = list(wanted.values())
     order = small(todo) if found is None or found.direct else None
     if order is None:
-        made = (found or current()).compute(todo)
+        made = (found or current()).compute(todo, watch)
     else:
         made = [_stored(node, values) for node, values in zip(todo, evaluate(todo, order), strict=True)]
     settled = dict(zip(wanted, made, strict=True))

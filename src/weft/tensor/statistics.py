@@ -29,41 +29,41 @@ def _total(fn: np.ufunc, x: Any, axis: Axis, dtype: Any, keepdims: bool, name: s
     return Tensor(reductions.reduce(fn, node, axis, keepdims=keepdims, dtype=kind, name=name))
 
 
-def sum(x: Any, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
+def sum(x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """Return the sum; integers are summed in 64 bits."""
     return _total(np.add, x, axis, dtype, keepdims, "sum")
 
 
-def prod(x: Any, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
+def prod(x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """Return the product; integers are multiplied in 64 bits."""
     return _total(np.multiply, x, axis, dtype, keepdims, "prod")
 
 
-def max(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def max(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return the largest element; NaN if there is one."""
     node = as_node(x)
     return Tensor(reductions.reduce(np.maximum, node, axis, keepdims=keepdims, dtype=node.dtype, name="max"))
 
 
-def min(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def min(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return the smallest element; NaN if there is one."""
     node = as_node(x)
     return Tensor(reductions.reduce(np.minimum, node, axis, keepdims=keepdims, dtype=node.dtype, name="min"))
 
 
-def all(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def all(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return whether all elements are true."""
     kind = np.dtype(bool)
     return Tensor(reductions.reduce(np.logical_and, as_node(x), axis, keepdims=keepdims, dtype=kind, name="all"))
 
 
-def any(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def any(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return whether some element is true."""
     kind = np.dtype(bool)
     return Tensor(reductions.reduce(np.logical_or, as_node(x), axis, keepdims=keepdims, dtype=kind, name="any"))
 
 
-def count_nonzero(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def count_nonzero(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return how many elements are not zero."""
     node = as_node(x)
     true = node if node.dtype.kind == "b" else apply(np.not_equal, Tensor(node), 0)._node
@@ -71,7 +71,7 @@ def count_nonzero(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Te
     return Tensor(reductions.reduce(np.add, true, axis, keepdims=keepdims, dtype=kind, name="count_nonzero"))
 
 
-def mean(x: Any, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
+def mean(x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """Return the mean; of integers, in float64."""
     node = as_node(x)
     kind = np.dtype(np.float64) if node.dtype.kind in "biu" else node.dtype
@@ -81,16 +81,40 @@ def mean(x: Any, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = Fa
     return Tensor(shaping.cast(apply(np.true_divide, Tensor(total), float(count))._node, kind))
 
 
-def var(x: Any, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """Return the variance: squared distances from the mean over the number of elements less `correction`."""
+def var(
+    x: Any,
+    /,
+    axis: Axis = None,
+    dtype: Any = None,
+    *,
+    correction: float = 0.0,
+    ddof: float | None = None,
+    keepdims: bool = False,
+) -> Tensor:
+    """Return the variance: squared distances from the mean over the number of elements less `correction`.
+
+    `ddof` is NumPy's older name of that.
+    """
     node = as_node(x)
+    if dtype is not None:
+        node = shaping.cast(node, np.dtype(dtype))
     kind = np.dtype(np.float64) if node.dtype.kind in "biu" else np.empty(0, node.dtype).real.dtype
-    return Tensor(reductions.variance(node, axis, correction=correction, keepdims=keepdims, dtype=kind))
+    less = correction if ddof is None else ddof
+    return Tensor(reductions.variance(node, axis, correction=less, keepdims=keepdims, dtype=kind))
 
 
-def std(x: Any, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
+def std(
+    x: Any,
+    /,
+    axis: Axis = None,
+    dtype: Any = None,
+    *,
+    correction: float = 0.0,
+    ddof: float | None = None,
+    keepdims: bool = False,
+) -> Tensor:
     """Return the standard deviation: the root of `var`."""
-    return apply(np.sqrt, var(x, axis=axis, correction=correction, keepdims=keepdims))
+    return apply(np.sqrt, var(x, axis, dtype, correction=correction, ddof=ddof, keepdims=keepdims))
 
 
 def _flat(node: Node, axis: int | None) -> tuple[Node, int]:
@@ -99,12 +123,12 @@ def _flat(node: Node, axis: int | None) -> tuple[Node, int]:
     return node, reductions.axes_of(axis, len(node.grid))[0]
 
 
-def argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+def argmax(x: Any, /, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Return the first position of the largest element along an axis, or in the flat array."""
     return _arg(np.argmax, x, axis, keepdims)
 
 
-def argmin(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+def argmin(x: Any, /, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Return the first position of the smallest element along an axis, or in the flat array."""
     return _arg(np.argmin, x, axis, keepdims)
 
@@ -118,12 +142,12 @@ def _arg(fn: Any, x: Any, axis: int | None, keepdims: bool) -> Tensor:
     return Tensor(made)
 
 
-def cumulative_sum(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
+def cumulative_sum(x: Any, /, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
     """Return running sums along an axis, which may be left out with one axis only."""
     return _scan(np.add, x, axis, dtype, include_initial)
 
 
-def cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
+def cumulative_prod(x: Any, /, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
     """Return running products along an axis, which may be left out with one axis only."""
     return _scan(np.multiply, x, axis, dtype, include_initial)
 
@@ -147,7 +171,7 @@ def _scan(fn: np.ufunc, x: Any, axis: int | None, dtype: Any, include_initial: b
     return Tensor(made)
 
 
-def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Tensor:
+def diff(x: Any, /, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
     """Return differences of neighbours along an axis, `n` times over; with `n` 0 the array itself."""
     node = as_node(x)
     (axis,) = reductions.axes_of(axis, len(node.grid))

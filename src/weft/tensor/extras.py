@@ -1,0 +1,22 @@
+"""Optional libraries: imported when they are needed, and told by the name of their extra where they are missing."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from weft.model.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+def needed(name: str) -> ModuleType:
+    """Return a module; MissingExtraError: it is not installed."""
+    extra = name.partition(".")[0]
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != extra:
+            raise  # it is there, and lacks something itself
+        raise MissingExtraError(f"{extra} is not installed", hint=f"Install it: pip install 'weft[{extra}]'") from None

@@ -1,0 +1,215 @@
+"""What is common to everything that is computed when it is asked for: at once, later, several at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Self
+
+from weft.model.errors import RunCancelledError, UsageError
+from weft.tensor.config import options
+
+if TYPE_CHECKING:
+    from weft.runtime.session import Run
+
+
+class Watch:
+    """Follows the runs of a computation, which come one after the other, and stops them.
+
+    With `show` they are shown on a terminal while they take long.
+    """
+
+    def __init__(self, show: bool = False) -> None:
+        self.show = show
+        self._lock = threading.Lock()
+        self._run: Run | None = None
+        self.stopped = False
+
+    def began(self, run: Run) -> None:
+        """Be told of a run that has just begun."""
+        with self._lock:
+            self._run, stopped = run, self.stopped
+        if stopped:
+            run.cancel()
+
+    def stop(self) -> None:
+        """Ask the run that goes on, and whatever would come after it, to end."""
+        with self._lock:
+            self.stopped, run = True, self._run
+        if run is not None:
+            run.cancel()
+
+    def share(self) -> float:
+        """Return the share of all tasks of the run that have finished."""
+        run = self._run
+        if run is None:
+            return 0.0
+        counts = [(vertex.n, vertex.finished) for vertex in run.view().vertices if vertex.n > 0]
+        return sum(done for _, done in counts) / max(1, sum(n for n, _ in counts))
+
+
+class Computation(Future[Any]):
+    """A computation that goes on by itself: a `concurrent.futures.Future` that can be stopped while it runs."""
+
+    def __init__(self, work: Callable[[Watch], Any], watch: Watch) -> None:
+        super().__init__()
+        self._watch = watch
+        threading.Thread(target=self._carry_out, args=(work,), name="weft-computation", daemon=True).start()
+
+    def _carry_out(self, work: Callable[[Watch], Any]) -> None:
+        try:
+            made = work(self._watch)
+        except RunCancelledError as error:
+            if not self._watch.stopped:
+                self.set_exception(error)
+            else:
+                super().cancel()
+                self.set_running_or_notify_cancel()
+        except BaseException as error:  # noqa: BLE001 - whoever asks for the result is told
+            self.set_exception(error)
+        else:
+            self.set_result(made)
+
+    def cancel(self) -> bool:
+        """Ask it to stop; False if it has ended already. It is `done` when its tasks have stopped."""
+        if self.done():
+            return self.cancelled()
+        self._watch.stop()
+        return True
+
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return not self.done()
+
+    def progress(self) -> float:
+        """Return how much of it is done: from 0 to 1, as a share of the tasks."""
+        return 1.0 if self.done() else min(self._watch.share(), 1.0)
+
+
+class Executable:
+    """What is computed when it is asked for, and then keeps its value."""
+
+    __slots__ = ()
+
+    def _ready(self) -> bool:
+        """Whether it has its value."""
+        raise NotImplementedError
+
+    @classmethod
+    def _compute(cls, things: Sequence[Any], session: Any, watch: Watch) -> None:
+        """Compute things of this class in one run."""
+        raise NotImplementedError
+
+    def _value_of(self) -> Any:
+        """Return the value, which is there."""
+        raise NotImplementedError
+
+    def _give_name(self, name: str, session: Any) -> None:
+        """Have a session, the current one if none is named, know it by a name."""
+        raise NotImplementedError
+
+    def execute(
+        self,
+        session: Any = None,
+        *,
+        wait: bool = True,
+        name: str | None = None,
+        show_progress: bool | None = None,
+    ) -> Any:
+        """Compute it and return it; with `wait=False` return a `Computation` of it at once.
+
+        `name` makes it known to the session: `named_tensor(name)` returns it. `show_progress` shows on a terminal how
+        far it is, once it takes long; None: as the option of that name says.
+        """
+        return execute(self, session=session, wait=wait, names=[name], show_progress=show_progress)
+
+    def fetch(self, session: Any = None) -> Any:
+        """Return its value, computing it first where that was not done yet."""
+        return fetch(self, session=session)
+
+
+def execute(
+    *things: Any,
+    session: Any = None,
+    wait: bool = True,
+    names: Sequence[str | None] = (),
+    show_progress: bool | None = None,
+) -> Any:
+    """Compute things in one run, so that what they share is computed once; return the only one, or a tuple of all.
+
+    With `wait=False` the computation goes on by itself, and a `Computation` is returned, whose result is that.
+    """
+    wanted = _listed(things)
+    watch = Watch(options.show_progress if show_progress is None else show_progress)
+
+    def work(watch: Watch) -> Any:
+        compute(wanted, session, watch)
+        for one, name in zip(wanted, names, strict=False):
+            if name is not None:
+                one._give_name(name, session)
+        return wanted[0] if len(wanted) == 1 else ExecutableTuple(wanted)
+
+    return work(watch) if wait else Computation(work, watch)
+
+
+def fetch(*things: Any, session: Any = None) -> Any:
+    """Return the value of the only thing, or a tuple of the values of all, computed in one run."""
+    wanted = _listed(things)
+    compute(wanted, session, Watch(options.show_progress))
+    values = [one._value_of() for one in wanted]
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def compute(things: Iterable[Any], session: Any, watch: Watch) -> None:
+    """Compute what has no value yet: things of one class in one run."""
+    kinds: dict[type[Any], list[Any]] = {}
+    for one in things:
+        if not one._ready():
+            kinds.setdefault(type(one), []).append(one)
+    for kind, some in kinds.items():
+        kind._compute(some, session, watch)
+
+
+def _listed(things: Sequence[Any]) -> list[Any]:
+    found = list(things[0]) if len(things) == 1 and isinstance(things[0], list | tuple) else list(things)
+    for one in found:
+        if not isinstance(one, Executable):
+            raise UsageError(
+                f"{type(one).__name__} cannot be computed", hint="Give arrays of weft.tensor, or what spawn returned."
+            )
+    return found
+
+
+class ExecutableTuple(tuple[Any, ...]):
+    """Several things that are computed in one run: a tuple with `execute` and `fetch`.
+
+    Made of a named tuple, it has its fields, and so has what `fetch` returns.
+    """
+
+    _kind: Any
+
+    def __new__(cls, things: Iterable[Any] = ()) -> Self:
+        """Make one of what is computed together."""
+        made = super().__new__(cls, things)
+        made._kind = type(things) if hasattr(things, "_fields") else None
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        if name in getattr(self._kind, "_fields", ()):
+            return self[self._kind._fields.index(name)]
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def execute(
+        self, session: Any = None, *, wait: bool = True, show_progress: bool | None = None
+    ) -> Self | Computation:
+        """Compute all and return the tuple itself; with `wait=False` return a `Computation` at once."""
+        made = execute(list(self), session=session, wait=wait, show_progress=show_progress)
+        return self if wait else made
+
+    def fetch(self, session: Any = None) -> Any:
+        """Return the values; what has none yet is computed first, in one run."""
+        values = (fetch(self[0], session=session),) if len(self) == 1 else fetch(list(self), session=session)
+        return self._kind(*values) if self._kind is not None else values
+
+    to_object = fetch

@@ -1,0 +1,12 @@
+"""The functions of `scipy.spatial.distance` on arrays. They need SciPy, and all values at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.tensor.whole import called
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    return called("scipy.spatial.distance", name)

@@ -1,0 +1,12 @@
+"""The functions of `scipy.stats` on arrays. They need SciPy: `pip install 'weft[scipy]'`, and all values at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.tensor.whole import called
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    return called("scipy.stats", name)
