@@ -10,7 +10,8 @@ import pytest
 from tests.integration.test_pipeline import Place, until
 from weft.model.errors import ConflictError, RunCancelledError
 from weft.runtime.control import send
-from weft.runtime.records import read_run, tree
+from weft.runtime.outline import tree
+from weft.runtime.records import read_run
 from weft.runtime.settings import Settings
 from weft.wiring import load_pipeline, resume_run, run_pipeline
 
@@ -32,7 +33,7 @@ def run(place: Place, name: str, **overrides: Any) -> tuple[Any, dict[str, str]]
 def states(place: Place, run_id: str = "run-000001") -> dict[str, str]:
     """The states of steps, dags and items, by what they are called."""
     found = {}
-    for _, step in tree(read_run(place.folder_of(run_id)).steps):
+    for _, step in tree(read_run(place.folder_of(run_id))):
         found[step.name] = step.state
         found |= {f"{step.name}[{n}]": item.state for n, item in step.items.items()}
     return found

@@ -161,6 +161,57 @@ def test_replace_ends_the_older_run(place):
     until(lambda: not place.states() & ACTIVE)
 
 
+SLOW = """
+import time
+from pathlib import Path
+import weft
+
+@weft.step
+def a(): ...
+
+@weft.pipeline
+def often():
+    if Path("slow").exists():
+        Path("building").touch()
+    while Path("slow").exists():
+        time.sleep(0.02)
+    a()
+"""
+
+
+def test_a_second_signal_leaves_at_once_and_the_time_is_due_again(place):
+    (place.folder / "run.py").write_text(SLOW)
+    assert place.weft("schedule", "create", "run.py", *EVERY[3:], "--concurrency", "1")[0] == 0
+    (place.folder / "slow").touch()
+    place.start_up()
+    until((place.folder / "building").exists)
+    place.up.send_signal(signal.SIGINT)
+    heard = ""
+    while "Ctrl-C again leaves at once" not in heard:
+        line = place.up.stderr.readline()
+        assert line, "it ended before the run had begun"
+        heard += line
+    code, err = place.end_up()
+    assert (code, "left at once" in err, "WEFT" in err) == (130, True, False)
+    assert {one.state for one in place.firings()} <= {"waiting", "skipped"}
+    assert place.runs() == []
+    (place.folder / "slow").unlink()
+    place.start_up()
+    until(lambda: "succeeded" in place.states())
+    assert place.end_up()[0] == 0
+
+
+def test_it_names_runs_that_nobody_goes_on_with(place):
+    place.write({"a": {"command": "touch began; until test -e go; do sleep 0.02; done"}})
+    run = place.begin("run", "run.yaml")
+    until((place.folder / "began").exists)
+    run.kill()
+    run.communicate()
+    place.start_up()
+    _, err = place.end_up()
+    assert "run-000001 (trial) was interrupted; to go on with it: weft resume -d run-000001\n" in err
+
+
 def test_a_file_that_breaks_later_fails_its_times_and_no_more(place):
     assert place.weft(*EVERY)[0] == 0
     (place.folder / "run.yaml").write_text("name: [")

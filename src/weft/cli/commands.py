@@ -39,7 +39,7 @@ from weft.cli.arguments import (
 from weft.cli.context import Context, RunResult
 from weft.cli.parsing import App, Parameter
 from weft.cli.steps import print_steps, run_document, took
-from weft.cli.tables import clean, duration, iso, moment, one_line, print_json, print_table, short_path
+from weft.cli.tables import clean, iso, moment, one_line, print_json, print_table, short_path
 from weft.model.errors import ConflictError, NotFoundError, RunCancelledError, UsageError
 from weft.model.records import as_dict
 
@@ -326,8 +326,8 @@ def _tell_result(context: Context, result: RunResult, settings: Settings, base: 
     found = read_run(result.folder)
     out, cwd = context.out, context.cwd
     print_steps(context, found)
-    took = duration(found.ended - found.started) if found.ended is not None and found.started is not None else ""
-    out.write(f"\n{result.run_id} {result.state}{f' in {took}' if took else ''}\n")
+    time = "" if found.ended is None else took(found.started, found.ended, found.state, found.ended, found.paused_s)
+    out.write(f"\n{result.run_id} {result.state}{f' in {time}' if time else ''}\n")
     if result.error is not None:
         context.say(f"error {result.error.code}: {clean(result.error.message)}")
     outputs = list(result.outputs.items())
@@ -408,7 +408,7 @@ def ls(
                 state_text(row.state, context.out),
                 one_line(row.name, 40),
                 moment(row.started_at or row.created_at or None),
-                took(row.started_at, row.ended_at, row.state, now),
+                took(row.started_at, row.ended_at, row.state, now, row.paused_s),
                 one_line(row.user, 20),
             )
             for row in rows
@@ -452,7 +452,7 @@ def show(
         ("file", short_path(found.file, context.cwd) if found.file else ""),
         ("user", one_line(f"{found.user}@{found.host}" if found.host else found.user)),
         ("started", moment(found.started)),
-        ("time", took(found.started, found.ended, found.state, now)),
+        ("time", took(found.started, found.ended, found.state, now, found.paused_s)),
         ("parameters", one_line(", ".join(f"{k}={v}" for k, v in found.parameters.items()), 500)),
         ("error", f"{found.error_code} {one_line(found.message, 500)}" if found.error_code else ""),
         ("folder", short_path(found.folder, context.cwd)),

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -32,6 +32,7 @@ OUTPUT: Final = "output.log"
 
 PATIENCE_S: Final = 300.0
 """How long a run may take to begin, in seconds."""
+_LOOK_S: Final = 0.5
 
 
 class Started(Struct, frozen=True):
@@ -43,9 +44,12 @@ class Started(Struct, frozen=True):
     code: int = 0
 
 
-def start(words: Sequence[str], cwd: Path, environ: Mapping[str, str]) -> Started:
+def start(
+    words: Sequence[str], cwd: Path, environ: Mapping[str, str], on_wait: Callable[[], None] = lambda: None
+) -> Started:
     """Start a command line in the background, and return once its run has begun, or it has ended.
 
+    `on_wait` is called now and then until it has.
     InternalError: the process died without a word, or said nothing for five minutes. KeyboardInterrupt: it is told to
     end.
     """
@@ -67,7 +71,12 @@ def start(words: Sequence[str], cwd: Path, environ: Mapping[str, str]) -> Starte
         finally:
             os.close(tell)
         try:
-            said = pipe.readline() if select.select([pipe], [], [], PATIENCE_S)[0] else b""
+            said = b""
+            for _ in range(int(PATIENCE_S / _LOOK_S)):
+                if select.select([pipe], [], [], _LOOK_S)[0]:
+                    said = pipe.readline()
+                    break
+                on_wait()
         except KeyboardInterrupt:
             process.send_signal(signal.SIGTERM)
             process.wait()

@@ -28,7 +28,7 @@ def print_steps(context: Context, found: RunRecord) -> None:
             (
                 "  " * depth + one_line(step.name, 60),
                 state_text(step.state, context.out),
-                took(step.started, step.ended, step.state, now),
+                took(step.started, step.ended, step.state, now, getattr(step, "paused_s", 0.0)),
                 _remark(step),
             )
             for depth, step in _rows(found)
@@ -42,9 +42,10 @@ _ITEM_ROWS: Final = 10
 
 def _rows(found: RunRecord) -> Iterator[tuple[int, StepRecord | ItemRecord]]:
     """Yield the steps of a run with their dags, and the items of loops, as rows and how far they stand in."""
-    from weft.runtime.records import item_name, tree
+    from weft.runtime.outline import tree
+    from weft.runtime.records import item_name
 
-    for depth, step in tree(found.steps):
+    for depth, step in tree(found):
         yield depth, step
         numbers = sorted(step.items)
         if len(numbers) > _ITEM_ROWS:
@@ -68,13 +69,13 @@ def _remark(step: StepRecord | ItemRecord) -> str:
     return ": ".join(parts)
 
 
-def took(started: float | None, ended: float | None, state: str, now: float) -> str:
-    """Return how long something took, or has taken until now; empty if that is not known."""
+def took(started: float | None, ended: float | None, state: str, now: float, paused_s: float = 0.0) -> str:
+    """Return how long something took, or has taken until now, without a pause; empty if that is not known."""
     from weft.runtime.records import ACTIVE
 
     if started is None or (ended is None and state not in ACTIVE):
         return ""
-    return duration((now if ended is None else ended) - started)
+    return duration((now if ended is None else ended) - started - paused_s)
 
 
 def show_step(context: Context, found: RunRecord, name: str, *, as_json: bool) -> None:
@@ -154,18 +155,26 @@ def _item_document(step: str, number: int, item: StepRecord | ItemRecord) -> dic
 
 def run_document(found: RunRecord) -> dict[str, Any]:
     """Return what `--json` tells of a run."""
-    from weft.runtime.records import tree
+    from weft.runtime.outline import tree
 
     document = as_dict(found)
     for name in ("created", "started", "ended"):
         document[f"{name}_at"] = iso(document.pop(name) or None)
     code, message = document.pop("error_code"), document.pop("message")
     document["error"] = {"code": code, "message": message} if code else None
+    document["paused_s"] = round(found.paused_s, 3)
+    del document["pauses"]
     document["steps"] = [_step_document(step) for step in found.steps]
     names = {step.name for step in found.steps}
     document["dags"] = [
-        {"name": dag.name, "state": dag.state, "started_at": iso(dag.started), "ended_at": iso(dag.ended)}
-        for _, dag in tree(found.steps)
+        {
+            "name": dag.name,
+            "state": dag.state,
+            "started_at": iso(dag.started),
+            "ended_at": iso(dag.ended),
+            "paused_s": round(dag.paused_s, 3),
+        }
+        for _, dag in tree(found)
         if dag.name not in names or any(name.startswith(f"{dag.name}.") for name in names)
     ]
     return document

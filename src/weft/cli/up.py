@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from weft.cli.arguments import Given, Project, StateDir, root_of
 from weft.cli.detached import PATIENCE_S, Started, reap, start
-from weft.cli.tables import clean, moment, one_line
+from weft.cli.tables import clean, moment, one_line, short_path
 from weft.model.errors import ConflictError, NotFoundError, RunFailedError, UsageError, WeftError
 from weft.model.records import as_dict
 
@@ -23,20 +23,16 @@ if TYPE_CHECKING:
 
 UP: Final = "up"
 """The folder in the state folder that the process owns, with its socket."""
+_SHOWN: Final = 5
 
 
-def up(*, project: Project = None, state_dir: StateDir = None, context: Given) -> None:
+def up(*, project: Project = None, state_dir: StateDir = None, context: Given) -> int:
     """Fire the schedules of a project, and run what `weft run -d` asks for, until Ctrl-C."""
     from weft.runtime.control import ControlServer
     from weft.runtime.scheduling import Scheduler
     from weft.store.folders import OwnerLock
     from weft.store.schedules import SCHEDULES_NAME, Schedules
 
-    root = root_of(context, project, state_dir)
-    root.prepare()
-    if is_up(root):
-        raise ConflictError(f"`weft up` runs already for {root.path}", hint="One is enough.")
-    lock = OwnerLock(root.path / UP)
     said = threading.Lock()
 
     def say(text: str) -> None:
@@ -44,28 +40,45 @@ def up(*, project: Project = None, state_dir: StateDir = None, context: Given) -
             context.say(f"{moment(context.clock.wall(), form='%H:%M:%S')} {clean(text)}")
             context.err.flush()
 
-    try:
-        with _told_to_end() as end, closing(Schedules(root.path / SCHEDULES_NAME)) as schedules:
-            scheduler = Scheduler(schedules, _Launcher(root, context), context.clock, say)
-            with ControlServer(root.path / UP, {"run": lambda order: as_dict(_taken_in(order, say))}):
-                count = len(schedules.all(state="running"))
-                say(f"up for {root.path}: {count} {'schedule' if count == 1 else 'schedules'}; Ctrl-C ends it")
-                while not end.wait(scheduler.tick()):
-                    reap()
-        say("ended; runs that it has started go on")
-    finally:
-        lock.release()
+    with _told_to_end() as end:
+        root = root_of(context, project, state_dir)
+        root.prepare()
+        if is_up(root):
+            raise ConflictError(f"`weft up` runs already for {root.path}", hint="One is enough.")
+        lock = OwnerLock(root.path / UP)
+        try:
+            with closing(Schedules(root.path / SCHEDULES_NAME)) as schedules:
+                launcher = _Launcher(root, context, _once(end, say))
+                scheduler = Scheduler(schedules, launcher, context.clock, say, end.is_set)
+                with ControlServer(root.path / UP, {"run": lambda order: as_dict(_taken_in(order, say))}):
+                    count = len(schedules.all(state="running"))
+                    say(f"up for {root.path}: {count} {'schedule' if count == 1 else 'schedules'}; Ctrl-C ends it")
+                    _tell_interrupted(root, say, _option(context, project, state_dir))
+                    while not end.is_set():
+                        end.wait(scheduler.tick())
+                        reap()
+        except _LeavingError:
+            say("left at once; runs that have begun go on, and what was being started is due again")
+            return 128 + signal.SIGINT
+        finally:
+            lock.release()
+    say("ended; runs that it has started go on")
+    return 0
+
+
+class _LeavingError(KeyboardInterrupt):
+    """A second signal has come."""
 
 
 @contextmanager
 def _told_to_end() -> Iterator[threading.Event]:
-    """Yield what is set by the first SIGINT or SIGTERM, so that none comes in between; a second one leaves at once."""
+    """Yield what is set by the first SIGINT or SIGTERM, so that none comes in between; a second one raises."""
     end = threading.Event()
     before: dict[int, Any] = {}
 
     def note(number: int, frame: FrameType | None) -> None:
-        if end.is_set() and callable(before[number]):
-            before[number](number, frame)
+        if end.is_set():
+            raise _LeavingError
         end.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -75,6 +88,36 @@ def _told_to_end() -> Iterator[threading.Event]:
     finally:
         for known, handler in before.items():
             signal.signal(known, handler)
+
+
+def _once(end: threading.Event, say: Callable[[str], None]) -> Callable[[], None]:
+    """Return what says, once, that an end was heard while a run is being started."""
+    told: list[str] = []
+
+    def tell() -> None:
+        if end.is_set() and not told:
+            told.append("ends once the run that is being started has begun; Ctrl-C again leaves at once")
+            say(told[0])
+
+    return tell
+
+
+def _tell_interrupted(root: StateRoot, say: Callable[[str], None], option: str) -> None:
+    """Say which runs nobody goes on with: their process died, as all do when the machine goes down."""
+    from weft.runtime.records import list_runs
+
+    runs, _ = list_runs(root, limit=None, state="interrupted")
+    for run in runs[:_SHOWN]:
+        say(f"{run.id} ({run.name}) was interrupted; to go on with it: weft resume -d {run.id}{option}")
+    if len(runs) > _SHOWN:
+        say(f"so were {len(runs) - _SHOWN} others: weft ls --state interrupted{option}")
+
+
+def _option(context: Context, project: Path | None, state_dir: Path | None) -> str:
+    """Return what a command that is typed here needs to find the same state folder."""
+    if state_dir is not None:
+        return f" --state-dir {short_path(state_dir, context.cwd)}"
+    return "" if project is None else f" -C {short_path(project, context.cwd)}"
 
 
 def is_up(root: StateRoot) -> bool:
@@ -110,8 +153,8 @@ def _taken_in(order: Mapping[str, Any], say: Any) -> Started:
 class _Launcher:
     """Starts runs of schedules as processes of their own, which outlive this one."""
 
-    def __init__(self, root: StateRoot, context: Context) -> None:
-        self.root, self.context = root, context
+    def __init__(self, root: StateRoot, context: Context, on_wait: Callable[[], None]) -> None:
+        self.root, self.context, self.on_wait = root, context, on_wait
 
     def start(self, schedule: Schedule, firing: Firing) -> str:
         words = ["run", schedule.file, "-d", "-q", "-n", schedule.name, "--state-dir", str(self.root.path)]
@@ -119,7 +162,7 @@ class _Launcher:
         folder = Path(schedule.file).parent
         if not folder.is_dir():
             raise NotFoundError(f"there is no folder {folder}")
-        started = start(words, folder, self.context.environ)
+        started = start(words, folder, self.context.environ, self.on_wait)
         if not started.run:
             raise RunFailedError(one_line(started.err or f"it ended with {started.code}", 500))
         return started.run

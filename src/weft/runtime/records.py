@@ -163,6 +163,35 @@ def read_records(folder: Path) -> Iterator[Record]:
         return
 
 
+class Going(Struct):
+    """When a run began, from when to when nobody ran it, and when it was last heard of: seconds since 1970.
+
+    `since` is when its present owner took it on.
+    """
+
+    started: float | None = None
+    pauses: list[tuple[float, float]] = field(default_factory=list)
+    since: float = 0.0
+    last: float = 0.0
+
+    @classmethod
+    def of(cls, records: Iterable[Record]) -> Going:
+        """Return what records tell, oldest first."""
+        found = cls()
+        for record in records:
+            found.add(record)
+        return found
+
+    def add(self, record: Record) -> None:
+        """Take the next record. A run is pending again only where another owner goes on with it."""
+        if not record.step and self.started is None and record.state == "running":
+            self.started = record.time
+        elif not record.step and self.started is not None and record.state == "pending":
+            self.pauses.append((self.last, record.time))
+            self.since = record.time
+        self.last = record.time
+
+
 # ------------------------------------------------------------------------------------------------------------ recorder
 
 
@@ -231,7 +260,9 @@ class RunRecorder:
         self._job: JobState | None = None
         self._saw_end = threading.Event()
         self._fd = open_events(folder.events)
-        self._began = any(record.state == "running" and not record.step for record in read_records(folder.path))
+        self._before = Going.of(read_records(folder.path))
+        self._began = self._before.started is not None
+        self._goes_on_again = self._began
         # Owned by the thread from here on.
         self._unwritten: list[Record] = []
         self._full = False
@@ -381,6 +412,10 @@ class RunRecorder:
         if record.state == "running" and not self._began:
             self._began = True
             changes["started_at"] = record.time
+        if self._goes_on_again:
+            self._goes_on_again = False
+            self._before.add(record)
+            changes["paused_s"] = sum(end - begin for begin, end in self._before.pauses)
         if record.ended:
             changes |= {"ended_at": record.time, "error_code": record.error, "error_message": record.message}
         try:
@@ -604,7 +639,7 @@ def open_events(path: Path) -> int:
 
 
 class ItemRecord(Struct, kw_only=True):
-    """One item of a step that loops, as it stands. Times in seconds since 1970; `attempts` counts those that began."""
+    """One item of a step that loops, as it stands; see `StepRecord`."""
 
     name: str = ""
     state: str = "pending"
@@ -618,6 +653,9 @@ class ItemRecord(Struct, kw_only=True):
 class StepRecord(Struct, kw_only=True):
     """One step of a run as it stands. Times in seconds since 1970; `attempts` counts those that began.
 
+    Where several owners of the run have run it, `started` is when it began under the last of them. `paused_s` is for
+    how long nobody ran the run between its start and its end, which only a dag can tell of.
+
     `items` are those of a step that loops which have begun, by number; `width` is how many there are in all.
     """
 
@@ -630,11 +668,12 @@ class StepRecord(Struct, kw_only=True):
     attempts: int = 0
     exit: int | None = None
     message: str = ""
+    paused_s: float = 0.0
     logs: list[LogFile] = field(default_factory=list)
 
 
 class RunRecord(Struct, kw_only=True):
-    """One run as it stands, read from its folder. Times in seconds since 1970."""
+    """One run as it stands, read from its folder. Times in seconds since 1970; in its `pauses` nobody ran it."""
 
     id: str
     folder: Path
@@ -651,9 +690,15 @@ class RunRecord(Struct, kw_only=True):
     created: float = 0.0
     started: float | None = None
     ended: float | None = None
+    pauses: Sequence[tuple[float, float]] = ()
     error_code: str = ""
     message: str = ""
     steps: list[StepRecord] = field(default_factory=list)
+
+    @property
+    def paused_s(self) -> float:
+        """For how long nobody ran it since it began, in seconds."""
+        return sum(end - begin for begin, end in self.pauses)
 
     def step(self, name: str) -> StepRecord:
         """Return one step; NotFoundError: the run has none of that name."""
@@ -686,63 +731,11 @@ class RunRecord(Struct, kw_only=True):
 
 
 _ITEM: Final = re.compile(r"(?P<step>.+?)(?:-(?P<dash>[0-9]{1,9})|\[(?P<bracket>[0-9]{1,9})\])")
-_WORST: Final = ("failed", "terminated", "cancelled", INTERRUPTED)
 
 
 def item_name(step: str, number: int) -> str:
     """Return what an item of a step is called: the first as the step, each later one with its number."""
     return f"{step}-{number}" if number else step
-
-
-def tree(steps: Iterable[StepRecord]) -> list[tuple[int, StepRecord]]:
-    """Return the steps of a run with the dags that they lie in, each before what is inside, and how deep each lies.
-
-    A step `dag.step` lies in `dag`. A dag has failed, or was terminated or cancelled, if something inside has; it goes
-    on as long as anything inside does.
-    """
-    known = {step.name: step for step in steps}
-    inside: dict[str, dict[str, None]] = {}
-    for name in known:
-        parent = name.rpartition(".")[0]
-        while name not in inside.setdefault(parent, {}):
-            inside[parent][name] = None
-            name = parent
-            parent = name.rpartition(".")[0]
-            if not name:
-                break
-    found: list[tuple[int, StepRecord]] = []
-
-    def add(name: str, depth: int) -> None:
-        at = len(found)
-        own = known.get(name)
-        found.append((depth, own or StepRecord(name=name)))
-        for child in inside.get(name, ()):
-            add(child, depth + 1)
-        below = [step for level, step in found[at + 1 :] if level == depth + 1]
-        if below:
-            found[at] = depth, _dag(name, [own, *below] if own is not None else below, own)
-
-    for name in inside.get("", ()):
-        add(name, 0)
-    return found
-
-
-def _dag(name: str, parts: Sequence[StepRecord], own: StepRecord | None) -> StepRecord:
-    states = {part.state for part in parts}
-    active = states & (ACTIVE | {"pending"})
-    if active:
-        state = "pending" if states <= {"pending"} else "terminating" if "terminating" in states else "running"
-    else:
-        state = next((word for word in _WORST if word in states), "succeeded" if "succeeded" in states else "skipped")
-    began = [part.started for part in parts if part.started is not None]
-    ended = [part.ended for part in parts if part.ended is not None]
-    return StepRecord(
-        name=name,
-        state=state,
-        started=min(began, default=None),
-        ended=max(ended, default=None) if not active else None,
-        message="" if own is None else own.message,
-    )
 
 
 def read_run(folder: Path) -> RunRecord:
@@ -773,17 +766,18 @@ def read_run(folder: Path) -> RunRecord:
     alive = owned(folder)  # asked first: what ends in between has then told so
     steps = {name: StepRecord(name=name) for name in _of(said, "steps", list, []) if isinstance(name, str)}
     over = False
+    going = Going()
     for record in read_records(folder):
+        going.add(record)
         if record.step:
-            _apply(steps.setdefault(record.step, StepRecord(name=record.step)), record)
+            _apply(steps.setdefault(record.step, StepRecord(name=record.step)), record, going.since)
             continue
         run.state = record.state or run.state
-        if record.state == "running" and run.started is None:
-            run.started = record.time
         if record.ended:
             over, run.ended, run.error_code, run.message = True, record.time, record.error, record.message
         else:  # of a later owner, who goes on with it
             over, run.ended, run.error_code, run.message = False, None, "", ""
+    run.started, run.pauses = going.started, going.pauses
     if not over and not alive:
         run.state = INTERRUPTED
         for step in steps.values():
@@ -798,7 +792,7 @@ def read_run(folder: Path) -> RunRecord:
     return run
 
 
-def _apply(step: StepRecord, record: Record) -> None:
+def _apply(step: StepRecord, record: Record, since: float) -> None:
     part: StepRecord | ItemRecord = step
     if record.index is not None:
         part = step.items.get(record.index) or step.items.setdefault(record.index, ItemRecord())
@@ -811,9 +805,11 @@ def _apply(step: StepRecord, record: Record) -> None:
         part.message = record.message
     part.exit = record.exit if record.exit is not None else part.exit
     if record.state == "running":
-        part.started = record.time if part.started is None else part.started
+        part.started = record.time if part.started is None or part.started < since else part.started
         part.ended = None
         part.attempts = max(part.attempts, record.attempt + 1)
+    elif record.state == "pending":  # an owner that goes on with the run begins it again
+        part.started = part.ended = None
     if record.ended:
         part.ended = record.time
 
@@ -846,6 +842,7 @@ def describe(folder: Path) -> RunRow | None:
         created_at=run.created,
         started_at=run.started,
         ended_at=run.ended,
+        paused_s=run.paused_s,
         user=run.user,
         host=run.host,
         pid=run.pid,
@@ -914,7 +911,7 @@ def as_it_is(row: RunRow) -> RunRow:
     return replace(row, state=found.state, **{name: getattr(found, name) for name in _TOLD_BY_RECORDS})
 
 
-_TOLD_BY_RECORDS: Final = ("started_at", "ended_at", "error_code", "error_message")
+_TOLD_BY_RECORDS: Final = ("started_at", "ended_at", "paused_s", "error_code", "error_message")
 
 
 def _unlisted(root: StateRoot, catalog: Catalog) -> list[RunRow]:

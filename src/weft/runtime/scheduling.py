@@ -81,7 +81,9 @@ def rule(schedule: Schedule, times: Times, known: Sequence[Firing], now: float) 
         others = [one for one in active if one.state == STARTED]
         found.stop = others[: max(0, len(waiting) - room - leaving)]
     if schedule.policy == "skip":
-        found.skipped += [_skip(one, now, f"{len(active)} runs went on") for one in waiting[max(0, room) :]]
+        going = len(active) + len(waiting[: max(0, room)])
+        why = "1 run went on" if going == 1 else f"{going} runs went on"
+        found.skipped += [_skip(one, now, why) for one in waiting[max(0, room) :]]
     found.start = waiting[: max(0, room)]
     last = not found.more and (schedule.end_at is not None and now >= schedule.end_at)
     found.over = last and not waiting and not active
@@ -114,11 +116,11 @@ def _skip(one: Firing, now: float, why: str) -> Firing:
 
 
 def stop_schedule(schedules: Schedules, name: str, now: float) -> None:
-    """Stop a schedule: what waits is skipped, its runs go on. ConflictError: it has ended already."""
+    """Stop a schedule: what has not begun is skipped, its runs go on. ConflictError: it has ended already."""
     found = schedules.find(name)
     if found.state != RUNNING:
         raise ConflictError(f"{name} has ended already: {found.state}", hint=f"See: weft schedule show {name}")
-    idle = [_skip(one, now, _STOPPED) for one in schedules.firings(name, states=[WAITING])]
+    idle = [_skip(one, now, _STOPPED) for one in schedules.firings(name, states=[WAITING, STARTING])]
     schedules.put(name, idle, state=TERMINATED)
 
 
@@ -141,16 +143,35 @@ class Launcher(Protocol):
         ...
 
 
+class _Stretch(Struct):
+    """Times in a row that were skipped for one reason; `told` of them were said."""
+
+    first: Firing
+    count: int = 1
+    told: int = 0
+
+    @property
+    def message(self) -> str:
+        return f"{self.first.message} ({self.count} times in a row)" if self.count > 1 else self.first.message
+
+
 class Scheduler:
     """Carries the rule out for all schedules, one `tick` after the other. One process at a time may have one.
 
-    `say` is told what happens, in sentences for people.
+    `say` is told what happens, in sentences for people. Once `ending` is true nothing more begins.
     """
 
     def __init__(
-        self, schedules: Schedules, launcher: Launcher, clock: WallClock, say: Callable[[str], None] = lambda _: None
+        self,
+        schedules: Schedules,
+        launcher: Launcher,
+        clock: WallClock,
+        say: Callable[[str], None] = lambda _: None,
+        ending: Callable[[], bool] = lambda: False,
     ) -> None:
         self._schedules, self._launcher, self._clock, self._say = schedules, launcher, clock, say
+        self._ending = ending
+        self._stretches: dict[str, _Stretch] = {}
         self._told: set[str] = set()
         for schedule in schedules.all():  # an earlier scheduler was killed while it started these
             lost = schedules.firings(schedule.name, states=[STARTING])
@@ -185,23 +206,57 @@ class Scheduler:
         found = rule(schedule, parse(schedule.cron, schedule.zone), going, now)
         stop = [replace(one, state=STOPPING, at=now) for one in found.stop]
         start = [replace(one, state=STARTING, epoch=one.epoch + 1, at=now) for one in found.start]
+        if start:
+            self._end_stretch(name)
+        skipped = self._summed_up(name, found.skipped, now)
+        if start and all(one.due < start[-1].due for one in found.skipped):
+            self._end_stretch(name)
+        summed = {one.due for one in found.skipped} - {one.due for one in skipped}
         written = {
             one.due: one
-            for one in (*found.new, *(one for one in known if one.state == ENDED), *found.skipped, *stop, *start)
+            for one in (*found.new, *(one for one in known if one.state == ENDED), *skipped, *stop, *start)
+            if one.due not in summed
         }
         state = SUCCEEDED if found.over else ""
-        if written or found.seen != schedule.seen or state:
-            self._schedules.put(name, list(written.values()), seen=found.seen, state=state)
-        for one in found.skipped:
-            self._say(f"{name}: skipped: {one.message}")
+        if written or summed or found.seen != schedule.seen or state:
+            self._schedules.put(name, list(written.values()), summed, seen=found.seen, state=state)
         for one in stop:
             self._say(f"{name}: {one.run} gives way")
         for one in start:
-            self._start(schedule, one)
+            if self._ending():
+                self._schedules.wait_again(one)
+            else:
+                self._start(schedule, one)
         for one in known:
             if one.state == STOPPING or one.due in {gone.due for gone in stop}:
                 self._stop(one)
         return found.more
+
+    def _summed_up(self, name: str, skipped: Sequence[Firing], now: float) -> list[Firing]:
+        """Return what is to be written of times that are skipped: of those in a row, for one reason, only the first."""
+        found: dict[float, Firing] = {}
+        for one in sorted(skipped, key=lambda one: one.due):
+            stretch = self._stretches.get(name)
+            if stretch is not None and stretch.first.message == one.message:
+                stretch.count += 1
+            else:
+                self._end_stretch(name)
+                stretch = self._stretches[name] = _Stretch(one)
+            found[stretch.first.due] = replace(stretch.first, at=now, message=stretch.message)
+        last = self._stretches.get(name)
+        if last is not None and not last.told:
+            self._tell_skipped(name, last)
+        return list(found.values())
+
+    def _end_stretch(self, name: str) -> None:
+        """Say how many were skipped in a row, once another thing happens."""
+        stretch = self._stretches.pop(name, None)
+        if stretch is not None and stretch.told < stretch.count:
+            self._tell_skipped(name, stretch)
+
+    def _tell_skipped(self, name: str, stretch: _Stretch) -> None:
+        stretch.told = stretch.count
+        self._say(f"{name}: skipped: {stretch.message}")
 
     def _look(self, one: Firing) -> Firing:
         if one.run and not self._launcher.goes_on(one.run):
@@ -215,6 +270,9 @@ class Scheduler:
             message = f"{error.code}: {error.message}"[:1000]
             self._schedules.fail(one, message, self._clock.wall())
             self._say(f"{schedule.name}: no run could be started: {message}")
+        except KeyboardInterrupt:
+            self._schedules.wait_again(one)
+            raise
         else:
             self._say(f"{schedule.name}: {run} has begun")
 

@@ -26,7 +26,10 @@ HISTORY_VERTICES: Final = 1_000
 
 
 class RunRow(Struct, frozen=True, kw_only=True):
-    """One run, as the index knows it. Times are seconds since 1970-01-01 UTC; `folder` is the run's folder."""
+    """One run, as the index knows it. Times are seconds since 1970-01-01 UTC; `folder` is the run's folder.
+
+    `paused_s` is for how long, between its start and its end, nobody ran it.
+    """
 
     id: str
     number: int
@@ -38,6 +41,7 @@ class RunRow(Struct, frozen=True, kw_only=True):
     created_at: float = 0.0
     started_at: float | None = None
     ended_at: float | None = None
+    paused_s: float = 0.0
     user: str = ""
     host: str = ""
     pid: int = 0
@@ -61,7 +65,7 @@ class HistoryRow(Struct, frozen=True, kw_only=True):
     usage: Mapping[str, float] = field(default_factory=dict)
 
 
-_COLUMNS: Final = RunRow.__struct_fields__
+_COLUMNS: Final = tuple(name for name in RunRow.__struct_fields__ if name != "paused_s")
 _ALL: Final = ", ".join(f'"{name}"' for name in _COLUMNS)
 _INSERT: Final = f"INSERT INTO runs ({_ALL}) VALUES ({', '.join(f':{name}' for name in _COLUMNS)})"
 _SCHEMA: Final = (
@@ -81,6 +85,7 @@ _PAST_ALL: Final = ", ".join(f'"{name}"' for name in _PAST)
 _PAST_INSERT: Final = (
     f"INSERT INTO history (number, {_PAST_ALL}) VALUES (:number, {', '.join(f':{name}' for name in _PAST)})"
 )
+_PAUSES: Final = "CREATE TABLE IF NOT EXISTS pauses (run VARCHAR(128) PRIMARY KEY, seconds DOUBLE PRECISION NOT NULL)"
 _HISTORY: Final = (
     """CREATE TABLE IF NOT EXISTS history (
         number INTEGER PRIMARY KEY, fingerprint VARCHAR(64) NOT NULL, vertex TEXT NOT NULL,
@@ -107,7 +112,7 @@ class Catalog:
             Database(
                 path_or_url,
                 what="the index of runs",
-                schema=(*_SCHEMA, *_HISTORY),
+                schema=(*_SCHEMA, _PAUSES, *_HISTORY),
                 version=SCHEMA_VERSION,
                 again="the next command makes it again from the folders of the runs",
             )
@@ -137,20 +142,24 @@ class Catalog:
 
     def update_run(self, id: str, **changes: Any) -> None:
         """Change fields of a run, durably. NotFoundError: no such run. UsageError: no such field."""
-        if unknown := sorted(changes.keys() - set(_COLUMNS[1:])):
+        if unknown := sorted(changes.keys() - {*_COLUMNS[1:], "paused_s"}):
             raise UsageError(f"a run has no field {', '.join(unknown)}")
         if "parameters" in changes:
             changes["parameters"] = json.dumps(changes["parameters"])
+        paused_s = changes.pop("paused_s", None)
         assignments = ", ".join(f'"{name}" = :{name}' for name in changes) or "id = id"
         with self.database.write() as db:
             if not db.run(f"UPDATE runs SET {assignments} WHERE id = :id", {**changes, "id": id}):
                 raise NotFoundError(f"there is no run {id} in {self.where}")
+            if paused_s is not None:
+                _pause(db, {id: paused_s})
 
     def remove(self, id: str) -> None:
         """Forget a run; its folder stays. NotFoundError: no such run."""
         with self.database.write() as db:
             if not db.run("DELETE FROM runs WHERE id = :id", {"id": id}):
                 raise NotFoundError(f"there is no run {id} in {self.where}")
+            _pause(db, {id: 0.0})
 
     def rebuild(self, runs_root: Path, describe: Callable[[Path], RunRow | None]) -> int:
         """Replace all rows by what `describe` reads in each folder below `runs_root`; return how many there are.
@@ -166,6 +175,7 @@ class Catalog:
         with self.database.write() as db:
             db.run("DELETE FROM runs")
             db.many(_INSERT, [_values(row) for row in rows])
+            _pause(db, {row.id: row.paused_s for row in rows})
             before = db.rows("SELECT value FROM weft_counters WHERE name = 'run'")
             highest = max((before[0][0] if before else 0, *(row.number for row in rows)))
             db.run("DELETE FROM weft_counters WHERE name = 'run'")
@@ -258,8 +268,22 @@ class Catalog:
             if db is None:
                 return []
             found = db.rows(f"SELECT {_ALL} FROM runs {where} ORDER BY number DESC, id{most}", values)
+            pauses = db.rows("SELECT run, seconds FROM pauses") if "pauses" in db.tables() else []
+        paused_s = {row[0]: float(row[1]) for row in pauses}
         rows = [dict(zip(_COLUMNS, row, strict=True)) for row in found]
-        return [RunRow(**{**row, "parameters": json.loads(row["parameters"])}) for row in rows]
+        return [
+            RunRow(**{**row, "parameters": json.loads(row["parameters"])}, paused_s=paused_s.get(row["id"], 0.0))
+            for row in rows
+        ]
+
+
+def _pause(db: Connection, seconds: Mapping[str, float]) -> None:
+    """Note for how long nobody ran some runs."""
+    db.run(_PAUSES)  # the index may be older than this table
+    for run, paused_s in seconds.items():
+        db.run("DELETE FROM pauses WHERE run = :run", {"run": run})
+        if paused_s:
+            db.run("INSERT INTO pauses (run, seconds) VALUES (:run, :seconds)", {"run": run, "seconds": paused_s})
 
 
 def _highest(db: Connection) -> int:

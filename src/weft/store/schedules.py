@@ -145,9 +145,22 @@ class Schedules:
             db.run("DELETE FROM firings WHERE schedule = :name", {"name": name})
             db.run("DELETE FROM schedules WHERE name = :name", {"name": name})
 
-    def put(self, name: str, firings: Collection[Firing], *, seen: float | None = None, state: str = "") -> None:
-        """Write what has become of due times of a schedule, up to when they are known, and its state, all at once."""
+    def put(
+        self,
+        name: str,
+        firings: Collection[Firing],
+        gone: Collection[float] = (),
+        *,
+        seen: float | None = None,
+        state: str = "",
+    ) -> None:
+        """Write what has become of due times of a schedule, up to when they are known, and its state, all at once.
+
+        Due times in `gone` are forgotten.
+        """
         with self.database.write() as db:
+            due = "DELETE FROM firings WHERE schedule = :name AND due = :due"
+            db.many(due, ({"name": name, "due": one} for one in gone))
             if seen is not None:
                 db.run("UPDATE schedules SET seen = :seen WHERE name = :name", {"seen": seen, "name": name})
             if state:
@@ -173,6 +186,16 @@ class Schedules:
         with self.database.write() as db:
             db.run(
                 f"UPDATE firings SET state = '{FAILED}', message = :said, at = :now "
+                f"WHERE schedule = :schedule AND due = :due AND epoch = :epoch AND state = '{STARTING}'",
+                values,
+            )
+
+    def wait_again(self, firing: Firing) -> None:
+        """Note that a start was given up and is to be made later, unless a run has taken its due time all the same."""
+        values = {"schedule": firing.schedule, "due": firing.due, "epoch": firing.epoch}
+        with self.database.write() as db:
+            db.run(
+                f"UPDATE firings SET state = '{WAITING}' "
                 f"WHERE schedule = :schedule AND due = :due AND epoch = :epoch AND state = '{STARTING}'",
                 values,
             )

@@ -226,7 +226,7 @@ def execute(
         for told in before.steps if before is not None else ():
             if told.name not in over and (told.name != last or told.state != "succeeded"):
                 why = again.get(told.name) or (f"its output {gone[told.name]} is gone" if told.name in gone else "")
-                said = f"run again: {why}" if why else "resumed" if told.started else ""
+                said = f"run again: {why}" if why else "resumed" if told.attempts else ""
                 recorder.say(told.name, said)
                 if told.name in again:
                     tell.note(f"{told.name} is run again: {why}")

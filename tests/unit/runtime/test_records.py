@@ -16,10 +16,12 @@ from weft.frontends.pipelines.states import PipelineWords
 from weft.graph.logical import AFTER_ANY, OnFailure, Retry
 from weft.model.errors import ConflictError, NotFoundError, UsageError
 from weft.runtime import records
+from weft.runtime.outline import tree
 from weft.runtime.records import (
     Record,
     RunRecorder,
     as_it_is,
+    describe,
     list_runs,
     mark_interrupted,
     open_catalog,
@@ -115,6 +117,52 @@ def test_a_run_that_fails(start, clock):
     ]
     row = run.catalog.find("@failed")
     assert (row.id, row.error_code) == (run.id, "WEFT501")
+
+
+def test_a_run_that_goes_on_later_tells_the_time_that_it_ran(start, clock, root):
+    run = start()
+    shell = Shell(chain(), run.recorder, clock)
+    shell.succeed()
+    shell.fail("train", "step train ended with exit code 3")
+    run.recorder.finish(shell.job)
+    run.recorder.close()
+    run.folder.release()
+    clock.advance(500.0)
+    with RunFolder.create(root, run.id) as folder:
+        words = PipelineWords()
+        again = RunRecorder(folder, clock, catalog=run.catalog, projection=words, over={"prepare"})
+        again.run_state("pending")
+        again.say("train", "resumed")
+        assert again.flush()
+        assert read_run(folder.path).step("train").started is None, "it waits"
+        shell = Shell(chain(), again, clock)
+        for _ in STEPS:
+            shell.succeed()
+        again.finish(shell.job)
+        again.close()
+    found = read_run(folder.path)
+    train = found.step("train")
+    assert (train.started, train.ended, found.step("prepare").ended) == (1505.0, 1506.0, 1002.0)
+    assert (found.started, found.ended, found.paused_s) == (1001.0, 1507.0, 500.0)
+    row = run.catalog.find(run.id)
+    assert (row.started_at, row.ended_at, row.paused_s) == (1001.0, found.ended, found.paused_s)
+    assert row.paused_s == 500.0
+    run.catalog.rebuild(root.runs, describe)
+    assert run.catalog.find(run.id).paused_s == 500.0, "and so does an index that is made again"
+
+
+def test_a_dag_over_a_pause_tells_the_time_that_it_ran(start, clock):
+    run = start()
+    told = [
+        ("", "running"), ("dag.a", "running"), ("dag.a", "succeeded"), ("", "failed"),
+        ("", "pending"), ("", "running"), ("dag.b", "running"), ("dag.b", "succeeded"),
+    ]  # fmt: skip
+    times = (1.0, 2.0, 5.0, 5.0, 105.0, 106.0, 106.0, 108.0)
+    over = ("succeeded", "failed")
+    lines = [Record(time=at, step=s, state=w, ended=w in over) for at, (s, w) in zip(times, told, strict=True)]
+    run.folder.events.write_bytes(b"".join(record.to_line() for record in lines))
+    dag = tree(read_run(run.folder.path))[-3][1]
+    assert (dag.name, dag.started, dag.ended, dag.paused_s) == ("dag", 2.0, 108.0, 100.0)
 
 
 def test_a_retry_shows_each_attempt(start, clock):

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from weft.engine.ports import ManualClock
 from weft.model.errors import ConflictError, NotFoundError, WeftError
 from weft.runtime.cron import parse
-from weft.runtime.scheduling import MOST, Rule, Scheduler, rule
-from weft.store.schedules import ENDED, KEPT, SKIPPED, STARTED, STARTING, WAITING, Firing, Schedule, Schedules
+from weft.runtime.scheduling import MOST, Rule, Scheduler, rule, stop_schedule
+from weft.store.schedules import ENDED, SKIPPED, STARTED, STARTING, WAITING, Firing, Schedule, Schedules
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC).timestamp()
 
@@ -26,13 +26,13 @@ class FakeLauncher:
         self.started: list[float] = []
         self.stopped: list[str] = []
         self.error: WeftError | None = None
-        self.dies: bool = False
+        self.dies: type[BaseException] | None = None
 
     def start(self, schedule: Schedule, firing: Firing) -> str:
         if self.error is not None:
             raise self.error
-        if self.dies:
-            raise KeyboardInterrupt
+        if self.dies is not None:
+            raise self.dies
         run = f"run-{len(self.started) + 1}"
         self.schedules.claim(firing.schedule, firing.due, firing.epoch, run, self.clock.wall())
         self.started.append(firing.due)
@@ -123,7 +123,26 @@ def test_skip_leaves_out_what_finds_no_room(world):
     one.launcher.live.clear()
     assert one.each(26, 30) == ["12:30"]
     assert one.became() == {"12:10": ENDED, "12:20": SKIPPED, "12:30": STARTED}
-    assert "nightly: skipped: 1 runs went on" in one.said
+    assert "nightly: skipped: 1 run went on" in one.said
+
+
+def test_times_that_are_skipped_in_a_row_are_summed_up(world):
+    one = world(cron="@every 1s", concurrency=1, policy="skip")
+    for second in range(8):
+        one.after(second / 60)
+    assert [firing.message for firing in one.schedules.firings("nightly")] == ["1 run went on (6 times in a row)", ""]
+    one.launcher.live.clear()
+    one.after(8 / 60)
+    one.after(9 / 60)
+    assert [firing.state for firing in one.schedules.firings("nightly")] == [SKIPPED, STARTED, SKIPPED, ENDED]
+    said = [line.removeprefix("nightly: ") for line in one.said]
+    assert said == [
+        "run-1 has begun",
+        "skipped: 1 run went on",
+        "skipped: 1 run went on (6 times in a row)",
+        "run-2 has begun",
+        "skipped: 1 run went on",
+    ]
 
 
 def test_replace_ends_the_oldest_run_and_begins_when_it_has_ended(world):
@@ -142,7 +161,8 @@ def test_replace_keeps_the_newest_of_those_that_wait(world):
     one = world(concurrency=1, policy="replace")
     one.each(0, 10)
     one.each(11, 45)
-    assert one.became() == {"12:10": "stopping", "12:20": SKIPPED, "12:30": SKIPPED, "12:40": WAITING}
+    assert one.became() == {"12:10": "stopping", "12:20": SKIPPED, "12:40": WAITING}
+    assert one.schedules.firings("nightly")[1].message == "a later time took its place (2 times in a row)"
     one.launcher.live.clear()
     assert one.after(46) == ["12:40"]
 
@@ -164,7 +184,8 @@ def test_catching_up_after_a_sleep(world, policy):
 def test_catching_up_with_an_expiry_begins_only_what_is_fresh(world):
     one = world(expire_s=600)
     assert one.after(35) == ["12:30"]
-    assert one.became() == {"12:10": SKIPPED, "12:20": SKIPPED, "12:30": STARTED}
+    assert one.became() == {"12:10": SKIPPED, "12:30": STARTED}
+    assert one.said[0] == "nightly: skipped: could not begin within 600 s (2 times in a row)"
 
 
 def test_without_catching_up_what_passed_is_left_out_and_told_in_one_line(world):
@@ -230,16 +251,37 @@ def test_a_run_that_cannot_be_started_is_told_and_the_next_is(world):
 
 def test_a_killed_scheduler_starts_again_what_it_was_starting_and_nothing_twice(world):
     one = world()
-    one.launcher.dies = True
-    with pytest.raises(KeyboardInterrupt):
+    one.launcher.dies = SystemExit  # nobody could write anything down
+    with pytest.raises(SystemExit):
         one.after(10)
     (lost,) = one.schedules.firings("nightly", states=[STARTING])
-    one.launcher.dies = False
+    one.launcher.dies = None
     one.again()
     assert one.after(11) == ["12:10"]
     with pytest.raises(ConflictError, match="not wanted any more"):
         one.schedules.claim("nightly", lost.due, lost.epoch, "run-late", one.clock.wall())
     assert one.after(12) == []
+
+
+def test_a_scheduler_that_is_told_to_end_leaves_nothing_half_started(world):
+    one = world()
+    one.launcher.dies = KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        one.after(10)
+    assert one.became() == {"12:10": WAITING}
+    one.launcher.dies = None
+    one.scheduler = Scheduler(one.schedules, one.launcher, one.clock, ending=lambda: bool(one.launcher.started))
+    assert one.after(30) == ["12:10"], "what comes after it waits for the next scheduler"
+    assert one.became() == {"12:10": STARTED, "12:20": WAITING, "12:30": WAITING}
+
+
+def test_stopping_a_schedule_gives_up_what_a_killed_scheduler_was_starting(world):
+    one = world()
+    one.launcher.dies = SystemExit
+    with pytest.raises(SystemExit):
+        one.after(10)
+    stop_schedule(one.schedules, "nightly", one.clock.wall())
+    assert one.became() == {"12:10": SKIPPED}
 
 
 def test_what_begins_just_as_its_start_is_given_up_counts(world):
@@ -260,7 +302,8 @@ def test_very_many_missed_times_are_looked_at_in_pieces(world):
     assert len(one.after(60)) == 1
     found = one.schedules.firings("nightly")
     assert MOST < 3600
-    assert KEPT <= len(found) <= KEPT + 1
+    assert [one.state for one in found] == [SKIPPED, STARTED]
+    assert found[0].message == "1 run went on (3599 times in a row)"
     assert one.schedules.find("nightly").seen == NOON + 3600
 
 
