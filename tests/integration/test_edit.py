@@ -106,6 +106,7 @@ class TestWhatRunsAgain:
         failed.write(chain(bad=step("echo mended", deps="c,side")))
         assert failed.resume() == "succeeded"
         assert failed.ran() == {"bad": 1}
+        assert failed.said("bad").count(failed.notes[0].replace("bad is run", "run")) == 2, "before and at the end"
         assert len(failed.notes) == 1
         assert failed.notes[0].startswith("bad is run again: the command changed: ")
         assert set(failed.states().values()) == {"succeeded"}
@@ -298,6 +299,59 @@ class TestWhatRunsAgain:
         place.write({"a": step("echo made > {{out}}", "out")})
         assert place.resume() == "succeeded"
         assert Path(read_run(place.path).outputs["a.out"]).read_text() == "made\n"
+
+
+class TestCode:
+    @pytest.fixture
+    def coded(self, place: Place) -> Place:
+        """A function, what reads its output, the function again in a loop, and a step that fails."""
+        function = {"x-weft": {"kind": "python", "with": {"function": "steps:make"}}}
+        steps = {
+            "one": {**function, "artifacts": {"output": ["out"]}},
+            "two": step("cat {{in}}", deps="one", inputs={"in": "{{one.out}}"}),
+            "list": step("echo '[1, 2]' > {{out}}", "out"),
+            "many": {
+                "deps": "list",
+                "artifacts": {"input": {"all": "{{list.out}}"}},
+                "loop_argument": "{{all}}",
+                "entry_points": {"each": {**function, "artifacts": {"output": ["out"]}}},
+            },
+            "bad": step("test -e repaired", deps="two,many"),
+        }
+        place.write(steps)
+        self.code(place, "1")
+        assert place.run() == "failed"
+        place.ran()
+        return place
+
+    def code(self, place: Place, value: str, note: str = "") -> None:
+        text = f"VALUE = {value!r}\n\ndef make(out):  # {note}\n    out.write_text(VALUE)\n"
+        (place.folder / "steps.py").write_text(text)
+
+    def test_changed_code_of_finished_steps_counts(self, coded):
+        self.code(coded, "2")
+        coded.repair()
+        assert coded.resume() == "succeeded"
+        assert "one is run again: code steps.VALUE: '1' → '2'" in coded.notes
+        assert "many-1.each is run again: many.each: code steps.VALUE: '1' → '2'" in coded.notes
+        assert coded.ran() == {"two": 1, "bad": 1}
+        assert Path(read_run(coded.path).outputs["one.out"]).read_text() == "2"
+
+    def test_a_comment_changes_nothing(self, coded):
+        self.code(coded, "1", "a comment")
+        coded.repair()
+        assert coded.resume() == "succeeded"
+        assert coded.ran() == {"bad": 1}
+
+    def test_what_ran_in_a_resume_counts_as_it_was_then(self, coded):
+        self.code(coded, "2")
+        assert coded.plainly() == "failed"
+        assert coded.ran() == {"bad": 1}, "without a file it is not looked at"
+        assert coded.resume() == "failed"
+        assert coded.ran() == {"two": 1, "bad": 1}
+        coded.repair()
+        assert coded.resume() == "succeeded"
+        assert coded.ran() == {"bad": 1}, "the code is what it was the last time"
 
 
 class TestKilled:

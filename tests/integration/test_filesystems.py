@@ -125,12 +125,19 @@ class TestFolders:
         assert not (place.folder / ".weft" / "runs").exists() or not list((place.folder / ".weft" / "runs").iterdir())
         assert Ran(place, {}, mounts=False).result.error is None
 
+    def test_a_name_that_the_file_does_not_have(self, place):
+        place.write({"a": {"command": "true", "extra_fs": [{"name": "data", "mount_path": "/x"}]}})
+        with pytest.raises(UsageError, match=r"names no file system `dat`\n.*data\. Did you mean data\?"):
+            Ran(place, {"dat": "."})
+        with pytest.raises(UsageError, match=r"`a/../b` cannot name a file system\n.*The file names: data"):
+            Ran(place, {"a/../b": "."})
+
     @pytest.mark.parametrize(
         ("given", "told"),
         [
             ({"ppl": "/weft/no/such"}, "-f ppl is '/weft/no/such'; it must be an existing folder, or a URL"),
             ({"ppl": "file:///weft/no"}, "must be an existing folder"),
-            ({"ppl": ".", "pll": "."}, "names no file system 'pll'\nIt names: ppl"),
+            ({"ppl": ".", "pll": "."}, "names no file system `pll`\nIt names: ppl"),
         ],
     )
     def test_what_is_given_must_make_sense(self, place, given, told):

@@ -550,11 +550,14 @@ def story(
     elif lines := context.wiring().story_run(found.folder, subject):
         context.out.write("".join(f"{clean(line)}\n" for line in lines))
         return
+    told: dict[tuple[str, int | None], str] = {}
     for record in read_records(found.folder):
         if one is not None and (record.step != one.name or item not in (None, record.index)):
             continue
         who = clean(record.step if record.index is None else item_name(record.step, record.index)) or found.id
-        message = f": {one_line(record.message, 2000)}" if record.message else ""
+        known = told.get((record.step, record.index)) == record.message
+        message = "" if known or not record.message else f": {one_line(record.message, 2000)}"
+        told[record.step, record.index] = record.message or told.get((record.step, record.index), "")
         at = record.time - (found.started or found.created or record.time)
         context.out.write(f"{at:10.3f}s  {who}: {clean(record.state)}{message}\n")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from weft.cli.tables import duration, iso, moment, one_line, print_json, print_table, short_path
+from weft.cli.tables import duration, iso, moment, one_line, print_json, print_table, short_path, short_paths
 from weft.model.records import as_dict
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _remark(step: StepRecord | ItemRecord) -> str:
         return f"{width} items: {told}" if told else f"{width} items"
     parts = [f"{step.attempts} attempts"] if step.attempts > 1 else []
     if step.message:
-        parts.append(one_line(step.message, 120))
+        parts.append(one_line(short_paths(step.message), 120))
     elif step.exit:
         parts.append(f"exit code {step.exit}")
     return ": ".join(parts)

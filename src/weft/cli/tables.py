@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _ESCAPE: Final = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -~])"
 )
+_LONG_PATH: Final = re.compile(r"(?<![\w/])/[^\s;:,()]{39,}")
 
 
 class Look(NamedTuple):
@@ -65,6 +66,11 @@ def one_line(text: str, limit: int = 200) -> str:
     """Return the first line of a text, clean and cut."""
     first = clean(text).strip().split("\n", 1)[0]
     return first if len(first) <= limit else first[: limit - 1] + "…"
+
+
+def short_paths(text: str) -> str:
+    """Return a text in which of long paths only the ends are left: what is said of them is to be seen in a table."""
+    return _LONG_PATH.sub(lambda path: "…/" + "/".join(path[0].split("/")[-2:]), text)
 
 
 def duration(seconds: float | None) -> str:

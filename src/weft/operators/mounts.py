@@ -104,17 +104,19 @@ class _Plan:
             is_folder = stat.S_ISDIR(os.stat(source).st_mode)
         except OSError as error:
             hint = "Make it, or name another folder: -f NAME=FOLDER"
-            raise self._wrong(f"{mount.source}, to be mounted at {mount.target}: {error.strerror}", hint) from None
+            message = f"nothing to mount at {mount.target}: {error.strerror}: {mount.source}"
+            raise self._wrong(message, hint) from None
         there = self._behind(target)
         if there == source and not mount.read_only:
             return
         if _holds(target, self._cwd) and target != self._cwd:
-            message = f"mounted at {mount.target}, {mount.source} would hide the folder {self._cwd} that it works in"
+            message = f"a mount at {mount.target} would hide the folder that it works in, {self._cwd}"
             raise self._wrong(message, "Choose another mount_path, or work elsewhere.")
         if target in self.made or os.path.lexists(there):
             if target not in self.made and os.path.isdir(there) != is_folder:
                 kinds = ("a folder", "a file") if is_folder else ("a file", "a folder")
-                raise self._wrong(f"{mount.source} is {kinds[0]}, and its mount path {mount.target} {kinds[1]}", "")
+                message = f"the mount path {mount.target} is {kinds[1]}, what goes there {kinds[0]}: {mount.source}"
+                raise self._wrong(message, "")
         else:
             self._make(target, is_folder, mount)
         self.binds.append((source, target, mount.read_only))
@@ -129,7 +131,7 @@ class _Plan:
         if above not in self.made and above not in self.copies:
             why = self._not_copied(above)
             if why:
-                message = f"there is no {mount.target} to mount {mount.source} at"
+                message = f"there is no {mount.target} to mount at: {mount.source}"
                 raise self._wrong(message, f"Make it ({above} {why}): mkdir -p {self._behind(target)}")
             self.copies.add(above)
         self.made |= dict.fromkeys(reversed(missing), True)

@@ -77,6 +77,12 @@ def kept_by_edit(folder: Path) -> list[Kept]:
     return [Kept(id, n, name, tuple(outputs)) for id, n, name, outputs in found] if isinstance(found, list) else []
 
 
+def edits_that_count(folder: Path) -> int:
+    """Return how many edits of a run had steps run again."""
+    found = read_description(folder).get(EDITS)
+    return sum(bool(one.get("again")) for one in found) if isinstance(found, list) else 0
+
+
 def _again(reason: str) -> str:
     return f"run again: {reason}"
 

@@ -8,7 +8,7 @@ from weft.engine.explain import Explained, Row, explain, planned_edge, planned_w
 from weft.graph.validate import mark_results
 from weft.model.errors import WeftError
 from weft.runtime.facts import asking
-from weft.runtime.journal import JOURNAL, graph_digest, read_journal, recover
+from weft.runtime.journal import JOURNAL, read_journal, recover, same_graph
 from weft.runtime.state import check_trusted
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def replayed(folder: Path, graph: LogicalGraph, managers: Mapping[str, ManagerFa
     restored = {vertex for vertex, _ in recorded.header.restored}
     asked = asking(graph, restored) if restored else graph
     if not digest:
-        digest = graph_digest(graph)
+        digest = recorded.header.graph if same_graph(recorded.header.graph, graph) else ""
         mark_results(asked)
     return recover(asked, recorded, managers, digest).master.core
 

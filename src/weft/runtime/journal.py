@@ -227,6 +227,16 @@ def graph_digest(graph: LogicalGraph) -> str:
     return sha256(dumps(graph).encode()).hexdigest()
 
 
+def edited_digest(graph: LogicalGraph, edits: int) -> str:
+    """Return what tells the graph of a run after so many edits, which may leave the graph itself as it was."""
+    return f"{graph_digest(graph)}+{edits}" if edits else graph_digest(graph)
+
+
+def same_graph(digest: str, graph: LogicalGraph) -> bool:
+    """Whether a digest is that of a graph, after whatever edits."""
+    return digest.partition("+")[0] == graph_digest(graph)
+
+
 # ------------------------------------------------------------------------------------------------------------- reading
 
 

@@ -202,6 +202,13 @@ class _Last(NamedTuple):
     ended: bool
 
 
+class _Known(NamedTuple):
+    """Something about a step that the records tell already."""
+
+    step: str
+    message: str
+
+
 class _Tick:
     """What the recorder takes from one tick of the loop."""
 
@@ -255,7 +262,7 @@ class RunRecorder:
         self._ending: Complete | None = None
         self._on_record = on_record
         self._warning, self._not_run = warning, not_run
-        self._queue: queue.SimpleQueue[_Tick | _Last | Record | threading.Event | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Tick | _Last | _Known | Record | threading.Event | None] = queue.SimpleQueue()
         self._known = 0  # stages that were told of
         self._job: JobState | None = None
         self._saw_end = threading.Event()
@@ -301,6 +308,10 @@ class RunRecorder:
     def say(self, step: str, message: str, *, exit: int | None = None) -> None:
         """Note something about a step (`step` empty: the run), from any thread; its state stays as it is."""
         self._queue.put(Record(time=self._clock.wall(), step=step, message=message, exit=exit))
+
+    def keep_saying(self, step: str, message: str) -> None:
+        """Have a step end with what the records tell of it already, if nothing else is said."""
+        self._queue.put(_Known(step, message))
 
     def run_state(self, state: str, *, error: WeftError | None = None, ended: bool = False) -> None:
         """Say what state the run is in where the loop cannot know: `pending` before it, a failure outside of it."""
@@ -423,9 +434,12 @@ class RunRecorder:
         except WeftError as error:
             self.problems.append(error)
 
-    def _take(self, item: _Tick | _Last | Record) -> list[Record]:
+    def _take(self, item: _Tick | _Last | _Known | Record) -> list[Record]:
         if isinstance(item, _Tick):
             return self._tick(item)
+        if isinstance(item, _Known):
+            self._said[item.step] = item.message
+            return []
         if isinstance(item, Record):
             return self._by_hand(item)
         self._goes_on = False

@@ -18,7 +18,7 @@ from weft.engine.replay import may_go_on
 from weft.graph.validate import mark_results
 from weft.model.errors import ConflictError, NotFoundError, WeftError
 from weft.runtime.facts import asking
-from weft.runtime.journal import Recovered, finished_tasks, graph_digest, read_journal, recover
+from weft.runtime.journal import Recovered, edited_digest, finished_tasks, read_journal, recover
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,15 +75,17 @@ def plan_resume(
     outputs: Callable[[Vertex, int], Sequence[str] | None],
     exists: Callable[[str], bool] = os.path.lexists,
     kept: Iterable[Kept] = (),
+    edits: int = 0,
 ) -> Plan:
     """Find out how a run goes on; nothing is changed.
 
     `graph` is the graph of the run as it was begun. `told` says whether the records tell of a task that it has
     succeeded, `outputs` which paths a task must have left (None: of a vertex that is always run again unless the
     journal is replayed). `kept` are tasks that had finished before the graph was edited, of vertices that it does not
-    have from the start.
+    have from the start. `edits` counts the edits that have steps run again: of an earlier journal than the last of them
+    only the records know what still holds, also where the graph itself is the same.
     """
-    digest = graph_digest(graph)
+    digest = edited_digest(graph, edits)
     mark_results(graph)
     why = ""
     recorded: Recorded | None = None

@@ -124,7 +124,7 @@ def _load(origin: Origin, user: str | None, caching: Caching | None, around: Sur
     stage = around.stage or Settings().state_root(base).path / STAGE
     bound = file_systems(base, around.file_systems, stage)
     pipeline = make_pipeline(origin.text, origin.file, origin.overrides, origin.renamed, origin.kinds)
-    main = main_name(pipeline, around.file_systems)
+    main = main_name(pipeline, around.file_systems, bound)
     if main:
         origin = replace(origin, main_fs=main)
         pipeline = make_pipeline(origin.text, origin.file, origin.overrides, origin.renamed, origin.kinds, main)

@@ -8,6 +8,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from weft.frontends.pipelines.caching import code_of
 from weft.frontends.pipelines.compiler import mounted_parts, planned_outputs
 from weft.frontends.pipelines.resolve import ResolvedStep
 from weft.model.errors import ConflictError
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 
 _OUTPUTS: Final = ".pipeline"
+CODE: Final = "code"
+"""What `run.json` calls what the code of each step was made of when it was to run; see `code_of`."""
 
 
 def hold_copies(loaded: Loaded, undo: ExitStack, note: Callable[[str], None], *, fetch: bool = True) -> list[Copy]:
@@ -135,5 +138,6 @@ def about_run(loaded: Loaded, nodes: list[Node]) -> dict[str, Any]:
         "file_systems": dict(loaded.file_systems),
         "urls": dict(loaded.urls),
         "containers": None if loaded.containers is None else as_dict(loaded.containers),
+        CODE: code_of(loaded.pipeline, nodes, str(loaded.file.absolute().parent)),
         PLACE: place_of_outputs(loaded),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from weft.engine.core import Tuning
+from weft.frontends.pipelines.caching import code_of
 from weft.frontends.pipelines.compiler import is_step, outputs_of
 from weft.frontends.pipelines.kinds import PYTHON
 from weft.frontends.pipelines.resolve import make_pipeline
@@ -34,7 +36,7 @@ from weft.wiring.loading import (
     origin_of,
     place_of,
 )
-from weft.wiring.places import about_run, hold_copies, make_place, place_of_outputs
+from weft.wiring.places import CODE, about_run, hold_copies, make_place, place_of_outputs
 from weft.wiring.running import RunResult, Tell, error_of, execute, plan_again
 from weft.wiring.session import Session
 from weft.wiring.waiting import Signals, noted_signals, wait_for_end
@@ -99,6 +101,8 @@ def resume_run(
         if file is not None or overrides:
             loaded, again = _edited(loaded, before, held, catalog, file, overrides or {})
             before = read_run(folder)
+        else:
+            _note_code(loaded, before, held)
         try:
             tell = Tell(None if quiet else on_record, on_note, on_interrupt, on_begin)
             graph = made_for(loaded, held)[1]
@@ -225,9 +229,11 @@ def _edited(
     nodes = [*nodes, *nodes_at_the_end(new, folder)]
     old_nodes, old_graph = made_for(loaded, folder)
     old_nodes = [*old_nodes, *nodes_at_the_end(loaded, folder)]
-    edit = compare((loaded.pipeline, old_nodes), (pipeline, nodes), graph)
+    about = about_run(new, nodes)
+    code = ({} if file is None else read_description(folder.path).get(CODE, {}), about[CODE])
+    edit = compare((loaded.pipeline, old_nodes), (pipeline, nodes), graph, code)
     kept = _kept(plan_again(folder, old_graph, Tuning(), before), kept_by_edit(folder.path), graph, edit)
-    about = {**about_run(new, nodes), KEPT: kept}
+    about[KEPT] = kept
     again = record_edit(
         folder,
         before,
@@ -241,6 +247,25 @@ def _edited(
     with suppress(NotFoundError):
         catalog.update_run(folder.run_id, file=about["file"], parameters=about["parameters"])
     return new, again
+
+
+def _note_code(loaded: Loaded, before: RunRecord, folder: RunFolder) -> None:
+    """Put down of what code the steps are that run now; of those that have done something it is that of then."""
+    nodes = [*made_for(loaded, folder)[0], *nodes_at_the_end(loaded, folder)]
+    now = code_of(loaded.pipeline, nodes, str(loaded.file.absolute().parent))
+    was = read_description(folder.path).get(CODE, {})
+    done = {
+        step.name
+        for step in before.steps
+        if step.state == "succeeded" or any(item.state == "succeeded" for item in step.items.values())
+    }
+    kept = {
+        name: leaves
+        for name, leaves in was.items()
+        if name in done or any(re.match(rf"{re.escape(name)}(-\d+)?\.", step) for step in done)
+    }
+    if {**now, **kept} != was:
+        folder.describe_again(**{CODE: {**now, **kept}})
 
 
 def _kept(plan: Plan, earlier: list[Kept], graph: LogicalGraph, edit: Edit) -> list[Kept]:

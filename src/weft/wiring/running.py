@@ -222,14 +222,17 @@ def execute(
         for (vertex, index), output in plan.gone.items():
             name = PipelineWords().subject(plan.vertices[vertex])[0]
             gone[name] = output
-            tell.note(f"{item_name(name, index)} is run again: its output {output} is gone")
+            tell.note(f"{item_name(name, index)} is run again: its output {_of_path(output)} is gone")
         for told in before.steps if before is not None else ():
             if told.name not in over and (told.name != last or told.state != "succeeded"):
-                why = again.get(told.name) or (f"its output {gone[told.name]} is gone" if told.name in gone else "")
-                said = f"run again: {why}" if why else "resumed" if told.attempts else ""
-                recorder.say(told.name, said)
                 if told.name in again:
+                    why = again[told.name]
+                    recorder.keep_saying(told.name, f"run again: {why}")
                     tell.note(f"{told.name} is run again: {why}")
+                elif told.name in gone:
+                    recorder.say(told.name, f"run again: its output {_of_path(gone[told.name])} is gone")
+                else:
+                    recorder.say(told.name, "resumed" if told.attempts else "")
     run = session.start(
         graph,
         listeners=[recorder] if cache is None else [recorder, cache.watch],
@@ -263,6 +266,11 @@ def execute(
     state = worst(WORDS[one.status].run for one in runs)
     outputs = {name: path for one in runs for name, path in _made_outputs(one).items()}
     return RunResult(run_id, state, folder.path, outputs, error)
+
+
+def _of_path(output: str) -> str:
+    """Name an output for people by its path, with what matters first."""
+    return f"{Path(output).name} ({output})"
 
 
 def _open_cache(
@@ -349,7 +357,7 @@ def _runs_at_the_end(loaded: Loaded, before: RunRecord | None, over: frozenset[s
 
 def plan_again(folder: RunFolder, graph: LogicalGraph, tuning: Tuning, before: RunRecord) -> Plan:
     """Find out how a run goes on whose records tell what came `before`; see `plan_resume`."""
-    from weft.runtime.editing import kept_by_edit
+    from weft.runtime.editing import edits_that_count, kept_by_edit
     from weft.runtime.journal import JOURNAL
     from weft.runtime.resume import plan_resume
 
@@ -366,8 +374,8 @@ def plan_again(folder: RunFolder, graph: LogicalGraph, tuning: Tuning, before: R
     def outputs(vertex: Vertex, index: int) -> list[str] | None:
         return list(outputs_of(vertex, index).values()) if is_step(vertex) else None
 
-    journal, kept = folder.path / JOURNAL, kept_by_edit(folder.path)
-    return plan_resume(journal, graph, MANAGERS, tuning, told=told, outputs=outputs, kept=kept)
+    journal, kept, edits = folder.path / JOURNAL, kept_by_edit(folder.path), edits_that_count(folder.path)
+    return plan_resume(journal, graph, MANAGERS, tuning, told=told, outputs=outputs, kept=kept, edits=edits)
 
 
 def _told_already(plan: Plan, before: RunRecord) -> frozenset[str]:

@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from tests.unit.cli.fakes import Terminal
+from tests.unit.cli.fakes import START, Terminal
 from weft.engine.explain import Change, Explained, Row
 from weft.model.errors import InvalidTransition, UsageError, WeftError
 from weft.runtime.control import ControlServer
@@ -325,6 +325,17 @@ def test_story_of_an_ended_run(weft):
     assert weft("story", "1/train") == 0
     assert weft.out.splitlines() == ["     1.000s  train: running", "     2.000s  train: succeeded"]
     assert weft("story", "1/tarin") == 4
+
+
+def test_story_says_once_why_a_step_runs_again(weft):
+    weft("run", "run.yaml")
+    again = {"step": "train", "message": "run again: it is new"}
+    added = [{**again, "state": "pending"}, {"step": "train", "state": "running"}, {**again, "state": "succeeded"}]
+    with (weft.folder / ".weft/runs/run-000001/events.jsonl").open("a") as file:
+        file.writelines(json.dumps({"time": START + 9, **record}) + "\n" for record in added)
+    assert weft("story", "1/train") == 0
+    told = [line.partition("s  ")[2] for line in weft.out.splitlines()[2:]]
+    assert told == ["train: pending: run again: it is new", "train: running", "train: succeeded"]
 
 
 def test_an_ended_run_is_explained_by_its_folder(weft):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.cli.tables import LOOKS, clean, duration, iso, look, moment, one_line, short_path
+from weft.cli.tables import LOOKS, clean, duration, iso, look, moment, one_line, short_path, short_paths
 from weft.runtime.records import RUN_STATES, STEP_STATES
 
 
@@ -38,6 +38,14 @@ def test_clean_leaves_nothing_that_a_terminal_obeys(text):
     found = clean(text)
     assert all(char in "\n\t" or char.isprintable() for char in found)
     assert clean(found) == found
+
+
+def test_long_paths_in_a_text():
+    long = "/home/somebody/projects/trial/.pipeline/run-000001/trial/a-0-e52512/out"
+    assert short_paths(f"its output out ({long}) is gone: {long}, a{long}") == (
+        f"its output out (…/a-0-e52512/out) is gone: …/a-0-e52512/out, a{long}"
+    )
+    assert short_paths("see /data/out") == "see /data/out"
 
 
 def test_one_line():

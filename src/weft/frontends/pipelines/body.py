@@ -122,7 +122,7 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, Input]) -> Any:
     if recipe is not None:
         reason = open_cache(recipe.index, time.time).keep(recipe, started, changed_while_it_ran(ctx.params))
         if reason:
-            warnings.append(f"its result is not kept: {reason}")
+            warnings.append("its result is not kept" if reason in warnings else f"its result is not kept: {reason}")
     if warnings:
         ctx.emit(WARNING, "; ".join(warnings))
     return result

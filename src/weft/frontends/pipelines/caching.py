@@ -13,16 +13,18 @@ from msgspec import Struct, field
 
 from weft.frontends.pipelines.kinds import leaves_of, load_kind
 from weft.frontends.pipelines.parts import Folder, text_to_json, told
+from weft.frontends.pipelines.resolve import Control
 from weft.frontends.pipelines.templates import USER_NAME
+from weft.model.errors import WeftError
 from weft.store.results import Recipe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from weft.frontends.pipelines.language import Pipeline
     from weft.frontends.pipelines.parts import Filled
-    from weft.frontends.pipelines.resolve import ResolvedStep
+    from weft.frontends.pipelines.resolve import Node, ResolvedStep
 
 RECIPE = "cache"
 """The parameter of a step's program that holds its recipe."""
@@ -108,6 +110,38 @@ def _what_runs(step: ResolvedStep, folder: str) -> dict[str, str]:
         return {"command": step.portable_command}
     leaves = load_kind(step.body.kind).leaves if folder else leaves_of
     return {"kind": step.body.name, **leaves(step.body.portable, folder)}
+
+
+def code_of(pipeline: Pipeline, nodes: Iterable[Node], folder: str) -> dict[str, dict[str, str]]:
+    """Return what the code of steps is made of, by the names of steps, and of dags whose items only the run knows.
+
+    `folder` is that of the pipeline's file. What cannot be told is left out: such a step will fail, or another tells.
+    """
+    inside = {name: step for name, step in pipeline.steps.items() if step.kind.value}
+    found = {}
+    for node in nodes:
+        if isinstance(node, Control):
+            dag = node.params.get("dag")
+            below = [(name, step) for name, step in inside.items() if dag and name.startswith(f"{dag}.")]
+            leaves = {
+                f"{name}: {leaf}": text
+                for name, step in below
+                for leaf, text in _code(pipeline.kinds[step.kind.value], step.options, folder).items()
+            }
+        else:
+            leaves = {} if node.body is None else _code(node.body.kind, node.body.portable, folder)
+        if leaves:
+            found[node.name] = leaves
+    return found
+
+
+def _code(kind: str, options: Mapping[str, Any], folder: str) -> dict[str, str]:
+    try:
+        return {
+            name: text for name, text in load_kind(kind).leaves(options, folder).items() if not name.startswith("o")
+        }
+    except WeftError:
+        return {}
 
 
 def changed_while_it_ran(params: Mapping[str, Any]) -> str:

@@ -22,6 +22,7 @@ from weft.frontends.pipelines.body import IMAGE, MOUNTS, PUBLISH, RUN, SKIPPED
 from weft.frontends.pipelines.caching import RECIPE, CachePlace, describe
 from weft.frontends.pipelines.kinds import STEP_KINDS, load_kind
 from weft.frontends.pipelines.parts import Folder, places_to_json, plain, sources, text_to_json
+from weft.frontends.pipelines.problems import nearest, show
 from weft.frontends.pipelines.resolve import (
     DECIDE,
     JOIN,
@@ -84,6 +85,7 @@ _PATH = re.compile(r"(?<![\w./:$-])\w[\w.-]*(?:/\w[\w.-]*)*")
 _SCRIPT = frozenset({".bash", ".jar", ".js", ".pl", ".py", ".r", ".rb", ".sh", ".sql"})
 _MOST_PATHS, _MOST_PARENTS = 200, 5
 _TOP = (".git", "weft.toml")
+_FS_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
 class Containers(Struct, frozen=True):
@@ -363,20 +365,29 @@ def _some(names: Sequence[str]) -> str:
 # ---------------------------------------------------------------------------------------------- the main file system
 
 
-def main_name(pipeline: Pipeline, given: Iterable[str]) -> str:
+def main_name(pipeline: Pipeline, given: Iterable[str], bound: Iterable[str]) -> str:
     """Return what the main file system of a file that names none is called: as the first given that is no other one.
 
-    "" for a file that names its own, or where nothing is given for it. UsageError: something is given that the file
-    has no use for.
+    `bound` are all names that stand for something. "" for a file that names its own, or where nothing is given for it.
+    UsageError: something is given that the file has no use for, that looks like a slip for a name in it, or that can
+    name nothing.
     """
     own = pipeline.main_fs.name if pipeline.main_fs else ""
     extra = {mount.name for mount in chain(pipeline.extra_fs, *(s.extra_fs for s in pipeline.steps.values()))}
     names = list(given)
     main = next((name for name in names if name not in extra), "") if not own else ""
+    known = sorted({own or main, *extra} - {""})
     for name in names:
         if name not in (own, main, *extra):
-            known = sorted({own or main, *extra} - {""})
-            raise UsageError(f"the pipeline names no file system {name!r}", hint=f"It names: {', '.join(known)}")
+            raise UsageError(f"the pipeline names no file system {show(name)}", hint=f"It names: {', '.join(known)}")
+    lacking = extra - set(bound)
+    near = nearest(main, sorted(lacking)) if main else ""
+    if near:
+        hint = f"It names: {', '.join(sorted(extra))}. Did you mean {near}?"
+        raise UsageError(f"the pipeline names no file system {show(main)}", hint=hint)
+    if main and not _FS_NAME.fullmatch(main):
+        hint = "Use letters, digits, _, - and ." + (f" The file names: {', '.join(sorted(extra))}" if extra else "")
+        raise UsageError(f"{show(main)} cannot name a file system", hint=hint)
     return main
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from weft.frontends.pipelines.resolve import Node
     from weft.graph.logical import LogicalGraph
 
+Code: TypeAlias = "Mapping[str, Mapping[str, str]]"
 NEW: Final = "it is new in the file"
 
 
@@ -66,10 +67,16 @@ def refusal(old: Pipeline, new: Pipeline) -> str:
     return ""
 
 
-def compare(old: tuple[Pipeline, Sequence[Node]], new: tuple[Pipeline, Sequence[Node]], graph: LogicalGraph) -> Edit:
+def compare(
+    old: tuple[Pipeline, Sequence[Node]],
+    new: tuple[Pipeline, Sequence[Node]],
+    graph: LogicalGraph,
+    code: tuple[Code, Code] = ({}, {}),
+) -> Edit:
     """Find out what an edit changes: pipelines with the nodes of all their parts, and the new graph.
 
-    Both were resolved for the same run, so that paths are the same where nothing has changed.
+    Both were resolved for the same run, so that paths are the same where nothing has changed. `code` is what the
+    code of steps was made of, and is now (`caching.code_of`); of what the first does not know nothing has changed.
     """
     edit = Edit()
     before = {node.id: node for node in old[1]}
@@ -77,7 +84,7 @@ def compare(old: tuple[Pipeline, Sequence[Node]], new: tuple[Pipeline, Sequence[
     for node in new[1]:
         was = before.get(node.id)
         if isinstance(node, ResolvedStep):
-            reason = _step(old[0], was, new[0], node)
+            reason = _step(old[0], was, new[0], node) or _code(code, node.name)
             items = {} if reason else _items(was, node)
             edit.items |= {(node.name, number): told for number, told in items.items()}
             before_n, n = _width(was), _width(node)
@@ -88,7 +95,7 @@ def compare(old: tuple[Pipeline, Sequence[Node]], new: tuple[Pipeline, Sequence[
         elif node.kind == DECIDE and (not isinstance(was, Control) or was.params != node.params):
             roots.update(dict.fromkeys(node.members, f"the condition of {node.name} has changed"))
         elif node.kind == REPEAT:
-            reason = _repeated(old[0], was, new[0], node)
+            reason = _repeated(old[0], was, new[0], node) or _code(code, node.name)
             if reason:
                 roots.setdefault(node.id, reason)
     _spread(edit, new[1], graph, roots)
@@ -139,6 +146,13 @@ def _step(old: Pipeline, was: Node | None, new: Pipeline, step: ResolvedStep) ->
     if was.lister != step.lister or (alone and was.items != step.items):
         return "what it loops over has changed"
     return ""
+
+
+def _code(code: tuple[Code, Code], name: str) -> str:
+    """Return what of the code of a step, or in a dag, is not what it was; "" if nothing is, or it is not known."""
+    before, now = (one.get(name) for one in code)
+    told = tell_changes(before, now) if before is not None and now is not None else []
+    return told[0] if told else ""
 
 
 def _width(node: Node | None) -> int:

@@ -577,7 +577,15 @@ def _mount(options: _Map) -> Mount:
         options.wrong("mount_path", "must be an absolute path", "begin it with /")
     elif ".." in mount.mount_path.split("/"):
         options.wrong("mount_path", "must not hold ..", "write the path that is meant")
+    elif mount.mount_path and _is_the_systems(mount.mount_path):
+        options.wrong("mount_path", f"{show(mount.mount_path)} is the system's own", "choose a folder such as /data")
     return mount
+
+
+def _is_the_systems(path: str) -> bool:
+    """Whether nothing can lie at a path but what every program needs there."""
+    parts = tuple(part for part in path.split("/") if part not in ("", "."))
+    return parts in ((), ("dev",)) or parts[0] in ("proc", "sys")
 
 
 def _main_fs(options: _Map) -> Mount:
