@@ -13,7 +13,6 @@ from msgspec import Struct, field
 
 from weft.frontends.pipelines.kinds import leaves_of, load_kind
 from weft.frontends.pipelines.parts import Folder, text_to_json, told
-from weft.frontends.pipelines.resolve import Control
 from weft.frontends.pipelines.templates import USER_NAME
 from weft.model.errors import WeftError
 from weft.store.results import Recipe
@@ -117,6 +116,8 @@ def code_of(pipeline: Pipeline, nodes: Iterable[Node], folder: str) -> dict[str,
 
     `folder` is that of the pipeline's file. What cannot be told is left out: such a step will fail, or another tells.
     """
+    from weft.frontends.pipelines.resolve import Control  # who runs a step does not need it
+
     inside = {name: step for name, step in pipeline.steps.items() if step.kind.value}
     found = {}
     for node in nodes:
