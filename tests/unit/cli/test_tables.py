@@ -41,7 +41,7 @@ def test_clean_leaves_nothing_that_a_terminal_obeys(text):
 
 
 def test_long_paths_in_a_text():
-    long = "/home/somebody/projects/trial/.pipeline/run-000001/trial/a-0-e52512/out"
+    long = "/srv/somebody/projects/trial/.pipeline/run-000001/trial/a-0-e52512/out"
     assert short_paths(f"its output out ({long}) is gone: {long}, a{long}") == (
         f"its output out (…/a-0-e52512/out) is gone: …/a-0-e52512/out, a{long}"
     )
