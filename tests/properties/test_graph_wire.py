@@ -67,6 +67,7 @@ vertices = st.builds(
         Manager, names, st.dictionaries(names, st.integers(-(2**63), 2**63 - 1) | st.text(max_size=5), max_size=2)
     ),
     output_bytes=st.none() | wholes,
+    scratch_bytes=wholes,
 )
 shapes = st.lists(wholes, max_size=2).map(tuple)
 axes = st.builds(Axis, spans=st.lists(st.tuples(wholes, wholes), max_size=2).map(tuple))

@@ -160,6 +160,21 @@ def test_binding_keeps_the_meaning(grid):
     assert_inverse(fast)
 
 
+@given(grid_maps())
+def test_pieces_are_numbered_by_who_reads_them(grid):
+    plain = Grid(grid, prod(grid.src), prod(grid.dst))
+    grid = GridMap(grid.src, grid.dst, grid.axes, partial=True, pieces=True)
+    router = bind_grid(Edge("a", "b", Movement(Move.GRID, grid=grid)), plain.n_src, plain.n_dst)
+    assert not grid.single
+    readers = [[d for lo, hi in plain.consumers(src) for d in range(lo, hi)] for src in range(plain.n_src)]
+    if not router.wide:
+        assert router.partitions == max(map(len, readers), default=0)
+    for dst in range(plain.n_dst):
+        read = [(src, p) for a, b, p, q in router.inputs(dst) for src in range(a, b) for p in range(p, q)]
+        assert read == [(src, readers[src].index(dst)) for src in sources_of(plain, dst)]
+    assert_inverse(router)
+
+
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=3), st.integers(1, 5), st.integers(0, 2))
 def test_regular_groups_are_recognised(shape, k, at):
     """A row of copies, one group that divides, and axes read whole: flat, it is a group."""

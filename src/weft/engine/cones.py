@@ -175,7 +175,16 @@ def _chain(stages: list[Stage]) -> Cone:
     steps = _CHAINS.get(length)
     if steps is None:
         steps = _CHAINS[length] = tuple(Step(i, 1, 0) for i in range(length))
-    return Cone(tuple([stage.id for stage in stages]), (1,) * length, steps, 1, linear=True)
+    return Cone(
+        tuple([stage.id for stage in stages]), (1,) * length, steps, 1, linear=True, held_bytes=_held(stages, 1)
+    )
+
+
+def _held(stages: list[Stage], height: int) -> int:
+    """Return how many bytes the values inside a cone take, beside those of its root, the last of `stages`."""
+    inner = [stage.vertex for stage in stages[:-1]]
+    outputs = max([vertex.output_bytes or 0 for vertex in inner], default=0)
+    return height * outputs + max([vertex.scratch_bytes for vertex in inner], default=0)
 
 
 _CHAINS: dict[int, tuple[Step, ...]] = {}
@@ -219,4 +228,5 @@ def _tree(root: Stage) -> Cone:
         tuple(steps),
         height,
         linear=len(steps) == len(members) and all(stage.narrow <= 1 for stage in members),
+        held_bytes=_held(members, height),
     )

@@ -298,7 +298,7 @@ def give(core: Core, lease: LeaseRow, resources: Resources | None = None) -> Non
                 lease.cone,
                 stage.attempt(lease.lo) if stage.attempts else 0,
                 resources or stage.resources[0],
-                expected_bytes(stage, units),
+                expected_bytes(stage, units) + (lease.cone.held_bytes if lease.cone is not None else 0),
                 0,
             ),
         )
@@ -314,10 +314,15 @@ _new = tuple.__new__  # a third of what calling the class costs
 
 
 def expected_bytes(stage: Stage, tasks: int) -> int:
-    """Return how much the outputs of some tasks will take: as measured, else as the vertex says, else 0."""
+    """Return how much some tasks, one after another, will take beside their inputs.
+
+    That is their outputs, as measured, else as the vertex says, else 0; and what the vertex says that one of them holds
+    while it runs.
+    """
+    vertex = stage.vertex
     if stage.nbytes >= 0:
-        return int(stage.nbytes * tasks)
-    return (stage.vertex.output_bytes or 0) * tasks
+        return int(stage.nbytes * tasks) + vertex.scratch_bytes
+    return (vertex.output_bytes or 0) * tasks + vertex.scratch_bytes
 
 
 def lights(core: Core) -> None:

@@ -24,6 +24,7 @@ class VertexFields(TypedDict, total=False):
     manager: Manager | str | None
     keep: bool
     output_bytes: int | None
+    scratch_bytes: int
     expands: bool
 
 
@@ -63,6 +64,7 @@ FIELDS: Wanted = {
     "manager": ((Manager, str, NoneType), "a Manager, or the name of one"),
     "keep": _FLAG,
     "output_bytes": ((int, NoneType), "a whole number"),
+    "scratch_bytes": ((int,), "a whole number"),
     "expands": _FLAG,
 }
 

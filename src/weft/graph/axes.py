@@ -51,6 +51,14 @@ class Axis(Struct, frozen=True):
     step: int = 1
     spans: tuple[Span, ...] = ()
 
+    def most(self, n: int) -> int:
+        """Return how many of the `n` coordinates of its source axis one coordinate reads at most."""
+        if self.op is Op.WHOLE:
+            return n
+        if self.op is Op.RANGES:
+            return max([hi - lo for lo, hi in self.spans], default=0)
+        return min(self.k, n) if self.op is Op.GROUP else 1
+
 
 def whole_number(value: object, what: str) -> int:
     """Return `value` as an int, whatever library made the number; GraphError if it is no whole number."""
@@ -112,19 +120,23 @@ class GridMap(Struct, frozen=True):
 
     One size of a shape may be -1: whatever the vertex's parallelism makes it. An input is a single value if no axis
     gathers and every source axis is named, else a list in row-major order of the source. `partial` allows destinations
-    that read nothing (one part of a concatenation); their input is an empty list.
+    that read nothing (one part of a concatenation); their input is an empty list. With `pieces` a value of the source
+    is a list with a piece for each destination that reads it, in their order, and None behind them up to the most that
+    any source has: a destination gets its pieces.
     """
 
     src: Shape
     dst: Shape
     axes: tuple[Axis, ...]
     partial: bool = False
+    pieces: bool = False
 
     @property
     def single(self) -> bool:
         """Whether an input is one value, not a list."""
         return (
             not self.partial
+            and not self.pieces
             and sum(axis.source >= 0 for axis in self.axes) == len(self.src)
             and not any(axis.op in GATHERS for axis in self.axes)
         )

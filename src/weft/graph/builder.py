@@ -139,17 +139,19 @@ def grid(
     src: Sequence[int],
     dst: Sequence[int],
     partial: bool = False,
+    pieces: bool = False,
     **options: Unpack[LinkOptions],
 ) -> Link:
     """Map the chunk grid `src` of `node` to the grid `dst`: one `Axis` of `weft.graph.grid` for each axis of `dst`.
 
-    With `partial` there may be tasks that read nothing of `node`; every task gets a list.
+    With `partial` there may be tasks that read nothing of `node`; every task gets a list. With `pieces` the function of
+    `node` returns a list with a piece for each task that reads it, and every task gets the list of its own.
     """
     for axis in axes:
         if not isinstance(axis, Axis):
             raise wrong_type("an axis of grid", axis, "one that copy, group, ... of weft.graph.grid has made")
     return _link(
-        node, Movement(Move.GRID, grid=GridMap(_shape(src, "src"), _shape(dst, "dst"), axes, partial)), options
+        node, Movement(Move.GRID, grid=GridMap(_shape(src, "src"), _shape(dst, "dst"), axes, partial, pieces)), options
     )
 
 

@@ -28,7 +28,7 @@ from weft.graph.axes import (
     ungroup,
     whole,
 )
-from weft.graph.routers import Broadcast, Group, OneToOne, Piece, Router
+from weft.graph.routers import Broadcast, Group, OneToOne, Piece, Router, ScatterGather
 from weft.model.errors import GraphError
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ __all__ = [
     "Axis",
     "Grid",
     "GridMap",
+    "GridPieces",
     "OneToAll",
     "Op",
     "bind_grid",
@@ -222,6 +223,36 @@ class Grid(Router):
         return _runs_many(self.dst, bounds, len(src))
 
 
+class GridPieces(Grid):
+    """A grid map of pieces: of each source that a destination reads, it reads the piece that is its own."""
+
+    def __init__(self, grid: GridMap, n_src: int, n_dst: int) -> None:
+        super().__init__(grid, n_src, n_dst)
+        self.wide = False
+        self.partitions = prod(
+            [
+                n if rule is None else max([_width(rule[1].backward(s)) for s in range(self.src[rule[0]])], default=0)
+                for rule, n in zip(self._of_dst, self.dst, strict=True)
+            ]
+        )
+
+    def inputs(self, dst: int) -> tuple[Piece, ...]:
+        """See `Router.inputs`; sources ascend."""
+        at = _unravel(dst, self.dst)
+        found = []
+        for lo, hi in _runs(self.src, self._read(dst)):
+            for source in range(lo, hi):
+                part = 0
+                for coordinate, (first, past) in zip(at, self._read_by(source), strict=True):
+                    part = part * (past - first) + coordinate - first
+                found.append((source, source + 1, part, part + 1))
+        return tuple(found)
+
+
+def _width(span: Span) -> int:
+    return span[1] - span[0]
+
+
 def _reads_all(rule: tuple[int, _Linear | _Table] | None, size: int) -> bool:
     """Whether every coordinate reads all of a source axis; ranges are monotone, so both ends tell for all."""
     if rule is None:
@@ -353,6 +384,9 @@ def bind_grid(edge: Edge, n_src: int, n_dst: int) -> Router:
     grid = edge.movement.grid
     assert grid is not None  # checked above
     src, dst = _resolve(grid.src, n_src), _resolve(grid.dst, n_dst)
+    if grid.pieces:
+        one = Grid(grid, n_src, n_dst)
+        return ScatterGather(n_src, n_dst) if one.wide else GridPieces(grid, n_src, n_dst)
     k = _group_size(grid, src, dst)
     if grid.single:
         if k == 1:

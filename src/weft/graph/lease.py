@@ -22,16 +22,25 @@ class Cone:
     """The template for one task ("unit") of the root: its steps in post-order, so that a value stack is enough.
 
     `members` are vertex ids, the root last; `mult[m]` tasks of member m belong to a unit. `height` is the largest
-    number of values held at once. `linear` cones have one task of each member.
+    number of values held at once, `held_bytes` what they take as far as their vertices say. `linear` cones have one
+    task of each member.
     """
 
-    __slots__ = ("height", "linear", "members", "mult", "steps")
+    __slots__ = ("height", "held_bytes", "linear", "members", "mult", "steps")
 
     def __init__(
-        self, members: tuple[str, ...], mult: tuple[int, ...], steps: tuple[Step, ...], height: int, *, linear: bool
+        self,
+        members: tuple[str, ...],
+        mult: tuple[int, ...],
+        steps: tuple[Step, ...],
+        height: int,
+        *,
+        linear: bool,
+        held_bytes: int = 0,
     ) -> None:
         self.members = members
         self.mult = mult
         self.steps = steps
         self.height = height
         self.linear = linear
+        self.held_bytes = held_bytes

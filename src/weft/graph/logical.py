@@ -209,8 +209,9 @@ class Vertex(Struct):
     """One logical step: a program, how wide, with what, and what to do when it fails.
 
     `resources` are ordered alternatives; `timeout_s` is per attempt; `keep` says that the session wants the values;
-    `output_bytes` estimates the output of one task; `expands` marks a vertex whose small return value the master reads:
-    a parallelism, the answer of a choice, or a `Patch`; `manager` decides for it while the job runs.
+    `output_bytes` estimates the output of one task, `scratch_bytes` what it holds beside that and its inputs; `expands`
+    marks a vertex whose small return value the master reads: a parallelism, the answer of a choice, or a `Patch`;
+    `manager` decides for it while the job runs.
     """
 
     id: str
@@ -226,6 +227,7 @@ class Vertex(Struct):
     manager: Manager | None = None
     keep: bool = False
     output_bytes: int | None = None
+    scratch_bytes: int = 0
     expands: bool = False
 
 

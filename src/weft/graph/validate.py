@@ -117,6 +117,8 @@ def _check_vertices(graph: LogicalGraph, vertices: Iterable[Vertex], capacity: S
             _check_timeout(f"vertex {id!r}", id, vertex.timeout_s)
         if vertex.output_bytes is not None and not (_whole(vertex.output_bytes) and vertex.output_bytes >= 0):
             raise GraphError(f"vertex {id!r} has an output of {vertex.output_bytes!r} bytes", subject=id, rule="output")
+        if not (_whole(vertex.scratch_bytes) and vertex.scratch_bytes >= 0):
+            raise GraphError(f"vertex {id!r} takes {vertex.scratch_bytes!r} bytes", subject=id, rule="scratch")
         if vertex.kind is Kind.SERVICE:
             _check_service(vertex)
             services.append(id)

@@ -216,6 +216,8 @@ def _grid_out(grid: GridMap) -> Json:
     out: Json = {"src": list(grid.src), "dst": list(grid.dst), "axes": [_axis_out(axis) for axis in grid.axes]}
     if grid.partial:
         out["partial"] = True
+    if grid.pieces:
+        out["pieces"] = True
     return out
 
 
@@ -509,6 +511,7 @@ def _vertex_in(given: _Fields) -> Vertex:
         manager=given.nested("manager", _manager_in) if given.left.get("manager") is not None else None,
         keep=given.flag("keep", False),
         output_bytes=None if output is None else _whole(output, f"{given.path}.output_bytes"),
+        scratch_bytes=given.whole("scratch_bytes", 0),
         expands=given.flag("expands", False),
     )
 
@@ -606,6 +609,7 @@ def _grid_in(given: _Fields) -> GridMap:
         given.wholes("dst"),
         tuple(given.each("axes", _axis_in, 100)),
         given.flag("partial", False),
+        given.flag("pieces", False),
     )
 
 

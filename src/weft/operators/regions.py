@@ -75,7 +75,8 @@ class Region:
         self.steps = tuple(steps)
         self.largest = largest
         self._room = [None] * len(self.steps)
-        self._parts = tuple(_parts(inputs, self.steps, tiled=largest is None or largest > TILE))
+        self.tiled = largest is None or largest > TILE
+        self._parts = tuple(_parts(inputs, self.steps, tiled=self.tiled))
 
     def __call__(self, index: int, *values: Any) -> Any:
         """Make chunk `index` of the values that it reads."""
@@ -315,6 +316,28 @@ def _joined(step: Step, parts: list[Any], shape: tuple[int, ...], flat: bool) ->
             begun.add(key)
             out[where] = part
     return out
+
+
+def most_held(inputs: int, steps: Sequence[Step], nbytes: Sequence[int], *, tiled: bool) -> int:
+    """Return how many bytes a program holds at most beside its inputs and its value.
+
+    `nbytes` are those of each slot. A call over a whole chunk may need as much as the largest thing that it is given.
+    """
+    live = dict.fromkeys(range(inputs), 0)
+    most = 0
+    at = inputs
+    for run, dead in _parts(inputs, steps, tiled=tiled):
+        count = len(run.steps) if isinstance(run, _Tiled) else 1
+        made = run.wanted if isinstance(run, _Tiled) else (at,)
+        step = steps[at - inputs]
+        given = [nbytes[arg.at] for arg in step.args if type(arg) is Slot]
+        own = max(given, default=0) if step.kind is Kind.CALL else 0
+        live.update({slot: nbytes[slot] for slot in made if slot != inputs + len(steps) - 1})
+        most = max(most, sum(live.values()) + own)
+        for slot in dead:
+            live.pop(slot, None)
+        at += count
+    return most
 
 
 # ------------------------------------------------------------------------------------------------------- planning

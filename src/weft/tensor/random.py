@@ -16,7 +16,7 @@ import numpy as np
 
 from weft.frontends.tensors import chance
 from weft.frontends.tensors.blocks import fitted
-from weft.frontends.tensors.chunks import Cut, Grid, normalize
+from weft.frontends.tensors.chunks import Cut, Grid
 from weft.frontends.tensors.nodes import Node
 from weft.model.errors import UsageError
 from weft.tensor import sessions
@@ -77,7 +77,7 @@ class Generator:
             return (*self._entropy, next(self._calls))
 
     def _grid(self, shape: tuple[int, ...], dtype: np.dtype[Any], chunk_size: Any) -> Grid:
-        return normalize(chunk_size, shape, dtype.itemsize, sessions.workers())
+        return sessions.cut(shape, dtype.itemsize, chunk_size)
 
     def _streamed(self, method: str, size: Size, dtype: Any, chunk_size: Any) -> Tensor:
         kind = np.dtype(dtype)

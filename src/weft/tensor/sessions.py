@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from weft.frontends.tensors import blocks, creation
-from weft.frontends.tensors.chunks import Cut, Grid, known, normalize
+from weft.frontends.tensors.chunks import CHUNK_BYTES, FEWEST_BYTES, Cut, Grid, known, normalize
 from weft.frontends.tensors.compiler import compile_nodes
 from weft.frontends.tensors.direct import evaluate, small
 from weft.frontends.tensors.nodes import Where
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 STORED_FROM = 64 * 1024
 """Arrays of this many bytes are put into shared memory for worker processes; smaller ones travel with the programs."""
+
+CHUNKS_HELD = 8
+"""So many chunks of the chosen size fit into the memory of a session for each worker."""
 
 _lock = threading.Lock()
 _default: Session | None = None
@@ -85,6 +88,7 @@ class Session:
         """
         shapes = {node.number: blocks.call(np.shape, node, node.grid, INDEX) for node in nodes if not known(node.grid)}
         compiled = compile_nodes([*nodes, *shapes.values()], fusion=self.fusion, held=self._holds)
+        compiled.check(self.engine.store.budget)
         given = {vertex: self._kept(node) for vertex, node in compiled.given.items()}
         with shared_by(min(self.workers, compiled.widest)):
             run = self.engine.submit(compiled.graph, given=given)
@@ -274,7 +278,15 @@ def cut(shape: Sequence[int], itemsize: int, wanted: Any = None) -> Grid:
     found = _found()
     if wanted is None and found is not None:
         wanted = found.chunk_size
-    return normalize(wanted, shape, itemsize, workers())
+    return normalize(wanted, shape, itemsize, workers(), chunk_bytes())
+
+
+def chunk_bytes() -> int:
+    """Return how large a chunk may be where nobody says so: each worker holds several at a time."""
+    found = _found()
+    if found is None:
+        return CHUNK_BYTES
+    return max(FEWEST_BYTES, min(CHUNK_BYTES, found.engine.store.budget // (CHUNKS_HELD * found.workers)))
 
 
 def workers() -> int:

@@ -188,6 +188,7 @@ ILLEGAL = {
     "timeout": (graph(vertex("a", timeout_s=0)), "timeout", "a"),
     "timeout nan": (graph(vertex("a", timeout_s=float("nan"))), "timeout", "a"),
     "output": (graph(vertex("a", output_bytes=-1)), "output", "a"),
+    "scratch": (graph(vertex("a", scratch_bytes=-1)), "scratch", "a"),
     "no resources": (graph(vertex("a", resources=())), "resources", "a"),
     "negative resources": (graph(vertex("a", resources=(Resources(memory=-1),))), "resources", "a"),
     "tokens": (graph(vertex("a", resources=tokens(slots=1))), "tokens", "a"),

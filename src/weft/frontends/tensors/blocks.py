@@ -7,15 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import product
+from math import ceil, prod
 from typing import Any
 
 import numpy as np
 
-from weft.frontends.tensors.chunks import Cut, Grid, counts, one_chunk, overlaps
+from weft.frontends.tensors.chunks import FEWEST_BYTES, Cut, Grid, counts, known, largest, one_chunk, overlaps
 from weft.frontends.tensors.nodes import Input, Node, Read
 from weft.graph.axes import Axis, broadcast, copy
 from weft.model.errors import UsageError
 from weft.operators.regions import Kind, Place, Slot
+
+WHOLE_CHUNKS = 4
+"""A change of chunks reads whole chunks where that is at most so many times what it makes; else they are cut first."""
+WHOLE_CHUNKS_BYTES = 2**23
+"""How many bytes of whole chunks a task of a change of chunks may read in any case."""
 
 Scalar = bool | int | float | complex
 """A Python number: it has no dtype of its own, and takes that of the arrays beside it."""
@@ -89,21 +96,66 @@ def rechunk(node: Node, grid: Grid) -> Node:
                 f"axis {axis} has chunks of lengths that nobody knows yet, and cannot be cut otherwise",
                 hint="Read .shape first: that computes them.",
             )
-    if node.fn is join and node.inputs[0].read is Read.GRID and isinstance(node.kwargs.get("src"), Cuts):
+    if node.fn is join or node.fn is paste:
         node = node.inputs[0].node  # only the last of two changes counts
+        node = node.inputs[0].node if node.fn is split else node
         if node.grid == grid:
             return node
     axes = tuple([overlaps(axis, src, dst) for axis, (src, dst) in enumerate(zip(node.grid, grid, strict=True))])
-    one = Input(node, Read.GRID, src=counts(node.grid), dst=counts(grid), axes=axes)
-    return Node(
-        Kind.PLACED,
-        join,
-        [one],
-        grid,
-        node.dtype,
-        kwargs={"src": Cuts(node.grid), "axes": axes, "dtype": node.dtype},
-        name="rechunk",
-    )
+    kwargs = {"src": Cuts(node.grid), "axes": axes, "dtype": node.dtype}
+    fn = join
+    pieces = _in_pieces(node, grid)
+    if pieces:
+        fn = paste
+        most = prod([_most_touched(src, dst) for src, dst in zip(node.grid, grid, strict=True)])
+        node = call(split, node, node.grid, node.dtype, kwargs={"dst": Cuts(grid), "most": most}, placed=True)
+    one = Input(node, Read.GRID, src=counts(node.grid), dst=counts(grid), axes=axes, pieces=pieces)
+    return Node(Kind.PLACED, fn, [one], grid, node.dtype, kwargs=kwargs, name="rechunk")
+
+
+def _in_pieces(node: Node, grid: Grid) -> bool:
+    """Whether chunks are cut into pieces for a change of chunks.
+
+    A task that reads whole chunks of the old grid, of which it needs a little, has them all in memory at once, and each
+    of them is read by many. Below some size that costs less than cutting.
+    """
+    if not known(node.grid) or not known(grid):
+        return False
+    touched = itemsize = node.dtype.itemsize
+    for src, dst in zip(node.grid, grid, strict=True):
+        touched *= src.size if dst.n == 1 else min(src.size, src.longest * (-(-dst.longest // src.longest) + 1))
+    wanted = prod([cut.longest for cut in grid]) * itemsize
+    return touched > WHOLE_CHUNKS_BYTES and touched > WHOLE_CHUNKS * wanted
+
+
+def _most_touched(src: Cut, dst: Cut) -> int:
+    """Return in how many chunks of another cut a chunk lies at most."""
+    return max([past - first for first, past in (dst.touched(*src.span(i)) for i in range(src.n))])
+
+
+def split(place: Place, x: Any, *, dst: Cuts, most: int) -> list[Any]:
+    """Cut a chunk into the pieces that lie in different chunks of another grid, in row-major order, and None up to the
+    number of pieces that any chunk has.
+    """
+    slices = []
+    for cut, begin, n in zip(dst.grid, place.begin, place.shape, strict=True):
+        first, past = cut.touched(begin, begin + n)
+        spans = [cut.span(i) for i in range(first, past)]
+        slices.append([slice(max(lo, begin) - begin, min(hi, begin + n) - begin) for lo, hi in spans])
+    pieces: list[Any] = [x[where] for where in product(*slices)]
+    return pieces + [None] * (most - len(pieces))
+
+
+def paste(place: Place, parts: list[Any], *, src: Cuts, axes: tuple[Axis, ...], dtype: np.dtype[Any]) -> Any:
+    """Put a chunk together from its pieces, which come in row-major order of the chunks that they were cut from."""
+    spans = []
+    for cut, begin, n in zip(src.grid, place.begin, place.shape, strict=True):
+        ends = [cut.span(i) for i in range(*cut.touched(begin, begin + n))]
+        spans.append([slice(max(lo, begin) - begin, min(hi, begin + n) - begin) for lo, hi in ends])
+    whole = np.empty(place.shape, dtype)
+    for part, where in zip(parts, product(*spans), strict=True):
+        whole[where] = part
+    return whole
 
 
 class Cuts:
@@ -160,10 +212,17 @@ def _inside(grid: Grid, at: Sequence[int], begin: Sequence[int], shape: Sequence
 
 
 def whole_along(node: Node, axes: Sequence[int]) -> Node:
-    """Return the same array with one chunk along some axes."""
+    """Return the same array with one chunk along some axes; where chunks become large, others are cut instead."""
     grid = list(node.grid)
     for axis in axes:
         grid[axis] = Cut.even(grid[axis].size, max(grid[axis].size, 1)) if grid[axis].n > 1 else grid[axis]
+    made = tuple(grid)
+    if known(made) and made != node.grid:
+        most = max(largest(node.grid) * node.dtype.itemsize, FEWEST_BYTES)
+        for axis, cut in enumerate(made):
+            times = ceil(largest(tuple(grid)) * node.dtype.itemsize / most)
+            if times > 1 and axis not in axes:
+                grid[axis] = Cut.even(cut.size, max(1, cut.longest // times))
     return rechunk(node, tuple(grid))
 
 

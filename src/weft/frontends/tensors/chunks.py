@@ -167,14 +167,16 @@ def coordinates(index: int, counts: Sequence[int]) -> tuple[int, ...]:
 # ------------------------------------------------------------------------------------------------- choosing sizes
 
 
-def choose(shape: Sequence[int], itemsize: int, workers: int, *, keep: Iterable[int] = ()) -> Grid:
-    """Choose chunks for an array nobody said anything about: of at most `CHUNK_BYTES`, some for each worker.
+def choose(
+    shape: Sequence[int], itemsize: int, workers: int, *, keep: Iterable[int] = (), most: int = CHUNK_BYTES
+) -> Grid:
+    """Choose chunks for an array nobody said anything about: of at most `most` bytes, some for each worker.
 
     Axes are cut from the first on, so that chunks stay contiguous in memory; axes in `keep` are not cut.
     """
     whole_axes = set(keep)
     total = prod(shape) * itemsize
-    wanted = max(ceil(total / CHUNK_BYTES), min(PER_WORKER * workers, total // FEWEST_BYTES), 1)
+    wanted = max(ceil(total / most), min(PER_WORKER * workers, total // FEWEST_BYTES), 1)
     cuts = []
     for axis, size in enumerate(shape):
         n = 1 if axis in whole_axes or size == 0 else min(size, wanted)
@@ -183,15 +185,15 @@ def choose(shape: Sequence[int], itemsize: int, workers: int, *, keep: Iterable[
     return tuple(cuts)
 
 
-def normalize(wanted: Any, shape: Sequence[int], itemsize: int, workers: int) -> Grid:
+def normalize(wanted: Any, shape: Sequence[int], itemsize: int, workers: int, most: int = CHUNK_BYTES) -> Grid:
     """Return the grid that a user's `chunk_size` or `chunks` asks for.
 
-    None or "auto": `choose`; a number: at most so many elements along each axis; a sequence: for each axis a number,
-    the lengths of its chunks, or None (-1, "auto") for the whole axis; a mapping of axes to these. UsageError names the
-    axis.
+    None or "auto": `choose`, of at most `most` bytes each; a number: at most so many elements along each axis; a
+    sequence: for each axis a number, the lengths of its chunks, or None (-1, "auto") for the whole axis; a mapping of
+    axes to these. UsageError names the axis.
     """
     if wanted is None or (isinstance(wanted, str) and wanted == "auto"):
-        return choose(shape, itemsize, workers)
+        return choose(shape, itemsize, workers, most=most)
     if isinstance(wanted, Integral):
         wanted = (wanted,) * len(shape)
     if isinstance(wanted, dict):
@@ -229,6 +231,11 @@ def _axis(axis: int, size: int, given: Any) -> Cut:
             hint="Make the lengths add up.",
         )
     return Cut.of([int(length) for length in lengths if length] or [0])
+
+
+def largest(grid: Grid) -> int:
+    """Return how many elements a chunk has at most; the lengths must be known."""
+    return prod([cut.longest for cut in grid])
 
 
 # ------------------------------------------------------------------------------------------------------ exchanges

@@ -12,26 +12,71 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
-from weft.frontends.tensors.chunks import Grid, counts, known
+from weft.frontends.tensors.chunks import Grid, counts, known, largest
 from weft.frontends.tensors.creation import gone
 from weft.frontends.tensors.nodes import Input, Node, Read, Where
 from weft.graph.builder import Graph, gather, grid, one_to_one
 from weft.graph.builder import Node as Vertex
-from weft.operators.regions import Kind, Region, Slot, Step
+from weft.model.errors import CapacityError
+from weft.operators.regions import Kind, Region, Slot, Step, most_held
 
 _NAMED = 3
 """How many operations the name of a vertex tells."""
 
 
+class Need(NamedTuple):
+    """What a task of a vertex takes at most, in bytes as far as they are known: what it reads, makes, and works in."""
+
+    vertex: str
+    inputs: int
+    output: int
+    scratch: int
+    nodes: Sequence[Node]
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.inputs + self.output + self.scratch
+
+    def too_much(self, budget: int) -> CapacityError:
+        """Return the error of a region whose tasks fit into no memory of `budget` bytes."""
+        node = self.nodes[-1]
+        reads = ", ".join(
+            dict.fromkeys(_described(one.node) for at in self.nodes for one in at.inputs if one.node not in self.nodes)
+        )
+        return CapacityError(
+            f"{self.vertex} would hold {self.total:,} bytes at once, and the session may use {budget:,}: for a chunk "
+            f"of {_described(node)} a task makes {self.output:,} bytes, reads {self.inputs:,}"
+            f"{f' of {reads}' if reads else ''}, and works in {self.scratch:,}",
+            hint="Use smaller chunks (chunk_size= where the array is made, or .rechunk before this), or give the "
+            "session more memory=.",
+        )
+
+
+def _described(node: Node) -> str:
+    shape = " x ".join("?" if size < 0 else str(size) for size in node.shape) or "0-d"
+    chunk = " x ".join(str(cut.longest) if cut.known else "?" for cut in node.grid) or "0-d"
+    return f"{node.name} ({shape} {node.dtype}, {node.chunks} chunks of {chunk})"
+
+
 class Compiled:
     """A graph, the vertices that make the wanted nodes, and the sources whose values go with the graph, by vertex."""
 
-    def __init__(self, graph: Graph, vertices: Mapping[int, Vertex], given: Mapping[str, Node]) -> None:
+    def __init__(
+        self, graph: Graph, vertices: Mapping[int, Vertex], given: Mapping[str, Node], needs: Sequence[Need]
+    ) -> None:
         self.graph = graph
         self._vertices = vertices
         self.given = given
+        self._needs = needs
+
+    def check(self, budget: int) -> None:
+        """Raise CapacityError if a task needs more than `budget` bytes at once: it could never run."""
+        for need in self._needs:
+            if need.total > budget:
+                raise need.too_much(budget)
 
     @property
     def widest(self) -> int:
@@ -61,15 +106,17 @@ def compile_nodes(
             members.setdefault(region, []).append(node)
     graph = Graph(name)
     made: dict[int, Vertex] = {}
+    needs: list[Need] = []
     for node in order:
         if node.number in given:
             made[node.number] = graph.add(gone, n=node.chunks, items=range(node.chunks), name=_free(graph, node.name))
         elif node.number in members and node.number in region_of[node.number]:
-            made[node.number] = _emit(graph, members[node.number], made, same)
+            made[node.number], need = _emit(graph, members[node.number], made, same)
+            needs.append(need)
     for number in targets:
         made[number].keep()
     vertices = {node.number: made[same[node.number].number] for node in wanted}
-    return Compiled(graph, vertices, {made[number].id: node for number, node in given.items()})
+    return Compiled(graph, vertices, {made[number].id: node for number, node in given.items()}, needs)
 
 
 def _unify(wanted: Sequence[Node]) -> dict[int, Node]:
@@ -146,11 +193,14 @@ def _in_chain(node: Node, reads: Sequence[tuple[Node, Input]], same: Mapping[int
     return bool(node.inputs) and len(reads) == 1 and len({same[i.node.number].number for i in reads[0][0].inputs}) == 1
 
 
-def _emit(graph: Graph, nodes: Sequence[Node], made: Mapping[int, Vertex], same: Mapping[int, Node]) -> Vertex:
-    """Add the vertex of one region, whose nodes come inputs first."""
+def _emit(
+    graph: Graph, nodes: Sequence[Node], made_by: Mapping[int, Vertex], same: Mapping[int, Node]
+) -> tuple[Vertex, Need]:
+    """Add the vertex of one region, whose nodes come inputs first; return it and what a task of it needs."""
     inside = {node.number for node in nodes}
     slots: dict[int, int] = {}
     outside: dict[tuple[Any, ...], int] = {}
+    reads_of: dict[tuple[Any, ...], tuple[Input, Node]] = {}
     links: list[Any] = []
     for node in nodes:
         for one in node.inputs:
@@ -159,7 +209,9 @@ def _emit(graph: Graph, nodes: Sequence[Node], made: Mapping[int, Vertex], same:
             if src.number in inside or key in outside:
                 continue
             outside[key] = len(links)
-            links.append(_link(one, made[src.number], node))
+            reads_of[key] = (one, node)
+            links.append(_link(one, made_by[src.number], node))
+    given = [_read_bytes(one, reader) for one, reader in reads_of.values()]
     for at, node in enumerate(nodes):
         slots[node.number] = len(links) + at
     steps = []
@@ -176,11 +228,19 @@ def _emit(graph: Graph, nodes: Sequence[Node], made: Mapping[int, Vertex], same:
     name = "-".join(names if len(names) <= _NAMED else [names[0], "etc", names[-1]])
     sizes = [_largest(node.grid) for node in nodes]
     region = Region(len(links), steps, None if None in sizes else max(sizes))  # type: ignore[type-var]
-    largest = sizes[-1]
-    nbytes = None if largest is None else largest * last.dtype.itemsize
-    return graph.add(
-        region, *links, n=last.chunks, items=range(last.chunks), name=_free(graph, name), output_bytes=nbytes
+    made = [(size or 0) * node.dtype.itemsize for size, node in zip(sizes, nodes, strict=True)]
+    pieces = [nbytes for nbytes, (one, _) in zip(given, reads_of.values(), strict=True) if one.pieces]
+    scratch = most_held(len(links), steps, [*given, *made], tiled=region.tiled) + sum(pieces)
+    vertex = graph.add(
+        region,
+        *links,
+        n=last.chunks,
+        items=range(last.chunks),
+        name=_free(graph, name),
+        output_bytes=None if sizes[-1] is None else made[-1],
+        scratch_bytes=scratch,
     )
+    return vertex, Need(vertex.id, sum(given) - sum(pieces), made[-1], scratch, nodes)
 
 
 def _free(graph: Graph, name: str) -> str:
@@ -192,7 +252,26 @@ def _free(graph: Graph, name: str) -> str:
 
 def _largest(grid: Grid) -> int | None:
     """Return how many elements a chunk has at most; None if nobody knows."""
-    return prod([cut.longest for cut in grid]) if known(grid) else None
+    return largest(grid) if known(grid) else None
+
+
+def _read_bytes(one: Input, reader: Node) -> int:
+    """Return how many bytes a task reads through an input at most; 0 where nobody knows."""
+    size = _largest(one.node.grid)
+    if size is None:
+        return 0
+    nbytes = size * one.node.dtype.itemsize
+    if one.read is Read.SAME:
+        return nbytes
+    if one.read is Read.ALL:
+        return one.node.nbytes
+    if one.read is Read.TREE:
+        return nbytes * min(one.k, one.node.chunks)
+    if one.pieces:
+        return (_largest(reader.grid) or 0) * reader.dtype.itemsize
+    src = counts(one.node.grid) if one.src is None else one.src
+    widths = {rule.source: rule.most(src[rule.source]) for rule in one.axes if rule.source >= 0}
+    return min(nbytes * prod([widths.get(axis, n) for axis, n in enumerate(src)]), one.node.nbytes)
 
 
 def _link(one: Input, vertex: Vertex, reader: Node) -> Any:
@@ -207,4 +286,4 @@ def _link(one: Input, vertex: Vertex, reader: Node) -> Any:
         return grid(vertex, group(0, one.k), src=(one.node.chunks,), dst=(reader.chunks,))
     src = counts(one.node.grid) if one.src is None else one.src
     dst = counts(reader.grid) if one.dst is None else one.dst
-    return grid(vertex, *one.axes, src=src, dst=dst, partial=one.partial)
+    return grid(vertex, *one.axes, src=src, dst=dst, partial=one.partial, pieces=one.pieces)

@@ -16,7 +16,7 @@ from weft.frontends.tensors.chunks import counts
 from weft.frontends.tensors.creation import Source
 from weft.frontends.tensors.nodes import Input, Node, Read, Where
 from weft.graph.axes import GridMap
-from weft.graph.grid import Grid
+from weft.graph.grid import Grid, GridPieces
 from weft.operators.regions import Kind, Step, whole_step
 
 MOST_CHUNKS = 512
@@ -99,7 +99,10 @@ def _reader(one: Input, reader: Node, chunks: list[Any]) -> Callable[[int], Any]
         return lambda index: chunks[one.k * index : one.k * (index + 1)]
     src = counts(one.node.grid) if one.src is None else one.src
     dst = counts(reader.grid) if one.dst is None else one.dst
-    grid = GridMap(tuple(src), tuple(dst), one.axes, one.partial)
+    grid = GridMap(tuple(src), tuple(dst), one.axes, one.partial, one.pieces)
+    if one.pieces:
+        pieces = GridPieces(grid, one.node.chunks, reader.chunks)
+        return lambda index: [chunks[at][part] for at, _, part, _ in pieces.inputs(index)]
     if len(chunks) == 1 and not one.partial:
         value = chunks[0] if grid.single else chunks
         return lambda _: value

@@ -42,10 +42,10 @@ class Input:
 
     With `Read.GRID`, `dst` is the grid in which the reader's chunks are numbered, and `axes` say for each of its axes
     what is read of the source's grid `src`; see `weft.graph.axes`. With `partial` some chunks read nothing, and all get
-    a list.
+    a list. With `pieces` a chunk of the source is a list of pieces, one for each chunk that reads it, which get theirs.
     """
 
-    __slots__ = ("axes", "dst", "k", "node", "partial", "read", "src")
+    __slots__ = ("axes", "dst", "k", "node", "partial", "pieces", "read", "src")
 
     def __init__(
         self,
@@ -57,6 +57,7 @@ class Input:
         dst: tuple[int, ...] | None = None,
         axes: tuple[Axis, ...] = (),
         partial: bool = False,
+        pieces: bool = False,
     ) -> None:
         self.node = node
         self.read = read
@@ -65,11 +66,12 @@ class Input:
         self.dst = dst
         self.axes = axes
         self.partial = partial
+        self.pieces = pieces
 
     @property
     def key(self) -> tuple[Any, ...]:
         """What tells it from other inputs."""
-        return (self.node.number, self.read, self.k, self.src, self.dst, self.axes, self.partial)
+        return (self.node.number, self.read, self.k, self.src, self.dst, self.axes, self.partial, self.pieces)
 
 
 class Node:

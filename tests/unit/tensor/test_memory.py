@@ -1,0 +1,123 @@
+"""The memory of a session is kept to, for data that is many times as large; what can never fit is told beforehand."""
+
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+import weft.tensor as wt
+from weft.frontends.tensors import blocks
+from weft.frontends.tensors.chunks import largest
+from weft.frontends.tensors.compiler import compile_nodes
+from weft.model.errors import CapacityError
+
+MEGA = 2**20
+
+
+@contextmanager
+def watched(backend: str, memory: int) -> Iterator[list[int]]:
+    """Open a session; yield a list that gets what its store held at most when the block ends."""
+    found: list[int] = []
+    ended = threading.Event()
+    most = 0
+
+    def watch() -> None:
+        nonlocal most
+        while not ended.wait(0.001):
+            stats = session.engine.store.stats()
+            most = max(most, stats.used + stats.reserved)
+
+    with wt.Session(backend=backend, workers=2, memory=memory, direct=False) as session:
+        thread = threading.Thread(target=watch)
+        thread.start()
+        try:
+            yield found
+        finally:
+            ended.set()
+            thread.join()
+            found.append(most)
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_a_reduction_of_more_than_the_memory(backend):
+    with watched(backend, 16 * MEGA) as most:
+        x = wt.random.default_rng(1).random((1600, 8192), chunk_size=(50, 8192))
+        assert float(wt.sum(x)) == pytest.approx(1600 * 4096, rel=0.01)
+    assert most[0] <= 20 * MEGA
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_chunks_are_changed_through_the_disk(backend):
+    with watched(backend, 16 * MEGA) as most:
+        x = wt.arange(1600 * 4096, dtype=wt.float64, chunk_size=40 * 4096)
+        rows = wt.reshape(x, (1600, 4096))
+        columns = rows.rechunk((1600, 100)).execute()
+        values = np.arange(1600 * 4096, dtype=float).reshape(1600, 4096)
+        np.testing.assert_array_equal(columns[:, 130:150].fetch(), values[:, 130:150])
+        np.testing.assert_array_equal(wt.sum(columns, axis=0).fetch(), values.sum(axis=0))
+    assert most[0] <= 20 * MEGA
+
+
+def test_a_task_that_can_never_fit_is_told_before_anything_runs():
+    made = []
+
+    class Noted:
+        shape, dtype = (4_000_000,), np.dtype(float)
+
+        def __getitem__(self, index):
+            made.append(index)
+            return np.zeros(4_000_000)[index]
+
+    with wt.Session(backend="threads", workers=1, memory=16 * MEGA):
+        x = wt.from_array(Noted(), chunk_size=400_000)
+        told = (
+            r"rechunk-multiply would hold .* bytes at once, and .* 16,777,216: .*4000000 float64, 1 chunks of 4000000"
+        )
+        with pytest.raises(CapacityError, match=told) as error:
+            (x.rechunk(-1) * 2).execute()
+        assert "Use smaller chunks" in str(error.value.hint)
+        assert not made
+        assert float(wt.sum(x)) == 0
+
+
+def test_chunks_are_chosen_for_the_memory():
+    with wt.Session(workers=2, memory=64 * MEGA):
+        assert max(wt.zeros(100 * MEGA).chunks[0]) * 8 <= 4 * MEGA
+        assert max(wt.random.random(100 * MEGA).chunks[0]) * 8 <= 4 * MEGA
+
+
+def test_an_axis_that_must_be_whole_does_not_make_chunks_larger():
+    x = wt.zeros((10_000, 1_000), chunk_size=(100, 1_000)).node
+    made = blocks.whole_along(x, (0,))
+    assert made.grid[0].n == 1
+    assert largest(made.grid) <= max(largest(x.grid), MEGA // 8)
+
+
+@pytest.mark.parametrize("backend", ["direct", "threads", "processes"])
+def test_pieces_make_the_same_chunks(backend, monkeypatch, seed):
+    monkeypatch.setattr(blocks, "WHOLE_CHUNKS_BYTES", 0)
+    monkeypatch.setattr(blocks, "WHOLE_CHUNKS", 0)
+    rng = random.Random(seed)
+    arguments = {"backend": "threads" if backend == "direct" else backend, "direct": backend == "direct"}
+    with wt.Session(workers=2, **arguments):
+        for _ in range(20 if backend == "direct" else 6):
+            shape = [rng.randint(1, 12) for _ in range(rng.randint(1, 3))]
+            values = np.arange(float(np.prod(shape))).reshape(shape)
+            x = wt.asarray(values, chunk_size=tuple([rng.randint(1, size) for size in shape]))
+            y = x.rechunk(tuple([rng.randint(1, size) for size in shape]))
+            np.testing.assert_array_equal((y + 1).fetch(), values + 1, err_msg=f"{x.chunks} {y.chunks}")
+            z = y.rechunk(tuple([rng.randint(1, size) for size in shape]))
+            np.testing.assert_array_equal(z.fetch(), values, err_msg=f"{x.chunks} {z.chunks}")
+
+
+def test_tasks_say_what_they_hold():
+    x = wt.random.random((1000, 1000), chunk_size=(250, 1000))
+    (vertex,) = compile_nodes([(x * 2 + 1)._node]).graph.vertices.values()
+    assert vertex.output_bytes == 2_000_000
+    assert vertex.scratch_bytes == 0, "what lies between is made tile by tile"
+    (vertex,) = compile_nodes([wt.sort(x * 2, axis=1)._node]).graph.vertices.values()
+    assert vertex.output_bytes == 2_000_000
+    assert vertex.scratch_bytes >= 2_000_000, "the chunk that is sorted"
