@@ -44,6 +44,15 @@ def test_who_has_lost_a_race_is_not_forgotten(seed):
     random_answers(seed)  # its worker died after the end of the job; half of a lease was done by a rival that failed
 
 
+@pytest.mark.parametrize("seed", [7200190, 7201580])
+def test_what_was_decided_before_a_report_and_what_a_stopped_lease_says_is_judged_by_what_was_known_then(seed):
+    random_answers(seed)
+
+
+def test_a_straggler_ends_though_its_owner_dies_again_and_again():
+    random_answers(7221000)
+
+
 @pytest.mark.parametrize("name", sorted(ANSWERS))
 def test_a_wrong_answer_is_noticed(name, monkeypatch):
     vertex, _, of = ANSWERS[name]

@@ -67,6 +67,10 @@ def test_the_end_of_a_lease_that_a_job_did_not_wait_for_is_told_from_those_of_ot
     run(seed, "-", hard=True, policies=True)
 
 
+def test_what_a_stopped_lease_has_left_is_not_what_others_read():
+    run(7140879, "-", hard=True, policies=True)
+
+
 def test_sessions_run_much_twice():
     assert sum(run(seed, "-", policies=True) for seed in range(20)) > 20
 

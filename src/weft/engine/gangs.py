@@ -57,8 +57,9 @@ def form(core: Core, bubbles: tuple[Bubble, ...] | list[Bubble], known: Collecti
     What was `known` before a patch stays as it is: its services may be running.
     """
     before = len(core.bubbles)
-    if known:
-        _loosen(core)
+    for row in core.bubbles if known else ():
+        if row.state is BubbleState.FORMING:
+            _loosen(core, row)
     for bubble in bubbles:
         _row(core, bubble, [core.by_id[name] for name in bubble.vertices])
     branches = {name for row in core.choices.values() for branch in row.choice.branches.values() for name in branch}
@@ -87,17 +88,15 @@ def form(core: Core, bubbles: tuple[Bubble, ...] | list[Bubble], known: Collecti
     derive_regions(core)
 
 
-def _loosen(core: Core) -> None:
-    """Take out of the bubbles around services what now has to wait for them: a patch may lead a path back."""
-    declared = {bubble.id for bubble in core.graph.bubbles}
-    for row in core.bubbles:
-        if row.bubble.id in declared or row.state is not BubbleState.FORMING or row.stages[0].bubble != row.index:
-            continue
-        while row.stages[0].bubble >= 0 and not _orderly(core, row.stages):
-            out = [row.stages.pop()] if len(row.stages) > 2 else row.stages[::-1]
-            for stage in out:
-                stage.bubble = -1
-                recount(core, stage)
+def _loosen(core: Core, row: BubbleRow) -> None:
+    """Take out of a bubble around a service what has to wait for the bubble: a patch may have led a path back."""
+    if row.stages[0].bubble != row.index or any(row.bubble.id == bubble.id for bubble in core.graph.bubbles):
+        return
+    while row.stages[0].bubble >= 0 and not _orderly(core, row.stages):
+        out = [row.stages.pop()] if len(row.stages) > 2 else row.stages[::-1]
+        for stage in out:
+            stage.bubble = -1
+            recount(core, stage)
 
 
 def _row(core: Core, bubble: Bubble, stages: list[Stage]) -> None:
@@ -110,25 +109,24 @@ def _row(core: Core, bubble: Bubble, stages: list[Stage]) -> None:
 
 
 def _orderly(core: Core, members: list[Stage]) -> bool:
-    """Whether no bubble would wait for itself if `members` became one: with bubbles as nodes there is no cycle."""
+    """Whether `members` would not wait for themselves as one bubble: with bubbles as nodes no path leads back."""
     together = {stage.index for stage in members}
     node = {s.index: -1 if s.index in together else (-2 - s.bubble if s.bubble >= 0 else s.index) for s in core.stages}
     below: dict[int, set[int]] = {}
-    waiting: dict[int, int] = {}
     for link in core.links.values():
         src, dst = node[link.src.index], node[link.dst.index]
-        if src != dst and dst not in below.setdefault(src, set()):
-            below[src].add(dst)
-            waiting[dst] = waiting.get(dst, 0) + 1
-    free = [name for name in set(node.values()) if not waiting.get(name)]
-    seen = 0
-    while free:
-        seen += 1
-        for dst in below.get(free.pop(), ()):
-            waiting[dst] -= 1
-            if not waiting[dst]:
-                free.append(dst)
-    return seen == len(set(node.values()))
+        if src != dst:
+            below.setdefault(src, set()).add(dst)
+    seen = {-1}
+    reached = [-1]
+    while reached:
+        for dst in below.get(reached.pop(), ()):
+            if dst == -1:
+                return False
+            if dst not in seen:
+                seen.add(dst)
+                reached.append(dst)
+    return True
 
 
 def derive_regions(core: Core) -> None:
@@ -158,6 +156,13 @@ def _move(core: Core, row: BubbleRow, cause: str) -> None:
     row.state = step(BUBBLE, row.state, cause, row.bubble.id, lambda subject: story(core, subject))
 
 
+def _form_again(core: Core, row: BubbleRow, cause: str) -> None:
+    """A bubble is to ask again, perhaps after a patch that came while it held its slots."""
+    _move(core, row, cause)
+    _loosen(core, row)
+    core.needy.extend(stage for stage in row.stages if stage.bubble >= 0)
+
+
 def serve(core: Core) -> None:
     """Ask for what stages with special needs could use now."""
     if core.status is not JobState.RUNNING:
@@ -171,7 +176,7 @@ def serve(core: Core) -> None:
         seen.add(stage.index)
         if stage.bubble >= 0:
             _serve_bubble(core, core.bubbles[stage.bubble], stage)
-        else:
+        elif not stage.plain:  # else it has left its bubble just now
             _serve_stage(core, stage)
 
 
@@ -179,7 +184,7 @@ def _serve_bubble(core: Core, row: BubbleRow, stage: Stage) -> None:
     if stage.status in ENDED:
         member_ended(core, stage)
     if row.state is BubbleState.DONE and stage.ready.count:
-        _move(core, row, "output_lost")  # something of it is made again: only that is asked for
+        _form_again(core, row, "output_lost")  # something of it is made again: only that is asked for
     if row.state is BubbleState.HELD:
         _start_members(core, row)
         _lend_back(core, row)
@@ -316,7 +321,7 @@ def _start_members(core: Core, row: BubbleRow) -> None:
     for stage in row.stages:
         slots = row.slots.get(stage.index, [])
         while stage.ready.count and (slots or stage.light):
-            if not take_tokens(core, stage.resources[0]):
+            if not (take_tokens(core, stage.resources[0]) or _take_from_requests(core, stage.resources[0])):
                 core.thirsty[stage.index] = stage
                 break
             idle = slots.pop() if slots and not stage.light else (LIGHT_LANE, 0, row.request)
@@ -325,6 +330,30 @@ def _start_members(core: Core, row: BubbleRow) -> None:
             write(core, stage, lo, hi, READY, LEASED)
             lease = LeaseRow(core.fresh(), stage, lo, hi, None, ((stage, 1),), frozenset(), worker, request)
             give(core, lease, stage.resources[alternative])
+
+
+def _take_from_requests(core: Core, wants: Resources) -> bool:
+    """Take tokens that requests hold, the youngest first, if that is enough: they may wait for the bubble's slots."""
+    short = {name: count - core.tokens[name] for name, count in wants.tokens}
+    withdrawn: list[RequestRow] = []
+    for row in reversed(core.requests.values()):
+        if row.stage is None or row.granted:
+            continue
+        held = [(name, count) for name, count in row.stage.resources[0].tokens if short.get(name, 0) > 0]
+        for name, count in held:
+            short[name] -= count
+        if held:
+            withdrawn.append(row)
+    if any(count > 0 for count in short.values()):
+        return False
+    for row in withdrawn:
+        assert row.stage is not None
+        core.out.append(Withdraw(row.id))
+        del core.requests[row.id]
+        row.stage.request -= 1
+        return_tokens(core, row.stage.resources[0])
+        core.needy.append(row.stage)
+    return take_tokens(core, wants)
 
 
 def _granted_stage(core: Core, row: RequestRow, event: Granted) -> None:
@@ -477,7 +506,7 @@ def shrink(core: Core, row: BubbleRow, cause: str) -> None:
     for index in sorted(near):
         recount(core, near[index])
     if row.stages:
-        _move(core, row, "reformed")
+        _form_again(core, row, "reformed")
         for stage in row.stages:
             recount(core, stage)
             core.needy.append(stage)
@@ -544,9 +573,9 @@ def region_quiet(core: Core, region: int) -> None:
             for slots in row.slots.values():
                 _give_back(core, slots)
             row.slots.clear()
-            _move(core, row, "region_restart")
+            _form_again(core, row, "region_restart")
         elif row.state is BubbleState.DONE:
-            _move(core, row, "output_lost")
+            _form_again(core, row, "output_lost")
     for stage in sorted({*again, *held}, key=lambda s: s.index):
         recount(core, stage)
         for link in stage.inputs:

@@ -6,11 +6,12 @@ import pytest
 
 from tests.unit.engine.hand import Hand, body, run_out
 from weft.engine.decisions import Finish
-from weft.engine.events import Failure, TimerFired
+from weft.engine.events import Failure, Granted, TimerFired
 from weft.engine.patching import apply
 from weft.engine.replay import losses
 from weft.graph.builder import Graph, after, gather, one_to_one
-from weft.graph.logical import OnFailure, Outcome, Patch, Retry, Storage
+from weft.graph.logical import BROADCAST, Edge, OnFailure, Outcome, Patch, Retry, Storage, Vertex
+from weft.model.program import Program
 from weft.model.resources import Placement, Resources
 
 CONTINUE = OnFailure.CONTINUE
@@ -559,6 +560,57 @@ def test_services_of_patches_start_with_their_consumers(hand):
     ]
 
 
+def test_who_waits_for_what_a_patch_has_put_between_is_in_the_bubble_no_more_when_that_forms_again(hand):
+    g = Graph("g")
+    s = g.service(body, name="s")
+    x = g.add(body, s, n=1, name="x", expands=True)
+    g.add(body, gather(x), s, n=1, name="last")
+    g.add(body, n=1, name="slow")
+    h = hand(g, workers=4, cones=False)
+    h.expect("timer at 30", "acquire s*1, x*1, last*1")
+    h(h.granted(s=0, x=1, last=2), h.idle(3))
+    h.expect("launch s[0] on 0", "launch x[0] on 1", "launch slow[0] on 3")
+    edges = (Edge("x", "x/a", BROADCAST), Edge("x/a", "last", BROADCAST))
+    h(h.done("x[0]", values=[Patch((Vertex("x/a", Program(body), 1),), edges)]), h.idle(1))
+    h.expect("release 1", "release 2", "launch x/a[0] on 1")
+    h(h.done("x/a[0]"))
+    h.expect("acquire last*1")
+    h(h.granted(last=2))
+    h.expect("launch last[0] on 2")
+    h(h.done("last[0]"), h.stopped("s[0]"))
+    h.skip()
+    assert h.master.view().bubbles == {"s.bubble": "done"}
+    h(h.output_lost("last[0]"))
+    assert h.skip("acquire") == ["acquire x*1"]
+    h.skip()
+    h(h.granted(x=1))
+    h.expect("launch x[0] on 1")
+    h(h.done("x[0]"), h.done("slow[0]"))
+    h.skip()
+    assert run_out(h, [0]) == ["x/a[0]", "last[0]", "complete succeeded"]
+
+
+def test_a_bubble_through_which_a_path_leads_is_no_reason_to_take_another_apart(hand):
+    g = Graph("g")
+    s, t = g.service(body, name="s"), g.service(body, name="t")
+    x = g.add(body, s, n=1, name="x", expands=True)
+    g.add(body, gather(x), s, n=1, name="last")
+    g.add(body, t, n=1, name="y", keep=True)
+    h = hand(g, workers=6, cones=False)
+    h.skip()
+    h(h.granted(s=0, x=1, last=2), h.granted(t=3, y=4))
+    h.skip()
+    edges = (Edge("x", "x/a", BROADCAST), Edge("x/a", "last", BROADCAST))
+    h(h.done("x[0]", values=[Patch((Vertex("x/a", Program(body), 1),), edges)]))
+    h.skip()
+    h(h.done("y[0]"), h.stopped("t[0]"))
+    h.skip()
+    assert h.master.view().bubbles == {"s.bubble": "held", "t.bubble": "done"}
+    h(h.output_lost("y[0]"))
+    assert h.skip("acquire") == ["acquire y*1"]
+    h.skip()
+
+
 def test_a_service_whose_consumers_never_run_never_starts(hand):
     g = Graph("g", on_failure=CONTINUE)
     z = g.add(body, n=1, name="z")
@@ -805,6 +857,34 @@ def test_a_member_that_is_lost_while_its_gang_waits_for_another_is_asked_for_too
     h.expect("release 0", "launch b[0] on 1")
     h(h.done("c[0]"), h.done("b[0]"))
     assert h.skip()[-1] == "complete succeeded"
+
+
+def test_a_bubble_on_its_slots_takes_tokens_from_who_waits_for_slots(hand):
+    # All slots are the bubble's, and whoever has the only token waits for one of them.
+    g = Graph("g", limits={"slots": 1, "more": 1})
+    slot, more = (Resources(tokens=((name, 1),)) for name in ("slots", "more"))
+    a = g.add(body, n=1, name="a", resources=slot)
+    b = g.add(body, one_to_one(a, concurrent=True), n=1, name="b")
+    g.add(body, n=2, name="single", resources=slot)
+    g.add(body, n=1, name="other", resources=more)
+    g.bubble(a, b, name="gang")
+    h = hand(g, workers=2)
+    h.skip("timer")
+    h.expect(
+        "acquire a*1 (cpu 1, slots 1), b*1", "acquire single*1 (cpu 1, slots 1)", "acquire other*1 (cpu 1, more 1)"
+    )
+    late = h.requests["single"]
+    h(h.granted(a=0, b=1))
+    h.expect("withdraw single", "launch a[0] on 0, cpu 1, slots 1", "launch b[0] on 1")
+    h(Granted(h.now, late, (("single", 0, 0),)))  # it was on its way
+    h.expect("release 0")
+    h(h.done("a[0]"))
+    h.expect("release 0", "acquire single*1 (cpu 1, slots 1)")
+    h(h.granted(single=0))
+    h.expect("launch single[0] on 0, cpu 1, slots 1")
+    h(h.done("b[0]"), h.done("single[0]"))
+    h.skip()
+    assert h.core.tokens == {"slots": 0, "more": 0}  # for the second of `single`, and for `other`
 
 
 def test_after_a_refusal_the_next_task_gets_the_token(hand):
