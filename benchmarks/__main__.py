@@ -48,8 +48,8 @@ def chosen(suite: str, rows: str) -> dict[str, list[Spec]]:
     return {name: [spec for spec in specs if spec.name in wanted] for name, specs in suites.items()}
 
 
-def run(argv: Sequence[str] | None = None) -> None:
-    """Measure what the arguments name and show it."""
+def run(argv: Sequence[str] | None = None) -> int:
+    """Measure what the arguments name and show it; return the exit code: 1 if a row could not be measured."""
     arguments = _arguments(argv)
     if arguments.rounds < LEAST_ROUNDS:
         raise UsageError(f"--rounds is {arguments.rounds}; a median takes at least {LEAST_ROUNDS}")
@@ -67,6 +67,8 @@ def run(argv: Sequence[str] | None = None) -> None:
                     print(json.dumps(row.as_json()), flush=True)
                 else:
                     print(f"{row.name} ...", file=sys.stderr, flush=True)
+                if row.failed:
+                    print(f"benchmarks: {row.name} failed: {row.failed}", file=sys.stderr, flush=True)
             found[name] = specs, rows
     if not arguments.json:
         from rich.console import Console
@@ -78,12 +80,13 @@ def run(argv: Sequence[str] | None = None) -> None:
             console.print(table(rows_found))
     if arguments.write is not None:
         arguments.write.write_text(page(found, arguments.rounds, quiet), encoding="utf-8")
+    return int(any(row.failed for _, rows in found.values() for row in rows))
 
 
 def main() -> None:
     """Run, and show an error that was foreseen as one line."""
     try:
-        run()
+        sys.exit(run())
     except WeftError as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -54,19 +54,23 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measured row. `ratio` is ours over the peer's, smaller is better; None where `target` is absolute."""
+    """One measured row. `ratio` is ours over the peer's, smaller is better; None where `target` is absolute.
+
+    Of a row that could not be measured `failed` says why, and there is no value.
+    """
 
     name: str
-    value: float
+    value: float | None
     unit: str
     peer: str | None
     peer_value: float | None
     ratio: float | None
     target: float
     ok: bool
+    failed: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the row as an object with exactly its eight fields."""
+        """Return the row as an object with exactly its nine fields."""
         return asdict(self)
 
 
@@ -77,18 +81,32 @@ Ask = Callable[[Side], Figures]
 def measure(specs: Iterable[Spec], rounds: int, ask: Ask) -> Iterator[Row]:
     """Yield a row for each spec: medians over `rounds` rounds, in each of which both sides run once.
 
-    Rows of one case share its runs. A process that stays alive is warmed up by one run that is not counted.
+    Rows of one case share its runs, and its failure. A process that stays alive is warmed up by one run that is not
+    counted.
     """
-    measured: dict[tuple[Side, Side | None], list[list[Figures]]] = {}
+    from weft.model.errors import WeftError  # peers, which import this file, have no Weft
+
+    measured: dict[tuple[Side, Side | None], list[list[Figures]] | str] = {}
     for spec in specs:
-        sides = [spec.ours] if spec.peer is None else [spec.ours, spec.peer]
         runs = measured.get((spec.ours, spec.peer))
         if runs is None:
-            for side in sides:
-                if not side.fresh:
-                    ask(side)
-            runs = measured[spec.ours, spec.peer] = [[ask(side) for side in sides] for _ in range(rounds)]
-        yield row_of(spec, runs)
+            try:
+                runs = _runs([spec.ours] if spec.peer is None else [spec.ours, spec.peer], rounds, ask)
+            except WeftError as error:
+                runs = error.message
+            measured[spec.ours, spec.peer] = runs
+        if isinstance(runs, str):
+            peer = None if spec.peer is None else spec.peer.label
+            yield Row(spec.name, None, spec.unit, peer, None, None, spec.target, ok=False, failed=runs)
+        else:
+            yield row_of(spec, runs)
+
+
+def _runs(sides: Sequence[Side], rounds: int, ask: Ask) -> list[list[Figures]]:
+    for side in sides:
+        if not side.fresh:
+            ask(side)
+    return [[ask(side) for side in sides] for _ in range(rounds)]
 
 
 def row_of(spec: Spec, runs: Sequence[Sequence[Figures]]) -> Row:

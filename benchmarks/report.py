@@ -23,7 +23,8 @@ def cells(row: Row) -> tuple[str, ...]:
     theirs = "" if row.peer_value is None else number(row.peer_value)
     ratio = "" if row.ratio is None else number(row.ratio)
     ok = "yes" if row.ok else "no"
-    return (row.name, number(row.value), row.unit, row.peer or "", theirs, ratio, number(row.target), ok)
+    value = "failed" if row.value is None else number(row.value)
+    return (row.name, value, row.unit, row.peer or "", theirs, ratio, number(row.target), ok)
 
 
 def number(value: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from weft.cli.context import Context
 from weft.cli.parsing import Parameter
@@ -27,6 +27,10 @@ StateDir = Annotated[Path | None, Parameter(name="--state-dir", help="The state 
 Params = Annotated[
     list[str] | None, Parameter(name=["-p", "--param"], help="Set a parameter: NAME=VALUE or STEP.NAME=VALUE.")
 ]
+Workers = Annotated[str | None, Parameter(help="How many tasks run at a time.")]
+Backend = Annotated[str | None, Parameter(help="What runs them: threads or processes.")]
+Memory = Annotated[str | None, Parameter(help="Memory for data before it goes to disk, such as 4GiB.")]
+User = Annotated[str | None, Parameter(help="File the run under this user.")]
 Eviction = Annotated[str | None, Parameter(help="What goes to disk first: furthest, largest or lru.")]
 StreamWindow = Annotated[
     str | None, Parameter(name="--stream-window", help="Bytes that an edge between streaming tasks may hold.")
@@ -59,6 +63,28 @@ def settings_of(context: Context, base: Path, flags: Mapping[str, object]) -> Se
     settings = load_settings(flags, start=base, environ=context.environ)
     context.color = settings.color
     return settings
+
+
+def caching_of(context: Context, off: bool, refresh: list[str] | None, start: str, only: str) -> dict[str, Any]:
+    """Return the argument that tells what was asked about the cache, if anything was."""
+    if not (off or refresh or start or only):
+        return {}
+    if off and (refresh or start):
+        raise UsageError("--no-cache uses nothing earlier, so --refresh and --from say nothing more")
+    caching = context.wiring().Caching(off=off, refresh=frozenset(refresh or ()), start=start, only=only)
+    return {"caching": caching}
+
+
+def around_of(context: Context, settings: Settings, base: Path, fs: list[str] | None) -> dict[str, Any]:
+    """Return the argument that tells what steps are to find round them, if that is not what they find anyway."""
+    from weft.runtime.filesystems import STAGE, parse_given
+
+    if (settings.mounts, settings.docker_env, settings.state_dir) == ("auto", "ignore", None) and not fs:
+        return {}
+    stage = settings.state_root(base).path / STAGE
+    given = parse_given(fs or [])
+    said = {"mounts": settings.mounts != "off", "docker_env": settings.docker_env}
+    return {"around": context.wiring().Surroundings(**said, file_systems=given, stage=stage)}
 
 
 def root_of(context: Context, project: Path | None, state_dir: Path | None) -> StateRoot:
@@ -97,7 +123,8 @@ def seconds_of(text: str, option: str) -> float:
     units = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
     number, unit = text[:-1], units.get(text[-1:])
     if unit is None or not number.isascii() or not number.isdigit() or len(number) > 9:
-        raise UsageError(f"{option} is {text[:40]!r}; it must be a time", hint="For example: 30d, 12h, 90m")
+        what = "0 or more" if text.startswith("-") else "a time"
+        raise UsageError(f"{option} is {text[:40]!r}; it must be {what}", hint="For example: 30d, 12h, 90m")
     return float(number) * unit
 
 

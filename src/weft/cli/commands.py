@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from weft.cli.arguments import (
     AsJson,
+    Backend,
     Detach,
     DockerEnv,
     Eviction,
     File,
     FileSystems,
     Given,
+    Memory,
     NoCache,
     Only,
     ParamFile,
@@ -29,6 +31,10 @@ from weft.cli.arguments import (
     StateDir,
     StreamWindow,
     Target,
+    User,
+    Workers,
+    around_of,
+    caching_of,
     find_record,
     open_results,
     read_overrides,
@@ -96,14 +102,14 @@ def run(
     param_file: ParamFile = None,
     fs: FileSystems = None,
     name: Annotated[str | None, Parameter(name=["-n", "--name"], help="Call the run this.")] = None,
-    workers: Annotated[str | None, Parameter(help="How many tasks run at a time.")] = None,
-    backend: Annotated[str | None, Parameter(help="What runs them: threads or processes.")] = None,
-    memory: Annotated[str | None, Parameter(help="Memory for data before it goes to disk, such as 4GiB.")] = None,
+    workers: Workers = None,
+    backend: Backend = None,
+    memory: Memory = None,
     eviction: Eviction = None,
     stream_window: StreamWindow = None,
     docker_env: DockerEnv = None,
     state_dir: StateDir = None,
-    user: Annotated[str | None, Parameter(help="File the run under this user.")] = None,
+    user: User = None,
     no_cache: NoCache = False,
     refresh: Refresh = None,
     start: Start = "",
@@ -133,8 +139,8 @@ def run(
     if detach and context.begun is None:
         return _in_background(context, settings.state_root(base))
     wiring = context.wiring()
-    caching = _caching(context, no_cache, refresh, start, only)
-    around = _around(context, settings, base, fs)
+    caching = caching_of(context, no_cache, refresh, start, only)
+    around = around_of(context, settings, base, fs)
     user = settings.user_name
     loaded = wiring.load_pipeline(str(file), overrides=overrides, user=user, name=name, **caching, **around)
     for warning in loaded.warnings:
@@ -176,9 +182,9 @@ def resume(
     file: Annotated[Path | None, Parameter(help="Go on with this edited file.")] = None,
     params: Params = None,
     param_file: ParamFile = None,
-    workers: Annotated[str | None, Parameter(help="How many tasks run at a time.")] = None,
-    backend: Annotated[str | None, Parameter(help="What runs them: threads or processes.")] = None,
-    memory: Annotated[str | None, Parameter(help="Memory for data before it goes to disk, such as 4GiB.")] = None,
+    workers: Workers = None,
+    backend: Backend = None,
+    memory: Memory = None,
     gpus: Annotated[str | None, Parameter(help="GPUs for the tasks of a Python graph that ask for them.")] = None,
     gpu_type: Annotated[str | None, Parameter(name="--gpu-type", help="The type of all of these.")] = None,
     eviction: Eviction = None,
@@ -224,28 +230,6 @@ def resume(
         context.hint = f"What it had done: weft show {found.id}{where}. To go on: weft resume {found.id}{where}"
         raise
     return _report(context, result, settings, base, as_json=as_json)
-
-
-def _caching(context: Context, off: bool, refresh: list[str] | None, start: str, only: str) -> dict[str, Any]:
-    """Return the argument that tells what was asked about the cache, if anything was."""
-    if not (off or refresh or start or only):
-        return {}
-    if off and (refresh or start):
-        raise UsageError("--no-cache uses nothing earlier, so --refresh and --from say nothing more")
-    caching = context.wiring().Caching(off=off, refresh=frozenset(refresh or ()), start=start, only=only)
-    return {"caching": caching}
-
-
-def _around(context: Context, settings: Settings, base: Path, fs: list[str] | None) -> dict[str, Any]:
-    """Return the argument that tells what steps are to find round them, if that is not what they find anyway."""
-    from weft.runtime.filesystems import STAGE, parse_given
-
-    if (settings.mounts, settings.docker_env, settings.state_dir) == ("auto", "ignore", None) and not fs:
-        return {}
-    stage = settings.state_root(base).path / STAGE
-    given = parse_given(fs or [])
-    said = {"mounts": settings.mounts != "off", "docker_env": settings.docker_env}
-    return {"around": context.wiring().Surroundings(**said, file_systems=given, stage=stage)}
 
 
 def _in_background(context: Context, root: StateRoot | None) -> int:
@@ -498,7 +482,10 @@ def logs(
     if tail is not None and tail < 0:
         raise UsageError(f"--tail is {tail}; it must be 0 or more")
     run, step, attempt = split_target(target)
-    folder = find_record(context, run, project, state_dir).folder
+    record = find_record(context, run, project, state_dir)
+    folder = record.folder
+    if follow and run != folder.name:
+        context.say(f"following {folder.name}{f' ({clean(record.name)})' if record.name else ''}")
 
     def look() -> tuple[list[LogFile], bool]:
         found = read_run(folder)
@@ -638,7 +625,7 @@ def graph(
     from weft.graph.draw import to_dot, to_text
 
     settings = settings_of(context, context.cwd / file.parent, {})
-    around = _around(context, settings, context.cwd / file.parent, fs)
+    around = around_of(context, settings, context.cwd / file.parent, fs)
     loaded = context.wiring().load_pipeline(
         str(file), overrides=read_overrides(params or [], param_file), user=settings.user_name, name=None, **around
     )
@@ -660,7 +647,7 @@ def plan(
     param_file: ParamFile = None,
     fs: FileSystems = None,
     name: Annotated[str | None, Parameter(name=["-n", "--name"], help="Call the run this.")] = None,
-    user: Annotated[str | None, Parameter(help="File the run under this user.")] = None,
+    user: User = None,
     no_cache: NoCache = False,
     refresh: Refresh = None,
     start: Start = "",
@@ -679,9 +666,11 @@ def plan(
         overrides=read_overrides(params or [], param_file),
         user=settings.user_name,
         name=name,
-        **_caching(context, no_cache, refresh, start, only),
-        **_around(context, settings, context.cwd / file.parent, fs),
+        **caching_of(context, no_cache, refresh, start, only),
+        **around_of(context, settings, context.cwd / file.parent, fs),
     )
+    for warning in loaded.warnings:
+        context.say(f"warning: {clean(warning)}")
     _print_plan(context, wiring.plan_pipeline(loaded, settings), as_json=as_json)
 
 
@@ -748,9 +737,11 @@ def doctor(
         print_json(context.out, "weft.doctor/1", findings=[as_dict(finding) for finding in findings], well=not ill)
         return int(ill)
     for finding in findings:
-        context.out.write(f"{'✘' if finding.problem else '✔'} {clean(finding.what)}\n")
-        if finding.problem:
-            context.out.write(f"    {one_line(finding.problem, 400)}\n    {one_line(finding.hint, 400)}\n")
+        symbol = "✘" if finding.problem else "!" if finding.hint else "✔"
+        context.out.write(f"{symbol} {clean(finding.what)}\n")
+        for line in (finding.problem, finding.hint):
+            if line:
+                context.out.write(f"    {one_line(line, 400)}\n")
     return int(ill)
 
 

@@ -156,7 +156,8 @@ class _Reader:
                 self._place(places, args, word)
         for at, place in enumerate(places):
             if place.required and at >= len(args):
-                raise self._wrong(f"{place.names[0]} is missing")
+                about = f" ({place.help.rstrip('.')})" if place.help else ""
+                raise self._wrong(f"{place.names[0]} is missing{about}")
         for one in self.given:
             if one.required and not one.by_place and one.key not in self.values:
                 raise self._wrong(f"{one.names[-1]} is missing")

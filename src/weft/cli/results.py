@@ -139,7 +139,8 @@ def cache_gc(
     if as_json:
         print_json(context.out, "weft.cache.gc/1", forgotten=forgot, files=files, bytes=nbytes)
     else:
-        context.say(f"forgot {forgot} results; removed {files} files, {size_text(nbytes)}")
+        results, kept = ("result" if forgot == 1 else "results"), ("file" if files == 1 else "files")
+        context.say(f"forgot {forgot} {results}; removed {files} {kept}, {size_text(nbytes)}")
 
 
 @cache_app.command(name="pin")

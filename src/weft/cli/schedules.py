@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime
@@ -13,12 +14,26 @@ from msgspec.structs import replace
 
 from weft.cli.arguments import (
     AsJson,
+    Backend,
+    DockerEnv,
+    Eviction,
     File,
+    FileSystems,
     Given,
+    Memory,
+    NoCache,
+    Only,
     ParamFile,
     Params,
     Project,
+    Refresh,
+    Start,
     StateDir,
+    StreamWindow,
+    User,
+    Workers,
+    around_of,
+    caching_of,
     read_overrides,
     root_of,
     seconds_of,
@@ -31,6 +46,8 @@ from weft.model.errors import ConflictError, UsageError
 from weft.model.records import as_dict
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from weft.runtime.state import StateRoot
     from weft.store.schedules import Firing, Schedule, Schedules
 
@@ -57,6 +74,18 @@ def create(
     no_catchup: Annotated[bool, Parameter(name="--no-catchup", help="Skip times that pass while `up` is not.")] = False,
     params: Params = None,
     param_file: ParamFile = None,
+    fs: FileSystems = None,
+    workers: Workers = None,
+    backend: Backend = None,
+    memory: Memory = None,
+    eviction: Eviction = None,
+    stream_window: StreamWindow = None,
+    docker_env: DockerEnv = None,
+    user: User = None,
+    no_cache: NoCache = False,
+    refresh: Refresh = None,
+    start_with: Start = "",
+    only: Only = "",
     as_json: AsJson = False,
     state_dir: StateDir = None,
     context: Given,
@@ -68,9 +97,23 @@ def create(
 
     now = context.clock.wall()
     base = context.cwd / file.parent
-    settings = settings_of(context, base, {"state_dir": state_dir})
+    flags = {
+        "workers": workers,
+        "backend": backend,
+        "memory": memory,
+        "eviction": eviction,
+        "stream_window": stream_window,
+        "docker_env": docker_env,
+        "user": user,
+    }
+    settings = settings_of(context, base, {**flags, "state_dir": state_dir})
     overrides = read_overrides(params or [], param_file)
-    loaded = context.wiring().load_pipeline(str(file), overrides=overrides, user=settings.user_name, name=name)
+    caching = caching_of(context, no_cache, refresh, start_with, only)
+    around = around_of(context, settings, base, fs)
+    called_by = settings.user_name
+    loaded = context.wiring().load_pipeline(
+        str(file), overrides=overrides, user=called_by, name=name, **caching, **around
+    )
     for warning in loaded.warnings:
         context.say(f"warning: {clean(warning)}")
     called = loaded.graph.name if name is None else name
@@ -95,7 +138,15 @@ def create(
         policy=policy,
         catchup=not no_catchup,
         expire_s=0.0 if expire is None else seconds_of(expire, "--expire"),
-        words=[word for key, value in overrides.items() for word in ("-p", f"{key}={value}")],
+        words=[
+            *(word for key, value in overrides.items() for word in ("-p", f"{key}={value}")),
+            *(word for pair in fs or () for word in ("-f", _anywhere(pair, context.cwd))),
+            *(w for key, value in flags.items() if value is not None for w in (f"--{key.replace('_', '-')}", value)),
+            *(["--no-cache"] if no_cache else []),
+            *(word for step in refresh or () for word in ("--refresh", step)),
+            *(["--from", start_with] if start_with else []),
+            *(["--only", only] if only else []),
+        ],
         seen=now if begin is None else begin - 0.5,
     )
     first = next(times.since(schedule.seen))
@@ -163,7 +214,8 @@ def show(
         "at a time": f"{schedule.concurrency or 'any number'}, else {schedule.policy}",
         "missed": "caught up with" if schedule.catchup else "skipped",
         "expires": f"after {schedule.expire_s:g} s" if schedule.expire_s else "",
-        "parameters": " ".join(schedule.words[1::2]),
+        "parameters": " ".join(_parameters(schedule)),
+        "options": shlex.join(_options(schedule)),
         "next": _coming(schedule, context.clock.wall(), _NEXT),
     }
     for key, value in head.items():
@@ -203,6 +255,26 @@ def _open(root: StateRoot) -> Iterator[Schedules]:
         yield schedules
 
 
+def _anywhere(pair: str, cwd: Path) -> str:
+    """Return `NAME=FOLDER` so that it means the same wherever it is read."""
+    name, _, text = pair.partition("=")
+    return pair if "://" in text else f"{name.strip()}={cwd / text.strip()}"
+
+
+def _parameters(schedule: Schedule) -> list[str]:
+    """Return the parameters that a schedule gives to its runs, `name=value`."""
+    return list(schedule.words[1 : 2 * _pairs(schedule) : 2])
+
+
+def _options(schedule: Schedule) -> list[str]:
+    """Return the other words that it gives to `weft run`."""
+    return list(schedule.words[2 * _pairs(schedule) :])
+
+
+def _pairs(schedule: Schedule) -> int:
+    return next((at for at, word in enumerate(schedule.words[::2]) if word != "-p"), (len(schedule.words) + 1) // 2)
+
+
 def _future(text: str | None, option: str, now: float) -> float | None:
     if text is None:
         return None
@@ -230,5 +302,6 @@ def _became(last: Firing | None) -> str:
 
 def _document(schedule: Schedule) -> dict[str, Any]:
     document = as_dict(replace(schedule, words=list(schedule.words)))
-    document["parameters"] = document.pop("words")[1::2]
+    del document["words"]
+    document |= {"parameters": _parameters(schedule), "options": _options(schedule)}
     return {name: iso(value) if name.endswith("_at") else value for name, value in document.items() if name != "seen"}

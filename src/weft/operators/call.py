@@ -171,7 +171,7 @@ def run_guarded(
         with lock:
             ours.close()
     if frame.get("failed", ("",))[0] == "namespace" and spec.view is not None and spec.view.optional:
-        _refused.append(_why_not_mounted(frame["failed"][1]))
+        _refused.append(why_not_mounted(frame["failed"][1]))
         return run_guarded(spec, on_started=on_started, on_cancel=on_cancel)
     if "exit" not in frame:
         raise _not_run(spec, frame, started)
@@ -327,7 +327,7 @@ def _not_run(
 def _not_started(spec: CommandSpec, stage: str, number: int) -> TaskError | DiskFullError:
     why = os.strerror(number)
     if stage == "namespace":
-        message = f"step {spec.name} cannot start: it needs folders at its mount paths, and {_why_not_mounted(number)}"
+        message = f"step {spec.name} cannot start: it needs folders at its mount paths, and {why_not_mounted(number)}"
         hint = "Make the mount paths lead to their folders, such as by links, or run on another system."
         return TaskError(message, task=spec.name, hint=hint)
     what, _, path = stage.partition(" ")
@@ -352,7 +352,8 @@ def _not_started(spec: CommandSpec, stage: str, number: int) -> TaskError | Disk
     return TaskError(message, task=spec.name, hint=hint)
 
 
-def _why_not_mounted(number: int) -> str:
+def why_not_mounted(number: int) -> str:
+    """Say why the system shows no command other folders than itself, by the error number that it gave."""
     why = {
         errno.ENOSYS: "only Linux can show a command other folders than the rest of the system",
         errno.ENOSPC: "this system lets its users make no more namespaces (user.max_user_namespaces)",

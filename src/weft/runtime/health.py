@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
 from weft.model.errors import WeftError
+from weft.operators.call import why_not_mounted
 from weft.runtime.records import list_runs
 from weft.store.entries import CACHE_NAME, CacheIndex
 from weft.store.schedules import SCHEDULES_NAME, Schedules
+from weft.worker import mounting
 
 if TYPE_CHECKING:
     from weft.runtime.state import StateRoot
     from weft.store.results import ResultCache
 
+_PATIENCE_S: Final = 30.0
+
 
 class Finding(Struct, frozen=True):
-    """One thing that was looked at; `problem` is "" if it is well, `hint` the next step where it is not."""
+    """One thing that was looked at; `problem` is "" if it is well, `hint` the next step where it is not.
+
+    With a hint and no problem it is something to know, and nothing is broken.
+    """
 
     what: str
     problem: str = ""
@@ -31,6 +41,7 @@ def examine(root: StateRoot, cache: ResultCache, *, full: bool = False) -> Itera
 
     Nothing is changed, except that results which are not whole are forgotten.
     """
+    yield _mounts()
     if not root.path.is_dir():
         yield Finding(f"the state folder {root.path}", "", "")
         return
@@ -63,6 +74,28 @@ def examine(root: StateRoot, cache: ResultCache, *, full: bool = False) -> Itera
         yield from _results(cache.index, cache, full)
     except WeftError as error:
         yield Finding("kept results", error.message, error.hint)
+
+
+_PROBE: Final = """
+import runpy, sys
+try:
+    runpy.run_path(sys.argv[1])["enter"]((), (), ())
+except OSError as error:
+    print(error.errno)
+"""
+
+
+def _mounts() -> Finding:
+    """Try whether a step could have its own view of the file system here."""
+    argv = [sys.executable, "-I", "-c", _PROBE, mounting.__file__]
+    try:
+        told = subprocess.run(argv, capture_output=True, text=True, timeout=_PATIENCE_S, check=False).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        told = str(errno.EIO)
+    if not told:
+        return Finding("steps can have mounts")
+    hint = "Only steps with extra_fs, and commands that name a mount_path, need them."
+    return Finding(f"steps cannot have mounts: {why_not_mounted(int(told))}", "", hint)
 
 
 def _index(what: str, damage: str, file: str) -> Finding:

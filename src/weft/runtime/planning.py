@@ -26,13 +26,14 @@ SKIPPED: Final = "skipped"
 class Asked(Struct, frozen=True, kw_only=True):
     """A task to be foreseen: `recipe` is None if it has no cache, `makes` are the paths of its outputs.
 
-    `refresh`: it is not looked up. `depends` says on what it depends that nobody knows yet.
+    `skipped` says why it will not run, `refresh`: it is not looked up. `depends` says on what it depends that nobody
+    knows yet.
     """
 
     step: str
     recipe: Recipe | None
     makes: Sequence[str] = ()
-    skipped: bool = False
+    skipped: str = ""
     refresh: bool = False
     depends: str = ""
 
@@ -55,7 +56,7 @@ def foresee(results: ResultCache, asked: Sequence[Asked]) -> list[Foreseen]:
 def _foresee(results: ResultCache, asked: Asked, known: dict[str, Output], unknown: dict[str, str]) -> Foreseen:
     recipe = asked.recipe
     if asked.skipped:
-        return Foreseen(asked.step, SKIPPED, "it is disabled")
+        return Foreseen(asked.step, SKIPPED, asked.skipped)
     if asked.depends:
         return Foreseen(asked.step, DEPENDS, asked.depends)
     answer = Foreseen(asked.step, RUN, "its cache is not enabled")

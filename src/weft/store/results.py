@@ -38,7 +38,7 @@ _ORDER: Final = (
     "parameter ",
     "environment ",
     "image",
-    "loop item",
+    "loop argument",
     "user",
     "code ",
     "package ",

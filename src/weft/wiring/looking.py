@@ -52,7 +52,7 @@ def plan_pipeline(loaded: Loaded, settings: Settings) -> list[Foreseen]:
                 step=item_name(node.name, number),
                 recipe=None if depends else recipe_of(vertex.program.params, number, items[number]),
                 makes=() if node.lister else tuple(outputs_of(vertex, number).values()),
-                skipped=node.skipped,
+                skipped="it is disabled" if node.disabled else "it loops over nothing" if node.skipped else "",
                 refresh=node.id in refreshed,
                 depends=depends,
             )

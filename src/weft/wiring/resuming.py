@@ -159,12 +159,18 @@ def _printing_aside() -> Iterator[None]:
 
 
 def _may_resume(run: RunRecord, alive: bool) -> None:
+    from weft.runtime.records import FRONTEND
+
     if alive:
         raise ConflictError(
             f"{run.id} still goes on", hint=f"Watch it: weft logs -f {run.id}. Stop it: weft cancel {run.id}"
         )
     if run.state == "succeeded":
-        raise ConflictError(f"{run.id} has succeeded: there is nothing left to do", hint=f"See: weft show {run.id}")
+        only = read_description(run.folder).get("only") if run.frontend != FRONTEND else ""
+        hint = f"Only {only} and what it needs was asked for; for the rest: weft run {run.file}" if only else ""
+        raise ConflictError(
+            f"{run.id} has succeeded: there is nothing left to do", hint=hint or f"See: weft show {run.id}"
+        )
 
 
 def _remove_containers(folder: Path, note: Callable[[str], None]) -> None:

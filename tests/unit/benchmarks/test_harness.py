@@ -16,7 +16,7 @@ from weft.model.errors import RunFailedError, UsageError
 
 OURS = Side("weft", "ours", "case")
 PEER = Side("peer", "theirs", "case", peer=True)
-FIELDS = ["name", "value", "unit", "peer", "peer_value", "ratio", "target", "ok"]
+FIELDS = ["name", "value", "unit", "peer", "peer_value", "ratio", "target", "ok", "failed"]
 
 
 class FakeContestants:
@@ -79,6 +79,26 @@ def test_rows_of_one_case_share_its_runs_and_a_fresh_one_is_not_warmed_up():
     specs = [spec("x_s", ours=fresh, peer=None, scale=1.0), spec("x_gb", ours=fresh, peer=None, scale=1.0, figure="gb")]
     assert [row.value for row in rows_of(specs, fake)] == [2, 0.25]
     assert fake.asked == ["weft"] * 3
+
+
+def test_a_case_that_fails_fails_its_rows_and_no_others():
+    class Failing(FakeContestants):
+        def ask(self, side):
+            if side.case == "bad":
+                self.asked.append("bad")
+                raise RunFailedError("no good")
+            return super().ask(side)
+
+    fake = Failing(weft=[0, 1, 1, 1], peer=[0, 4, 4, 4])
+    bad = Side("weft", "ours", "bad")
+    rows = rows_of([spec("one", ours=bad), spec("other", ours=bad, figure="gb"), spec("good")], fake)
+    assert [(row.value, row.ok, row.failed) for row in rows] == [
+        (None, False, "no good"),
+        (None, False, "no good"),
+        (1e5, True, ""),
+    ]
+    assert fake.asked.count("bad") == 1
+    assert report.cells(rows[0])[:3] == ("one", "failed", "us/task")
 
 
 def test_a_row_in_json_has_exactly_its_fields():
@@ -166,6 +186,17 @@ def test_json_is_one_object_a_line(faked, capsys):
     command.run(["tasks", "--json", "--rounds", "3"])
     lines = capsys.readouterr().out.splitlines()
     assert [list(json.loads(line)) for line in lines] == [FIELDS]
+
+
+def test_the_exit_code_tells_that_a_row_failed_and_not_that_one_missed_its_target(faked, capsys, monkeypatch):
+    monkeypatch.setattr(command, "SUITES", {"tasks": [spec(target=0.1)]})
+    assert command.run(["tasks", "--rounds", "3"]) == 0
+    monkeypatch.setattr(command, "SUITES", {"tasks": [spec("gone", figure="none"), spec("kept")]})
+    monkeypatch.setattr(command, "measure", lambda *_: iter([Row("gone", None, "s", None, None, None, 1, False, "no")]))
+    assert command.run(["tasks", "--rounds", "3"]) == 1
+    told = capsys.readouterr()
+    assert "benchmarks: gone failed: no" in told.err
+    assert "failed" in told.out
 
 
 def test_without_json_there_is_a_table_and_perhaps_a_page(faked, capsys, tmp_path):

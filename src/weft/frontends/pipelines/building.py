@@ -38,8 +38,8 @@ from weft.frontends.pipelines.declaring import (
 from weft.frontends.pipelines.emitting import to_yaml
 from weft.frontends.pipelines.kinds import STEP_KINDS
 from weft.frontends.pipelines.language import check_value, convert, number_from_text
-from weft.frontends.pipelines.problems import Mark, choices, nearest
-from weft.frontends.pipelines.templates import LOOP_ARGUMENT, PARENT
+from weft.frontends.pipelines.problems import Mark, choices, nearest, show
+from weft.frontends.pipelines.templates import LOOP_ARGUMENT, PARENT, SYSTEM_VARIABLES, find
 from weft.model.errors import DefinitionError, UsageError
 from weft.model.records import as_dict
 
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 MAX_LEVELS: Final = 50
 """Pipelines inside each other."""
 _REFERENCE: Final = re.compile(r"\{\{" + REFERENCE + r"(\d+)\.\w+\}\}")
+_PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 _NAME_LENGTH: Final = 30
 _TEMPLATE: Final = "{{%s}}"
 
@@ -270,8 +271,12 @@ class Family:
             if name in self._used:
                 raise DefinitionError(f"{here()}: there is a step {name} already", hint="Give it another name.")
         else:
-            plain = re.sub(r"[^A-Za-z0-9]+", "-", what.function.__name__).strip("-") or "step"
-            name = _free(plain[:_NAME_LENGTH], self._used)
+            plain = what.function.__name__.replace("_", "-").strip("-")
+            if not _PLAIN.fullmatch(plain):
+                message = f"{what.where}: the name of the function {what.function.__name__} cannot name a step"
+                hint = "A step's name has letters a to z, digits and -, beginning with a letter: give it one, name=..."
+                raise DefinitionError(message, hint=hint)
+            name = _free(re.sub("-+", "-", plain)[:_NAME_LENGTH], self._used)
         self._used.add(name)
         return name
 
@@ -317,11 +322,21 @@ class Family:
         if isinstance(value, os.PathLike):
             value = os.fspath(value)
         elif isinstance(value, str):
+            self._no_template(where, value)
             value = _REFERENCE.sub(lambda match: self._template(component, self.known[int(match[1])]), value)
         try:
             component.parameters[name] = check_value(value), kind
         except ValueError as error:
-            raise DefinitionError(f"{where} {error}, is {value!r}") from None
+            raise DefinitionError(f"{where} {error}, is {_shown(value)}") from None
+
+    def _no_template(self, where: str, value: str) -> None:
+        """Raise DefinitionError for a text of a program that would be read as a template and stands for nothing."""
+        for one in find(value):
+            known = one.step == PARENT or one.step in self.members or one.step.startswith(REFERENCE)
+            if not known if one.step else one.name not in SYSTEM_VARIABLES:
+                message = f"{where} has {show(one.text)} in it, which is read as a template"
+                hint = "No file can hold it as it is: have the step put it together, as '{' + '{x}}', or read a file."
+                raise DefinitionError(message, hint=hint)
 
     def _loop(self, component: _Component, name: str, each: Each) -> None:
         if component.loop is not None:
@@ -533,6 +548,11 @@ def _bound(what: Step | Blueprint, args: Sequence[Any], named: Mapping[str, Any]
     return {name: given[name] for name in signature.order if name in given}
 
 
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}..."
+
+
 def _command_of(component: _Component, step: Step) -> str:
     """Return the text of a command: what its function makes of the names of its arguments."""
     names = {name: _TEMPLATE % name for name in (*component.inputs, *component.outputs, *component.parameters)}
@@ -667,6 +687,12 @@ def _node(value: Any, mark: Mark) -> yaml.Node:
         return yaml.Mapping(entries, dict.fromkeys(entries, mark), mark)
     if isinstance(value, list | tuple):
         return yaml.Sequence(tuple(_node(inner, mark) for inner in value), mark)
+    if isinstance(value, str):
+        try:
+            yaml.check_text(value)
+        except (OverflowError, ValueError) as error:
+            message = f"{mark.file}:{mark.line}: {_shown(value)} cannot stand in a pipeline: {error}"
+            raise DefinitionError(message) from None
     if value is None or isinstance(value, bool | int | float | str):
         return yaml.Scalar(value, str(value), mark)
     return yaml.Scalar(repr(value), repr(value), mark)

@@ -35,6 +35,7 @@ from weft.frontends.pipelines.resolve import (
     resolve_items,
     resolve_nodes,
 )
+from weft.frontends.pipelines.templates import pieces
 from weft.graph.logical import (
     BROADCAST,
     DEFAULT_RETRY,
@@ -85,6 +86,10 @@ _PATH = re.compile(r"(?<![\w./:$-])\w[\w.-]*(?:/\w[\w.-]*)*")
 _SCRIPT = frozenset({".bash", ".jar", ".js", ".pl", ".py", ".r", ".rb", ".sh", ".sql"})
 _MOST_PATHS, _MOST_PARENTS = 200, 5
 _TOP = (".git", "weft.toml")
+_BLANKS = {" ": "blanks", "\t": "tabs", "\n": "ends of lines"}
+_IN_QUOTES = frozenset('$`"\\')
+_ACTED_ON = {"'": frozenset("'"), '"': _IN_QUOTES, "": _IN_QUOTES | frozenset(" \t\n'*?[]{}()<>|&;#~!")}
+"""On which characters a shell acts, in single quotes, in double quotes, and outside of any."""
 _FS_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
@@ -342,6 +347,13 @@ def notes(nodes: Iterable[Node], *, contained: bool = False) -> list[str]:
     idle = [s.name for s in steps if _is_blank(s) and not s.disabled and not (contained and s.docker_env)]
     if idle:
         found.append(f"no command, so nothing is run here (PaddleFlow runs what the image starts): {_some(idle)}")
+    acted_on = {step.name: signs for step in steps if (signs := _acted_on(step))}
+    if acted_on:
+        signs = " ".join(_BLANKS.get(sign, sign) for sign in sorted(set("".join(acted_on.values()))))
+        found.append(
+            f"a shell acts on {signs} in the path {steps[0].cwd}, which commands name by templates "
+            f'({_some(list(acted_on))}): write "$PF_INPUT_ARTIFACT_..." or "$PF_OUTPUT_ARTIFACT_...", in quotes'
+        )
     missing = unbound(steps)
     if missing:
         found.append(f"no folder is given for the file system {_some(missing)}: -f {missing[0]}=FOLDER names one")
@@ -356,6 +368,22 @@ def unbound(nodes: Iterable[Node]) -> list[str]:
 
 def _is_blank(step: ResolvedStep) -> bool:
     return step.body is None and isinstance(step.command, str) and not step.command.strip()
+
+
+def _acted_on(step: ResolvedStep) -> str:
+    """Return the characters of the paths in a command on which its shell acts, where templates stand in it."""
+    artifacts = {*step.places, *step.outputs}
+    quote, found = "", set()
+    for piece in () if step.body is not None else pieces(step.portable_command):
+        if not isinstance(piece, str):
+            found |= set(step.cwd) & _ACTED_ON[quote] if piece.name in artifacts else set()
+            continue
+        for sign in re.findall(r"\\.|['\"]", piece, re.DOTALL):
+            if not quote and sign in ("'", '"'):
+                quote = sign
+            elif sign == quote:
+                quote = ""
+    return "".join(found)
 
 
 def _some(names: Sequence[str]) -> str:

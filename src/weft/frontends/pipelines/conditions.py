@@ -370,7 +370,7 @@ def _ordered(sign: str, left: Value, right: Value) -> Value:
 
 def _inside(sign: str, left: Value, right: Value) -> Value:
     if not isinstance(right, tuple):
-        raise ConditionError(f"in takes a list such as (a, b), not {_shown(right)}")
+        raise ConditionError(f"in takes a list of two or more, such as (a, b); with {_shown(right)} compare by ==")
     return any(type(left) is type(item) and left == item for item in right)
 
 

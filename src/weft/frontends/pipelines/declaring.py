@@ -204,7 +204,8 @@ def each(items: Sequence[Any] | Artifact | Parameter) -> Any:
     if isinstance(items, Later):
         return Each(items)
     if isinstance(items, str) or not isinstance(items, Iterable):
-        raise DefinitionError(f"{here()}: weft.each({items!r}): there is nothing to go over", hint="Give it a list.")
+        message = f"{here()}: weft.each({items!r}): a {type(items).__name__} is no list"
+        raise DefinitionError(message, hint="Give it a list. Where that is empty, the step is skipped.")
     return Each(tuple(items))
 
 

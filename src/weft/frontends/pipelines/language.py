@@ -44,6 +44,7 @@ _NAME_RULES = {
     _STEP_NAME: "1 to 30 letters, digits and -, beginning with a letter",
     _VARIABLE_NAME: "1 to 50 letters, digits and _, beginning with a letter or _",
 }
+_DIGITS = re.compile(r"(?<![\w.+-])[-+]?[0-9]{18,}(?![\w.])")
 _PATH_VALUE = re.compile(r"[.a-zA-Z0-9/_-]+")
 
 PIPELINE_KEYS = (
@@ -275,13 +276,25 @@ def convert(kind: ParameterKind, value: ParameterValue) -> ParameterValue:
 
     Raise ValueError, saying what it must be, when the value does not fit.
     """
+    why = ""
     if kind in {"string", "path"}:
         value = as_text(value)
     elif isinstance(value, str):
+        why = _too_large(value)
         value = list_from_text(value) if kind == "list" else number_from_text(value)
     if problem := mismatch(kind, value):
-        raise ValueError(problem)
+        raise ValueError(why or problem)
     return float(value) if kind == "float" and isinstance(value, int) else value
+
+
+def _too_large(text: str) -> str:
+    """Say what is wrong with a text that has a number in it which is too large for a file; "" if nothing is."""
+    for number in _DIGITS.findall(text):
+        try:
+            yaml.plain_value(number)
+        except OverflowError:
+            return "must have at most 64 bits where it is a whole number"
+    return ""
 
 
 def number_from_text(text: str) -> ParameterValue:
@@ -901,10 +914,14 @@ def check_value(value: object, *, depth: int = 0) -> ParameterValue:
         case str():
             try:
                 yaml.check_text(value)
-            except OverflowError as error:
-                raise ValueError(str(error)) from None
+            except OverflowError:
+                raise ValueError(f"must have at most {yaml.MAX_SCALAR_BYTES // 1024} KiB") from None
+            except ValueError as error:
+                raise ValueError(f"must be text that a file can hold ({error})") from None
             return value
-        case int() if yaml.INT_MIN <= value <= yaml.INT_MAX:
+        case int():
+            if not yaml.INT_MIN <= value <= yaml.INT_MAX:
+                raise ValueError("must have at most 64 bits where it is a whole number (as a text it can be longer)")
             return value
         case float() if math.isfinite(value):
             return value

@@ -595,13 +595,14 @@ class _Resolver:
         value = parameters[template.name]
         found = list_from_text(value) if isinstance(value, str) else value
         if not isinstance(found, tuple):
+            shown = show(as_text(value)) if value != "" else "an empty text"
             raise PipelineError(
-                f"{show(loop.value)} is no list in this run, but {show(as_text(value))}",
+                f"{show(loop.value)} is no list in this run, but {shown}",
                 file=self.pipeline.file,
                 line=loop.mark.line,
                 column=loop.mark.column,
                 path=loop.path,
-                hint="loop over a list, or over text that is JSON for one",
+                hint="loop over a list, or over text that is JSON for one; over an empty list, [], the step is skipped",
             )
         return self._listed(component, found), ""
 

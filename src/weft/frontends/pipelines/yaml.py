@@ -149,7 +149,8 @@ def _check_text(text: str, file: str) -> None:
     if found:
         start = text.rfind("\n", 0, found.start()) + 1
         where = Mark(text.count("\n", 0, found.start()) + 1, found.start() - start + 1)
-        _refuse(file, where, f"the character U+{ord(found.group()):04X} is not allowed", "remove it or use an escape")
+        hint = "remove it" if _FORBIDDEN_ESCAPED.match(found.group()) else "remove it or use an escape"
+        _refuse(file, where, f"the character U+{ord(found.group()):04X} is not allowed", hint)
 
 
 def _refuse(file: str, mark: Mark, message: str, hint: str = "") -> NoReturn:
