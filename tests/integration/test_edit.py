@@ -409,6 +409,15 @@ class TestRefused:
         assert failed.plainly() == "succeeded"
         assert failed.ran() == {"bad": 1}
 
+    def test_a_run_of_which_only_a_part_was_asked_for(self, place):
+        place.write({"a": step(), "b": step()})
+        only = wiring.load_pipeline(str(place.file), user="me", caching=wiring.Caching(only="a"))
+        assert wiring.run_pipeline(only, place.settings, quiet=True).state == "succeeded"
+        with pytest.raises(
+            ConflictError, match=r"Only a and what it needs was asked for; for the rest: weft run .*run"
+        ):
+            place.plainly()
+
     def test_a_run_that_has_succeeded(self, place):
         place.write({"a": step()})
         assert place.run() == "succeeded"

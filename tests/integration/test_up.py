@@ -131,6 +131,25 @@ def test_a_schedule_from_its_birth_to_its_end(place):
     assert place.runs(), "its runs stay"
 
 
+def test_a_schedule_keeps_what_else_a_run_is_given(place):
+    (place.folder / "data").mkdir()
+    place.write({"a": {"command": "echo there > here", "cache": {"enable": True}}})
+    words = ("-f", "ppl=data", "--no-cache", "--workers", "1", "--user", "ada", "--docker-env", "ignore")
+    assert place.weft(*EVERY, *words)[0] == 0
+    told = json.loads(place.weft("schedule", "show", "often", "--json")[1])["schedule"]
+    given = ["--workers", "1", "--docker-env", "ignore", "--user", "ada", "--no-cache"]
+    assert (told["parameters"], told["options"]) == ([], ["-f", f"ppl={place.folder}/data", *given])
+    place.start_up()
+    until((place.folder / "data" / "here").exists)
+    until(lambda: "succeeded" in place.states())
+    assert read_run(place.root.folder("run-000001")).user == "ada"
+    code, _, err = place.weft("schedule", "create", "run.yaml", "-n", "x2", "--cron", "@daily", "--only", "none")
+    assert (code, "has no step 'none'" in err) == (2, True)
+    place.weft("schedule", "stop", "often")
+    place.end_up()
+    until(lambda: not place.states() & ACTIVE)
+
+
 def test_runs_outlive_a_killed_up_and_no_time_is_fired_twice(place):
     place.write({"a": {"command": "touch began; until test -e go; do sleep 0.02; done"}})
     assert place.weft(*EVERY, "--concurrency", "1")[0] == 0

@@ -315,7 +315,8 @@ def test_logs_can_be_followed_to_the_end_of_the_run(weft, tmp_path):
         folder.log_path("b").write_text("three\nend")
 
     weft.pauses = [more, folder.release]
-    assert weft("logs", "run-000001", "-f") == 0
+    assert weft("logs", "@last", "-f") == 0
+    assert weft.err == "following run-000001\n"
     assert weft.out == "one\n==> a <==\ntwo\n==> b <==\nthree\nend\n"
     assert weft.pauses == []
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from weft.model.errors import NotFoundError
 from weft.store.entries import CacheIndex, Claim
-from weft.store.results import Recipe, ResultCache
+from weft.store.results import Recipe, ResultCache, tell_changes
 
 
 class Clock:
@@ -187,6 +187,11 @@ def test_a_single_change_is_told_exactly(world, change, said):
     assert told.startswith(said)
     assert told.endswith(", compared with run-1")
     assert "and" not in told.removeprefix(said).split(), "there is one change, so one is told"
+
+
+def test_the_item_of_a_loop_is_told_before_code():
+    old, new = ({"code x": n, "loop argument": n} for n in "12")
+    assert [told.partition(":")[0] for told in tell_changes(old, new)] == ["loop argument", "code x"]
 
 
 def test_what_is_told_is_the_nearest(world):

@@ -39,7 +39,7 @@ from weft.frontends.pipelines.emitting import to_yaml
 from weft.frontends.pipelines.kinds import STEP_KINDS
 from weft.frontends.pipelines.language import check_value, convert, number_from_text
 from weft.frontends.pipelines.problems import Mark, choices, nearest, show
-from weft.frontends.pipelines.templates import LOOP_ARGUMENT, PARENT, SYSTEM_VARIABLES, find
+from weft.frontends.pipelines.templates import LOOP_ARGUMENT, PARENT, find
 from weft.model.errors import DefinitionError, UsageError
 from weft.model.records import as_dict
 
@@ -333,7 +333,7 @@ class Family:
         """Raise DefinitionError for a text of a program that would be read as a template and stands for nothing."""
         for one in find(value):
             known = one.step == PARENT or one.step in self.members or one.step.startswith(REFERENCE)
-            if not known if one.step else one.name not in SYSTEM_VARIABLES:
+            if not (known if one.step else one.name.startswith("PF_")):  # the reader knows which of those there are
                 message = f"{where} has {show(one.text)} in it, which is read as a template"
                 hint = "No file can hold it as it is: have the step put it together, as '{' + '{x}}', or read a file."
                 raise DefinitionError(message, hint=hint)

@@ -466,6 +466,38 @@ class TestWrongUse:
         self.wrong(trial, f":{line_of('nonsense')}:1: ", "no such system variable", kind=PipelineError)
         self.wrong(trial, f":{line_of('named')}:1: ", "cannot name a step", kind=PipelineError)
 
+    @pytest.mark.parametrize(
+        ("value", "told"),
+        [
+            (2**63, "parameter text of say must have at most 64 bits where it is a whole number"),
+            ("a\0b", "must be text that a file can hold (the character U+0000 is not allowed), is 'a\\x00b'"),
+            ("x" * 70_000, "must have at most 64 KiB"),
+            ("see {{ x }}", "has `{{ x }}` in it, which is read as a template\nNo file can hold it as it is"),
+            ("{{other.x}}", "has `{{other.x}}` in it, which is read as a template"),
+        ],
+    )
+    def test_values_that_no_file_can_hold(self, value, told):
+        self.wrong(lambda: say(value), told)
+
+    def test_a_command_that_no_file_can_hold(self):
+        @weft.command
+        def bad():
+            return "echo a\0b"
+
+        self.wrong(lambda: bad(), "'echo a\\x00b' cannot stand in a pipeline: the character U+0000 is not allowed")
+
+    def test_the_name_of_a_function_must_be_that_of_a_step(self):
+        @weft.command
+        def größe():
+            return "echo"
+
+        self.wrong(lambda: größe(), "the name of the function größe cannot name a step", "letters a to z, digits and -")
+
+        def trial():
+            größe.options(name="size")()
+
+        assert list(described(trial)["entry_points"]) == ["size"]
+
     def test_options_of_the_language_have_the_place_where_they_are_said(self):
         slow = say.options(timeout_s=-1)  # said
 
@@ -482,7 +514,8 @@ class TestWrongUse:
             (lambda: ANY.step(3), "cannot be a step"),
             (lambda: weft.step(lambda *a: None), "argument *a cannot be one of a step"),
             (lambda: weft.step(_flag), "parameter loud is a bool, which no step can be given\nwrite an int, 0 or 1"),
-            (lambda: ANY.each(3), "there is nothing to go over"),
+            (lambda: ANY.each(3), "weft.each(3): a int is no list"),
+            (lambda: ANY.each(""), "weft.each(''): a str is no list\nGive it a list. Where that is empty"),
         ],
     )
     def test_declarations(self, declare, said):

@@ -131,6 +131,31 @@ def test_a_step_without_a_command_is_told_of():
     assert notes(steps) == ["no command, so nothing is run here (PaddleFlow runs what the image starts): a, b"]
 
 
+SHELL = """
+name: p
+entry_points:
+  a: {command: 'echo "{{out}}"', artifacts: {output: [out]}}
+  b: {command: "cat '{{in}}' x{{in}}", deps: a, artifacts: {input: {in: "{{a.out}}"}}}
+  c: {command: 'cat "$PF_INPUT_ARTIFACT_IN" {{n}}', deps: a, parameters: {n: 1}, artifacts: {input: {in: "{{a.out}}"}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("root", "told"),
+    [
+        ("/data/plain-1.2_x", None),
+        ("/data/a b", "a shell acts on blanks in the path /data/a b, which commands name by templates (b): "),
+        ("/data/$(id)", "a shell acts on $ ( ) in the path /data/$(id), which commands name by templates (a, b): "),
+        ("/data/it's", "a shell acts on ' in the path /data/it's, which commands name by templates (b): "),
+    ],
+)
+def test_a_folder_on_which_a_shell_acts_is_told_of(root, told):
+    nodes, _ = compile_run(parse_pipeline(SHELL, "p.yaml"), Run("run-1", "me", root), PLACE, Origin(SHELL, "p.yaml"))
+    found = notes(nodes)
+    assert len(found) == (told is not None)
+    assert told is None or found[0].startswith(told)
+
+
 class TestWords:
     def test_every_state_of_a_run_has_one(self):
         words = {PipelineWords().run(state) for state in JobState}

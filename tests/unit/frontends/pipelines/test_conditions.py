@@ -98,9 +98,22 @@ FAILING = [
     "false ? true",
     "(1, 2)",
     "1 << -1 > 0",
+    "'x' in ('x')",
     "f(1)",
     "_x == 1",
 ]
+
+
+def test_a_list_of_one_is_none():
+    with pytest.raises(
+        ConditionError, match=r"a list of two or more, such as \(a, b\); with the text `x` compare by =="
+    ):
+        holds("'x' in ('x')")
+
+
+@pytest.mark.parametrize("text", ["1/0 > 2", "-1/0 < 2", "1/0 == 1/0", "0/0 != 0/0", "!(0/0 > 1)", "!(1 % 0 == 0)"])
+def test_division_by_zero_is_that_of_floating_point(text):
+    assert holds(text) is True
 
 
 @pytest.mark.parametrize("text", TRUE)
