@@ -251,6 +251,8 @@ def spread_again(core: Core, stage: Stage) -> None:
     """Tasks of `stage` are to run again: give them up if something they need has failed meanwhile."""
     for link in stage.inputs:
         src = link.src
+        if link.gate and not link.opened and src.status in ENDED:
+            core.stuck.append(link)
         if src.n > 0 and src.state.count(FATAL):
             for index in [i for i in range(src.n) if src.state[i] == FATAL]:
                 spread(core, src, index, index + 1)

@@ -599,6 +599,7 @@ class Master:
             if missing_inputs(later, unit, unit + 1):
                 remake(core, later)
                 recount(core, later)
+            spread_again(core, later)
 
     def _on_progress(self, event: Progress) -> None:
         core = self.core
@@ -652,6 +653,8 @@ class Master:
             if stage.inputs and core.status is JobState.RUNNING and missing_inputs(stage, a, b):
                 remake(core, stage)
                 recount(core, stage)
+        for stage, _ in lease.members:
+            spread_again(core, stage)
 
     def _stopped(self, lease: LeaseRow, hi: int) -> None:
         """A lease that was told to stop is over, one way or the other; what it still brought is not wanted."""
@@ -794,7 +797,6 @@ class Master:
                 self._give_back(lease, event.hi, lease.hi, delayed=index)
             else:
                 self._give_back(lease, event.hi, lease.hi)
-            spread_again(core, stage)
             if kind in blame.BLAMED and lease.worker in core.workers:
                 blame.elsewhere(core, stage, index, lease.worker)
             if event.lost is not None:
@@ -836,6 +838,7 @@ class Master:
             gangs.goes_on(core, lease.stage)
             for member_stage in {s.index: s for s in redo}.values():
                 recount(core, member_stage)
+                spread_again(core, member_stage)
                 if member_stage.over == member_stage.n:
                     end(core, member_stage)
 

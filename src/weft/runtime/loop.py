@@ -393,6 +393,8 @@ class Loop:
         if not job.held.ticks:
             job.held = _Held()
         if job.outcome is not None:
+            for event in events:
+                self._left_behind(job.id, event)
             job.finished.set()
         return job.outcome is not None or not events
 

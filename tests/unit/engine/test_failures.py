@@ -422,3 +422,58 @@ def test_cancel_while_the_cache_is_asked(hand):
     h(h.hit("a[0]"))
     assert [line for line in h.skip() if not line.startswith("free")] == []
     assert h.rows("a") == ["cancelled"]
+
+
+def test_what_is_given_back_is_given_up_if_what_it_reads_has_failed_meanwhile(hand):
+    g = Graph("g", on_failure=CONTINUE)
+    a = g.add(body, n=1, name="a")
+    g.add(body, gather(a), n=2, name="b")
+    h = hand(g, workers=2, cones=False)
+    h(h.idle(0))
+    h.expect("launch a[0] on 0")
+    h(h.done("a[0]"), h.idle(0))
+    h.expect("launch b[0] on 0")
+    h(h.output_lost("a[0]"), h.idle(1))
+    h.expect("launch a[0] on 1")
+    h(h.failed("a[0]"))
+    assert h.rows("b") == ["leased", "fatal"]
+    h(h.gave_back("b[0]", 0), h.done("b[0]", 0))
+    h.expect("complete failed: a[0] bad")
+
+
+def test_what_is_given_back_is_given_up_if_the_one_that_had_succeeded_has_failed_meanwhile(hand):
+    g = Graph("g", on_failure=CONTINUE)
+    sources = [g.add(body, n=1, name=name, keep=True) for name in "ac"]
+    g.add(body, *[after(source, outcome=Outcome.ONE_SUCCESS) for source in sources], n=1, name="b")
+    h = hand(g, workers=3, cones=False)
+    h(h.idle(0, 1))
+    h.expect("launch a[0] on 0", "launch c[0] on 1")
+    h(h.failed("a[0]"), h.done("c[0]"), h.idle(0))
+    h.expect("launch b[0] on 0")
+    h(h.output_lost("c[0]"), h.idle(1))
+    h.expect("launch c[0] on 1")
+    h(h.failed("c[0]"))
+    assert h.rows("b") == ["leased"]
+    h(h.gave_back("b[0]", 0), h.done("b[0]", 0))
+    h.expect("complete failed: a[0] bad")
+
+
+def test_what_a_failed_cone_has_not_run_is_given_up_if_what_it_reads_has_failed_meanwhile(hand):
+    g = Graph("g", on_failure=CONTINUE)
+    x = g.add(body, n=1, name="x", keep=True)
+    g.reduce(body, g.add(body, gather(x), n=8, name="a"), name="root")
+    h = hand(g, workers=2, realign=1)
+    for name in ("x[0]", "a[0]", "a[1]", "body[0]"):
+        h(h.idle(0))
+        h.expect(f"launch {name} on 0")
+        h(h.done(name))
+        h.skip("free")
+    h(h.idle(0))
+    h.expect("launch body[1] on 0 with a")
+    h(h.output_lost("x[0]"), h.idle(1))
+    h.expect("launch x[0] on 1")
+    h(h.failed("x[0]"))
+    assert h.rows("a") == ["freed"] * 2 + ["leased"] * 2 + ["fatal"] * 4
+    h(h.failed("body[1]", at="a[2]"))
+    assert h.rows("a") == ["freed"] * 2 + ["fatal"] * 6
+    h.expect("free body[0]", "complete failed: x[0] bad")

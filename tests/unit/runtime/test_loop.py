@@ -9,10 +9,10 @@ import pytest
 from weft.backends.simulator import Simulator
 from weft.engine.commands import Complete, Launch
 from weft.engine.core import Tuning
-from weft.engine.decisions import Avoid
-from weft.engine.events import Done, Failed, Failure, IdleTick
+from weft.engine.decisions import Avoid, BackUp
+from weft.engine.events import Done, Failed, Failure, IdleTick, TimerFired
 from weft.engine.master import Master
-from weft.engine.policy import BLAME
+from weft.engine.policy import BLAME, STRAGGLERS
 from weft.engine.ports import ManualClock, WorkerSpec
 from weft.graph.builder import Graph, gather
 from weft.graph.logical import Retry
@@ -263,6 +263,43 @@ def test_the_journal_has_each_tick_and_is_closed_at_the_end():
     assert events[:2] == ["WorkerJoined", "JobSubmitted"]
     assert events.count("Done") == 2
     assert journal.records[-1][1][-1] == Complete("succeeded")
+
+
+class Slow(Memory):
+    """A journal whose records are on disk when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.due: list[Any] = []
+
+    def append(self, events, commands):
+        super().append(events, commands)
+        return self.due.append
+
+    def sync(self) -> None:
+        due, self.due = self.due, []
+        for then in due:
+            then()
+
+
+def test_a_second_attempt_that_stops_in_the_moment_in_which_its_job_ends_frees_its_worker():
+    executor, loop = session(2)
+    graph, journal = flat(1), Slow()
+    master = Master(graph, "j", Tuning(backups=True))
+    master.core.policies[STRAGGLERS] = Once()
+    loop.submit(JobRun("j", graph, master, journal))
+    ((job, first),) = executor.launched
+    master.core.policies[STRAGGLERS] = Once(BackUp(first.lease, "late"))
+    (timer,) = master.core.timers
+    loop.post("j", TimerFired(0.1, timer))
+    second = executor.launched[-1][1]
+    assert (second.backup_of, loop.pool.idle) == (first.lease, 0)
+    loop.post("j", Done(0.2, first.lease, 1, 1.0))
+    assert (job.outcome, loop.pool.idle) == (None, 1)
+    loop.post_later("j", Failed(0.3, second.lease, 0, "a", 0, Failure.STOPPED, "stopped"))
+    journal.sync()
+    assert job.outcome == Complete("succeeded")
+    assert loop.pool.idle == 2
 
 
 def test_listeners_see_what_happened_and_what_came_of_it():
