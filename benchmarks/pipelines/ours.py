@@ -25,7 +25,8 @@ from weft.store.digests import Digester
 from weft.store.entries import CacheIndex, Claim, Entry
 from weft.store.results import Recipe, ResultCache
 
-MAIN = "import sys; from weft.cli.main import main; sys.exit(main())"
+WEFT = str(Path(sys.executable).with_name("weft"))
+"""What a person types."""
 DEADLINE_S = 120.0
 LOOKED_UP = 1_000
 LATER_S = 3_600.0
@@ -58,7 +59,7 @@ def _write(folder: Path, steps: Mapping[str, Any], *, enable: bool = True, paral
 
 
 def _start(folder: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", MAIN, "run", "run.yaml", "-q"]
+    command = [WEFT, "run", "run.yaml", "-q"]
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 

@@ -462,7 +462,8 @@ class TestGuardhouse:
         for run in (one, two):
             run.cancel()
             run.result()
-        wait_until(lambda: not child_rows(house.pid))
+        wait_until(lambda: len(child_rows(house.pid)) == 1, what="the one that stands by")
+        wait_until(lambda: all(row.alive for row in child_rows(house.pid)))
 
     def test_is_not_for_the_keyboard_to_decide(self, spec, mark):
         run = Running(spec(f"sleep {mark}"))
@@ -483,6 +484,37 @@ class TestGuardhouse:
         (tmp_path / "gate").touch()
         assert run.result().exit_code == 6
         assert run.result().cause == "exit"
+
+    def test_has_a_guardian_stand_by(self, spec, tmp_path, mark):
+        run = Running(spec(f"sleep {mark}"))
+        guard = row_of(row_of(run.ids[0].pid).parent)
+        (next_one,) = wait_until(lambda: [row for row in child_rows(guard.parent) if row.pid != guard.pid])
+        assert next_one.session == next_one.pid
+        other = Running(spec(f"sleep {mark}", log=tmp_path / "other"))
+        assert row_of(other.ids[0].pid).parent == next_one.pid
+        for one in (run, other):
+            one.cancel()
+            one.result()
+
+    def test_has_another_stand_by_when_that_is_killed(self, spec, mark):
+        run = Running(spec(f"sleep {mark}"))
+        guard = row_of(row_of(run.ids[0].pid).parent)
+        (next_one,) = wait_until(lambda: [row for row in child_rows(guard.parent) if row.pid != guard.pid])
+        send_signal(next_one, signal.SIGKILL)
+        wait_until(lambda: not is_alive(ProcessId(next_one.pid, next_one.start)))
+        assert run_guarded(spec("exit 5")).exit_code == 5
+        run.cancel()
+        run.result()
+
+    def test_may_be_opened_before_there_is_work(self):
+        house = Guardhouse()
+        house.open()
+        opened = house._process
+        house.start().close()
+        assert opened is not None
+        assert house._process is opened
+        house.close()
+        assert opened.returncode == 0
 
     def test_of_a_fork_is_its_own(self, tmp_path):
         code = (

@@ -148,6 +148,7 @@ def run(
     if dry_run:
         _print_plan(context, wiring.plan_pipeline(loaded, settings), as_json=as_json)
         return 0
+    wiring.make_ready(settings.backend)
 
     from weft.cli.progress import make_progress
 

@@ -86,6 +86,10 @@ class Wiring(Protocol):
         """Makes what a run is asked to have steps find round them."""
         ...
 
+    def make_ready(self, backend: str) -> None:
+        """Begin to start what a run of commands will need."""
+        ...
+
     def load_pipeline(
         self,
         path: str,

@@ -153,6 +153,7 @@ def run_guarded(
             ours.shutdown(socket.SHUT_WR)
 
     started: tuple[int, str] | None = None
+    frame: dict[str, Any] | None = None
     try:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it failed: what it said is still to be read
             ours.sendall(len(message).to_bytes(4, "big") + message)
@@ -166,8 +167,8 @@ def run_guarded(
             frame = _receive(ours)
     finally:
         stop()  # if we leave early, this ends the command
-        while _receive(ours):  # until the guardian is gone
-            pass
+        while frame is None or "pid" in frame:  # until nothing of it is left, or the guardian is gone
+            frame = _receive(ours)
         with lock:
             ours.close()
     if frame.get("failed", ("",))[0] == "namespace" and spec.view is not None and spec.view.optional:

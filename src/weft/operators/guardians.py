@@ -1,7 +1,8 @@
 """Where guardians come from: one small process for each process that runs commands.
 
-It is started when the first command is (some milliseconds), and forks a guardian for each (`weft/worker/guardian.py`, a
-program of its own that is started by its path). It ends with this process, however that ends.
+It is started by `open_guardhouse`, or when the first command is (some milliseconds), and forks a guardian for each
+(`weft/worker/guardian.py`, a program of its own that is started by its path). It ends with this process, however that
+ends.
 """
 
 from __future__ import annotations
@@ -32,6 +33,12 @@ class Guardhouse:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._door: socket.socket | None = None
+
+    def open(self) -> None:
+        """Start the process if it is not there, without waiting for it; a first command that comes later needs not."""
+        with self._lock, suppress(OSError):  # the first command says what is wrong
+            if self._door is None:
+                self._door = self._open()
 
     def start(self) -> socket.socket:
         """Start a guardian and return our end of its control socket. InternalError if it cannot be started."""
@@ -98,6 +105,7 @@ class Guardhouse:
 
 
 _HOUSE = Guardhouse()
+open_guardhouse = _HOUSE.open
 start_guardian = _HOUSE.start
 close_guardhouse = _HOUSE.close
 atexit.register(_HOUSE.close)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from weft.wiring.concrete import BACKENDS as BACKENDS
     from weft.wiring.concrete import MANAGERS as MANAGERS
     from weft.wiring.concrete import STEP_KINDS as STEP_KINDS
+    from weft.wiring.concrete import make_ready as make_ready
     from weft.wiring.loading import Loaded as Loaded
     from weft.wiring.loading import load_pipeline as load_pipeline
     from weft.wiring.loading import load_text as load_text
@@ -34,6 +35,7 @@ _HOMES = {
         "BACKENDS",
         "MANAGERS",
         "STEP_KINDS",
+        "make_ready",
     ),
     "weft.wiring.loading": (
         "Loaded",

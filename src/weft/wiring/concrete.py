@@ -107,6 +107,14 @@ def make_backend(name: str, place: BackendPlace) -> Executor:
         raise MissingExtraError(message, hint=f"Install it: pip install 'weft[{name}]'") from None
 
 
+def make_ready(backend: str) -> None:
+    """Begin to start what a run of commands will need, so that it is there once all else is loaded."""
+    if backend == "threads":
+        from weft.operators.guardians import open_guardhouse
+
+        open_guardhouse()
+
+
 def eviction_key(asked: str | EvictionKey) -> EvictionKey | None:
     """Return what says which value is spilled first, None for the order of the store. UsageError: there is no such."""
     if callable(asked):

@@ -2,8 +2,8 @@
 
 Starting an interpreter for each command would take longer than most commands, so an owner starts one, the guardhouse:
 `python -I -S` on `main`, in a session of its own, with one end of a socket pair (the door) as standard input and the
-owner's pid as last argument. It forks a guardian for each control socket that it is handed through the door, and ends
-with its owner. Guardians need it no more once they are there.
+owner's pid as last argument. It forks a guardian before there is work for it, which takes the next control socket that
+comes through the door, and then the next one; it ends with its owner. Guardians at work need it no more.
 
 A guardian has a session of its own too, and lives exactly as long as one command:
 
@@ -57,6 +57,7 @@ KILLING_S = 5.0
 """How long SIGKILL may take before the guardian gives up on a process that hangs in the kernel."""
 UNDOING_S = 20.0
 """How long it may take to undo what a command has begun elsewhere."""
+BUSY = b"+"
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -609,10 +610,38 @@ def kill_all() -> None:
         time.sleep(0.01)
 
 
+def stand_by(door: socket.socket, owner: Owner, prctl: Any) -> int:
+    """Fork a guardian that waits for work at the door, and return a pipe; OSError if it cannot be forked.
+
+    What comes through the pipe is `BUSY` once it has work, and then nothing; nothing at all if it ends without any.
+    """
+    told, tell = os.pipe()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(told)
+        os.close(tell)
+        raise
+    if pid == 0:
+        os.close(told)
+        os.setsid()  # a Ctrl-C at the terminal is for the owner, who then stops us in order
+        try:
+            control = attend(door, owner)
+        except EOFError:
+            os._exit(0)
+        try:  # noqa: SIM105 - importing contextlib costs the start
+            os.write(tell, BUSY)
+        except BrokenPipeError:
+            pass  # somebody has killed the guardhouse: this one goes on without
+        os.close(tell)
+        serve(control, owner, prctl)
+    os.close(tell)
+    return told
+
+
 def serve(control: int, owner: Owner, prctl: Any) -> NoReturn:
     """Be the guardian of one command, in a process that was forked for it."""
-    os.setsid()  # a Ctrl-C at the terminal is for the owner, who then stops us in order
-    os.dup2(control, 0)  # over the door, which only the guardhouse holds
+    os.dup2(control, 0)  # over the door, at which guardians without work alone may stand
     os.close(control)
     try:
         frame = guard(0, owner, prctl)
@@ -630,35 +659,52 @@ def serve(control: int, owner: Owner, prctl: Any) -> NoReturn:
 
 
 def main() -> None:
-    """Be the guardhouse: fork a guardian for each control socket that comes through the door, standard input."""
+    """Be the guardhouse: have a guardian stand by for each control socket that will come through the door."""
     try:
         owner = Owner(int(sys.argv[-1]))
         prctl = _load_prctl()
         boot_id()  # and all else that each guardian would have to find out anew
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for guardians: their sockets tell of their end
         door = socket.socket(fileno=0)
-        poll = select.poll()
-        for fd in (0, owner.handle):
-            if fd >= 0:
-                poll.register(fd, select.POLLIN)
-        while not owner.is_gone():
-            ready = [fd for fd, _ in poll.poll(int(OWNER_S * 1000) if owner.handle < 0 else None)]
-            if owner.handle in ready:
-                break
-            if 0 not in ready:
-                continue
-            control = take(door)
+        while True:
             try:
-                pid = os.fork()
+                other = stand_by(door, owner, prctl)
             except OSError as error:
+                control = attend(door, owner)
                 send(control, {"broken": f"it cannot be started: {error.strerror}"})
-                pid = -1
-            if pid == 0:
-                serve(control, owner, prctl)
-            os.close(control)
+                os.close(control)
+                continue
+            wait_for(other, owner)
+            busy = os.read(other, len(BUSY))
+            os.close(other)
+            if not busy:  # the owner has closed the door, or somebody has killed it
+                wait_for(0, owner)
+                if not door.recv(1, socket.MSG_PEEK):
+                    break
     except EOFError:
         pass
     os._exit(0)
+
+
+def wait_for(fd: int, owner: Owner) -> None:
+    """Return when there is something to read; EOFError if the owner is gone."""
+    poll = select.poll()
+    for one in (fd, owner.handle):
+        if one >= 0:
+            poll.register(one, select.POLLIN)
+    while not owner.is_gone():
+        ready = [one for one, _ in poll.poll(int(OWNER_S * 1000) if owner.handle < 0 else None)]
+        if owner.handle in ready:
+            break
+        if fd in ready:
+            return
+    raise EOFError
+
+
+def attend(door: socket.socket, owner: Owner) -> int:
+    """Wait for the next control socket; EOFError if none will come."""
+    wait_for(0, owner)
+    return take(door)
 
 
 def take(door: socket.socket) -> int:

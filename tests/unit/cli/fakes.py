@@ -59,6 +59,9 @@ class FakeWiring:
     def Surroundings(self, **said):  # noqa: N802 - it stands for a class
         return said
 
+    def make_ready(self, backend):
+        """Note nothing: nothing needs to be ready."""
+
     def load_pipeline(self, path, *, overrides, user, name, caching=None, around=None):
         if not Path(path).name.endswith(".yaml"):
             raise NotFoundError(f"there is no file {path}")

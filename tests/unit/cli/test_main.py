@@ -73,3 +73,20 @@ def test_output_that_cannot_be_written_is_no_fault_of_weft(tmp_path, words):
     assert answer.stderr == "error: the output cannot be written: No space left on device\n"
     assert answer.returncode == CANNOT_WRITE
     assert not list(tmp_path.rglob("crash-*"))
+
+
+@pytest.mark.parametrize(("ends", "code"), [("return 3", 3), ("raise SystemExit(4)", 4), ("raise ValueError(5)", 1)])
+def test_the_command_ends_with_the_code_of_main_after_all_was_undone(ends, code):
+    told = (
+        "import atexit, sys, threading\n"
+        "from weft.cli import main\n"
+        "def instead():\n"
+        "    atexit.register(print, 'undone')\n"
+        "    threading.Thread(target=lambda: (threading.main_thread().join(), print('over'))).start()\n"
+        f"    {ends}\n"
+        "main.main = instead\n"
+        "main.command()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (code, "over\nundone\n")
+    assert ("ValueError: 5" in done.stderr) == (code == 1)
