@@ -108,7 +108,7 @@ def unique_inverse(x: Any, /) -> UniqueInverse:
 
 def unique_values(x: Any, /) -> Tensor:
     """Return the values of an array, ascending; NaNs are all different."""
-    return Tensor(searching.unique(as_node(x))[0])
+    return Tensor(searching.unique_values(as_node(x)))
 
 
 def isin(x1: Any, x2: Any, /, invert: bool = False) -> Tensor:

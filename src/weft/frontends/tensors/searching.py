@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from weft.frontends.tensors.blocks import call, in_one, mapped, together, whole_along
+from weft.frontends.tensors import sorting
+from weft.frontends.tensors.blocks import apply, call, in_one, mapped, together, whole_along
 from weft.frontends.tensors.chunks import Cut, Grid
+from weft.frontends.tensors.indexing import take_slices
 from weft.frontends.tensors.nodes import Input, Node
 from weft.operators.regions import Kind
 
@@ -49,14 +51,23 @@ def _ordered(x: Any, *, axis: int, descending: bool, stable: bool) -> Any:
 
 
 def sort(node: Node, axis: int, *, descending: bool, stable: bool) -> Node:
-    """Sort along an axis, which is read as one chunk."""
+    """Sort along an axis, which is read as one chunk unless it is the only one and long."""
+    if sorting.is_long(node):
+        made = sorting.in_order(node, places=False)
+        return take_slices(made, [slice(None, None, -1)]) if descending else made
     node = whole_along(node, (axis,))
     kwargs = {"axis": axis, "descending": descending, "stable": stable}
     return call(_sorted, node, node.grid, node.dtype, kwargs=kwargs, name="sort")
 
 
 def argsort(node: Node, axis: int, *, descending: bool, stable: bool) -> Node:
-    """Return the places of the elements in sorted order along an axis, which is read as one chunk."""
+    """Return the places of the elements in sorted order along an axis, which is read as `sort` does."""
+    if sorting.is_long(node):
+        if not descending:
+            return sorting.in_order(node, places=True)
+        turn = [slice(None, None, -1)]  # turned twice, equal elements keep their order
+        turned = sorting.in_order(take_slices(node, turn), places=True)
+        return apply(np.subtract, node.size - 1, take_slices(turned, turn))
     node = whole_along(node, (axis,))
     kwargs = {"axis": axis, "descending": descending, "stable": stable}
     return call(_ordered, node, node.grid, INDEX, kwargs=kwargs, name="argsort")
@@ -104,15 +115,10 @@ def pick(node: Node, at: int, grid: Grid, dtype: np.dtype[Any], name: str) -> No
     return call(_picked, node, grid, dtype, kwargs={"at": at}, name=name)
 
 
-def _nonzero(x: Any) -> Any:
-    return np.nonzero(x)
-
-
 def nonzero(node: Node) -> tuple[Node, ...]:
     """Return the coordinates of the elements that are not zero."""
-    node = in_one(node)
-    cut = Cut.unknown(1)
-    found = call(_nonzero, node, (cut,), INDEX, name="nonzero")
+    found = sorting.not_zero(node)
+    (cut,) = found.grid
     return tuple([pick(found, axis, (cut,), INDEX, "nonzero") for axis in range(len(node.grid))])
 
 
@@ -123,13 +129,31 @@ def _unique(x: Any) -> Any:
     return values, indices, inverse.reshape(np.shape(x)), counts
 
 
+def is_large(node: Node) -> bool:
+    """Whether the values of an array are found chunk by chunk."""
+    return node.chunks > 1 and node.nbytes >= sorting.SORTED_FROM and node.dtype.kind in "biuf"
+
+
+def unique_values(node: Node) -> Node:
+    """Return the values of an array, ascending; NaNs are all different."""
+    return sorting.distinct(node) if is_large(node) else unique(node)[0]
+
+
 def unique(node: Node) -> tuple[Node, Node, Node, Node]:
     """Return the values of an array, ascending, their first places, which of them each element is, how many of each.
 
     NaNs are all different.
     """
-    node = in_one(node)
     cut = Cut.unknown(1)
+    if is_large(node):
+        found, inverse = sorting.values_of(node)
+        return (
+            pick(found, 0, (cut,), node.dtype, "values"),
+            pick(found, 1, (cut,), INDEX, "indices"),
+            inverse,
+            pick(found, 2, (cut,), INDEX, "counts"),
+        )
+    node = in_one(node)
     found = call(_unique, node, (cut,), node.dtype, name="unique")
     return (
         pick(found, 0, (cut,), node.dtype, "values"),

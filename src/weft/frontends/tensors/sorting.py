@@ -1,0 +1,249 @@
+"""Sorting and finding the values of arrays that are too large for one task.
+
+A long array is sorted by regular sampling (Shi and Schaeffer, 1992), with borders that are exact, so that the chunks of
+the result are as long as those of the array: each chunk is sorted; samples of all tell between which values each border
+lies; what each chunk has between those tells where exactly; the chunks are cut there, and each chunk of the result is
+merged of the pieces that are its own. Equal elements keep their order. NaNs come last, as in NumPy.
+
+The values of an array are found in each chunk, and put together by a tree.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import ceil, sqrt
+from typing import Any
+
+import numpy as np
+
+from weft.frontends.tensors.blocks import call, mapped, whole_along
+from weft.frontends.tensors.chunks import Cut, Grid, counts
+from weft.frontends.tensors.nodes import Input, Node, Read
+from weft.graph.axes import whole
+from weft.operators.regions import Kind, Place
+
+SORTED_FROM = 2**22
+"""Arrays of this many bytes are sorted, and their values found, chunk by chunk; smaller ones by one task."""
+FAN_IN = 8
+"""How many sets of values are put together at a time."""
+INDEX = np.dtype(np.int64)
+
+
+def is_long(node: Node) -> bool:
+    """Whether an array of one axis is worth being sorted chunk by chunk."""
+    return len(node.grid) == 1 and node.grid[0].n > 1 and node.nbytes >= SORTED_FROM
+
+
+# ------------------------------------------------------------------------------------------------------- sorting
+
+
+class Run:
+    """Elements in order, and where each was; the latter is None where nobody asks."""
+
+    __slots__ = ("places", "values")
+
+    def __init__(self, values: Any, places: Any) -> None:
+        self.values = values
+        self.places = places
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes it holds; the store asks."""
+        return int(self.values.nbytes + (0 if self.places is None else self.places.nbytes))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Run, (self.values, self.places)
+
+
+def _run(place: Place, x: Any, *, places: bool) -> Run:
+    if not places:
+        return Run(np.sort(x, kind="stable"), None)
+    order = np.argsort(x, kind="stable")
+    return Run(x[order], order + place.begin[0])
+
+
+def _samples(run: Run, *, step: int) -> tuple[int, Any, Any]:
+    """Return the length of a run, and the elements at every `step` and at the end with how many go up to each."""
+    values = run.values
+    at = np.append(np.arange(0, len(values) - 1, step), len(values) - 1)
+    return len(values), values[at], at + 1
+
+
+def _brackets(samples: list[tuple[int, Any, Any]], *, ends: tuple[int, ...]) -> list[tuple[Any, Any]]:
+    """Return for each end of a chunk of the result two values, or None for the first: at most so many elements as go
+    before the end are no larger than the one, and at least so many are no larger than the other.
+    """
+    candidates = np.sort(np.concatenate([values for _, values, _ in samples]))
+    least = np.zeros(len(candidates), np.int64)
+    most = np.zeros(len(candidates), np.int64)
+    for length, values, ranks in samples:
+        at = np.searchsorted(values, candidates, "right")
+        least += np.concatenate([[0], ranks])[at]
+        most += np.concatenate([ranks - 1, [length]])[at]
+    found = []
+    for end in ends:
+        low = int(np.searchsorted(most, end, "right")) - 1
+        high = int(np.searchsorted(least, end, "left"))
+        found.append((candidates[low] if low >= 0 else None, candidates[high]))
+    return found
+
+
+def _within(run: Run, brackets: list[tuple[Any, Any]]) -> list[tuple[int, Any, Any]]:
+    """Return for each bracket how many elements of a run go before it, and the values in it with how many of each."""
+    values = run.values
+    found = []
+    for low, high in brackets:
+        lo = 0 if low is None else int(np.searchsorted(values, low, "right"))
+        part = values[lo : max(lo, int(np.searchsorted(values, high, "right")))]
+        first = np.flatnonzero(np.concatenate([[True], _differs(part[1:], part[:-1])])) if len(part) else np.arange(0)
+        found.append((lo, part[first], np.diff(np.append(first, len(part)))))
+    return found
+
+
+def _differs(a: Any, b: Any) -> Any:
+    differs = a != b
+    return differs & ~(np.isnan(a) & np.isnan(b)) if a.dtype.kind in "fc" else differs
+
+
+def _borders(within: list[list[tuple[int, Any, Any]]], *, ends: tuple[int, ...]) -> Any:
+    """Return for each run where it is cut: what equals the last before a border goes before it in the first runs."""
+    cuts = np.empty((len(within), len(ends)), np.int64)
+    for at, end in enumerate(ends):
+        parts = [run[at] for run in within]
+        before = np.array([lo for lo, _, _ in parts])
+        wanted = end - int(before.sum())
+        values = np.concatenate([values for _, values, _ in parts])
+        many = np.concatenate([many for _, _, many in parts])
+        order = np.argsort(values, kind="stable")
+        last = int(np.searchsorted(np.cumsum(many[order]), wanted, "left"))
+        if wanted > 0:
+            border = values[order][last]
+            for run, (_, own, count) in enumerate(parts):
+                before[run] += int(count[: int(np.searchsorted(own, border, "left"))].sum())
+            wanted = end - int(before.sum())
+            for run, (_, own, count) in enumerate(parts):
+                equal = int(count[np.searchsorted(own, border, "left") : np.searchsorted(own, border, "right")].sum())
+                taken = min(equal, wanted)
+                before[run] += taken
+                wanted -= taken
+        cuts[:, at] = before
+    return cuts
+
+
+def _cut(place: Place, run: Run, borders: Any) -> list[Run]:
+    values, places = run.values, run.places
+    ends = [0, *borders[place.number].tolist(), len(values)]
+    return [Run(values[lo:hi], None if places is None else places[lo:hi]) for lo, hi in pairwise(ends)]
+
+
+def _merged(pieces: list[Run], *, places: bool) -> Any:
+    values = np.concatenate([run.values for run in pieces])
+    if not places:
+        values.sort(kind="stable")
+        return values
+    return np.concatenate([run.places for run in pieces])[np.argsort(values, kind="stable")]
+
+
+def in_order(node: Node, *, places: bool) -> Node:
+    """Return the elements of a long array in order, or the places where they were; in chunks as long as before."""
+    (cut,) = node.grid
+    ends = tuple([cut.span(i)[1] for i in range(cut.n - 1)])
+    step = max(1, ceil(cut.longest / sqrt(3 * cut.n * cut.longest)))
+    one = (Cut.even(1, 1),)
+    each = (Cut.even(cut.n, 1),)
+    dtype = INDEX if places else node.dtype
+    runs = call(_run, node, node.grid, node.dtype, kwargs={"places": places}, placed=True, name="sort")
+    samples = call(_samples, runs, each, node.dtype, kwargs={"step": step})
+    gathered = [Input(samples, Read.ALL)]
+    brackets = Node(Kind.CALL, _brackets, gathered, one, node.dtype, kwargs={"ends": ends}, name="brackets")
+    within = Node(
+        Kind.CALL, _within, [Input(runs), mapped(brackets, node.grid, [None])], each, node.dtype, name="within"
+    )
+    borders = Node(Kind.CALL, _borders, [Input(within, Read.ALL)], one, INDEX, kwargs={"ends": ends}, name="borders")
+    inputs = [Input(runs), mapped(borders, node.grid, [None])]
+    pieces = Node(Kind.PLACED, _cut, inputs, node.grid, node.dtype, name="cut")
+    exchange = Input(pieces, Read.GRID, src=counts(node.grid), dst=counts(node.grid), axes=(whole(0),), pieces=True)
+    return Node(Kind.CALL, _merged, [exchange], node.grid, dtype, kwargs={"places": places}, name="merge")
+
+
+# -------------------------------------------------------------------------------------------------------- values
+
+
+def _values(place: Place, x: Any, *, shape: tuple[int, ...]) -> tuple[Any, Any, Any]:
+    """Return the values of a chunk, where in the flat array each is first, and how many there are."""
+    values, first, many = np.unique(x, return_index=True, return_counts=True, equal_nan=False)
+    if len(shape) == 1:
+        return values, first + place.begin[0], many
+    at = [index + begin for index, begin in zip(np.unravel_index(first, x.shape), place.begin, strict=True)]
+    return values, np.ravel_multi_index(at, shape) if first.size else first, many
+
+
+def _united(parts: list[tuple[Any, Any, Any]]) -> tuple[Any, Any, Any]:
+    values, first, many = (np.concatenate([part[at] for part in parts]) for at in range(3))
+    order = np.argsort(values, kind="stable")  # merges: the parts are in order
+    values, first, many = values[order], first[order], many[order]
+    if values.dtype.kind == "f":  # what is equal has its first place first, where its sign or being itself tells
+        for lo, hi in ((np.searchsorted(values, at, side) for side in ("left", "right")) for at in (0.0, np.nan)):
+            again = np.argsort(first[lo:hi])
+            values[lo:hi], first[lo:hi], many[lo:hi] = values[lo:hi][again], first[lo:hi][again], many[lo:hi][again]
+    new = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
+    return values[new], np.minimum.reduceat(first, new), np.add.reduceat(many, new)
+
+
+def _distinct(x: Any) -> Any:
+    return np.unique(x, equal_nan=False)
+
+
+def _united_distinct(parts: list[Any]) -> Any:
+    return np.unique(np.concatenate(parts), equal_nan=False)
+
+
+def _which(place: Place, x: Any, found: tuple[Any, Any, Any], *, shape: tuple[int, ...]) -> Any:
+    """Return which of the values each element is; a NaN is the one that was found in its place."""
+    values, first, _ = found
+    made = np.searchsorted(values, x)
+    if x.dtype.kind == "f" and (lost := np.nonzero(np.isnan(x)))[0].size:
+        begin = int(np.searchsorted(values, np.nan))
+        at = np.ravel_multi_index([index + lo for index, lo in zip(lost, place.begin, strict=True)], shape)
+        made[lost] = begin + np.searchsorted(first[begin:], at)
+    return made
+
+
+def _tree(node: Node, unite: Any, last: Grid) -> Node:
+    while node.chunks > 1:
+        n = ceil(node.chunks / FAN_IN)
+        grid = last if n == 1 else (Cut.even(n, 1),)
+        node = Node(Kind.CALL, unite, [Input(node, Read.TREE, k=FAN_IN)], grid, node.dtype, name="unite")
+    return node
+
+
+def distinct(node: Node) -> Node:
+    """Return the values of an array of several chunks, ascending; NaNs are all different."""
+    found = call(_distinct, node, (*node.grid,), node.dtype, name="values")
+    return _tree(found, _united_distinct, (Cut.unknown(1),))
+
+
+def values_of(node: Node) -> tuple[Node, Node]:
+    """Return a node of (values, first places, counts) of a whole array, and one of which value each element is."""
+    shape = node.shape
+    found = Node(Kind.PLACED, _values, [Input(node)], node.grid, node.dtype, kwargs={"shape": shape}, name="values")
+    found = _tree(found, _united, (Cut.even(1, 1),))
+    inputs = [Input(node), mapped(found, node.grid, [None] * len(node.grid))]
+    which = Node(Kind.PLACED, _which, inputs, node.grid, INDEX, kwargs={"shape": shape}, name="inverse")
+    return found, which
+
+
+# ------------------------------------------------------------------------------------------------- not zero
+
+
+def _not_zero(place: Place, x: Any, *, rows: Cut) -> tuple[Any, ...]:
+    found = np.nonzero(x)
+    return (found[0] + rows.span(place.number)[0], *found[1:])
+
+
+def not_zero(node: Node) -> Node:
+    """Return a node of the coordinates of what is not zero, in row-major order: a chunk for each chunk of rows."""
+    node = whole_along(node, range(1, len(node.grid)))
+    kwargs = {"rows": node.grid[0]}
+    grid = (Cut.unknown(node.chunks),)
+    return Node(Kind.PLACED, _not_zero, [Input(node)], grid, INDEX, kwargs=kwargs, name="nonzero")
