@@ -1,8 +1,9 @@
 """Linear algebra, as the array standard has it.
 
 Products are made chunk by chunk, and so are norms, traces and diagonals. Factorisations take each matrix of a stack as
-one chunk, and the stack chunk by chunk. What is wrong with shapes and types is said when a function is called; what
-only the values can tell (a matrix that is singular) when they are computed.
+one chunk, and the stack chunk by chunk; a single large matrix is factored, inverted and solved by panels of columns.
+What is wrong with shapes and types is said when a function is called; what only the values can tell (a matrix that is
+singular) when they are computed.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.linalg import LinAlgError
 
-from weft.frontends.tensors import diagonals, indexing, reductions, shaping, tall
+from weft.frontends.tensors import creation, diagonals, indexing, panels, reductions, shaping, tall
 from weft.frontends.tensors.blocks import whole_along
 from weft.frontends.tensors.linear import stacks
 from weft.frontends.tensors.reductions import axes_of
-from weft.frontends.tensors.searching import elementwise
+from weft.frontends.tensors.searching import elementwise, pick
 from weft.tensor.array import Tensor, apply, as_node, matmul
 from weft.tensor.extras import needed
 from weft.tensor.manipulation import broadcast_to, permute_dims, reshape
@@ -102,6 +103,10 @@ def _complex(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.result_type(dtype, np.complex64)
 
 
+def _adjoint(x: Tensor) -> Tensor:
+    return apply(np.conjugate, x).mT if x.dtype.kind == "c" else x.mT
+
+
 def _factored(
     fn: Callable[..., Any], node: Node, out: Sequence[tuple[Sequence[int], np.dtype[Any]]], name: str, **kwargs: Any
 ) -> tuple[Tensor, ...]:
@@ -165,6 +170,10 @@ def _cross(a: Any, b: Any, *, axis: int) -> Any:
 def cholesky(x: Any, /, upper: bool = False) -> Tensor:
     """Return the lower (or upper) triangular factor of positive definite matrices."""
     node, dtype = _matrices(x, square=True)
+    if panels.is_large(node):
+        given = Tensor(shaping.cast(node, dtype))
+        made = Tensor(panels.cholesky((_adjoint(given) if upper else given)._node))
+        return _adjoint(made) if upper else made
     (made,) = _factored(_cholesky, node, [(node.shape[-2:], dtype)], "cholesky", upper=upper)
     return made
 
@@ -172,6 +181,8 @@ def cholesky(x: Any, /, upper: bool = False) -> Tensor:
 def det(x: Any, /) -> Tensor:
     """Return the determinants of square matrices."""
     node, dtype = _matrices(x, square=True)
+    if panels.is_large(node):
+        return Tensor(panels.determinant(shaping.cast(node, dtype), logarithm=False))
     (made,) = _factored(np.linalg.det, node, [((), dtype)], "det")
     return made
 
@@ -180,6 +191,9 @@ def slogdet(x: Any, /) -> SlogdetResult:
     """Return the signs of the determinants of square matrices, and the logarithms of their absolute values."""
     node, dtype = _matrices(x, square=True)
     out = [((), dtype), ((), _real(dtype))]
+    if panels.is_large(node):
+        both = panels.determinant(shaping.cast(node, dtype), logarithm=True)
+        return SlogdetResult(*[Tensor(pick(both, at, (), kind, "slogdet")) for at, (_, kind) in enumerate(out)])
     return SlogdetResult(*_factored(_tuple_of, node, out, "slogdet", of=np.linalg.slogdet))
 
 
@@ -216,6 +230,9 @@ def eigvals(x: Any, /) -> Tensor:
 def inv(x: Any, /) -> Tensor:
     """Return the inverses of square matrices; LinAlgError, when it is computed, for a singular one."""
     node, dtype = _matrices(x, square=True)
+    if panels.is_large(node):
+        right = creation.eye(node.grid, 0, dtype)
+        return Tensor(panels.solve(shaping.cast(node, dtype), right))
     (made,) = _factored(np.linalg.inv, node, [(node.shape[-2:], dtype)], "inv")
     return made
 
@@ -270,6 +287,10 @@ def solve(x1: Any, x2: Any, /) -> Tensor:
     if not right.grid or right.shape[-1 if vector else -2] != n:
         raise ValueError(f"solve: x2 has shape {right.shape}, but the matrices of x1 have {n} rows")
     np.broadcast_shapes(left.shape[:-2], () if vector else right.shape[:-2])
+    if panels.is_large(left) and len(right.grid) <= 2:
+        columns = indexing.expand(right, [1]) if vector else right
+        answer = panels.solve(shaping.cast(left, dtype), shaping.cast(columns, dtype))
+        return Tensor(shaping.squeeze(answer, (1,)) if vector else answer)
     size = (n,) if vector else (n, right.shape[-1])
     (made,) = stacks(_solve, [left, right], [2, 1 if vector else 2], [(size, dtype)], "solve")
     return Tensor(made)

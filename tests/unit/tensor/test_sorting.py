@@ -17,7 +17,7 @@ def short(monkeypatch):
     monkeypatch.setattr(sorting, "SORTED_FROM", 0)
 
 
-@pytest.fixture(params=["direct", "threads", "processes"])
+@pytest.fixture(scope="module", params=["direct", "threads", "processes"])
 def where(request):
     backend = "threads" if request.param == "direct" else request.param
     with wt.Session(backend=backend, workers=2, direct=request.param == "direct"):

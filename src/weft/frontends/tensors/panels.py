@@ -1,0 +1,219 @@
+"""Large square matrices, factored by panels of columns: none of the tasks has more than three panels.
+
+Right-looking: the first panel is factored, the others are updated by it side by side, and so on with what is left. An
+LU factorisation exchanges rows, which a panel sees whole; the Cholesky factorisation needs none of that. Systems are
+solved by updating the right sides as if they were panels too, then from the last panel back to the first.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from weft.frontends.tensors.blocks import call, mapped, rechunk
+from weft.frontends.tensors.chunks import Cut, Grid, counts
+from weft.frontends.tensors.nodes import Input, Node, Read
+from weft.frontends.tensors.shaping import concat
+from weft.graph.axes import copy
+from weft.operators.regions import Kind, Place
+
+BLOCKED_FROM = 2**25
+"""Matrices of this many bytes, in several chunks, are factored by panels; smaller ones by one task."""
+PANELS = 16
+"""How many panels a matrix has at most."""
+NARROWEST = 128
+"""How many columns a panel has at least."""
+_COLUMN_BY_COLUMN = 16
+
+
+def is_large(node: Node) -> bool:
+    """Whether a square matrix is worth panels."""
+    return len(node.grid) == 2 and node.chunks > 1 and node.nbytes >= BLOCKED_FROM
+
+
+def _panels(node: Node) -> Node:
+    n = node.shape[1]
+    return rechunk(node, (Cut.even(n, n), Cut.even(n, max(NARROWEST, ceil(n / PANELS)))))
+
+
+def _apart(node: Node) -> Input:
+    """Read a panel in a task of its own: fused with others it would hold the panels that all of them read."""
+    return Input(node, Read.GRID, src=counts(node.grid), dst=counts(node.grid), axes=(copy(0), copy(1)))
+
+
+def _first(node: Node, fn: Any, dtype: np.dtype[Any], **kwargs: Any) -> Node:
+    """Return the first panel, factored."""
+    cut = node.grid[1]
+    one = Input(node, Read.GRID, src=counts(node.grid), dst=(1, 1), axes=(copy(0), copy(1)))
+    width = cut.length(0)
+    return Node(
+        Kind.CALL, fn, [one], (node.grid[0], Cut.even(width, width)), dtype, kwargs=kwargs, name=fn.__name__.strip("_")
+    )
+
+
+def _rest(node: Node, head: Node, fn: Any, **kwargs: Any) -> Node:
+    """Return the panels behind the first, updated by it."""
+    cut = node.grid[1]
+    grid: Grid = (node.grid[0], Cut.of(cut.lengths()[1:]))
+    moved = Input(node, Read.GRID, src=counts(node.grid), dst=counts(grid), axes=(copy(0), copy(1, offset=1)))
+    inputs = [moved, mapped(head, grid, [None, None])]
+    return Node(Kind.PLACED, fn, inputs, grid, node.dtype, kwargs=kwargs, name=fn.__name__.strip("_"))
+
+
+# ---------------------------------------------------------------------------------------------------- Cholesky
+
+
+def _cholesky(panel: Any, *, begin: int) -> Any:
+    made = np.zeros_like(panel)
+    end = begin + panel.shape[1]
+    corner = made[begin:end] = np.linalg.cholesky(panel[begin:end])
+    made[end:] = np.linalg.solve(corner, panel[end:].conj().T).conj().T
+    return made
+
+
+def _less_cholesky(place: Place, panel: Any, head: Any, *, end: int) -> Any:
+    first = end + place.begin[1]
+    made = panel.copy()
+    made[first:] -= head[first:] @ head[first : first + panel.shape[1]].conj().T
+    return made
+
+
+def cholesky(node: Node) -> Node:
+    """Return the lower factor of a large matrix; LinAlgError, when it is computed, if it is not positive definite."""
+    rest, heads, begin = _panels(node), [], 0
+    while True:
+        heads.append(_first(rest, _cholesky, node.dtype, begin=begin))
+        begin += rest.grid[1].length(0)
+        if rest.grid[1].n == 1:
+            return concat(heads, 1, node.dtype)
+        rest = _rest(rest, heads[-1], _less_cholesky, end=begin)
+
+
+# ---------------------------------------------------------------------------------------------------------- LU
+
+
+def _factor(a: Any) -> Any:
+    """Factor a panel in place, and return the order in which its rows are taken. A pivot of 0 is left as it is."""
+    rows, columns = a.shape
+    order = np.arange(rows)
+    if columns > _COLUMN_BY_COLUMN:
+        half = columns // 2
+        first = _factor(a[:, :half])
+        a[:, half:] = a[first, half:]
+        a[:half, half:] = np.linalg.solve(_unit(a[:half, :half]), a[:half, half:])
+        a[half:, half:] -= a[half:, :half] @ a[:half, half:]
+        second = _factor(a[half:, half:])
+        a[half:, :half] = a[half:, :half][second]
+        order[:half], order[half:] = first[:half], first[half:][second]
+        return order
+    for k in range(columns):
+        pivot = k + int(np.argmax(np.abs(a[k:, k])))
+        if pivot != k:
+            a[[k, pivot]] = a[[pivot, k]]
+            order[[k, pivot]] = order[[pivot, k]]
+        if a[k, k] != 0:
+            a[k + 1 :, k] /= a[k, k]
+        a[k + 1 :, k + 1 :] -= np.outer(a[k + 1 :, k], a[k, k + 1 :])
+    return order
+
+
+def _unit(a: Any) -> Any:
+    return np.tril(a, -1) + np.eye(len(a), dtype=a.dtype)
+
+
+def _lu(panel: Any, *, begin: int) -> tuple[Any, Any]:
+    made = panel.copy()
+    return made, _factor(made[begin:])
+
+
+def _less_lu(place: Place, panel: Any, head: tuple[Any, Any], *, begin: int) -> Any:
+    factors, order = head
+    end = begin + factors.shape[1]
+    made = panel.copy()
+    made[begin:] = panel[begin:][order]
+    made[begin:end] = np.linalg.solve(_unit(factors[begin:end]), made[begin:end])
+    made[end:] -= factors[end:] @ made[begin:end]
+    return made
+
+
+def _solved(right: Any, head: tuple[Any, Any], *, begin: int) -> Any:
+    factors = head[0]
+    end = begin + factors.shape[1]
+    upper = np.triu(factors[begin:end])
+    if not np.all(np.diagonal(upper)):
+        raise np.linalg.LinAlgError("Singular matrix")
+    made = right.copy()
+    made[begin:end] = np.linalg.solve(upper, right[begin:end])
+    made[:begin] -= factors[:begin] @ made[begin:end]
+    return made
+
+
+def _lu_panels(node: Node) -> list[tuple[Node, int]]:
+    """Return the factored panels of a large matrix, and where each begins."""
+    rest, heads, begin = _panels(node), [], 0
+    while True:
+        heads.append((_first(rest, _lu, node.dtype, begin=begin), begin))
+        if rest.grid[1].n == 1:
+            return heads
+        rest, begin = _rest(rest, heads[-1][0], _less_lu, begin=begin), begin + rest.grid[1].length(0)
+
+
+def solve(node: Node, right: Node) -> Node:
+    """Return x of `node @ x = right`, two matrices of one dtype; LinAlgError, when computed, for a singular one."""
+    n = node.shape[1]
+    made = rechunk(right, (Cut.even(n, n), Cut.even(right.shape[1], max(NARROWEST, ceil(right.shape[1] / PANELS)))))
+    heads = _lu_panels(node)
+    for head, begin in heads:
+        inputs = [_apart(made), mapped(head, made.grid, [None, None])]
+        made = Node(Kind.PLACED, _less_lu, inputs, made.grid, node.dtype, kwargs={"begin": begin}, name="forward")
+    for head, begin in reversed(heads):
+        inputs = [_apart(made), mapped(head, made.grid, [None, None])]
+        made = Node(Kind.CALL, _solved, inputs, made.grid, node.dtype, kwargs={"begin": begin}, name="backward")
+    return made
+
+
+def _sign_and_log(head: tuple[Any, Any], *, begin: int) -> tuple[Any, Any]:
+    factors, order = head
+    pivots = np.diagonal(factors[begin:])
+    with np.errstate(divide="ignore"):
+        size = np.abs(pivots)
+        log = np.log(size).sum()
+    seen = np.zeros(len(order), bool)
+    odd = 0
+    for start in np.flatnonzero(order != np.arange(len(order))).tolist():
+        length = 0
+        while not seen[start]:
+            seen[start] = True
+            start = int(order[start])
+            length += 1
+        odd ^= length > 0 and length % 2 == 0
+    sign = np.prod(pivots / size) if size.all() else pivots.dtype.type(0)
+    return -sign if odd else sign, log
+
+
+def _slogdet(*parts: tuple[Any, Any]) -> tuple[Any, Any]:
+    sign = parts[0][0]
+    for part in parts[1:]:
+        sign = sign * part[0]
+    return np.asarray(sign), np.asarray(sum(part[1] for part in parts), np.abs(sign).dtype)
+
+
+def _det(*parts: tuple[Any, Any]) -> Any:
+    sign, log = _slogdet(*parts)
+    return np.asarray(sign * np.exp(log), sign.dtype)
+
+
+def determinant(node: Node, *, logarithm: bool) -> Node:
+    """Return the determinant of a large matrix, or a node of its sign and the logarithm of its absolute value."""
+    one = (Cut.even(1, 1),)
+    parts = [call(_sign_and_log, head, one, node.dtype, kwargs={"begin": begin}) for head, begin in _lu_panels(node)]
+    return Node(
+        Kind.CALL,
+        _slogdet if logarithm else _det,
+        [Input(part) for part in parts],
+        (),
+        node.dtype,
+        name="slogdet" if logarithm else "det",
+    )
