@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Self
+from contextlib import contextmanager
+from typing import Any, Self
 
 from weft.model.errors import RunCancelledError, UsageError
 from weft.tensor.config import options
 
-if TYPE_CHECKING:
-    from weft.runtime.session import Run
+here = threading.local()
+"""What the current thread runs for somebody: `waits` gives its slot back while it waits."""
+
+
+@contextmanager
+def waiting() -> Iterator[None]:
+    """Wait for something else to be computed: whoever holds a slot gives it back for that long."""
+    waits = getattr(here, "waits", None)
+    if waits is None:
+        yield
+    else:
+        with waits:
+            yield
 
 
 class Watch:
@@ -23,30 +35,28 @@ class Watch:
     def __init__(self, show: bool = False) -> None:
         self.show = show
         self._lock = threading.Lock()
-        self._run: Run | None = None
+        self._stop: Callable[[], None] | None = None
+        self._share: Callable[[], float] | None = None
         self.stopped = False
 
-    def began(self, run: Run) -> None:
-        """Be told of a run that has just begun."""
+    def began(self, stop: Callable[[], None], share: Callable[[], float]) -> None:
+        """Be told of a run that has just begun, how it is stopped, and how its share of finished tasks is found."""
         with self._lock:
-            self._run, stopped = run, self.stopped
+            self._stop, self._share, stopped = stop, share, self.stopped
         if stopped:
-            run.cancel()
+            stop()
 
     def stop(self) -> None:
         """Ask the run that goes on, and whatever would come after it, to end."""
         with self._lock:
-            self.stopped, run = True, self._run
-        if run is not None:
-            run.cancel()
+            self.stopped, stop = True, self._stop
+        if stop is not None:
+            stop()
 
     def share(self) -> float:
         """Return the share of all tasks of the run that have finished."""
-        run = self._run
-        if run is None:
-            return 0.0
-        counts = [(vertex.n, vertex.finished) for vertex in run.view().vertices if vertex.n > 0]
-        return sum(done for _, done in counts) / max(1, sum(n for n, _ in counts))
+        share = self._share
+        return 0.0 if share is None else share()
 
 
 class Computation(Future[Any]):
@@ -70,6 +80,11 @@ class Computation(Future[Any]):
             self.set_exception(error)
         else:
             self.set_result(made)
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait for what was computed and return it; raise what went wrong, or CancelledError."""
+        with waiting():
+            return super().result(timeout)
 
     def cancel(self) -> bool:
         """Ask it to stop; False if it has ended already. It is `done` when its tasks have stopped."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from weft.frontends.tensors.searching import INDEX
 from weft.model.errors import NotFoundError, UsageError
 from weft.runtime.kept import Kept
 from weft.tensor.blas import shared_by
-from weft.tensor.running import Watch, execute, fetch
+from weft.tensor.running import Watch, execute, fetch, waiting
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -66,10 +67,11 @@ class Session:
         self.chunk_size = chunk_size
         self.direct = direct
         self.engine: EngineSession = Engine(**arguments)
-        self._apart = arguments.get("backend", "threads") != "threads"
+        self.apart = arguments.get("backend", "threads") != "threads"
         self._lock = threading.Lock()
         self._placed: WeakKeyDictionary[Any, Kept] = WeakKeyDictionary()
         self._named: dict[str, Any] = {}
+        self.desk: Any = None  # of `weft.remote`, which knows this package
 
     @property
     def workers(self) -> int:
@@ -114,9 +116,9 @@ class Session:
         read the memory of this process, those that are large."""
         source = node.kwargs.get("source")
         if type(source) is creation.Stored:
-            return isinstance(source.values, Kept) or (self._apart and node.nbytes >= STORED_FROM)
+            return isinstance(source.values, Kept) or (self.apart and node.nbytes >= STORED_FROM)
         return (
-            self._apart
+            self.apart
             and type(source) is creation.Source
             and type(source.array) is np.ndarray
             and node.nbytes >= STORED_FROM
@@ -201,20 +203,37 @@ class _Slices:
 
 def follow(run: Run, watch: Watch) -> Results:
     """Wait for the end of a run and return its results; Ctrl-C ends the run. Errors as of `Run.result`."""
-    watch.began(run)
-    try:
-        if watch.show:
-            from weft.wiring.waiting import picture
+    watch.began(run.cancel, partial(_share, run))
+    with waiting():
+        try:
+            if watch.show:
+                from weft.wiring.waiting import picture
 
-            with ExitStack() as undo:
-                look = picture(run, run.job.graph.name, undo)
-                while not run.wait(_LOOK_S):
-                    look()
-        return run.result()
-    except KeyboardInterrupt:
-        run.cancel("interrupted")
-        run.wait()
-        raise
+                with ExitStack() as undo:
+                    look = picture(run, run.job.graph.name, undo)
+                    while not run.wait(_LOOK_S):
+                        look()
+            return run.result()
+        except KeyboardInterrupt:
+            run.cancel("interrupted")
+            run.wait()
+            raise
+
+
+def _share(run: Run) -> float:
+    counts = [(vertex.n, vertex.finished) for vertex in run.view().vertices if vertex.n > 0]
+    return sum(done for _, done in counts) / max(1, sum(n for n, _ in counts))
+
+
+@contextmanager
+def using(session: Session) -> Iterator[None]:
+    """Have this thread compute with a session, without closing it afterwards."""
+    before = getattr(_current, "session", None)
+    _current.session = session
+    try:
+        yield
+    finally:
+        _current.session = before
 
 
 def new_session(address: str | None = None, *, default: bool = True, **arguments: Any) -> Session:

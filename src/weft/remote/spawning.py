@@ -1,0 +1,81 @@
+"""`spawn`, and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from weft.model.errors import UsageError
+from weft.remote.calls import RETRIES, Call, Result
+from weft.remote.desk import desk_of
+from weft.tensor.running import ExecutableTuple, Watch, here
+from weft.tensor.sessions import current
+
+if TYPE_CHECKING:
+    from weft.tensor.sessions import Session
+
+
+class Object(Result):
+    """The result of a call to come: `execute` computes it, `fetch` returns it, and other calls take it as argument."""
+
+    __slots__ = ()
+
+    def _ready(self) -> bool:
+        return self.call.done
+
+    @classmethod
+    def _compute(cls, things: Sequence[Any], session: Session | None, watch: Watch) -> None:
+        calls = list({one.call.number: one.call for one in things}.values())
+        away = getattr(here, "away", None)
+        if away is not None:
+            away(calls)
+            return
+        desk_of(session or current()).run(calls, watch)
+
+    def _value_of(self) -> Any:
+        return self.call.output(self.output)
+
+    def _give_name(self, name: str, session: Session | None) -> None:
+        (session or current()).name(name, self)
+
+    def to_object(self, session: Session | None = None) -> Any:
+        """Return the result, computing it first where that was not done yet."""
+        return self.fetch(session)
+
+    def __repr__(self) -> str:
+        part = "" if self.output < 0 else f"[{self.output}]"
+        return f"Object <{self.call.name}{part}, {'computed' if self.call.done else 'to be computed'}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Object, (self.call, self.output)
+
+
+def spawn(
+    function: Callable[..., Any],
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    n_output: int | None = None,
+    retry_when_fail: bool = False,
+    resolve_tileable_input: bool = False,
+) -> Any:
+    """Return what a function will return: nothing runs before it is asked for, and then once.
+
+    Results of other calls and arrays among the arguments, also inside lists, tuples and dicts, are computed first;
+    the function gets the values of calls, and arrays as they are, or as NumPy's with `resolve_tileable_input`. With
+    `n_output` the function returns that many values, and an `ExecutableTuple` of as many results is returned. With
+    `retry_when_fail` a call that fails is tried up to three more times. A single argument need not be in a tuple.
+    TypeError: the arguments are none.
+    """
+    if not callable(function):
+        raise TypeError(f"{type(function).__name__} cannot be called: give a function")
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise TypeError(f"kwargs is {kwargs!r}: give a dict")
+    if n_output is not None and (isinstance(n_output, bool) or not isinstance(n_output, int) or n_output < 1):
+        raise UsageError(f"n_output is {n_output!r}", hint="Give the number of values that the function returns.")
+    given = tuple(args) if isinstance(args, tuple) and not isinstance(args, ExecutableTuple) else (args,)
+    retries = RETRIES if retry_when_fail else 0
+    call = Call(function, given, kwargs or {}, -1 if n_output is None else n_output, retries, resolve_tileable_input)
+    if n_output is None:
+        return Object(call)
+    return ExecutableTuple([Object(call, at) for at in range(n_output)])

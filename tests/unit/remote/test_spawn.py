@@ -1,0 +1,321 @@
+"""Functions that spawn functions, on threads and on worker processes."""
+
+import os
+import signal
+import threading
+from concurrent.futures import CancelledError
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+import weft.remote as wr
+import weft.tensor as wt
+from weft.model.errors import ConflictError, ProgramError, RunCancelledError, TaskError, UsageError
+
+
+@pytest.fixture(scope="module", params=["threads", "processes"])
+def session(request):
+    with wt.Session(backend=request.param, workers=2) as made:
+        yield made
+
+
+@pytest.fixture
+def threads():
+    with wt.Session(workers=2) as made:
+        yield made
+
+
+def inc(x):
+    return x + 1
+
+
+def fib(n):
+    if n < 2:
+        return n
+    parts = [wr.spawn(fib, (n - 1,)), wr.spawn(fib, (n - 2,))]
+    return sum(wr.ExecutableTuple(parts).execute().fetch())
+
+
+def depth(n):
+    return 0 if n == 0 else wr.spawn(depth, (n - 1,)).execute().fetch() + 1
+
+
+def fail(text):
+    raise ValueError(text)
+
+
+def catches():
+    try:
+        return wr.spawn(fail, ("inner",)).execute()
+    except TaskError as error:
+        return f"caught: {error.message}"
+
+
+def does_not_catch():
+    return wr.spawn(fail, ("inner",)).fetch()
+
+
+def noted(folder, name):
+    """Make a file more, and return how many there were."""
+    n = len(os.listdir(folder))
+    with open(os.path.join(folder, f"{name}-{n}"), "x"):
+        return n
+
+
+def test_a_call_runs_when_it_is_asked_for(session):
+    made = wr.spawn(inc, (0,))
+    assert repr(made) == "Object <inc, to be computed>"
+    assert made.execute() is made
+    assert repr(made) == "Object <inc, computed>"
+    assert made.fetch() == made.to_object() == 1
+    assert wr.spawn(inc, 4).fetch() == 5
+    assert wr.spawn(dict, kwargs={"a": wr.spawn(inc, (1,))}).fetch() == {"a": 2}
+
+
+def test_results_are_arguments_wherever_they_lie(session):
+    several = [wr.spawn(inc, (i,)) for i in range(10)]
+    assert wr.spawn(sum, (several,)).execute().fetch() == 55
+    found = wr.spawn(dict, ({"one": (several[0], {"deep": several[1]}), "set": [several[2], 7]},)).fetch()
+    assert found == {"one": (1, {"deep": 2}), "set": [3, 7]}
+    assert wr.ExecutableTuple(several).execute().fetch() == tuple(range(1, 11))
+    assert wr.spawn(sum, (wr.ExecutableTuple(several),)).fetch() == 55
+
+
+def test_a_call_runs_once(session, tmp_path):
+    one = wr.spawn(noted, (str(tmp_path), "call"))
+    assert wt.fetch(wr.spawn(inc, (one,)), wr.spawn(inc, (one,)), one) == (1, 1, 0)
+    assert wr.spawn(inc, (one,)).fetch() == 1
+    assert len(os.listdir(tmp_path)) == 1
+
+
+def test_a_long_chain(session):
+    made = wr.spawn(inc, (0,))
+    for _ in range(40):
+        made = wr.spawn(inc, (made,))
+    assert made.fetch() == 41
+
+
+def test_functions_spawn_functions(session):
+    assert wr.spawn(fib, (7,)).execute().fetch() == 13
+
+
+def test_a_function_that_waits_gives_its_worker_back(session):
+    assert session.workers == 2
+    assert wr.spawn(depth, (20,)).fetch() == 20
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_one_worker_is_enough(backend):
+    with wt.Session(backend=backend, workers=1):
+        assert wr.spawn(depth, (6,)).fetch() == 6
+        assert wr.spawn(fib, (5,)).fetch() == 5
+
+
+def halves(xs):
+    return [x for x in xs if x < 0.5], [x for x in xs if x >= 0.5]
+
+
+def test_several_outputs_go_different_ways(session):
+    low, high = wr.spawn(halves, ([0.4, 0.7, 0.2, 0.8],), n_output=2)
+    assert repr(high) == "Object <halves[1], to be computed>"
+    assert wr.ExecutableTuple([wr.spawn(sum, (low,)), wr.spawn(len, (high,))]).execute().fetch() == (
+        pytest.approx(0.6),
+        2,
+    )
+    with pytest.raises(TaskError, match="returned 2 values, and n_output is 3"):
+        wr.spawn(halves, ([0.1],), n_output=3).execute()
+    with pytest.raises(TaskError, match="returned int, and n_output is 2"):
+        wr.spawn(inc, (1,), n_output=2).execute()
+
+
+def times(t, x):
+    assert isinstance(t, wt.Tensor)
+    assert t.shape == (4,)
+    return (t * x).sum().to_numpy()
+
+
+def of_numpy(t):
+    return type(t).__module__.partition(".")[0]
+
+
+def test_arrays_are_arguments(session):
+    raw = np.random.default_rng(0).random((5, 4))
+    t = wt.asarray(raw, chunk_size=3)
+    assert wr.spawn(times, (t.sum(axis=0), 3)).fetch() == pytest.approx(raw.sum() * 3)
+    some = t[t > 2.0]  # of a length that nobody knows yet
+    assert wr.spawn(len, (some,)).fetch() == 0
+    assert wr.spawn(of_numpy, (t,)).fetch() == "weft"
+    assert wr.spawn(of_numpy, (t,), resolve_tileable_input=True).fetch() == "numpy"
+
+
+def test_arrays_and_calls_are_computed_together(session):
+    x, call = wt.ones(4, chunk_size=2), wr.spawn(inc, (1,))
+    total, two = wr.ExecutableTuple([x.sum(), call]).execute().fetch()
+    assert (float(total), two) == (4.0, 2)
+
+
+def uses_arrays(n):
+    return float(wt.ones((n, n), chunk_size=2).sum().fetch())
+
+
+def test_arrays_can_be_used_inside(session):
+    assert wr.spawn(uses_arrays, (4,)).fetch() == 16
+
+
+def test_arrays_inside_take_the_worker_that_waits_for_them():
+    with wt.Session(workers=1, direct=False):
+        calls = [wr.spawn(uses_arrays, (n,)) for n in (2, 4, 6)]
+        assert wr.ExecutableTuple(calls).fetch() == (4, 16, 36)
+
+
+def test_a_failure_is_told_where_it_was_not_caught(session):
+    with pytest.raises(TaskError, match="ValueError: nothing there") as told:
+        wr.spawn(fail, ("nothing there",)).execute()
+    assert "raise ValueError(text)" in "".join(told.value.__notes__)
+    with pytest.raises(TaskError, match="ValueError: inner"):
+        wr.spawn(inc, (wr.spawn(inc, (wr.spawn(does_not_catch),)),)).execute()
+    assert wr.spawn(catches).fetch().endswith("failed: ValueError: inner")
+    assert wr.spawn(inc, (1,)).fetch() == 2
+
+
+def fails_twice(folder):
+    n = noted(folder, "try")
+    if n < 2:
+        raise OSError(f"not yet: {n}")
+    return n
+
+
+def test_what_fails_is_tried_again_if_it_should_be(session, tmp_path):
+    assert wr.spawn(fails_twice, (str(tmp_path),), retry_when_fail=True).fetch() == 2
+    with pytest.raises(TaskError, match="ValueError: always"):
+        wr.spawn(fail, ("always",), retry_when_fail=True).execute()
+
+
+def waits_for(folder):
+    n = noted(folder, "driver")
+    if n == 0:
+        wr.spawn(kill, (os.getpid(),)).execute()
+    return n
+
+
+def kill(pid):
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_call_whose_process_died_while_it_waited_runs_again(tmp_path):
+    with wt.Session(backend="processes", workers=2):
+        assert wr.spawn(waits_for, (str(tmp_path),)).fetch() == 1
+
+
+def test_what_cannot_travel_is_told():
+    lock = threading.Lock()
+    with wt.Session(backend="processes", workers=1):
+        with pytest.raises(ProgramError, match="inc and its arguments cannot be sent"):
+            wr.spawn(inc, (lock,)).execute()
+        assert wr.spawn(inc, (1,)).fetch() == 2
+
+
+# ------------------------------------------------------------------------------------------------------ cancelling
+
+
+class Gate:
+    def __init__(self):
+        self.begun, self.open, self.ended = threading.Event(), threading.Event(), threading.Event()
+
+    def __call__(self, *_):
+        self.begun.set()
+        assert self.open.wait(60)
+        return "through"
+
+
+def test_a_computation_is_followed_and_cancelled(threads):
+    gate = Gate()
+    after: list[str] = []
+    call = wr.spawn(after.append, (wr.spawn(gate),))
+    later = call.execute(wait=False)
+    assert gate.begun.wait(60)
+    assert later.running()
+    assert later.progress() == 0.0
+    assert later.cancel()
+    gate.open.set()
+    with pytest.raises(CancelledError):
+        later.result(60)
+    assert not after
+    assert wr.spawn(inc, (1,)).fetch() == 2
+    assert wr.spawn(inc, (1,)).execute(wait=False).result(60).fetch() == 2
+
+
+def test_a_cancel_reaches_what_was_spawned(threads):
+    gate = Gate()
+    told: list[str] = []
+
+    def driver():
+        try:
+            wr.spawn(gate).execute()
+        except RunCancelledError:
+            told.append("driver")
+            raise
+        finally:
+            gate.ended.set()
+
+    later = wr.spawn(driver).execute(wait=False)
+    assert gate.begun.wait(60)
+    later.cancel()
+    gate.open.set()
+    with pytest.raises(CancelledError):
+        later.result(60)
+    assert gate.ended.wait(20)
+    assert told == ["driver"]
+
+
+def test_what_somebody_else_wants_goes_on(threads):
+    gate = Gate()
+    call = wr.spawn(gate)
+    one, other = call.execute(wait=False), wr.spawn(len, (call,)).execute(wait=False)
+    assert gate.begun.wait(60)
+    other.cancel()
+    with pytest.raises(CancelledError):
+        other.result(60)
+    gate.open.set()
+    assert one.result(60).fetch() == "through"
+
+
+def test_a_failure_cancels_what_was_asked_for_with_it(threads):
+    gate = Gate()
+
+    def fails():
+        assert gate.begun.wait(60)
+        raise ValueError("no")
+
+    both = wr.ExecutableTuple([wr.spawn(gate), wr.spawn(fails)]).execute(wait=False)
+    assert gate.begun.wait(60)
+    gate.open.set()
+    assert isinstance(both.exception(60), TaskError)
+
+
+def test_a_closed_session_tells_who_waits():
+    session = wt.Session(workers=1)
+    gate = Gate()
+    later = wr.spawn(gate).execute(session=session, wait=False)
+    assert gate.begun.wait(60)
+    gate.open.set()
+    session.close()
+    later.exception(60)
+    with pytest.raises(ConflictError, match="closed"):
+        wr.spawn(inc, (1,)).execute(session=session)
+
+
+# ------------------------------------------------------------------------------------------------- wrong arguments
+
+
+def test_wrong_arguments_are_told_at_once():
+    with pytest.raises(TypeError, match="int cannot be called"):
+        wr.spawn(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="give a dict"):
+        wr.spawn(inc, (1,), kwargs=())  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="n_output is 0"):
+        wr.spawn(inc, (1,), n_output=0)
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        wr.spawn(inc, (1,), k=1)  # type: ignore[call-arg]
