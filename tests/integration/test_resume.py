@@ -303,7 +303,7 @@ class TestEnded:
         (place.folder / "go").touch()
         code, _, err = place.weft("resume", RUN)
         assert code == 0
-        assert f"two is run again: its output {gone} is gone" in err
+        assert f"two is run again: its output out ({gone}) is gone" in err
         assert place.counts() == Counter({"one": 1, "two": 2, "three": 1, "four": 1})
         assert result(place) == "one\ntwo\nthree\nfour\n"
 
