@@ -159,11 +159,11 @@ class SimulatedBodies(SimulatedCluster):
             self._said.append(action)
             self._changed.notify()
 
-    def _plan(self, when: float, what: Callable[[], None] | _Running) -> None:
+    def _plan(self, when: float, what: Any, job: Job | None = None, seconds: float = 0.0) -> None:
         if isinstance(what, _Running) and what.seconds >= FOREVER_S:
             return  # its thread may be at work while nothing is planned: time must not go on to its end
         with self._changed:
-            super()._plan(when, what)
+            super()._plan(when, what, job, seconds)
             self._changed.notify()
 
     # --------------------------------------------------------------------------------------------------- bodies

@@ -281,7 +281,7 @@ class SimulatedCluster(Simulator):
     def _begin(self, far: _Far, job: Job, lease: Launch) -> None:
         if far.promised == (job.id, lease.lease):
             far.promised = None
-        run = _Running(job, lease, self._duration(lease, lease.lo, lease.hi))
+        run = _Running(job, lease, lease.hi, self._duration(lease, lease.lo, lease.hi))
         job.backend[lease.lease] = run
         far.runs.add(run)
         network = self.network

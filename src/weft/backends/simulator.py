@@ -8,7 +8,7 @@ outputs happen at random moments; a worker that is lost may be replaced.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from operator import itemgetter
@@ -63,12 +63,16 @@ _new = tuple.__new__  # a third of what calling the class costs
 class _Running:
     __slots__ = ("gone", "hi", "job", "launch", "seconds")
 
-    def __init__(self, job: Job, launch: Launch, seconds: float) -> None:
+    def __init__(self, job: Job, launch: Launch, hi: int, seconds: float) -> None:
         self.job = job
         self.launch = launch
-        self.hi = launch.hi
+        self.hi = hi
         self.gone = False
         self.seconds = seconds
+
+
+_Entry = tuple[float, Any, "Job | None", float]
+"""When, what (a call, a `_Running`, or, of many, the `Launch`), and of a `Launch` its job and seconds."""
 
 
 class _Race:
@@ -122,6 +126,8 @@ class Simulator:
         self._size = None if callable(nbytes) else nbytes
         self._value = value
         self._usual = not (self._faulty or self.tuning.race or self.tuning.backups)  # every lease ends as planned
+        plainly = type(self)._done is Simulator._done and self._size is not None and value is None and not track
+        self._many = self._usual and plainly and tick_s > 0 and check is None  # leases need not be noted
         self._speeds = speeds
         self._alike = speeds is None and type(self)._duration is Simulator._duration  # a task takes as long everywhere
         self._capacity = capacity
@@ -129,7 +135,7 @@ class Simulator:
         self._specs = [WorkerSpec(w, w * nodes // workers, f"node{w * nodes // workers}") for w in range(workers)]
         self._next_worker = workers
         self._moments: list[float] = []
-        self._agenda: dict[float, list[tuple[float, Callable[[], None] | _Running]]] = {}
+        self._agenda: dict[float, list[_Entry]] = {}
         self._loop: Shell | None = None
         self._queues: dict[int, list[tuple[Job, Offer]]] = {}
         self._busy: set[int] = set()
@@ -167,11 +173,15 @@ class Simulator:
     def launch(self, job: Job, lease: Launch) -> None:
         """Plan the end of a lease, or its failure."""
         self.leases += 1
-        if self._alike and lease.cone is None and lease.hi - lease.lo == 1:
-            seconds = self._seconds(lease.vertex, lease.lo)
+        _, number, vertex, lo, hi, cone, _, _, _, _ = lease
+        if cone is None and hi - lo == 1 and self._alike:
+            seconds = self._seconds(vertex, lo)
         else:
-            seconds = self._duration(lease, lease.lo, lease.hi)
-        run = job.backend[lease.lease] = _Running(job, lease, seconds)
+            seconds = self._duration(lease, lo, hi)
+        if self._many:
+            self._plan(self.clock.time + seconds, lease, job, seconds)
+            return
+        run = job.backend[number] = _Running(job, lease, hi, seconds)
         if self._usual:
             self._plan(self.clock.time + seconds, run)
             return
@@ -218,16 +228,16 @@ class Simulator:
             event = event._replace(hi=max(event.hi, race.done))
         self._loop.post(job.id, event)
 
-    def _plan(self, when: float, what: Callable[[], None] | _Running) -> None:
-        """Enter something into the agenda: under its moment, or under its tick."""
+    def _plan(self, when: float, what: Any, job: Job | None = None, seconds: float = 0.0) -> None:
+        """Enter something into the agenda, under its moment, or under its tick; a lease of many with its `job`."""
         tick = self._tick_s
         moment = when // tick if tick else when
         planned = self._agenda.get(moment)
         if planned is None:
-            self._agenda[moment] = [(when, what)]
+            self._agenda[moment] = [(when, what, job, seconds)]
             heappush(self._moments, moment)
         else:
-            planned.append((when, what))
+            planned.append((when, what, job, seconds))
 
     def _plan_faults(self, run: _Running, seconds: float) -> bool:
         """Draw what goes wrong with a lease; return whether it will not end well."""
@@ -290,7 +300,7 @@ class Simulator:
 
     def shrink(self, job: Job, lease: int) -> None:
         """See `Executor.shrink`."""
-        run = job.backend.get(lease)
+        run = self._run_of(job, lease)
         if run is None or run.gone or run.hi - run.launch.lo < 2:
             return
         run.hi -= (run.hi - run.launch.lo) // 2
@@ -310,7 +320,7 @@ class Simulator:
 
     def stop(self, job: Job, lease: int, reason: str) -> None:
         """See `Executor.stop`."""
-        run = job.backend.get(lease)
+        run = self._run_of(job, lease)
         if run is not None:
             self.at(self.clock.time, lambda: self._stopped(run))
 
@@ -359,6 +369,7 @@ class Simulator:
         loop = self._loop
         assert loop is not None
         done = self._done
+        many = self._many
         for _ in range(most_moments):
             if not moments:
                 return
@@ -367,7 +378,9 @@ class Simulator:
                 planned.sort(key=itemgetter(0))
             rest = iter(planned)
             try:
-                for clock.time, what in rest:
+                if many:
+                    self._end_many(rest)
+                for clock.time, what, _, _ in rest:
                     if isinstance(what, _Running):
                         done(what)
                     else:
@@ -377,8 +390,8 @@ class Simulator:
                             check(job.master.core)
                 loop.drain()
             except BaseException:  # whoever has planned this may go on after it
-                for when, what in rest:
-                    self._plan(when, what)
+                for entry in rest:
+                    self._plan(*entry)
                 raise
 
     def at(self, when: float, action: Callable[[], None]) -> None:
@@ -403,16 +416,38 @@ class Simulator:
             if self._queues.get(worker):
                 self.at(self.clock.time, lambda: self._accept(worker))
 
+    def _end_many(self, planned: Iterator[_Entry]) -> None:
+        """Let a tick pass in which leases end as most do. Nothing was noted of those but in the agenda."""
+        assert self._loop is not None
+        assert self._size is not None
+        clock, tell, size, done = self.clock, self._loop.post_later, self._size, self._done
+        for now, what, job, seconds in planned:
+            clock.time = now
+            if job is None:
+                what()
+                continue
+            number, lo, hi = what[1], what[3], what[4]
+            if job.backend and number in job.backend:
+                run = job.backend[number]
+                run.seconds = seconds
+                done(run)
+            else:
+                tell(job.id, _new(Done, (now, number, hi, seconds, size * (hi - lo), None, -1, None, (), 0)))
+
+    def _run_of(self, job: Job, lease: int) -> _Running | None:
+        """Return what runs as a lease. One of many is noted from now on, for it will not end as planned."""
+        run: _Running | None = job.backend.get(lease)
+        if run is None and self._many and lease in job.leases:
+            launch = job.leases[lease]
+            run = job.backend[lease] = _Running(job, launch, launch.hi, 0.0)
+        return run
+
     def _done(self, run: _Running) -> None:
         if run.gone:
             return
         launch = run.launch
         lo, hi = launch.lo, run.hi
-        if self._usual:
-            run.gone = True
-            del run.job.backend[launch.lease]
-        else:
-            self._over(run)
+        self._over(run)
         if self._size is not None:
             nbytes = self._size * (hi - lo)
         else:

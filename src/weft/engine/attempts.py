@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from weft.engine.commands import Free, Launch, Shrink, Stop, Weigh
 from weft.engine.core import LeaseRow
 from weft.engine.decisions import BackUp, WeighTasks
-from weft.engine.dispatch import expected_bytes
+from weft.engine.dispatch import expected_bytes, unserved
 from weft.engine.machines.job import JobState
 from weft.engine.policy import STRAGGLERS, AttemptView, WatchView
 from weft.engine.readiness import FINISHED, FREED, SKIPPED
@@ -178,7 +178,7 @@ def launch(core: Core, workers: Sequence[int]) -> None:
     if core.status is not JobState.RUNNING:
         core.wanted = []
         return
-    free = [w for w in reversed(workers) if (row := core.workers.get(w)) is not None and not row.leases]
+    free = unserved(core, workers)[::-1]
     if core.avoided:
         free = [w for w in free if w not in core.avoided]
     left: list[tuple[int, str]] = []
@@ -221,7 +221,6 @@ def _start(core: Core, lease: LeaseRow, worker: int, reason: str) -> None:
     stage = lease.stage
     backup = LeaseRow(core.fresh(), stage, lease.lo, lease.hi, lease.cone, lease.members, lease.leaves, worker)
     core.rivals[lease.id], core.rivals[backup.id] = backup, lease
-    core.workers[worker].leases += 1
     task = (stage.index, lease.lo)
     core.backed[task] = core.backed.get(task, 0) + 1
     timeout = stage.vertex.timeout_s
@@ -270,10 +269,7 @@ def part(core: Core, lease: LeaseRow) -> LeaseRow:
 
 
 def forget(core: Core, lease: LeaseRow) -> None:
-    """A lease that holds no rows has ended: its worker is free."""
-    row = core.workers.get(lease.worker)
-    if row is not None:
-        row.leases -= 1
+    """A lease that holds no rows has ended."""
     if lease.timer:
         core.timers.pop(lease.timer, None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from weft.engine.core import FEW
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
 
     from weft.engine.core import Core
     from weft.engine.events import Event
-    from weft.engine.physical import Stage
 
 
 def end_usual(core: Core, events: Sequence[Event], at: int) -> int:
@@ -21,29 +21,25 @@ def end_usual(core: Core, events: Sequence[Event], at: int) -> int:
 
     Returns where it stopped: at a report that `Master._on_done` has to look at, or that is of something else.
     """
-    leases, workers, rivals = core.leases, core.workers, core.rivals
-    root: Stage | None = None
-    seconds = nbytes = 0.0
+    leases, rivals = core.leases, core.rivals
+    first = leases.get(events[at].lease)  # type: ignore[union-attr]
+    if first is None:
+        return at
+    root = first.stage
+    if root.n <= FEW or not root.plain or root.attempts or root.vertex.expands:
+        return at
+    state = root.state
+    seconds, nbytes = root.seconds, root.nbytes
     spans: list[tuple[int, int]] = []
-    while at < len(events):
-        event = events[at]
+    for event in islice(events, at, None):
         if type(event) is not Done:
             break
         now, number, hi, took, made, _, _, _, stats, rows = event
         lease = leases.get(number)
-        if lease is None or lease.stage is not root:
-            if lease is None or root is not None:
-                break
-            stage = lease.stage
-            if stage.n <= FEW or not stage.plain or stage.attempts or stage.vertex.expands:
-                break
-            root, state = stage, stage.state
-            seconds, nbytes = stage.seconds, stage.nbytes
-        lo = lease.lo
-        units = hi - lo
         if (
-            hi != lease.hi
-            or units <= 0
+            lease is None
+            or lease.stage is not root
+            or hi != lease.hi
             or lease.cone is not None
             or lease.stopping
             or lease.offered
@@ -54,24 +50,24 @@ def end_usual(core: Core, events: Sequence[Event], at: int) -> int:
             or (rivals and number in rivals)
         ):
             break
-        del leases[number]
-        row = workers.get(lease.worker)
-        if row is not None:
-            row.leases -= 1
-        each, size = took / units, made / units
-        seconds = each if seconds < 0 else 0.5 * (seconds + each)
-        nbytes = size if nbytes < 0 else 0.5 * (nbytes + size)
+        lo = lease.lo
+        units = hi - lo
         old = RUNNING if lease.started else LEASED
         if units == 1 and state[lo] == old:
             state[lo] = FINISHED
-        else:
+            each, size = took, float(made)
+        elif units > 0:
             write(core, root, lo, hi, old, FINISHED)
+            each, size = took / units, made / units
+        else:
+            break
+        del leases[number]
+        seconds = 0.5 * (seconds + each) if seconds >= 0 else each
+        nbytes = 0.5 * (nbytes + size) if nbytes >= 0 else size
         spans.append((lo, hi))
         core.now = now
-        at += 1
     if spans:
-        assert root is not None
         root.seconds, root.nbytes = seconds, nbytes
         root.executing -= sum([hi - lo for lo, hi in spans])
         finish(core, root, spans)
-    return at
+    return at + len(spans)

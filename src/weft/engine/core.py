@@ -8,7 +8,7 @@ must be made again), `gangs` (bubbles and requests), `patching` (choices and pat
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from heapq import heappush
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -71,7 +71,6 @@ class WorkerRow(Struct):
     node: int
     node_name: str = ""
     party: str = ""
-    leases: int = 0
 
 
 class LeaseRow:
@@ -165,23 +164,28 @@ class Cause(Struct, frozen=True):
 
 
 class Lights:
-    """Stages with light tasks that are ready: for each set of tokens the numbers of those that take it, as a heap."""
+    """Stages with light tasks that are ready: for each set of tokens the numbers of those that take it, as a heap.
 
-    __slots__ = ("heaps",)
+    No heap is empty. `added` counts how often one was taken in.
+    """
+
+    __slots__ = ("added", "heaps")
 
     def __init__(self) -> None:
         self.heaps: dict[tuple[tuple[str, int], ...], list[int]] = {}
+        self.added = 0
 
     def add(self, stage: Stage) -> None:
         """Take a stage in; once more does no harm."""
         heappush(self.heaps.setdefault(stage.resources[0].tokens, []), stage.index)
+        self.added += 1
 
     def clear(self) -> None:
         """Forget all."""
         self.heaps.clear()
 
-    def __len__(self) -> int:
-        return sum(map(len, self.heaps.values()))
+    def __bool__(self) -> bool:
+        return bool(self.heaps)
 
 
 class Planned(NamedTuple):
@@ -287,6 +291,12 @@ class Core:
         first = self.claims.setdefault((type(decision).__name__, decision[0]), who)
         if first != who:
             raise GraphError(f"{first} has decided this in the same moment", subject=decision[0], rule="first-decision")
+
+    def loads(self) -> Counter[int]:
+        """Count the leases that each worker has or is offered. Looks at all leases: not for every tick."""
+        apart = [lease for lease in self.rivals.values() if lease.id not in self.leases]
+        every = (*self.leases.values(), *apart, *self.losers.values())
+        return Counter(worker for lease in every for worker in lease.offered or (lease.worker,))
 
     def fresh(self) -> int:
         """Return a number that was not used before in this job: ids of leases, requests and timers."""

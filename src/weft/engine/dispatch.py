@@ -30,7 +30,7 @@ from weft.engine.readiness import (
 from weft.graph.logical import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from weft.engine.core import Core
     from weft.engine.physical import Stage
@@ -81,24 +81,32 @@ def _launch_each(core: Core, stage: Stage, ready: Intervals, workers: list[int])
     alone = stage.alone
     if not alone:
         alone = stage.alone = ((stage, 1),)
-    leases, rows, told = core.leases, core.workers, core.out
+    leases, told = core.leases, core.out
     id, resources, nbytes = stage.id, stage.resources[0], expected_bytes(stage, 1)
-    number = core.counter
-    at = 0
-    while at < len(workers):
-        lo, hi = ready.take(len(workers) - at)
+    attempt = 0
+    left = iter(workers)
+    waiting = len(workers)
+    while waiting:
+        lo, hi = ready.take(waiting)
+        waiting -= hi - lo
         write(core, stage, lo, hi, READY, LEASED)
-        for index in range(lo, hi):
-            worker = workers[at]
-            at += 1
+        number = core.counter
+        core.counter += hi - lo
+        for index, worker in zip(range(lo, hi), left):  # noqa: B905
             number += 1
-            leases[number] = LeaseRow(number, stage, index, index + 1, None, alone, _SELF, worker)
-            rows[worker].leases += 1
-            attempt = stage.attempt(index) if stage.attempts else 0
-            told.append(_new(Launch, (worker, number, id, index, index + 1, None, attempt, resources, nbytes, 0)))
-    core.counter = number
+            after = index + 1
+            leases[number] = LeaseRow(number, stage, index, after, None, alone, _SELF, worker)
+            if stage.attempts:
+                attempt = stage.attempt(index)
+            told.append(_new(Launch, (worker, number, id, index, after, None, attempt, resources, nbytes, 0)))
     stage.executing += len(workers)
     stage.last_width = 1
+
+
+def unserved(core: Core, workers: Iterable[int]) -> list[int]:
+    """Return those of the offered workers, which were idle, that this tick has given nothing yet."""
+    given = {command.worker for command in core.out if type(command) is Launch}
+    return [worker for worker in workers if worker in core.workers and worker not in given]
 
 
 def has_ready(core: Core) -> bool:
@@ -281,8 +289,6 @@ def give(core: Core, lease: LeaseRow, resources: Resources | None = None) -> Non
             check_gates(core, stage)
     stage = lease.stage
     worker = lease.worker
-    if worker >= 0:
-        core.workers[worker].leases += 1
     timeout = stage.vertex.timeout_s
     if timeout is not None:
         lease.timer = core.set_timer(core.now + timeout, "timeout", lease.id)
@@ -385,6 +391,7 @@ def race(core: Core) -> None:
     free = [worker for worker in core.workers if worker not in taken]
     if core.avoided:
         free = [worker for worker in free if worker not in core.avoided] or free
+    loads = core.loads()
     while free:
         found = _best(core, ANYWHERE, any_node=True)
         if found is None:
@@ -395,12 +402,11 @@ def race(core: Core) -> None:
         home = stage.home[lo] if stage.home is not None else ANYWHERE
         failed_on = stage.avoid.get(lo, ()) if stage.avoid else ()
         fit = [worker for worker in free if worker not in failed_on] or free
-        candidates = sorted(fit, key=lambda w: (core.workers[w].node != home, core.workers[w].leases, w))[:2]
+        candidates = sorted(fit, key=lambda w: (core.workers[w].node != home, loads[w], w))[:2]
         lease = LeaseRow(core.fresh(), stage, lo, hi, None, ((stage, 1),), _SELF, candidates[0])
         lease.offered = tuple(candidates)
         core.leases[lease.id] = lease
-        for worker in candidates:
-            core.workers[worker].leases += 1
+        loads.update(candidates)
         stage.executing += 1
         if stage.status is VertexState.CONFIGURED:
             advance(core, stage, "task_started")

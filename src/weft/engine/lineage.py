@@ -161,8 +161,6 @@ def _start_again(core: Core, lease: LeaseRow) -> None:
         core.torn.append(lease.stage)
     elif lease.offered:
         core.out.append(Drop(lease.offered, lease.id))
-        for worker in lease.offered:
-            core.workers[worker].leases -= 1
         del core.leases[lease.id]
         write(core, lease.stage, lease.lo, lease.hi, LEASED, UNSCHEDULED)  # it is counted afresh with the others
     else:

@@ -16,7 +16,7 @@ from weft.engine.commands import Command, Complete, Drop, Free, Launch, Publish,
 from weft.engine.consulting import consult, make
 from weft.engine.control import heard
 from weft.engine.core import ANYWHERE, FEW, Core, LeaseRow, Tuning, WorkerRow
-from weft.engine.dispatch import dispatch, has_ready, lights, race, return_tokens
+from weft.engine.dispatch import dispatch, has_ready, lights, race, return_tokens, unserved
 from weft.engine.events import (
     Accepted,
     CancelRequested,
@@ -171,14 +171,15 @@ class Master:
         if core.replan:
             core.replan = False
             cones.plan(core)
-        if core.needy or core.lights:
+        light = core.lights
+        if core.needy or light.heaps:
             self._serve()
-        lit = len(core.lights)
+        lit = light.added
         if core.tuning.race:
             race(core)
         elif offered:
             (blame.dispatch_with_care if core.avoided or core.shy else dispatch)(core, offered)
-        if core.needy or len(core.lights) != lit:
+        if core.needy or light.added != lit:
             self._serve_opened(offered)
         if core.wanted and offered:
             attempts.launch(core, offered)
@@ -209,7 +210,7 @@ class Master:
             if core.tuning.race:
                 race(core)
             else:
-                free = [w for w in offered if w in core.workers and not core.workers[w].leases]
+                free = unserved(core, offered)
                 (blame.dispatch_with_care if core.avoided or core.shy else dispatch)(core, free)
 
     # ------------------------------------------------------------------------------------------ for the shell
@@ -338,7 +339,6 @@ class Master:
         for lease in [lease for lease in core.leases.values() if not workers.isdisjoint(lease.offered)]:
             for worker in [worker for worker in lease.offered if worker in workers]:
                 core.out.append(Drop((worker,), lease.id))
-                core.workers[worker].leases -= 1
                 self._unoffer(lease, worker)
 
     def _on_granted(self, event: Granted) -> None:
@@ -384,8 +384,6 @@ class Master:
         others = tuple(worker for worker in lease.offered if worker != event.worker)
         if others:
             core.out.append(Drop(others, lease.id))
-            for worker in others:
-                core.workers[worker].leases -= 1
         lease.offered = ()
         lease.worker = event.worker
         stage = lease.stage
@@ -395,12 +393,9 @@ class Master:
             self._withdraw_offers({event.worker})
 
     def _take(self, lease: LeaseRow) -> None:
-        """A lease is over: forget it, and give back its slot, its tokens and its timer."""
+        """A lease is over: forget it, and give back its tokens and its timer."""
         core = self.core
         core.leases.pop(lease.id, None)
-        worker = core.workers.get(lease.worker)
-        if worker is not None:
-            worker.leases -= 1
         if lease.timer:
             core.timers.pop(lease.timer, None)
         if lease.stage.plain:  # takes no tokens

@@ -104,8 +104,10 @@ def assign_by_bytes(core: Core, stage: Stage, lo: int, hi: int) -> None:
     if stage.home is None:
         stage.home = [ANYWHERE] * stage.n
     busy: dict[int, int] = {}
-    for row in core.workers.values():
-        busy[row.node] = busy.get(row.node, 0) + row.leases
+    for worker, leases in core.loads().items():
+        row = core.workers.get(worker)
+        if row is not None:
+            busy[row.node] = busy.get(row.node, 0) + leases
     for d in range(lo, hi):
         weight: dict[int, int] = {}
         for link in stage.inputs:

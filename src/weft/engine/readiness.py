@@ -345,9 +345,7 @@ def count_missing(stage: Stage, *, fresh: bool = False) -> bytearray | list[int]
 
 def finish(core: Core, stage: Stage, spans: Sequence[tuple[int, int]]) -> None:
     """Tasks, as ranges `lo:hi`, are FINISHED: count them, tell the consumers, let go of what they read."""
-    count = 0
-    for lo, hi in spans:
-        count += hi - lo
+    count = sum([hi - lo for lo, hi in spans])
     stage.finished += count
     stage.over += count
     if stage.listeners:
@@ -460,15 +458,13 @@ def drain(core: Core, service: Stage) -> None:
 
 def let_go(core: Core, stage: Stage, spans: Sequence[tuple[int, int]]) -> None:
     """Tasks, as ranges `lo:hi`, will never read their inputs again: free what nobody else needs."""
+    count = sum([hi - lo for lo, hi in spans])
     for link in stage.inputs:
         router = link.router
         src = link.src
         if router is None:
             continue
-        left = link.left
-        for lo, hi in spans:
-            left -= hi - lo
-        link.left = left
+        left = link.left = link.left - count
         if (left and link.wide and (src.nbytes <= 0 or not router.partitions)) or src.vertex.keep or link.durable:
             continue
         if src.refs is None:

@@ -256,7 +256,7 @@ def digest(core: Core) -> str:
         sorted(core.answered),
         sorted((name, row.taken) for name, row in core.choices.items()),
         sorted((edge, [int(size) for size in sums]) for edge, sums in core.stats.items()),
-        sorted((number, row.node, row.leases) for number, row in core.workers.items()),
+        sorted((number, row.node) for number, row in core.workers.items()),
         sorted((node, heap) for node, heap in core.heaps.items()),
         sorted((number, row.bubble, row.index, row.granted) for number, row in core.requests.items()),
         sorted(core.timers.items()),

@@ -11,7 +11,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from weft.engine.commands import (
     DURABLE_FIRST,
@@ -76,6 +77,10 @@ class _Held:
         self.dam = False
 
 
+_LEASE: Final = 1
+_WORKER: Final = 0
+"""Where the number of the lease stands in `Done`, `Failed` and `Launch`, and the worker in `Launch`: read by the
+million, by place for a third of what reading by name costs."""
 NO_TIMER = -1
 """A timer that the master knows nothing of: it only makes a tick."""
 
@@ -236,13 +241,12 @@ class Loop:
         queue = self._queue
         if len(self.jobs) == 1:
             name, job = next(iter(self.jobs.items()))
-            events = []
-            while queue:
-                owner, event = queue.popleft()
-                if owner in (name, ""):
-                    events.append(event)
-                elif self._left:
-                    self._left_behind(owner, event)
+            told = [queue.popleft() for _ in range(len(queue))]
+            events = [event for owner, event in told if owner == name or not owner]
+            if self._left:
+                for owner, event in told:
+                    if owner not in (name, ""):
+                        self._left_behind(owner, event)
             self._step(job, events)
             while self._again or self._released:
                 again, self._again = self._again, []
@@ -287,11 +291,10 @@ class Loop:
         taken: set[int] = set()
         early = 0
         for event in events:
-            kind = type(event)
-            if kind is Done or kind is Failed:
-                lease = leases.pop(event.lease, None)  # type: ignore[union-attr]
-                if lease is not None:
-                    over.append(lease.worker)
+            if type(event) is Done or type(event) is Failed:
+                ended = leases.pop(event[_LEASE], None)
+                if ended is not None:
+                    over.append(ended[_WORKER])
             elif type(event) is Accepted:
                 if over:
                     pool.free(over)
@@ -321,14 +324,12 @@ class Loop:
             return
         do = self._do
         launch: Callable[[JobRun, Launch], None] = self._launch_answered if job.answers else self.executor.launch
-        given: list[int] = []
-        for command in ahead:
-            if type(command) is Launch:
-                leases[command.lease] = command
-                if command.worker >= 0:
-                    given.append(command.worker)
-        if given:
-            pool.take(given, job.id)
+        launches = [command for command in ahead if type(command) is Launch]
+        if launches:
+            leases.update(zip(map(itemgetter(_LEASE), launches), launches, strict=True))
+            given = [worker for worker in map(itemgetter(_WORKER), launches) if worker >= 0]
+            if given:
+                pool.take(given, job.id)
         for command in ahead:
             if type(command) is Launch:  # by far the most of them
                 launch(job, command)

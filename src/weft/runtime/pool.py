@@ -9,6 +9,7 @@ starved by small tasks.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from itertools import repeat
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -172,15 +173,13 @@ class Pool:
         self._busy.update(dict.fromkeys(workers, job))
         self.held[job] += len(workers)
 
-    def free(self, workers: Iterable[int]) -> None:
+    def free(self, workers: Sequence[int]) -> None:
         """The plain leases on `workers` are over."""
-        busy, held, there, idle = self._busy, self.held, self._node_of, self._idle
-        for worker in workers:
-            job = busy.pop(worker, None)
+        jobs = list(map(self._busy.pop, workers, repeat(None)))  # None: it is lost, or was free before
+        for job in set(jobs):
             if job is not None:
-                held[job] -= 1
-                if worker in there:
-                    idle.append(worker)
+                self.held[job] -= jobs.count(job)
+        self._idle += [worker for worker, job in zip(workers, jobs, strict=True) if job is not None]
 
     # ----------------------------------------------------------------------------------------------- requests
 

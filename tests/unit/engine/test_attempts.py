@@ -57,7 +57,7 @@ def test_the_backup_may_be_first(hand):
     h.expect("stop a[0]: another attempt was first")
     h(h.stopped("a[0]"), h.idle(1))
     h.expect("launch b[0] on 1")
-    assert h.core.workers[0].leases == 0
+    assert not h.core.loads()[0]
     h(h.done("b[0]"))
     h.expect("free a[0]", "complete succeeded")
 
