@@ -217,9 +217,9 @@ def test_any_task_fails_for_good(make, on_failure):
 @pytest.mark.parametrize("make", JOBS)
 def test_every_report_comes_twice(make):
     class Twice(_WatchedLoop):
-        def post_later(self, job, event):
-            super().post_later(job, event)
-            super().post_later(job, event)
+        def post_later(self, job, *events):
+            super().post_later(job, *events)
+            super().post_later(job, *events)
 
     scenario = make()
     world = OneFault(scenario, 0, nothing, workers=5, seconds=1.0)

@@ -409,7 +409,8 @@ class Simulator:
 
     def _over(self, run: _Running) -> None:
         run.gone = True
-        run.job.backend.pop(run.launch.lease, None)
+        if not self._many:  # else its end is still in the agenda
+            run.job.backend.pop(run.launch.lease, None)
         if self.tuning.race:
             worker = run.launch.worker
             self._busy.discard(worker)
@@ -420,19 +421,29 @@ class Simulator:
         """Let a tick pass in which leases end as most do. Nothing was noted of those but in the agenda."""
         assert self._loop is not None
         assert self._size is not None
-        clock, tell, size, done = self.clock, self._loop.post_later, self._size, self._done
+        clock, size, tell = self.clock, self._size, self._loop.post_later
+        told: list[Done] = []
+        teller: Job | None = None
         for now, what, job, seconds in planned:
+            odd = job is None or (job.backend and what[1] in job.backend)
+            if teller is not None and (odd or job is not teller):
+                tell(teller.id, *told)
+                told = []
             clock.time = now
+            if not odd:
+                teller = job
+                number, lo, hi = what[1], what[3], what[4]
+                told.append(_new(Done, (now, number, hi, seconds, size * (hi - lo), None, -1, None, (), 0)))
+                continue
+            teller = None
             if job is None:
                 what()
-                continue
-            number, lo, hi = what[1], what[3], what[4]
-            if job.backend and number in job.backend:
-                run = job.backend[number]
-                run.seconds = seconds
-                done(run)
             else:
-                tell(job.id, _new(Done, (now, number, hi, seconds, size * (hi - lo), None, -1, None, (), 0)))
+                run = job.backend.pop(what[1])
+                run.seconds = seconds
+                self._done(run)
+        if teller is not None:
+            tell(teller.id, *told)
 
     def _run_of(self, job: Job, lease: int) -> _Running | None:
         """Return what runs as a lease. One of many is noted from now on, for it will not end as planned."""
@@ -542,9 +553,12 @@ class Simulator:
             return
         self._specs.remove(spec)
         for job in self._loop.jobs.values():
+            for lease in [lease for lease, launch in job.leases.items() if launch.worker == worker]:
+                self._run_of(job, lease)
             for run in [run for run in job.backend.values() if run.launch.worker == worker]:
                 run.gone = True
-                del job.backend[run.launch.lease]
+                if not self._many:
+                    del job.backend[run.launch.lease]
         self._busy.discard(worker)
         self._queues.pop(worker, None)
         self._replace(spec, "simulated death")

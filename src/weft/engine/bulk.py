@@ -31,6 +31,8 @@ def end_usual(core: Core, events: Sequence[Event], at: int) -> int:
     state = root.state
     seconds, nbytes = root.seconds, root.nbytes
     spans: list[tuple[int, int]] = []
+    each: float
+    size: float
     for event in islice(events, at, None):
         if type(event) is not Done:
             break
@@ -55,7 +57,7 @@ def end_usual(core: Core, events: Sequence[Event], at: int) -> int:
         old = RUNNING if lease.started else LEASED
         if units == 1 and state[lo] == old:
             state[lo] = FINISHED
-            each, size = took, float(made)
+            each, size = took, made
         elif units > 0:
             write(core, root, lo, hi, old, FINISHED)
             each, size = took / units, made / units

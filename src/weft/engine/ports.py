@@ -102,7 +102,7 @@ class Shell(Protocol):
         """Say that something happened, and see to it."""
         ...
 
-    def post_later(self, job: str, event: Event) -> None:
+    def post_later(self, job: str, *events: Event) -> None:
         """Say that something happened without seeing to it; a `drain` follows."""
         ...
 

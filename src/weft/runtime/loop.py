@@ -132,7 +132,7 @@ class Loop:
         self.pool = Pool(executor.workers(), executor.nodes())
         self.jobs: dict[str, JobRun] = {}
         self.specs: dict[int, WorkerSpec] = {spec.worker: spec for spec in executor.workers()}
-        self._queue: deque[tuple[str, Event]] = deque()
+        self._queue: deque[tuple[str, tuple[Event, ...]]] = deque()
         self._lock = threading.Lock()
         self._do: dict[type[Any], Callable[[JobRun, Any], None]] = {
             Free: lambda job, c: executor.free(job, c.vertex, c.lo, c.hi),
@@ -177,13 +177,13 @@ class Loop:
             self.pool.join(job.id)
             joined = [WorkerJoined(now, s.worker, s.node, s.node_name, s.party) for s in self.specs.values()]
             if pending is not None:
-                self._queue.extend((job.id, event) for event in losses(job.master.core, now))
+                self._queue.append((job.id, tuple(losses(job.master.core, now))))
                 for vertex, indices in (gone or {}).items():
                     for lo, hi in runs(indices):
-                        self._queue.append((job.id, OutputLost(now, vertex, lo, hi, "its file is gone")))
-            self._queue.extend((job.id, event) for event in joined)
+                        self._queue.append((job.id, (OutputLost(now, vertex, lo, hi, "its file is gone"),)))
+            self._queue.append((job.id, tuple(joined)))
             if pending is None:
-                self._queue.append((job.id, JobSubmitted(now, tuple(job.given))))
+                self._queue.append((job.id, (JobSubmitted(now, tuple(job.given)),)))
             else:
                 for command in pending.commands:
                     if type(command) is SetTimer:
@@ -199,12 +199,12 @@ class Loop:
 
     def post(self, job: str, event: Event) -> None:
         """Say that something happened, and see to it (on this thread, or on the one that is at it already)."""
-        self._queue.append((job, event))
+        self._queue.append((job, (event,)))
         self.drain()
 
-    def post_later(self, job: str, event: Event) -> None:
+    def post_later(self, job: str, *events: Event) -> None:
         """Say that something happened without seeing to it; a `drain` follows."""
-        self._queue.append((job, event))
+        self._queue.append((job, events))
 
     def drain(self) -> None:
         """Process what is queued, unless somebody is at it already (who will then process ours)."""
@@ -235,17 +235,19 @@ class Loop:
                     self._too_early.append((owner, event))
                 else:
                     taken.add(worker)
-                    queue.append((owner, event))
+                    queue.append((owner, (event,)))
 
     def _tick(self) -> None:
         queue = self._queue
         if len(self.jobs) == 1:
             name, job = next(iter(self.jobs.items()))
-            told = [queue.popleft() for _ in range(len(queue))]
-            events = [event for owner, event in told if owner == name or not owner]
-            if self._left:
-                for owner, event in told:
-                    if owner not in (name, ""):
+            events: list[Event] = []
+            while queue:
+                owner, told = queue.popleft()
+                if owner == name or not owner:
+                    events += told
+                elif self._left:
+                    for event in told:
                         self._left_behind(owner, event)
             self._step(job, events)
             while self._again or self._released:
@@ -255,11 +257,11 @@ class Loop:
             return
         by_job: dict[str, list[Event]] = {}
         while queue:
-            owner, event = queue.popleft()
-            if self._left:
+            owner, told = queue.popleft()
+            for event in told if self._left else ():
                 self._left_behind(owner, event)
             for name in (owner,) if owner else tuple(self.jobs):
-                by_job.setdefault(name, []).append(event)
+                by_job.setdefault(name, []).extend(told)
         for name, events in by_job.items():
             found = self.jobs.get(name)
             if found is not None:
@@ -372,7 +374,7 @@ class Loop:
         held.ticks += 1
 
         def carry_out() -> None:
-            self._queue.append((job.id, _Durable(late)))  # type: ignore[arg-type]
+            self._queue.append((job.id, (_Durable(late),)))  # type: ignore[arg-type]
             self.drain()
 
         when_durable(carry_out)
@@ -467,7 +469,7 @@ class Loop:
             return
         values = job.answers[lease.vertex][lease.lo : lease.hi]
         self.executor.restore(job, lease.vertex, lease.lo, lease.hi)
-        self._queue.append((job.id, Done(self.clock.now(), lease.lease, lease.hi, values=values)))
+        self._queue.append((job.id, (Done(self.clock.now(), lease.lease, lease.hi, values=values),)))
 
     def _complete(self, job: JobRun, outcome: Complete) -> None:
         job.outcome = outcome
@@ -513,5 +515,5 @@ class Loop:
         if self.pool.idle:
             now = self.clock.now()
             for name in tuple(self.jobs):
-                self._queue.append((name, IdleTick(now)))
+                self._queue.append((name, (IdleTick(now),)))
             self.drain()

@@ -162,6 +162,36 @@ def test_ticks_gather_reports_and_change_no_result():
     assert ticked.simulator.clock.time <= exact.simulator.clock.time * 1.2
 
 
+DISTURBED = {
+    "nothing": lambda sim, loop, job: None,
+    "a long lease is halved": lambda sim, loop, job: sim.shrink(job, max(job.leases)),
+    "a worker is lost": lambda sim, loop, job: sim._lose(1),
+    "it is cancelled": lambda sim, loop, job: loop.cancel(job, "enough"),
+}
+
+
+@pytest.mark.parametrize("what", DISTURBED)
+def test_leases_that_nobody_keeps_account_of_end_as_others_do(what):
+    def ran(*, track: bool, disturbed: str = what) -> tuple[object, ...]:
+        tuning = Tuning(target_s=100.0, growth=64, cones=False)
+        sim = Simulator(workers=3, seconds=lambda v, i: 1.0 + i % 7 / 100, tick_s=0.05, track=track, tuning=tuning)
+        loop = Loop(sim, sim.clock)
+        graph = two_levels(200).finish()
+        job = JobRun("j", graph, Master(graph, "j", tuning))
+        told: list[tuple[object, ...]] = []
+        job.listeners.append(lambda _, events, commands: told.append((*events[:-1], *map(type, commands))))
+        loop.submit(job)
+        sim.at(30.0, lambda: DISTURBED[disturbed](sim, loop, job))
+        sim.run()
+        assert job.outcome is not None
+        assert loop.pool.idle == 3
+        assert not job.leases
+        return told, job.outcome, sim.clock.time, sim.leases, [bytes(s.state) for s in job.master.core.stages]
+
+    assert ran(track=False) == ran(track=True)
+    assert (what == "nothing") == (ran(track=False) == ran(track=False, disturbed="nothing"))
+
+
 def test_a_random_trial_is_one_of_its_seed(seed):
     first, second = random_trial(seed), random_trial(seed)
     assert first.job.outcome == second.job.outcome

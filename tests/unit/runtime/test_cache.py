@@ -30,8 +30,9 @@ class Shell:
         self.jobs: dict[str, Any] = {}
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
-    def post_later(self, job: str, event: Any) -> None:
-        self._events.put(event)
+    def post_later(self, job: str, *events: Any) -> None:
+        for event in events:
+            self._events.put(event)
 
     def drain(self) -> None:
         pass
