@@ -177,6 +177,8 @@ def _peek(core: Core, node: int) -> tuple[Stage, Intervals] | None:
             heappop(heap)
             _queued(stage, node, INFINITE)
             continue
+        if len(heap) == 1:
+            return stage, ready  # its key is put right when there is another to compare it with
         actual = ready.spans[-1][0] / stage.n - stage.depth
         if actual != key or nbytes != stage.nbytes:
             heapreplace(heap, (actual, stage.nbytes, index))
