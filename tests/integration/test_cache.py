@@ -7,15 +7,15 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import weft
+from tests.integration.places import DEADLINE_S, SOURCE, Project, until
 from weft import wiring
 from weft.runtime.cache import read_decisions
 from weft.runtime.records import read_run
@@ -23,18 +23,7 @@ from weft.runtime.settings import Settings
 from weft.store.content import ContentStore
 from weft.store.entries import CacheIndex
 
-DEADLINE_S = 60.0
-SOURCE = Path(weft.__file__).parents[1]
-MAIN = "import sys; from weft.cli.main import main; sys.exit(main())"
 ON = {"enable": True}
-
-
-def until(condition: Callable[[], Any], what: str = "it") -> Any:
-    end = time.monotonic() + DEADLINE_S
-    while not (found := condition()):
-        assert time.monotonic() < end, f"{what} did not come"
-        time.sleep(0.01)
-    return found
 
 
 def step(command: str, *outputs: str, **more: Any) -> dict[str, Any]:
@@ -43,18 +32,15 @@ def step(command: str, *outputs: str, **more: Any) -> dict[str, Any]:
     return {"command": f'echo "$PF_STEP_NAME" >> "$TRACE"; {command}', "artifacts": artifacts, **more}
 
 
-class Place:
+class Place(Project):
     """A folder with a pipeline, whose steps write into a file that they ran."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        super().__init__(folder)
         self.trace = folder.parent / f"{folder.name}.trace"
-        self.file = folder / "run.yaml"
-        self.settings = Settings(state_dir=folder / ".weft", user="me", backend="threads")
-        folder.mkdir(exist_ok=True)
 
     def write(self, steps: Mapping[str, Any], **top: Any) -> None:
-        self.file.write_text(json.dumps({"name": "trial", "cache": ON, "entry_points": steps, **top}))
+        super().write(steps, **{"cache": ON, **top})
 
     def run(self, **caching: Any) -> wiring.RunResult:
         loaded = wiring.load_pipeline(str(self.file), user="me", caching=wiring.Caching(**caching))
@@ -74,16 +60,6 @@ class Place:
 
     def output(self, result: wiring.RunResult, name: str) -> str:
         return Path(result.outputs[name]).read_text()
-
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-c", MAIN, *words],
-            cwd=self.folder,
-            env=os.environ | {"PYTHONPATH": str(SOURCE)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
 
     def reason(self, run: str, name: str) -> str:
         said = [one for one in read_decisions(self.folder / ".weft" / "runs" / run) if one["step"] == name]

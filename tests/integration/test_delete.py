@@ -2,47 +2,28 @@
 
 import json
 import os
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import weft
+from tests.integration.places import DEADLINE_S, RUN, Project, until
 from weft import wiring
 from weft.model.errors import ConflictError, ForbiddenError
 from weft.runtime import deleting
 from weft.runtime.deleting import delete_run
 from weft.runtime.records import list_runs
-from weft.runtime.settings import Settings
-from weft.runtime.state import StateRoot
 from weft.store.entries import CACHE_NAME, CacheIndex
 from weft.store.folders import remove_folder
 
-DEADLINE_S = 60.0
-SOURCE = Path(weft.__file__).parents[1]
-MAIN = "import sys; from weft.cli.main import main; sys.exit(main())"
-FIRST, SECOND = "run-000001", "run-000002"
+FIRST, SECOND = RUN, "run-000002"
 
 
-def until(condition: Callable[[], Any], what: str = "it") -> Any:
-    end = time.monotonic() + DEADLINE_S
-    while not (found := condition()):
-        assert time.monotonic() < end, f"{what} did not come"
-        time.sleep(0.01)
-    return found
-
-
-class Place:
+class Place(Project):
     """A folder with a pipeline whose one step makes an output, and counts how often it ran."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.settings = Settings(state_dir=folder / ".weft", user="me", backend="threads")
-        self.root = StateRoot(folder / ".weft")
+        super().__init__(folder)
         self.write({"a": self.step()})
 
     def step(self, then: str = ":", **more: Any) -> dict[str, Any]:
@@ -52,27 +33,9 @@ class Place:
             **more,
         }
 
-    def write(self, steps: Mapping[str, Any], **top: Any) -> None:
-        (self.folder / "run.yaml").write_text(json.dumps({"name": "trial", "entry_points": steps, **top}))
-
     def run(self) -> wiring.RunResult:
         loaded = wiring.load_pipeline(str(self.folder / "run.yaml"), user="me")
         return wiring.run_pipeline(loaded, self.settings, quiet=True)
-
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-c", MAIN, *words],
-            cwd=self.folder,
-            env=os.environ | {"PYTHONPATH": str(SOURCE)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def weft(self, *words: str) -> tuple[int, str, str]:
-        process = self.start(*words)
-        out, err = process.communicate(timeout=DEADLINE_S)
-        return process.returncode, out, err
 
     def delete(self, run: str = FIRST) -> None:
         delete_run(self.root, self.root.folder(run))

@@ -4,60 +4,25 @@ import json
 import os
 import pty
 import signal
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-import weft
+from tests.integration.places import MAIN, RUN, Project, until
 from weft.runtime.records import ACTIVE, read_run
 from weft.runtime.state import read_description
 
-DEADLINE_S = 60.0
-SOURCE = Path(weft.__file__).parents[1]
-MAIN = "import sys; from weft.cli.main import main; sys.exit(main())"
-RUN = "run-000001"
 WAIT = "touch began; until test -e go; do sleep 0.02; done; echo gone on; touch done"
 
 
-def until(condition: Callable[[], Any], what: str = "it") -> Any:
-    end = time.monotonic() + DEADLINE_S
-    while not (found := condition()):
-        assert time.monotonic() < end, f"{what} did not come"
-        time.sleep(0.01)
-    return found
-
-
-class Place:
+class Place(Project):
     """A folder with a pipeline, and ways to run it in the background."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.environ = os.environ | {"PYTHONPATH": str(SOURCE)}
-
-    def write(self, steps: Mapping[str, Any], **top: Any) -> None:
-        (self.folder / "run.yaml").write_text(json.dumps({"name": "trial", "entry_points": steps, **top}))
-
-    def weft(self, *words: str) -> tuple[int, str, str]:
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", MAIN, *words],
-            cwd=self.folder,
-            env=self.environ,
-            capture_output=True,  # waits until nobody holds the pipes any more
-            text=True,
-            timeout=DEADLINE_S,
-            check=False,
-        )
-        return done.returncode, done.stdout, done.stderr
 
     @property
     def run(self) -> Path:
-        return self.folder / ".weft" / "runs" / RUN
+        return self.folder_of()
 
     def over(self) -> bool:
         return self.run.is_dir() and read_run(self.run).state not in ACTIVE
@@ -114,7 +79,7 @@ def test_it_outlives_its_terminal(place):
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(place.folder)
-        os.execve(sys.executable, [sys.executable, "-c", MAIN, "run", "run.yaml", "-d"], place.environ)
+        os.execve(sys.executable, [sys.executable, "-c", MAIN, "run", "run.yaml", "-d"], place.env())
     said = b""
     while RUN.encode() not in said:
         said += os.read(terminal, 1024)

@@ -1,25 +1,17 @@
 """Runs that go on with an edited file: what counts still, what is run again and why, and what is refused."""
 
-import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import weft
+from tests.integration.places import RUN, Project
 from weft import wiring
 from weft.model.errors import ConflictError, DefinitionError, UsageError
 from weft.runtime.records import read_records, read_run
-from weft.runtime.settings import Settings
 from weft.runtime.state import RunFolder, read_description
 from weft.wiring import resuming
-
-RUN = "run-000001"
-SOURCE = Path(weft.__file__).parents[1]
-MAIN = "import sys; from weft.cli.main import main; sys.exit(main())"
 
 
 def step(command: str = ":", *outputs: str, **more: Any) -> dict[str, Any]:
@@ -41,17 +33,12 @@ def chain(**more: Any) -> dict[str, Any]:
     return {**steps, **more}
 
 
-class Place:
+class Place(Project):
     """A folder with a pipeline that is run, edited and resumed."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.file = folder / "run.yaml"
-        self.settings = Settings(state_dir=folder / ".weft", user="me", backend="threads")
+        super().__init__(folder)
         self.notes: list[str] = []
-
-    def write(self, steps: dict[str, Any], **top: Any) -> None:
-        self.file.write_text(json.dumps({"name": "trial", "entry_points": steps, **top}))
 
     def run(self) -> str:
         return wiring.run_pipeline(wiring.load_pipeline(str(self.file), user="me"), self.settings, quiet=True).state
@@ -78,10 +65,7 @@ class Place:
 
     @property
     def path(self) -> Path:
-        return self.folder / ".weft" / "runs" / RUN
-
-    def states(self) -> dict[str, str]:
-        return {step.name: step.state for step in read_run(self.path).steps}
+        return self.folder_of()
 
     def said(self, name: str) -> list[str]:
         return [record.message for record in read_records(self.path) if record.step == name and record.message]
@@ -428,16 +412,7 @@ class TestRefused:
 
 def test_on_the_command_line(failed):
     failed.write(chain(bad=step("echo mended", deps="c,side")))
-    words = ["resume", RUN, "--file", "run.yaml"]
-    done = subprocess.run(
-        [sys.executable, "-c", MAIN, *words],
-        cwd=failed.folder,
-        env={"PYTHONPATH": str(SOURCE), "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "note: bad is run again: the command changed" in done.stderr
+    code, _, err = failed.weft("resume", RUN, "--file", "run.yaml")
+    assert code == 0, err
+    assert "note: bad is run again: the command changed" in err
     assert failed.ran() == {"bad": 1}

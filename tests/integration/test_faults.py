@@ -1,55 +1,36 @@
 """Bad input and bad luck at the command line: one clear message each, nothing lost, nothing run that should not be."""
 
 import io
-import json
 import os
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-import weft
+from tests.integration.places import DEADLINE_S, SOURCE, Project
 from weft import wiring
 from weft.cli.context import Context
 from weft.cli.main import main
 from weft.model.errors import WeftError
 from weft.runtime.records import read_run
-from weft.runtime.settings import Settings
 
-DEADLINE_S = 60.0
-SOURCE = Path(weft.__file__).parents[1]
 ON = {"enable": True}
 SIZE = 6 << 20
 UNSHARE = ("unshare", "--user", "--map-root-user", "--mount", "--")
 
 
-def until(condition: Callable[[], Any], what: str = "it") -> Any:
-    end = time.monotonic() + DEADLINE_S
-    while not (found := condition()):
-        assert time.monotonic() < end, f"{what} did not come"
-        time.sleep(0.01)
-    return found
-
-
-class Place:
+class Place(Project):
     """A folder with a pipeline that is run here, and asked about on the command line."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.settings = Settings(state_dir=folder / ".weft", user="me", backend="threads")
-        folder.mkdir(exist_ok=True)
-
-    def write(self, text: str) -> None:
-        (self.folder / "run.yaml").write_text(text)
+    def write_text(self, text: str) -> None:
+        self.file.write_text(text)
 
     def run(self, steps: dict[str, Any], **top: Any) -> wiring.RunResult:
-        self.write(json.dumps({"name": "trial", "entry_points": steps, **top}))
+        self.write(steps, **top)
         loaded = wiring.load_pipeline(str(self.folder / "run.yaml"), user="me")
         return wiring.run_pipeline(loaded, self.settings, quiet=True)
 
@@ -84,7 +65,7 @@ class TestFiles:
         ids=["bomb", "key", "step", "nodes", "size", "dots", "shell", "name", "output", "sub_path"],
     )
     def test_one_error_and_nothing_is_started(self, place, text, told):
-        place.write(text)
+        place.write_text(text)
         code, out, err = place.weft("run", "run.yaml")
         assert (code, out) == (3, ""), err
         assert "error WEFT20" in err
@@ -96,7 +77,7 @@ class TestFiles:
     def test_a_loop_of_too_many_steps(self, place):
         inner = {"in": {"loop_argument": [1] * 400, "entry_points": {"one": {"command": "true"}}}}
         steps = {"out": {"loop_argument": [1] * 400, "entry_points": inner}}
-        place.write(json.dumps({"name": "x", "entry_points": steps}))
+        place.write(steps)
         code, _, err = place.weft("run", "run.yaml")
         assert code == 3
         assert "the loops make more than 100000 steps" in err

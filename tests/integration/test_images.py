@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_pipeline import Place, until
+from tests.integration.places import until
+from tests.integration.test_pipeline import Place
 from weft.model.errors import NotFoundError, TaskError, UsageError
 from weft.runtime.cache import read_decisions
 from weft.runtime.control import send

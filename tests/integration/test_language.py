@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_pipeline import Place, until
+from tests.integration.places import until
+from tests.integration.test_pipeline import Place
 from weft.model.errors import ConflictError, RunCancelledError
 from weft.runtime.control import send
 from weft.runtime.outline import tree

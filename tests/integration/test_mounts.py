@@ -12,7 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.integration.test_pipeline import SOURCE, Place, until
+from tests.integration.places import SOURCE, until
+from tests.integration.test_pipeline import Place
 from weft.model.errors import TaskError
 from weft.runtime.records import read_run
 from weft.runtime.settings import Settings

@@ -1,20 +1,16 @@
 """Pipelines from file to end: what they leave, how they fail, how they are stopped, and that nothing outlives them."""
 
-import json
 import os
 import signal
 import subprocess
-import sys
 import threading
-import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 import weft
+from tests.integration.places import DEADLINE_S, Project, until
 from weft.model.errors import RunCancelledError, TaskError
 from weft.runtime.control import send
 from weft.runtime.records import Record, RunRecord, read_run
@@ -22,50 +18,17 @@ from weft.runtime.settings import Settings
 from weft.store.folders import is_owned, shm_root
 from weft.wiring import RunResult, load_pipeline, run_pipeline
 
-DEADLINE_S = 60.0
-SOURCE = Path(weft.__file__).parents[1]
 
-
-def until(condition: Callable[[], Any], what: str = "it") -> Any:
-    end = time.monotonic() + DEADLINE_S
-    while not (found := condition()):
-        assert time.monotonic() < end, f"{what} did not come"
-        time.sleep(0.01)
-    return found
-
-
-class Place:
+class Place(Project):
     """A folder with a pipeline in it, and ways to run it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.file = folder / "run.yaml"
+        super().__init__(folder)
         self.records: list[Record] = []
-
-    def write(self, steps: Mapping[str, Any], **top: Any) -> None:
-        self.file.write_text(json.dumps({"name": "trial", "entry_points": steps, **top}))
 
     def run(self, settings: Settings | None = None, **overrides: str) -> RunResult:
         loaded = load_pipeline(str(self.file), overrides=overrides)
         return run_pipeline(loaded, settings or Settings(workers=1), on_record=self.records.append)
-
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Run it by the command line, in a process of its own."""
-        command = "import sys; from weft.cli.main import main; sys.exit(main())"
-        return subprocess.Popen(
-            [sys.executable, "-c", command, *(arguments or ("run", "run.yaml"))],
-            cwd=self.folder,
-            env=os.environ | {"PYTHONPATH": str(SOURCE)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def folder_of(self, run_id: str = "run-000001") -> Path:
-        return self.folder / ".weft" / "runs" / run_id
-
-    def states(self, run_id: str = "run-000001") -> dict[str, str]:
-        return {step.name: step.state for step in read_run(self.folder_of(run_id)).steps}
 
     def log(self, step: str, attempt: int = 0) -> str:
         return (self.folder_of() / "logs" / f"{step}.{attempt}.log").read_text()
@@ -340,7 +303,6 @@ class TestTogether:
     def test_two_projects_have_runs_of_one_id(self, tmp_path):
         places = [Place(tmp_path / name) for name in ("one", "two")]
         for place, other in zip(places, reversed(places), strict=True):
-            place.folder.mkdir()
             place.write({"a": {"command": f"touch here; until [ -e {other.folder}/here ]; do sleep 0.01; done"}})
         processes = [place.start() for place in places]
         for place, process in zip(places, processes, strict=True):

@@ -1,13 +1,9 @@
 """Runs that were killed, failed or cancelled go on: what has finished is not run again, and the result is right."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,52 +12,21 @@ import msgspec
 import psutil
 import pytest
 
-import weft
+from tests.integration.places import DEADLINE_S, RUN, Project, until
 from weft.engine.events import Done
 from weft.engine.replay import Tick
 from weft.model.errors import NotFoundError
 from weft.runtime.journal import read_journal
 from weft.runtime.records import read_run
 
-DEADLINE_S = 60.0
-SOURCE = Path(weft.__file__).parents[1]
-MAIN = "import sys; from weft.cli.main import main; sys.exit(main())"
-RUN = "run-000001"
 
-
-def until(condition: Callable[[], Any], what: str = "it") -> Any:
-    end = time.monotonic() + DEADLINE_S
-    while not (found := condition()):
-        assert time.monotonic() < end, f"{what} did not come"
-        time.sleep(0.01)
-    return found
-
-
-class Place:
+class Place(Project):
     """A folder with a pipeline whose steps write down that they ran, and ways to run and kill it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        super().__init__(folder)
         self.ran = folder / "ran"
         self.ran.mkdir()
-
-    def write(self, steps: Mapping[str, Any], **top: Any) -> None:
-        (self.folder / "run.yaml").write_text(json.dumps({"name": "trial", "entry_points": steps, **top}))
-
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-c", MAIN, *words],
-            cwd=self.folder,
-            env=os.environ | {"PYTHONPATH": str(SOURCE)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def weft(self, *words: str) -> tuple[int, str, str]:
-        process = self.start(*words)
-        out, err = process.communicate(timeout=DEADLINE_S)
-        return process.returncode, out, err
 
     def kill_when(self, condition: Callable[[], Any], *words: str) -> None:
         """Start a command, kill it with SIGKILL once a condition holds, and wait for the end of its steps.
@@ -69,7 +34,7 @@ class Place:
         Between the kill and that end a step may still see what the test does next, and come to its own end: nobody
         would know, and it would rightly run again.
         """
-        process = self.start(*(words or ("run", "run.yaml")))
+        process = self.start(*words)
         try:
             until(lambda: condition() or process.poll() is not None)
         finally:
@@ -84,10 +49,7 @@ class Place:
 
     @property
     def run(self) -> Path:
-        return self.folder / ".weft" / "runs" / RUN
-
-    def states(self) -> dict[str, str]:
-        return {step.name: step.state for step in read_run(self.run).steps}
+        return self.folder_of()
 
     def told(self, step: str) -> bool:
         return self.run.is_dir() and self.states().get(step) == "succeeded"

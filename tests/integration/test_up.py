@@ -3,63 +3,31 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-import weft
+from tests.integration.places import DEADLINE_S, Project, until
 from weft.runtime.records import ACTIVE, list_runs, read_run
-from weft.runtime.state import StateRoot, read_description
+from weft.runtime.state import read_description
 from weft.store.schedules import SCHEDULES_NAME, STARTING, Firing, Schedules
 
-DEADLINE_S = 60.0
-SOURCE = Path(weft.__file__).parents[1]
-MAIN = "import sys; from weft.cli.main import main; sys.exit(main())"
+if TYPE_CHECKING:
+    import subprocess
 
 
-def until(condition: Callable[[], Any], what: str = "it") -> Any:
-    end = time.monotonic() + DEADLINE_S
-    while not (found := condition()):
-        assert time.monotonic() < end, f"{what} did not come"
-        time.sleep(0.02)
-    return found
-
-
-class Place:
+class Place(Project):
     """A folder with a pipeline, its schedules, and a process that fires them."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.root = StateRoot(folder / ".weft")
-        self.environ = os.environ | {"PYTHONPATH": str(SOURCE)}
+        super().__init__(folder)
         self.up: subprocess.Popen[str] | None = None
 
-    def write(self, steps: Mapping[str, Any], **top: Any) -> None:
-        (self.folder / "run.yaml").write_text(json.dumps({"name": "trial", "entry_points": steps, **top}))
-
-    def begin(self, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-c", MAIN, *words],
-            cwd=self.folder,
-            env=self.environ,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def weft(self, *words: str) -> tuple[int, str, str]:
-        process = self.begin(*words)
-        out, err = process.communicate(timeout=DEADLINE_S)
-        return process.returncode, out, err
-
     def start_up(self) -> None:
-        self.up = self.begin("up")
+        self.up = self.start("up")
         until(lambda: (self.root.path / "up" / "control.sock").exists())
 
     def end_up(self, number: int = signal.SIGINT) -> tuple[int, str]:
@@ -72,7 +40,7 @@ class Place:
     def runs(self) -> list[str]:
         return [row.id for row in list_runs(self.root, limit=None)[0]]
 
-    def states(self) -> set[str]:
+    def all_states(self) -> set[str]:
         return {read_run(self.root.folder(run)).state for run in self.runs()}
 
     def firings(self) -> list[Firing]:
@@ -118,11 +86,11 @@ def test_a_schedule_from_its_birth_to_its_end(place):
     assert place.weft("schedule", "delete", "often")[0] == 7
     assert place.weft("schedule", "stop", "often")[0] == 0
     assert place.weft("schedule", "stop", "often")[0] == 7
-    until(lambda: not place.states() & ACTIVE)
+    until(lambda: not place.all_states() & ACTIVE)
     code, err = place.end_up()
     assert code == 0
     assert "often: run-000001 has begun" in err
-    assert place.states() == {"succeeded"}
+    assert place.all_states() == {"succeeded"}
     assert set((place.folder / "ran").read_text().split()) == {"7"}
     assert {read_run(place.root.folder(run)).name for run in place.runs()} == {"often"}
     assert "terminated" in place.weft("schedule", "ls")[1]
@@ -141,13 +109,13 @@ def test_a_schedule_keeps_what_else_a_run_is_given(place):
     assert (told["parameters"], told["options"]) == ([], ["-f", f"ppl={place.folder}/data", *given])
     place.start_up()
     until((place.folder / "data" / "here").exists)
-    until(lambda: "succeeded" in place.states())
+    until(lambda: "succeeded" in place.all_states())
     assert read_run(place.root.folder("run-000001")).user == "ada"
     code, _, err = place.weft("schedule", "create", "run.yaml", "-n", "x2", "--cron", "@daily", "--only", "none")
     assert (code, "has no step 'none'" in err) == (2, True)
     place.weft("schedule", "stop", "often")
     place.end_up()
-    until(lambda: not place.states() & ACTIVE)
+    until(lambda: not place.all_states() & ACTIVE)
 
 
 def test_runs_outlive_a_killed_up_and_no_time_is_fired_twice(place):
@@ -156,13 +124,13 @@ def test_runs_outlive_a_killed_up_and_no_time_is_fired_twice(place):
     place.start_up()
     until((place.folder / "began").exists)
     place.end_up(signal.SIGKILL)
-    assert place.states() == {"running"}
+    assert place.all_states() == {"running"}
     place.start_up()
     until(lambda: any(one.state == "waiting" for one in place.firings()))
     assert place.runs() == ["run-000001"], "it still counts"
     assert place.weft("schedule", "stop", "often")[0] == 0
     (place.folder / "go").touch()
-    until(lambda: place.states() == {"succeeded"})
+    until(lambda: place.all_states() == {"succeeded"})
     until(lambda: {one.state for one in place.firings()} == {"ended", "skipped"})
     assert len([one for one in place.firings() if one.run]) == 1
 
@@ -177,7 +145,7 @@ def test_replace_ends_the_older_run(place):
     place.end_up()
     for run in place.runs():
         place.weft("cancel", run)
-    until(lambda: not place.states() & ACTIVE)
+    until(lambda: not place.all_states() & ACTIVE)
 
 
 SLOW = """
@@ -216,13 +184,13 @@ def test_a_second_signal_leaves_at_once_and_the_time_is_due_again(place):
     assert place.runs() == []
     (place.folder / "slow").unlink()
     place.start_up()
-    until(lambda: "succeeded" in place.states())
+    until(lambda: "succeeded" in place.all_states())
     assert place.end_up()[0] == 0
 
 
 def test_it_names_runs_that_nobody_goes_on_with(place):
     place.write({"a": {"command": "touch began; until test -e go; do sleep 0.02; done"}})
-    run = place.begin("run", "run.yaml")
+    run = place.start("run", "run.yaml")
     until((place.folder / "began").exists)
     run.kill()
     run.communicate()
@@ -241,7 +209,7 @@ def test_a_file_that_breaks_later_fails_its_times_and_no_more(place):
     code, err = place.end_up()
     assert code == 0
     assert "often: no run could be started: " in err
-    until(lambda: not place.states() & ACTIVE)
+    until(lambda: not place.all_states() & ACTIVE)
 
 
 def test_a_run_that_its_schedule_does_not_want_any_more_does_not_begin(place):
@@ -256,7 +224,7 @@ def test_a_run_that_its_schedule_does_not_want_any_more_does_not_begin(place):
     assert place.runs() == []
     assert place.weft(*words, "often@1000.5@2")[0] == 0
     assert place.weft(*words, "often@1000.5@2")[0] == 7
-    until(lambda: place.states() == {"succeeded"})
+    until(lambda: place.all_states() == {"succeeded"})
 
 
 def test_up_takes_in_runs_for_the_background(place):
@@ -266,7 +234,7 @@ def test_up_takes_in_runs_for_the_background(place):
     place.environ["LEVEL"] = "there"
     code, out, _ = place.weft("run", "-d", "run.yaml")
     assert (code, out) == (0, "run-000001\n")
-    until(lambda: place.states() == {"succeeded"})
+    until(lambda: place.all_states() == {"succeeded"})
     assert (place.folder / "level").read_text() == "there\n"
     assert place.weft("run", "-d", "none.yaml")[0] == 4
     assert place.weft("up")[0] == 7, "one is enough"

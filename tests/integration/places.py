@@ -1,0 +1,71 @@
+"""What tests of whole runs share: a folder with a pipeline in it, and a process for each command line."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import weft
+from weft.runtime.records import read_run
+from weft.runtime.settings import Settings
+from weft.runtime.state import StateRoot
+
+DEADLINE_S = 60.0
+"""How long anything may take; whoever waits longer has found a fault."""
+SOURCE = Path(weft.__file__).parents[1]
+MAIN = "import sys; from weft.cli.main import main; sys.exit(main())"
+RUN = "run-000001"
+
+
+def until(condition: Callable[[], Any], what: str = "it") -> Any:
+    """Wait until a condition holds, and return what it gave."""
+    end = time.monotonic() + DEADLINE_S
+    while not (found := condition()):
+        assert time.monotonic() < end, f"{what} did not come"
+        time.sleep(0.01)
+    return found
+
+
+class Project:
+    """A folder with a pipeline; `environ` is added to what its processes find in the environment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(exist_ok=True)
+        self.file = folder / "run.yaml"
+        self.root = StateRoot(folder / ".weft")
+        self.settings = Settings(state_dir=folder / ".weft", user="me", backend="threads")
+        self.environ: dict[str, str] = {}
+
+    def write(self, steps: Mapping[str, Any], **top: Any) -> None:
+        self.file.write_text(json.dumps({"name": "trial", "entry_points": steps, **top}))
+
+    def env(self) -> dict[str, str]:
+        return os.environ | {"PYTHONPATH": str(SOURCE)} | self.environ
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Start a command line, by default a run, in a process of its own."""
+        return subprocess.Popen(
+            [sys.executable, "-P", "-c", MAIN, *(words or ("run", "run.yaml"))],
+            cwd=self.folder,
+            env=self.env(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def weft(self, *words: str) -> tuple[int, str, str]:
+        """Return how a command line ended, once nobody holds its pipes any more."""
+        process = self.start(*words)
+        out, err = process.communicate(timeout=DEADLINE_S)
+        return process.returncode, out, err
+
+    def folder_of(self, run: str = RUN) -> Path:
+        return self.root.folder(run)
+
+    def states(self, run: str = RUN) -> dict[str, str]:
+        return {step.name: step.state for step in read_run(self.folder_of(run)).steps}
