@@ -342,8 +342,9 @@ class _Draw:
             self.made.answers[c] = lambda: answer
         if rng.random() < 0.2:
             s = f"{expander.id}/s"
-            self.made.most_served += 1
-            vertices.append(Vertex(s, Program(work), 1, Kind.SERVICE))
+            cores = self.cores()
+            self.made.most_served += cores
+            vertices.append(Vertex(s, Program(work), 1, Kind.SERVICE, resources=(Resources(cpu=cores),)))
             edges.append(Edge(s, b, NONE, Scheduling(True, Trigger.SOURCE_RUNNING), Storage.NONE))
 
         def answer_patch() -> Patch:
@@ -384,8 +385,11 @@ class _Draw:
     def add_services(self) -> None:
         rng = self.rng
         for _ in range(rng.randint(1, 2)):
-            service = self.graph.service(work, name=self.name("s"), n=rng.randint(1, 2))
-            self.made.most_served += 2
+            cores = self.cores()
+            service = self.graph.service(
+                work, name=self.name("s"), n=rng.randint(1, 2), resources=(Resources(cpu=cores),)
+            )
+            self.made.most_served += 2 * cores
             if rng.random() < 0.3:
                 self.made.brief.add(service.id)
             for consumer in rng.sample(self.nodes, k=min(len(self.nodes), rng.randint(1, 2))):
@@ -399,6 +403,14 @@ class _Draw:
                         name=f"{service.id}-{consumer.id}",
                     )
                 )
+
+    def cores(self) -> int:
+        """How many cores a service takes, drawn beside the other draws: those of a seed stay as they were."""
+        if "resources" not in self.words:
+            return 1
+        beside = random.Random()
+        beside.setstate(self.rng.getstate())
+        return random.Random(beside.getrandbits(64)).choice([1, 2, 3])
 
     def add_bubbles(self) -> None:
         rng = self.rng
@@ -429,7 +441,15 @@ class _Draw:
 
 
 def _copy_vertex(vertex: Vertex) -> Vertex:
-    return Vertex(vertex.id, Program(work), vertex.parallelism, vertex.kind, keep=vertex.keep, expands=vertex.expands)
+    return Vertex(
+        vertex.id,
+        Program(work),
+        vertex.parallelism,
+        vertex.kind,
+        resources=vertex.resources,
+        keep=vertex.keep,
+        expands=vertex.expands,
+    )
 
 
 def _copy_edge(edge: Edge) -> Edge:

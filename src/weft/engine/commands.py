@@ -74,13 +74,15 @@ class Stop(NamedTuple):
 class Acquire(NamedTuple):
     """Ask the pool for one slot for each wanted task, all or nothing; answered by `Granted` or `Refused`.
 
-    `wants` has (vertex, tasks, alternatives, placement); `avoid` are workers not to be used.
+    `wants` has (vertex, tasks, alternatives, placement); `avoid` are workers not to be used, `bound` those that are not
+    given back before this was met: they run services of what asks.
     """
 
     request: int
     wants: tuple[tuple[str, int, tuple[Resources, ...], Placement | None], ...]
     prewarmed: bool
     avoid: tuple[int, ...] = ()
+    bound: tuple[int, ...] = ()
 
 
 class Withdraw(NamedTuple):

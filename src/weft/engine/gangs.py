@@ -203,7 +203,8 @@ def _serve_bubble(core: Core, row: BubbleRow, stage: Stage) -> None:
         )
         row.timer = core.set_timer(core.now + row.bubble.timeout_s, "bubble", row.index)
         core.note(row.bubble.id, f"asks for {sum(want[1] for want in wants)} slots at once")
-        core.out.append(Acquire(row.request, wants, row.bubble.prewarmed, avoided(core)))
+        bound = _bound(core, row.stages)
+        core.out.append(Acquire(row.request, wants, row.bubble.prewarmed, avoided(core), bound))
 
 
 def _with_windows(core: Core, stage: Stage) -> tuple[Resources, ...]:
@@ -285,7 +286,28 @@ def _serve_stage(core: Core, stage: Stage) -> None:
             failed = set(avoid).union(*stage.avoid.values()) & core.workers.keys()
             if len(failed) < len(core.workers):
                 avoid = tuple(sorted(failed))
-        core.out.append(Acquire(request, ((stage.id, 1, alternatives, stage.vertex.placement),), False, avoid))
+        wants = ((stage.id, 1, alternatives, stage.vertex.placement),)
+        core.out.append(Acquire(request, wants, False, avoid, _bound(core, [stage])))
+
+
+def _bound(core: Core, stages: list[Stage]) -> tuple[int, ...]:
+    """Return the workers that services hold which go on until `stages` have ended."""
+    if not core.services:
+        return ()
+    below = {stage.index for stage in stages}
+    reached = list(stages)
+    while reached:
+        for link in reached.pop().outputs:
+            if link.dst.index not in below:
+                below.add(link.dst.index)
+                reached.append(link.dst)
+    needed = {
+        service.index
+        for service in core.services
+        for link in service.outputs
+        if link.edge.scheduling.concurrent and link.dst.index in below and link.dst.status not in ENDED
+    }
+    return tuple(sorted(row.worker for row in core.leases.values() if row.worker >= 0 and row.stage.index in needed))
 
 
 def avoided(core: Core) -> tuple[int, ...]:

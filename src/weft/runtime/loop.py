@@ -427,7 +427,7 @@ class Loop:
 
     def _acquire(self, job: JobRun, acquire: Acquire) -> None:
         now = self.clock.now()
-        reason = self.pool.request(job.id, acquire.request, acquire.wants, acquire.avoid, now)
+        reason = self.pool.request(job.id, acquire.request, acquire.wants, acquire.avoid, now, acquire.bound)
         self.executor.set_timer(job, now + KEEP_BACK_S, NO_TIMER)  # the end of keeping back must be noticed
         if acquire.avoid:
             self.executor.set_timer(job, now + AVOID_S, NO_TIMER)

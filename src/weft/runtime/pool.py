@@ -9,6 +9,7 @@ starved by small tasks.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from copy import copy
 from itertools import repeat
 from math import ceil
 from typing import TYPE_CHECKING
@@ -28,6 +29,10 @@ KEEP_BACK_S = 5.0
 AVOID_S = 20.0
 """How long a request waits for other workers than those that it would rather avoid, in seconds. Who holds the others
 may never give them back."""
+
+
+BOUND = " left beside the services that go on until it has run"
+"""What is added to the reason for which something can never be had, if it is due to those who serve it."""
 
 
 class _Node(Struct):
@@ -183,9 +188,17 @@ class Pool:
 
     # ----------------------------------------------------------------------------------------------- requests
 
-    def request(self, job: str, request: int, wants: Wants, avoid: Iterable[int], now: float = 0.0) -> str:
-        """Queue a request; return "" or the reason why it can never be met."""
-        reason = self._never(wants)
+    def request(
+        self,
+        job: str,
+        request: int,
+        wants: Wants,
+        avoid: Iterable[int],
+        now: float = 0.0,
+        bound: Collection[int] = (),
+    ) -> str:
+        """Queue a request; return "" or the reason why it can never be met, `bound` workers being busy till then."""
+        reason = self._never(wants, self._nodes) or (bound and self._never(wants, self._left_by(bound), BOUND)) or ""
         if not reason:
             self.waiting.append(_Request(job, request, wants, frozenset(avoid), now))
         return reason
@@ -234,24 +247,39 @@ class Pool:
             self.held[held.job] -= 1 + len(held.beside)
         return held
 
-    def _never(self, wants: Wants) -> str:
-        """Return why a request can never be met, even by an empty pool; "" if it can."""
+    def _left_by(self, bound: Collection[int]) -> dict[int, _Node]:
+        """Return the nodes as they would be if they had nothing of what some busy workers hold."""
+        left = {number: copy(node) for number, node in self._nodes.items()}
+        beside = {worker: held for (_, _, worker), held in self._granted.items()}
+        for worker in bound:
+            if worker in self._node_of:
+                node, held = left[self._node_of[worker]], beside.get(worker)
+                node.workers -= 1
+                if held is not None:
+                    node.workers -= len(held.beside)
+                    node.memory = max(node.memory - held.memory, min(node.memory, 1))  # 0 would be: not counted
+                    node.gpu -= held.gpu
+        return left
+
+    def _never(self, wants: Wants, all_nodes: dict[int, _Node], why: str = "") -> str:
+        """Return why a request can never be met on these nodes, even if nothing else ran there; "" if it can."""
         total = memory = 0
         for vertex, count, alternatives, placement in wants:
-            nodes = [n for n in self._nodes.values() if placement is None or placement.allows(n.name, n.party)]
+            nodes = [n for n in all_nodes.values() if placement is None or placement.allows(n.name, n.party)]
             if not nodes:
                 return f"{vertex} must run on {placement}, and there is no such node"
             if not any(self._fits(n, r, empty=True) for r in alternatives for n in nodes):
                 asked = " or ".join(str(r) for r in alternatives)
-                return f"{vertex} asks for {asked} for one task; no node has that much"
+                where = f" on {placement.node or placement.party}" if placement is not None else ""
+                return f"{vertex} asks for {asked} for one task{where}; no node has that much{why}"
             total += count * min(max(1, ceil(r.cpu)) for r in alternatives)
             memory += count * min(r.memory for r in alternatives)
-        workers = sum(node.workers for node in self._nodes.values())
+        workers = sum(node.workers for node in all_nodes.values())
         if total > workers:
-            return f"it needs {total} slots at once; the session has {workers}"
-        there = sum(node.memory for node in self._nodes.values())
-        if memory > there and all(node.memory for node in self._nodes.values()):
-            return f"it needs {memory:,} bytes of memory at once; the session has {there:,}"
+            return f"it needs {total} slots at once; the session has {workers}{why}"
+        there = sum(node.memory for node in all_nodes.values())
+        if memory > there and all(node.memory for node in all_nodes.values()):
+            return f"it needs {memory:,} bytes of memory at once; the session has {there:,}{why}"
         return ""
 
     @staticmethod

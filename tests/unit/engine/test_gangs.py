@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.unit.engine.hand import Hand, body, run_out
+from weft.engine.commands import Acquire
 from weft.engine.decisions import Finish
 from weft.engine.events import Failure, Granted, TimerFired
 from weft.engine.patching import apply
@@ -500,6 +501,26 @@ def test_a_service_runs_with_its_consumers_and_ends_after_them(hand):
     assert h.state("s") == "done"
     h(h.done("b[0]"))
     h.expect("complete succeeded")  # a service has no value to free
+
+
+def test_who_asks_says_which_workers_services_hold_till_it_has_ended(hand):
+    g = Graph("g")
+    s, t = g.service(body, name="s"), g.service(body, name="t")
+    a = g.add(body, s, n=1, name="a")
+    large = g.add(body, after(a), s, n=1, name="large", resources=Resources(cpu=2))
+    g.add(body, t, n=1, name="b")
+    late = g.add(body, after(large), t, n=1, name="late")
+    g.bubble(late, g.add(body, after(large), n=1, name="beside"), name="gang")
+    h = hand(g, workers=6, cones=False)
+    assert "acquire s*1, a*1, large*1 (cpu 2)" in h.skip()
+    h(h.refused("large"), h.granted(t=3, b=4))
+    assert "acquire s*1, a*1" in h.skip()
+    h(h.granted(s=0, a=1))
+    h.skip()
+    h(h.done("a[0]"), h.done("b[0]"))
+    assert "acquire large*1 (cpu 2)" in h.skip()
+    bound = {command.wants[-1][0]: command.bound for command in h.said if isinstance(command, Acquire)}
+    assert bound == {"b": (), "a": (3,), "large": (0, 3)}  # t goes on until late has ended
 
 
 def test_a_service_that_fails_is_tried_again_while_it_is_needed(hand):

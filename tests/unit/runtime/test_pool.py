@@ -236,6 +236,42 @@ def test_what_can_never_be_had_is_refused_at_once(wants, says):
     assert not p.waiting
 
 
+@pytest.mark.parametrize(
+    ("wants", "says"),
+    [
+        (
+            want(1, placement=Placement(node="node0")),
+            "v asks for cpu 1 for one task on node0; no node has that much left",
+        ),
+        (want(1, Resources(cpu=2)), "no node has that much left beside the services that go on until it has run"),
+        (want(1, Resources(gpu=1)), "no node has that much left"),
+        (want(1, Resources(memory=41)), "no node has that much left"),
+        (want(2), "it needs 2 slots at once; the session has 1 left beside the services"),
+        (want(1, Resources(memory=40)), ""),
+        (want(1), ""),
+    ],
+)
+def test_what_can_never_be_had_beside_the_services_that_wait_for_it_is_refused(wants, says):
+    nodes = {0: Resources(memory=100, gpu=1), 1: Resources(memory=100)}
+    p = Pool([WorkerSpec(at, at // 2, f"node{at // 2}") for at in range(4)], nodes)
+    p.join("x")
+    assert p.request("x", 1, want(1, Resources(cpu=2, memory=30, gpu=1)), ()) == ""
+    assert p.request("x", 2, want(1, Resources(memory=60), placement=Placement(node="node1")), ()) == ""
+    bound = [slots[0][1] for _, _, slots in p.grant()]
+    assert len(bound) == 2
+    assert p.request("x", 3, wants, (), 0.0) == ""
+    p.withdraw("x", 3)
+    told = p.request("x", 4, wants, (), 0.0, [*bound, 99])
+    assert says in told
+    assert bool(says) == bool(told)
+
+
+def test_a_service_that_was_offered_a_worker_binds_it():
+    p = pool(2)
+    p.take([0], "x")
+    assert "no node has that much left" in p.request("x", 1, want(1, Resources(cpu=2)), (), 0.0, [0])
+
+
 def test_where_memory_is_not_counted_it_is_never_refused():
     assert pool(1).request("x", 1, want(1, Resources(memory=10**15)), ()) == ""
 
