@@ -615,12 +615,12 @@ if ends == "before it is on record":
     end_owner()
 else:
     class Record(guardian.Record):
-        def __init__(self, path):
-            super().__init__(path)
+        def __init__(self, path, row):
+            super().__init__(path, row)
             end_owner()
     guardian.Record = Record
 try:
-    said = f"{guardian.guard(theirs.fileno(), owner, None)}\\n"
+    said = f"{guardian.guard(theirs.fileno(), owner, guardian.Post(None))}\\n"
 except EOFError:
     said = "it ended, nothing was started\\n"
 with open(late + ".new", "w") as file:

@@ -18,6 +18,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -247,6 +248,10 @@ def _spec(ctx: TaskContext) -> CommandSpec:
         ) from error
 
 
+_encoded = lru_cache(1024)(os.fsencode)
+"""Of all that steps have in their environment, most is the same for all."""
+
+
 def _message(spec: CommandSpec) -> dict[str, Any]:
     """Return the guardian's specification (`guard` there lists the fields)."""
     env = {**spec.env}
@@ -269,7 +274,7 @@ def _message(spec: CommandSpec) -> dict[str, Any]:
     return {
         "argv": [os.fsencode(word) for word in argv],
         "undo": [os.fsencode(word) for word in spec.undo],
-        "env": {os.fsencode(name): os.fsencode(value) for name, value in env.items()},
+        "env": {_encoded(name): _encoded(value) for name, value in env.items()},
         "cwd": os.fsencode(spec.cwd.absolute()),
         "view": None if spec.view is None else spec.view.encoded(),
         "log": os.fsencode(spec.log.absolute()),
@@ -282,7 +287,11 @@ def _message(spec: CommandSpec) -> dict[str, Any]:
 
 
 def _too_long(env: Mapping[str, str]) -> list[str]:
-    return [name for name, value in env.items() if len(os.fsencode(f"{name}={value}")) > LONGEST_TEXT]
+    return [
+        name
+        for name, value in env.items()
+        if len(name) + len(value) > LONGEST_TEXT // 4 and len(os.fsencode(f"{name}={value}")) > LONGEST_TEXT
+    ]
 
 
 def _argv(text: str, variables: Mapping[str, str]) -> list[str]:

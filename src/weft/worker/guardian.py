@@ -59,6 +59,8 @@ UNDOING_S = 20.0
 """How long it may take to undo what a command has begun elsewhere."""
 BUSY = b"+"
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
+"""Python ignores these, and would hand that on to a command."""
 
 
 # ------------------------------------------------------------------------------------------------------- processes
@@ -328,6 +330,40 @@ def become_subreaper(prctl: Any) -> bool:
 
 def start(spec: dict[str, Any], output: int) -> int:
     """Start a command in a session of its own and return its pid once it runs; StartError if it cannot."""
+    if spec["view"]:
+        return start_elsewhere(spec, output)
+    # Not by a fork: to copy an interpreter, and have the copy do the rest, takes longer than to start a shell.
+    try:
+        os.chdir(spec["cwd"])
+    except OSError as error:
+        raise StartError("cwd", error.errno or 0) from None
+    argv, env = spec["argv"], spec["env"]
+    return os.posix_spawn(
+        find(argv[0], env),
+        argv,
+        env,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_DUP2, output, 1),
+            (os.POSIX_SPAWN_DUP2, output, 2),
+        ],
+        setsid=True,
+        setsigdef=IGNORED,
+    )
+
+
+def find(program: bytes, env: dict[bytes, bytes]) -> bytes:
+    """Return the path of a program as `execvp` would find it; a name that is nowhere stays as it is."""
+    if b"/" not in program:
+        for folder in env.get(b"PATH", os.defpath.encode()).split(b":"):
+            path = os.path.join(folder, program)
+            if os.access(path, os.X_OK) and not os.path.isdir(path):
+                return path
+    return program
+
+
+def start_elsewhere(spec: dict[str, Any], output: int) -> int:
+    """Start a command that sees folders of its own, which only a copy of this process can bring about."""
     argv, env, cwd = spec["argv"], spec["env"], spec["cwd"]
     told, tell = os.pipe()
     pid = os.fork()
@@ -335,13 +371,12 @@ def start(spec: dict[str, Any], output: int) -> int:
         stage = b"exec"
         try:
             os.setsid()
-            for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these, and exec would hand that on
+            for number in IGNORED:
                 signal.signal(number, signal.SIG_DFL)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(output, 1)
             os.dup2(output, 2)
-            if spec["view"]:
-                __import__("mounting").enter(*spec["view"])  # few commands need it, and all would pay for it
+            __import__("mounting").enter(*spec["view"])  # few commands need it, and all would pay for it
             stage = b"cwd"
             os.chdir(cwd)
             stage = b"exec"
@@ -366,11 +401,11 @@ class Record:
     Each line comes with one write; `weft.worker.group` reads them.
     """
 
-    def __init__(self, path: bytes) -> None:
+    def __init__(self, path: bytes, row: Process | None) -> None:
         self.path = path
         new = path + b".new"
         self._fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-        self._add(look_up(os.getpid()))
+        self._add(row)
         os.replace(new, path)
 
     def _add(self, row: Process | None) -> None:
@@ -514,7 +549,24 @@ class Watch:
             send_signal(row, signal.SIGKILL)
 
 
-def guard(control: int, owner: Owner, prctl: Any) -> dict[str, Any]:
+class Post:
+    """What a guardian has ready before there is work for it: a pipe that signals come through, and its own row.
+
+    `adopts` says whether orphans of its tree come to it. `prctl` is what `_load_prctl` returned.
+    """
+
+    def __init__(self, prctl: Any) -> None:
+        self.wake, woken = os.pipe()
+        os.set_blocking(woken, False)
+        signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, *STOPPING):
+            signal.signal(number, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        self.adopts = become_subreaper(prctl)
+        self.row = look_up(os.getpid())
+
+
+def guard(control: int, owner: Owner, post: Post) -> dict[str, Any]:
     """Run one command from its first frame to the end of its tree and return the last frame.
 
     EOFError: the owner is gone and nothing was started.
@@ -522,31 +574,23 @@ def guard(control: int, owner: Owner, prctl: Any) -> dict[str, Any]:
     Fields of the specification: `argv`, `env`, `cwd`, `view` (the arguments of `weft.worker.mounting.enter`, or None),
     `undo` (a command line to run where the command did not end by itself, or None), `log`, `record` (a file that names
     guardian and command while they live, or None), `grace_s`, `timeout_s` (or None), `head` and `tail` (bytes of the
-    log to keep). `prctl` is what `_load_prctl` returned.
+    log to keep).
     """
-    wake, woken = os.pipe()
-    os.set_blocking(woken, False)
-    signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
-    for number in (signal.SIGCHLD, *STOPPING):
-        signal.signal(number, lambda *_: None)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
     spec = receive(control)
     record: Record | None = None
     stage = "log"
     try:
         log = Log(spec["log"], spec["head"], spec["tail"])
-        adopts = become_subreaper(prctl)
         stage = "record"
         if owner.has_left(control):  # the file may be that of the next owner by now
             raise EOFError
         if spec["record"] is not None:
-            record = Record(spec["record"])
+            record = Record(spec["record"], post.row)
             if owner.has_left(control):
                 record.remove()
                 raise EOFError
         output, write_end = os.pipe()
-        watch = Watch(spec, log, control=control, owner=owner, wake=wake, output=output)
+        watch = Watch(spec, log, control=control, owner=owner, wake=post.wake, output=output)
         stage = "exec"
         command = start(spec, write_end)
     except (StartError, OSError) as error:
@@ -562,7 +606,7 @@ def guard(control: int, owner: Owner, prctl: Any) -> dict[str, Any]:
     watch.run(command)
     if spec["undo"] and (watch.why != "exit" or watch.exit is None or watch.exit < 0):
         undo(spec["undo"], spec["env"])
-    if not adopts:
+    if not post.adopts:
         watch.kill_group()
     watch.drain()
     log.close()
@@ -625,6 +669,7 @@ def stand_by(door: socket.socket, owner: Owner, prctl: Any) -> int:
     if pid == 0:
         os.close(told)
         os.setsid()  # a Ctrl-C at the terminal is for the owner, who then stops us in order
+        post = Post(prctl)
         try:
             control = attend(door, owner)
         except EOFError:
@@ -634,17 +679,17 @@ def stand_by(door: socket.socket, owner: Owner, prctl: Any) -> int:
         except BrokenPipeError:
             pass  # somebody has killed the guardhouse: this one goes on without
         os.close(tell)
-        serve(control, owner, prctl)
+        serve(control, owner, post)
     os.close(tell)
     return told
 
 
-def serve(control: int, owner: Owner, prctl: Any) -> NoReturn:
+def serve(control: int, owner: Owner, post: Post) -> NoReturn:
     """Be the guardian of one command, in a process that was forked for it."""
     os.dup2(control, 0)  # over the door, at which guardians without work alone may stand
     os.close(control)
     try:
-        frame = guard(0, owner, prctl)
+        frame = guard(0, owner, post)
     except EOFError:
         frame = {}
     except BaseException as error:  # noqa: BLE001
