@@ -29,7 +29,7 @@ FAMILIES = {
 }
 TRIED_ELSEWHERE = {
     "weft.tensor.config", "weft.tensor.numpy_names", "weft.tensor.older_names", "weft.tensor.running",
-    "weft.tensor.sessions",
+    "weft.tensor.sessions", "weft.tensor.storing",
 }  # fmt: skip
 """Modules whose functions have tests of their own against NumPy."""
 NAMED_ELSEWHERE = {

@@ -53,7 +53,7 @@ from numpy import object_ as object  # noqa: F401
 from numpy import str_ as unicode_
 from numpy.exceptions import AxisError
 
-from weft.tensor import fft, lib, linalg, methods, random, spatial, special, stats
+from weft.tensor import fft, interop, lib, linalg, methods, random, spatial, special, stats
 from weft.tensor.array import Tensor
 from weft.tensor.config import option_context, options
 from weft.tensor.creation import (
@@ -233,8 +233,10 @@ from weft.tensor.numpy_names import (
     nancumsum,
     nanmax,
     nanmean,
+    nanmedian,
     nanmin,
     nanprod,
+    nanquantile,
     nanstd,
     nansum,
     nanvar,
@@ -297,6 +299,7 @@ from weft.tensor.older_names import (
     ndim,
     ndindex,
     ogrid,
+    pad,
     partition,
     product,
     r_,
@@ -345,6 +348,19 @@ from weft.tensor.statistics import (
     std,
     sum,
     var,
+)
+from weft.tensor.storing import (
+    from_hdf5,
+    from_zarr,
+    fromhdf5,
+    fromzarr,
+    load,
+    save,
+    store,
+    to_hdf5,
+    to_zarr,
+    tohdf5,
+    tozarr,
 )
 
 __array_api_version__ = "2025.12"
@@ -507,6 +523,10 @@ __all__ = [
     "frexp",
     "from_array",
     "from_dlpack",
+    "from_hdf5",
+    "from_zarr",
+    "fromhdf5",
+    "fromzarr",
     "full",
     "full_like",
     "generic",
@@ -554,6 +574,7 @@ __all__ = [
     "lib",
     "linalg",
     "linspace",
+    "load",
     "log",
     "log1p",
     "log2",
@@ -588,8 +609,10 @@ __all__ = [
     "nancumsum",
     "nanmax",
     "nanmean",
+    "nanmedian",
     "nanmin",
     "nanprod",
+    "nanquantile",
     "nanstd",
     "nansum",
     "nanvar",
@@ -608,6 +631,7 @@ __all__ = [
     "option_context",
     "options",
     "outer",
+    "pad",
     "partition",
     "percentile",
     "permute_dims",
@@ -637,6 +661,7 @@ __all__ = [
     "rollaxis",
     "round",
     "round_",
+    "save",
     "scalar",
     "searchsorted",
     "setdiff1d",
@@ -660,6 +685,7 @@ __all__ = [
     "stats",
     "std",
     "stop_server",
+    "store",
     "subtract",
     "sum",
     "swapaxes",
@@ -671,7 +697,11 @@ __all__ = [
     "tensordot",
     "tile",
     "timedelta64",
+    "to_hdf5",
+    "to_zarr",
+    "tohdf5",
     "topk",
+    "tozarr",
     "trace",
     "transpose",
     "trapz",
@@ -708,3 +738,4 @@ __all__ = [
 ]
 
 methods.install()
+interop.install()

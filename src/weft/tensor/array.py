@@ -13,7 +13,7 @@ from weft.frontends.tensors.chunks import known
 from weft.frontends.tensors.linear import matmul as matmul_nodes
 from weft.frontends.tensors.nodes import Node
 from weft.frontends.tensors.searching import elementwise
-from weft.tensor import sessions
+from weft.tensor import drawing, sessions
 from weft.tensor.config import options
 from weft.tensor.running import Executable, Watch
 
@@ -183,10 +183,30 @@ class Tensor(Executable):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        if self._value is not None:
-            return repr(self._value).replace("array(", "Tensor(", 1)
+        if self._ready():
+            return drawing.values(self.dtype, self.shape, self._corners())
         shape = ", ".join("?" if size < 0 else str(size) for size in self._node.shape)
         return f"Tensor <{self._node.name}, shape=({shape}), dtype={self.dtype}, chunks={self._node.chunks}>"
+
+    def __str__(self) -> str:
+        return str(self.fetch()) if self.size <= drawing.FEW else repr(self.execute())
+
+    def _corners(self) -> np.ndarray[Any, Any]:
+        """Return the values, which are there; of a large array those at the ends of each axis."""
+        if self._value is not None or self.size <= drawing.FEW:
+            return self._value_of()
+        found = self
+        for axis, n in enumerate(self.shape):
+            if n > 2 * drawing.EDGE + 1:
+                at = np.r_[: drawing.EDGE + 1, n - drawing.EDGE : n]
+                found = Tensor(indexing.take(found.node, as_node(at), axis))
+        return found._value_of() if found._ready() else found.fetch()
+
+    def _repr_html_(self) -> str:
+        node, known_ = self._node, known(self._node.grid)
+        chunks = [cut.lengths() if cut.known else (-1,) * cut.n for cut in node.grid]
+        state = "computed" if self._ready() else "to be computed"
+        return drawing.html(chunks, self.dtype, node.nbytes if known_ else None, state, node.name)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _from_values, (self.fetch(),)

@@ -11,6 +11,7 @@ from weft.frontends.tensors import creation, shaping
 from weft.frontends.tensors.blocks import broadcast_shapes
 from weft.tensor import sessions
 from weft.tensor.array import DEVICE, Tensor, as_node
+from weft.tensor.files import readable
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.chunks import Grid
@@ -83,6 +84,7 @@ array = asarray
 def from_array(array: Any, chunk_size: Any = None) -> Tensor:
     """Return an array over one that takes slices: NumPy, a memory map, Zarr, HDF5. It is read where it is needed."""
     dtype = np.dtype(array.dtype)
+    array = readable(array)
     return Tensor(creation.from_array(array, _grid(array.shape, dtype, chunk_size), dtype))
 
 

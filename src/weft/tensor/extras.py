@@ -10,13 +10,19 @@ from weft.model.errors import MissingExtraError
 if TYPE_CHECKING:
     from types import ModuleType
 
+_EXTRAS = {"h5py": "hdf5"}
+"""The extras that are not called as their library."""
+
 
 def needed(name: str) -> ModuleType:
     """Return a module; MissingExtraError: it is not installed."""
-    extra = name.partition(".")[0]
+    library = name.partition(".")[0]
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != extra:
+        if error.name is None or error.name.partition(".")[0] != library:
             raise  # it is there, and lacks something itself
-        raise MissingExtraError(f"{extra} is not installed", hint=f"Install it: pip install 'weft[{extra}]'") from None
+        extra = _EXTRAS.get(library, library)
+        raise MissingExtraError(
+            f"{library} is not installed", hint=f"Install it: pip install 'weft[{extra}]'"
+        ) from None

@@ -7,6 +7,7 @@ few must see an array as a whole: they say so.
 from __future__ import annotations
 
 import itertools
+import string
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -348,26 +349,30 @@ def _counted(x: Any, axis: Axis, keepdims: bool) -> Tensor:
     return statistics.sum(there, axis=axis, dtype=FLOAT, keepdims=keepdims)
 
 
-def nanmean(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def nanmean(x: Any, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Tensor:
     """Return the mean of what is not NaN."""
-    if as_node(x).dtype.kind not in "fc":
-        return statistics.mean(x, axis=axis, keepdims=keepdims)
-    return apply(np.true_divide, nansum(x, axis, None, keepdims), _counted(x, axis, keepdims))
+    given = _tensor(x) if dtype is None else _tensor(x).astype(dtype)
+    if given.dtype.kind not in "fc":
+        return statistics.mean(given, axis=axis, keepdims=keepdims)
+    return apply(np.true_divide, nansum(given, axis, None, keepdims), _counted(given, axis, keepdims)).astype(
+        given.dtype
+    )
 
 
-def nanvar(x: Any, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
+def nanvar(x: Any, axis: Axis = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Tensor:
     """Return the variance of what is not NaN."""
-    if as_node(x).dtype.kind not in "fc":
-        return statistics.var(x, axis=axis, correction=ddof, keepdims=keepdims)
-    away = apply(np.subtract, x, nanmean(x, axis, True))
+    given = _tensor(x) if dtype is None else _tensor(x).astype(dtype)
+    if given.dtype.kind not in "fc":
+        return statistics.var(given, axis=axis, correction=ddof, keepdims=keepdims)
+    away = apply(np.subtract, given, nanmean(given, axis, keepdims=True))
     squares = apply(np.square, apply(np.absolute, away))
-    count = apply(np.subtract, _counted(x, axis, keepdims), float(ddof))
-    return apply(np.true_divide, nansum(squares, axis, None, keepdims), count)
+    count = apply(np.subtract, _counted(given, axis, keepdims), float(ddof))
+    return apply(np.true_divide, nansum(squares, axis, None, keepdims), count).astype(squares.dtype)
 
 
-def nanstd(x: Any, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
+def nanstd(x: Any, axis: Axis = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Tensor:
     """Return the standard deviation of what is not NaN."""
-    return apply(np.sqrt, nanvar(x, axis, ddof, keepdims))
+    return apply(np.sqrt, nanvar(x, axis, dtype, ddof=ddof, keepdims=keepdims))
 
 
 def average(x: Any, axis: Axis = None, weights: Any = None) -> Tensor:
@@ -390,6 +395,20 @@ def _order_statistic(x: Any, *, q: Any, axis: tuple[int, ...] | None, method: st
 
 def quantile(x: Any, q: Any, axis: Axis = None, method: str = "linear", keepdims: bool = False) -> Tensor:
     """Return quantiles; the axes that they are of are read as one chunk."""
+    return _quantile(np.quantile, x, q, axis, method, keepdims)
+
+
+def nanquantile(x: Any, q: Any, axis: Axis = None, method: str = "linear", keepdims: bool = False) -> Tensor:
+    """Return quantiles of what is not NaN; the axes that they are of are read as one chunk."""
+    return _quantile(np.nanquantile, x, q, axis, method, keepdims)
+
+
+def nanmedian(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """Return the median of what is not NaN; the axes that it is of are read as one chunk."""
+    return _quantile(np.nanquantile, x, 0.5, axis, "linear", keepdims)
+
+
+def _quantile(fn: Any, x: Any, q: Any, axis: Axis, method: str, keepdims: bool) -> Tensor:
     node = as_node(x)
     axes = reductions.axes_of(axis, len(node.grid))
     node = whole_along(node, axes)
@@ -409,7 +428,7 @@ def quantile(x: Any, q: Any, axis: Axis = None, method: str = "linear", keepdims
         [one],
         (*front, *kept),
         dtype,
-        kwargs={**kwargs, "keepdims": keepdims, "fn": np.quantile},
+        kwargs={**kwargs, "keepdims": keepdims, "fn": fn},
         name="quantile",
     )
     return Tensor(made)
@@ -535,7 +554,8 @@ def einsum(subscripts: str, *operands: Any) -> Tensor:
     text = subscripts.replace(" ", "")
     inputs, _, output = text.partition("->")
     if "..." in text:
-        raise ValueError("einsum with an ellipsis is not supported: name all axes")
+        arrays, text = _named(arrays, inputs.split(","), output if "->" in text else None)
+        inputs, _, output = text.partition("->")
     terms = inputs.split(",")
     if len(terms) != len(arrays) or any(len(term) != x.ndim for term, x in zip(terms, arrays, strict=False)):
         raise ValueError("einsum: the subscripts do not fit the operands")
@@ -558,6 +578,30 @@ def einsum(subscripts: str, *operands: Any) -> Tensor:
         x = statistics.sum(x, axis=drop, dtype=x.dtype)
         term = "".join(c for c in term if c in output)
     return manipulation.permute_dims(x, tuple([term.index(c) for c in output])) if output else x
+
+
+def _named(arrays: list[Tensor], terms: list[str], output: str | None) -> tuple[list[Tensor], str]:
+    """Return operands that are broadcast along the axes of an ellipsis, and subscripts that name these."""
+    if len(terms) != len(arrays):
+        raise ValueError("einsum: the subscripts do not fit the operands")
+    counts = [
+        x.ndim - len(term.replace("...", "")) if "..." in term else 0 for term, x in zip(terms, arrays, strict=True)
+    ]
+    if min(counts) < 0:
+        raise ValueError("einsum: the subscripts do not fit the operands")
+    free = [c for c in string.ascii_letters if not any(c in term for term in terms)][: max(counts)]
+    starts = [term.find("...") for term in terms]
+    shapes = [x.shape[at : at + n] for x, at, n in zip(arrays, starts, counts, strict=True) if n]
+    common = np.broadcast_shapes(*shapes)
+    made, names = [], []
+    for x, term, at, n in zip(arrays, terms, starts, counts, strict=True):
+        wanted = (*x.shape[:at], *common[len(common) - n :], *x.shape[at + n :]) if n else x.shape
+        made.append(x if wanted == x.shape else manipulation.broadcast_to(x, wanted))
+        names.append(term.replace("...", "".join(free[len(free) - n :]) if n else ""))
+    if output is None:
+        letters = "".join(term.replace("...", "") for term in terms)
+        output = "..." + "".join(sorted({c for c in letters if letters.count(c) == 1}))
+    return made, ",".join(names) + "->" + output.replace("...", "".join(free))
 
 
 def _one_term(term: str, x: Tensor) -> tuple[str, Tensor]:

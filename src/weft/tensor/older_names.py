@@ -217,6 +217,41 @@ def _joined(parts: Sequence[Tensor], axis: int) -> Tensor:
     return manipulation.concat([one for one in parts if one.shape[axis]] or parts[:1], axis=axis)
 
 
+def pad(
+    x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0, reflect_type: str = "even"
+) -> Tensor:
+    """Return an array with more at both ends of its axes: `constant_values`, or elements of its own.
+
+    The modes are "constant", "edge", "wrap", "reflect" and "symmetric" of `numpy.pad`.
+    NotImplementedError: another one.
+    """
+    made = _tensor(x)
+    if mode not in ("constant", "edge", "wrap", "reflect", "symmetric") or reflect_type != "even":
+        raise NotImplementedError(f"mode is {mode!r}; give 'constant', 'edge', 'wrap', 'reflect' or 'symmetric'")
+    if isinstance(pad_width, dict):
+        given = {axis % made.ndim: width for axis, width in pad_width.items()}
+        pad_width = [given.get(axis, (0, 0)) for axis in range(made.ndim)]
+        pad_width = [width if isinstance(width, tuple | list) else (width, width) for width in pad_width]
+    widths = np.broadcast_to(np.asarray(pad_width, INT), (made.ndim, 2)).tolist()
+    if min((n for both in widths for n in both), default=0) < 0:
+        raise ValueError("index can't contain negative values")
+    values = np.broadcast_to(np.asarray(constant_values), (made.ndim, 2))
+    for axis, (before, after) in enumerate(widths):
+        if not before and not after:
+            continue
+        n = made.shape[axis]
+        if mode != "constant":
+            at = np.pad(np.arange(n), (before, after), mode=mode)  # type: ignore[call-overload]
+            made = searching.take(made, creation.asarray(at), axis=axis)
+            continue
+        ends = []
+        for side, width in enumerate((before, after)):
+            size = (*made.shape[:axis], width, *made.shape[axis + 1 :])
+            ends.append(creation.full(size, values[axis, side].item(), made.dtype))
+        made = _joined([ends[0], made, ends[1]], axis)
+    return made
+
+
 def block(arrays: Any) -> Tensor:
     """Put an array together from nested lists of blocks: the innermost along the last axis, and so on outwards."""
     depth = _depth(arrays)

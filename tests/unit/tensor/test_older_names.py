@@ -60,6 +60,13 @@ SAME = {
     "nanargmax": lambda xp, a: xp.nanargmax(a(WITH_NAN), axis=0),
     "nanargmin": lambda xp, a: xp.nanargmin(a(WITH_NAN)),
     "ogrid": lambda xp, a: xp.ogrid[0:3, 0:2:4j][1],
+    "pad": lambda xp, a: xp.pad(a(X), ((1, 2), (0, 3)), constant_values=7),
+    "pad by its own": lambda xp, a: xp.pad(a(X), 2, mode="reflect"),
+    "nanmedian": lambda xp, a: xp.nanmedian(a(WITH_NAN), axis=1),
+    "nanquantile": lambda xp, a: xp.nanquantile(a(WITH_NAN), [0.2, 0.5], axis=0),
+    "nanstd of another type": lambda xp, a: xp.nanstd(a(WITH_NAN), axis=0, dtype=np.float32, ddof=1),
+    "einsum with an ellipsis": lambda xp, a: xp.einsum("...j,kj->...k", a(np.stack([X, X])), a(X)),
+    "einsum with an ellipsis left out": lambda xp, a: xp.einsum("...i,...i", a(X), a(X[:1])),
     "partition": lambda xp, a: xp.partition(a(X), 2, axis=0)[2],
     "r_": lambda xp, a: xp.r_[1:4, 0, a(X[0])],
     "r_ of matrices": lambda xp, a: xp.r_["1,2,0", a(X[0]), a(X[1])],
@@ -155,6 +162,8 @@ def test_wrong_arguments_are_told():
         wt.block([[t(X)], t(X)])
     with pytest.raises(IndexError, match="out of bounds"):
         wt.delete(t(X), 9, axis=0)
+    with pytest.raises(NotImplementedError, match="mode is 'mean'"):
+        wt.pad(t(X), 1, mode="mean")
     with pytest.raises(ValueError, match="mode is 'other'"):
         wt.choose(t(N), [t(X)], mode="other")
 

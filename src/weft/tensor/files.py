@@ -1,0 +1,152 @@
+"""Arrays that lie in files, as something that takes slices: what tasks read and write parts of, wherever they run."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+
+from weft.model.errors import NotFoundError, UnreadableError, UsageError
+from weft.tensor.extras import needed
+
+_lock = threading.Lock()
+
+
+def file_path(name: str, value: object) -> str:
+    """Return the absolute path that a user gives for a file. UsageError: it is none."""
+    found = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(found, str) or not found or "\0" in found:
+        raise UsageError(f"{name} is {value!r}", hint="Give the path of a file.")
+    return os.path.abspath(os.path.expanduser(found))
+
+
+# ----------------------------------------------------------------------------------------------- what can be read
+
+
+class NpyFile:
+    """An array in a file of NumPy's, of which parts are read. Travels to other processes as its path."""
+
+    def __init__(self, path: str, writable: bool = False) -> None:
+        self.path = path
+        self._mode: Any = "r+" if writable else "r"
+        self._mapped: np.ndarray[Any, Any] | None = None
+        array = self._array()
+        self.shape, self.dtype = array.shape, array.dtype
+
+    def _array(self) -> np.ndarray[Any, Any]:
+        if self._mapped is None:
+            try:
+                self._mapped = np.lib.format.open_memmap(self.path, mode=self._mode)
+            except FileNotFoundError:
+                raise NotFoundError(f"there is no file {self.path}") from None
+            except ValueError as error:
+                raise UnreadableError(f"{self.path} holds no array of NumPy's: {error}") from None
+        return self._mapped
+
+    def __getitem__(self, index: Any) -> Any:
+        return np.asarray(self._array()[index])
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._array()[index] = value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NpyFile, (self.path, self._mode == "r+")
+
+
+class MappedFile:
+    """A memory map of NumPy's, which other processes map for themselves."""
+
+    def __init__(self, path: str, dtype: np.dtype[Any], offset: int, shape: tuple[int, ...], order: Any) -> None:
+        self._made = (path, dtype, offset, shape, order)
+        self.dtype, self.shape = dtype, shape
+        self._mapped: Any = None
+
+    def __getitem__(self, index: Any) -> Any:
+        if self._mapped is None:
+            path, dtype, offset, shape, order = self._made
+            self._mapped = np.memmap(path, dtype, "r", offset, shape, order)
+        return np.asarray(self._mapped[index])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MappedFile, self._made
+
+
+class Hdf5Array:
+    """A data set in an HDF5 file. The file is opened for every part that is read or written, by one at a time.
+
+    HDF5 lets one process write at a time, and its library one thread: so a lock of this process, and one on the folder
+    that others of ours wait for.
+    """
+
+    def __init__(self, path: str, dataset: str) -> None:
+        self.path = path
+        self.dataset = dataset
+        with self._opened("r") as found:
+            self.shape, self.dtype, self.chunks = tuple(found.shape), found.dtype, found.chunks
+
+    @contextmanager
+    def _opened(self, mode: str) -> Iterator[Any]:
+        with opened_hdf5(self.path, mode) as file:
+            if self.dataset not in file:
+                some = ", ".join(list(file)[:10]) or "nothing"
+                raise NotFoundError(f"{self.path} has no data set {self.dataset!r}", hint=f"It holds: {some}")
+            yield file[self.dataset]
+
+    def __getitem__(self, index: Any) -> Any:
+        with self._opened("r") as found:
+            return found[index]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        with self._opened("r+") as found:
+            found[index] = value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Hdf5Array, (self.path, self.dataset)
+
+
+@contextmanager
+def opened_hdf5(path: str, mode: str) -> Iterator[Any]:
+    """Open an HDF5 file alone. NotFoundError: there is none; UnreadableError: it is another file."""
+    h5py = needed("h5py")
+    with _lock, _alone(os.path.dirname(path)):
+        try:
+            file = h5py.File(path, mode)
+        except FileNotFoundError:
+            raise NotFoundError(f"there is no file {path}") from None
+        except OSError as error:
+            raise UnreadableError(f"{path} cannot be opened as HDF5: {error}") from None
+        with file:
+            yield file
+
+
+@contextmanager
+def _alone(folder: str) -> Iterator[None]:
+    """Keep others of ours out of a folder's HDF5 files, in this process and in others."""
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise NotFoundError(f"there is no folder {folder}: {error.strerror}") from None
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def readable(array: Any) -> Any:
+    """Return what tasks, in other processes too, can read parts of."""
+    if isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap) and array.filename is not None:
+        order = "C" if array.flags.c_contiguous else "F"
+        return MappedFile(os.fspath(array.filename), array.dtype, array.offset, array.shape, order)
+    if type(array).__module__.partition(".")[0] == "h5py" and hasattr(array, "file"):
+        path, name = array.file.filename, array.name
+        array.file.flush()
+        return Hdf5Array(os.path.abspath(path), name)
+    return array

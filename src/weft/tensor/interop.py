@@ -1,0 +1,259 @@
+"""NumPy's functions on our arrays: `numpy.sum(x)` is ours, lazy; what we do not have computes, and NumPy is called.
+
+Both protocols of NumPy end here: `__array_ufunc__` and `__array_function__`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from weft.tensor import elementwise, linalg, manipulation, numpy_names, searching, statistics
+from weft.tensor.array import Tensor, apply, as_node
+from weft.tensor.running import fetch
+
+_REDUCED: Mapping[np.ufunc, Callable[..., Tensor]] = {
+    np.add: statistics.sum,
+    np.multiply: statistics.prod,
+    np.maximum: statistics.max,
+    np.minimum: statistics.min,
+    np.logical_and: statistics.all,
+    np.logical_or: statistics.any,
+}
+_ACCUMULATED: Mapping[np.ufunc, Callable[..., Tensor]] = {np.add: numpy_names.cumsum, np.multiply: numpy_names.cumprod}
+_WITH_CORES: Mapping[np.ufunc, Callable[..., Tensor]] = {np.matmul: linalg.matmul, np.vecdot: linalg.vecdot}
+_IN_PLACE = frozenset({"put", "place", "putmask", "put_along_axis"})
+"""Functions of NumPy that change an array that we would have to compute first: the change would be lost."""
+_IGNORED = frozenset({"kind", "subok", "casting"})
+"""Arguments of NumPy's functions that say how, not what."""
+_KNOWN = (Tensor, np.ndarray, np.generic, bool, int, float, complex, str, bytes, list, tuple, type(None))
+
+
+# ---------------------------------------------------------------------------------------------------------- ufuncs
+
+
+def array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **given: Any) -> Any:
+    """Call a ufunc, or a method of one, as NumPy asks for it; see `__array_ufunc__` in NumPy's manual."""
+    out = given.pop("out", None) or ()
+    if not all(isinstance(one, _KNOWN) for one in (*inputs, *out)):
+        return NotImplemented
+    made = _lazily(ufunc, method, inputs, given)
+    if made is None:
+        if method == "at":
+            return NotImplemented
+        values = _values((inputs, given))
+        made = getattr(ufunc, method)(*values[0], **values[1])
+    if not out:
+        return made
+    several = made if isinstance(made, tuple) else (made,)
+    where = given.get("where", True)
+    filled = tuple([one if into is None else _put(into, one, where) for one, into in zip(several, out, strict=True)])
+    return filled if isinstance(made, tuple) else filled[0]
+
+
+def _lazily(ufunc: np.ufunc, method: str, inputs: Sequence[Any], given: Mapping[str, Any]) -> Any:
+    """Return arrays of ours, None where we have nothing for it."""
+    rest = {key: value for key, value in given.items() if key not in _IGNORED and not _usual(key, value)}
+    if method == "__call__":
+        rest.pop("where", None)  # elsewhere nothing is promised, or `out` has it
+        dtype = rest.pop("dtype", None)
+        if rest or (inputs and ufunc.signature is not None and ufunc not in _WITH_CORES):
+            return None
+        operands = inputs if dtype is None else [_tensor(one).astype(dtype) for one in inputs]
+        if ufunc in _WITH_CORES:
+            return _WITH_CORES[ufunc](*operands)
+        results = tuple([apply(ufunc, *operands, out=at) for at in range(ufunc.nout)])
+        return results[0] if len(results) == 1 else results
+    if method == "outer" and not rest and ufunc.signature is None:
+        left, right = _tensor(inputs[0]), _tensor(inputs[1])
+        return apply(ufunc, manipulation.reshape(left, (*left.shape, *(1,) * right.ndim)), right)
+    found = {"reduce": _REDUCED, "accumulate": _ACCUMULATED}.get(method, {}).get(ufunc)
+    if found is None or not set(rest) <= {"axis", "dtype", "keepdims"}:
+        return None
+    dtype = rest.pop("dtype", None)
+    made = found(_tensor(inputs[0]), axis=rest.pop("axis", 0), **rest)
+    if dtype is not None:
+        made = found(_tensor(inputs[0]).astype(dtype), axis=given.get("axis", 0), **rest).astype(dtype)
+    return made
+
+
+def _usual(key: str, value: Any) -> bool:
+    """Whether an argument says what would be done without it."""
+    return (value is None and key != "axis") or value is np._NoValue or (key == "where" and value is True)
+
+
+def _put(into: Any, made: Any, where: Any) -> Any:
+    """Put what was computed into the array that the caller gave; TypeError where it cannot hold it."""
+    if isinstance(into, Tensor):
+        from weft.tensor.older_names import copyto
+
+        if manipulation.broadcast_shapes(into.shape, np.shape(made)) != into.shape:
+            raise ValueError(f"non-broadcastable output operand with shape {into.shape}: the result has {made.shape}")
+        copyto(into, made, where=where)
+    else:
+        np.copyto(into, _values(made), casting="same_kind", where=_values(where))
+    return into
+
+
+# ------------------------------------------------------------------------------------------------------- functions
+
+
+def array_function(self: Tensor, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Call a function of NumPy as it asks for it; see `__array_function__` in NumPy's manual."""
+    if not all(issubclass(one, _KNOWN) for one in types) or func.__name__ in _IN_PLACE:
+        return NotImplemented
+    told = _OF_THE_TYPE.get(func)
+    if told is not None:
+        return told(*args, **kwargs)
+    found = _ours(func)
+    call = None if found is None else _arguments(func, found, args, kwargs)
+    if call is not None:
+        with suppress(NotImplementedError):
+            return call()
+    values = _values((tuple(args), dict(kwargs)))
+    return func(*values[0], **values[1])
+
+
+def _where(condition: Any, *values: Any) -> Any:
+    return searching.where(condition, *values) if values else searching.nonzero(condition)
+
+
+def _copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
+    if isinstance(dst, Tensor):
+        from weft.tensor.older_names import copyto
+
+        copyto(dst, src, casting, where)
+    else:
+        np.copyto(dst, _values(src), casting=casting, where=_values(where))
+
+
+def _size(x: Any, axis: int | None = None) -> int:
+    return _tensor(x).size if axis is None else _tensor(x).shape[axis]
+
+
+def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None) -> Any:
+    made = elementwise.clip(a, a_min if min is None else min, a_max if max is None else max)
+    return made if out is None else _put(out, made, True)
+
+
+_OF_THE_TYPE: Mapping[Any, Callable[..., Any]] = {
+    np.clip: _clip,
+    np.copyto: _copyto,
+    np.iscomplexobj: lambda x: _tensor(x).dtype.kind == "c",
+    np.isrealobj: lambda x: _tensor(x).dtype.kind != "c",
+    np.may_share_memory: lambda a, b, max_work=None: False,
+    np.ndim: lambda a: _tensor(a).ndim,
+    np.round: lambda a, decimals=0, out=None: _rounded(a, decimals, out),
+    np.shape: lambda a: _tensor(a).shape,
+    np.shares_memory: lambda a, b, max_work=None: False,
+    np.size: _size,
+    np.where: _where,
+}
+"""Functions that say something of an array without its values, or that read their arguments in a way of their own."""
+
+
+def _rounded(x: Any, decimals: int, out: Any) -> Any:
+    made = elementwise.round(x, decimals)
+    return made if out is None else _put(out, made, True)
+
+
+@cache
+def _ours(func: Any) -> Callable[..., Any] | None:
+    """Return our function for one of NumPy, by its module and name."""
+    spaces = {"numpy": "weft.tensor", "numpy.linalg": "weft.tensor.linalg", "numpy.fft": "weft.tensor.fft"}
+    space = spaces.get(getattr(func, "__module__", ""))
+    if space is None or func.__name__.startswith("_"):
+        return None
+    module = import_module(space)
+    found = getattr(module, func.__name__, None) if func.__name__ in module.__all__ else None
+    return found if inspect.isroutine(found) else None
+
+
+@cache
+def _signature(func: Any) -> inspect.Signature:
+    return inspect.signature(func)
+
+
+def _arguments(
+    func: Any, ours: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Callable[[], Any] | None:
+    """Return the call of our function that means what was asked of NumPy's; None: it cannot be said with ours."""
+    theirs: Mapping[str, inspect.Parameter] = _signature(func).parameters
+    own: Mapping[str, inspect.Parameter] = _signature(ours).parameters
+    try:
+        bound = _signature(func).bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        return None
+    named = dict(bound.arguments)
+    positional: list[Any] = []
+    first = next(iter(theirs.values()))
+    if first.kind is first.VAR_POSITIONAL:
+        positional.extend(named.pop(first.name, ()))
+        own = {}
+    for name, one in own.items():
+        if one.kind is one.VAR_POSITIONAL:
+            return None
+        if name in named and one.kind is not one.POSITIONAL_ONLY:
+            continue
+        if one.default is one.empty and named and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD):
+            positional.append(named.pop(next(iter(named))))
+    out = named.pop("out", None)
+    words: dict[str, Any] = {}
+    for name, value in named.items():
+        if theirs[name].kind is inspect.Parameter.VAR_KEYWORD:
+            return None
+        if name in _signature(ours).parameters:
+            words[name] = value
+        elif name not in _IGNORED and not (value is theirs[name].default or _same(value, theirs[name].default)):
+            return None
+    if out is None:
+        return lambda: ours(*positional, **words)
+    return lambda: _put(out, ours(*positional, **words), True)
+
+
+def _same(value: Any, default: Any) -> bool:
+    return isinstance(value, str | int | bool) and type(value) is type(default) and value == default
+
+
+# ---------------------------------------------------------------------------------------------------------- values
+
+
+def _tensor(x: Any) -> Tensor:
+    return x if isinstance(x, Tensor) else Tensor(as_node(x))
+
+
+def _values(given: Any) -> Any:
+    """Return arguments with the values of all arrays in them, computed in one run."""
+    found: dict[int, Tensor] = {}
+    _each(given, lambda x: found.setdefault(id(x), x))
+    if not found:
+        return given
+    wanted = list(found.values())
+    values = fetch(wanted) if len(wanted) > 1 else (wanted[0].fetch(),)
+    by_id = dict(zip(found, values, strict=True))
+    return _each(given, lambda x: by_id[id(x)])
+
+
+def _each(value: Any, change: Callable[[Tensor], Any]) -> Any:
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, dict):
+        return {key: _each(one, change) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_each(one, change) for one in value]
+    if isinstance(value, tuple):
+        parts = [_each(one, change) for one in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    return value
+
+
+def install() -> None:
+    """Give the class both protocols."""
+    Tensor.__array_ufunc__ = array_ufunc  # type: ignore[attr-defined]
+    Tensor.__array_function__ = array_function  # type: ignore[attr-defined]

@@ -1,0 +1,244 @@
+"""Arrays in files: NumPy's own, HDF5 and Zarr. Chunks are read and written by the tasks that want or make them.
+
+HDF5 needs `pip install 'weft[hdf5]'`, Zarr `pip install 'weft[zarr]'`.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from math import ceil, prod
+from typing import Any
+
+import numpy as np
+
+from weft.frontends.tensors import blocks
+from weft.frontends.tensors.chunks import CHUNK_BYTES, Cut
+from weft.frontends.tensors.nodes import Input, Node, Read, Where
+from weft.model.errors import ConflictError, NotFoundError, UsageError
+from weft.operators.regions import Kind, Place
+from weft.tensor import sessions
+from weft.tensor.array import Tensor, as_node
+from weft.tensor.creation import from_array
+from weft.tensor.extras import needed
+from weft.tensor.files import Hdf5Array, NpyFile, file_path, opened_hdf5, readable
+from weft.tensor.running import execute
+
+# --------------------------------------------------------------------------------------------------------- reading
+
+
+def load(path: Any, *, chunk_size: Any = None) -> Tensor:
+    """Return the array in a `.npy` file, of which each task reads its part.
+
+    NotFoundError: there is no such file. UnreadableError: it holds no array.
+    """
+    return from_array(NpyFile(file_path("path", path)), chunk_size)
+
+
+def from_hdf5(path: Any, group: str | None = None, dataset: str | None = None, *, chunk_size: Any = None) -> Tensor:
+    """Return a data set of an HDF5 file, of which each task reads its part, or an `h5py.Dataset` as such.
+
+    Chunks are whole chunks of the file where none are asked for. NotFoundError: there is no such file or data set.
+    """
+    needed("h5py")
+    if isinstance(path, str | os.PathLike):
+        if not dataset:
+            raise UsageError("no data set of the file is named", hint="Give dataset=.")
+        found: Any = Hdf5Array(file_path("path", path), f"{group}/{dataset}" if group else dataset)
+    else:
+        found = path
+    return from_array(readable(found), _like(found) if chunk_size is None else chunk_size)
+
+
+def from_zarr(path: Any, group: str | None = None, dataset: str | None = None, *, chunk_size: Any = None) -> Tensor:
+    """Return a Zarr array, of which each task reads its part: of a path or URL, a store, or a `zarr.Array`.
+
+    Chunks are whole chunks of the Zarr array where none are asked for. NotFoundError: there is no such array.
+    """
+    zarr = needed("zarr")
+    found = path
+    if not hasattr(path, "dtype"):
+        inner = "/".join(part for part in (group, dataset) if part) or None
+        store = _store(path)
+        try:
+            found = zarr.open_array(store, path=inner, mode="r")
+        except (FileNotFoundError, KeyError) as error:
+            raise NotFoundError(f"there is no Zarr array {inner or ''} in {path}: {error}") from None
+    return from_array(found, _like(found) if chunk_size is None else chunk_size)
+
+
+def _store(path: Any) -> Any:
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    return text if not isinstance(text, str) or "://" in text else file_path("path", text)
+
+
+def _like(array: Any) -> Any:
+    """Return chunks that are whole chunks of a file: about as large as those that we would choose."""
+    own = getattr(array, "shards", None) or array.chunks
+    if not own or not array.shape:
+        return None
+    wanted = sessions.cut(array.shape, array.dtype.itemsize)
+    made = []
+    for size, chunk, cut in zip(array.shape, own, wanted, strict=True):
+        made.append(min(max(size, 1), chunk * max(1, ceil(cut.longest / chunk))))
+    while prod(made) * array.dtype.itemsize > 2 * CHUNK_BYTES and any(m > c for m, c in zip(made, own, strict=True)):
+        most = max(range(len(made)), key=lambda a: made[a] / own[a])
+        made[most] = own[most] * max(1, made[most] // own[most] // 2)
+    return tuple(made)
+
+
+# --------------------------------------------------------------------------------------------------------- writing
+
+
+class _Write:
+    """Writes chunk after chunk of a grid into a target; returns next to nothing."""
+
+    def __init__(self, target: Any, where: Where) -> None:
+        self.target = target
+        self.where = where
+
+    def __call__(self, place: Place, chunk: Any) -> Any:
+        at = self.where(place.number)
+        self.target[tuple([slice(lo, lo + n) for lo, n in zip(at.begin, at.shape, strict=True)])] = chunk
+        return np.zeros(place.shape, bool)
+
+
+class _Written:
+    """Says that all is written, and does what comes then."""
+
+    def __init__(self, finish: Callable[[], None] | None) -> None:
+        self.finish = finish
+
+    def __call__(self, parts: Any) -> Any:
+        if self.finish is not None:
+            self.finish()
+        return np.empty(0, bool)
+
+
+def written(x: Any, target: Any, finish: Callable[[], None] | None = None) -> Tensor:
+    """Return an empty array: computing it writes `x` into what takes slices, chunk by chunk, in tasks.
+
+    Chunks of ours hold whole chunks of the target, so that no two tasks write to one. `finish` is called at the end.
+    """
+    node = as_node(x)
+    if tuple(target.shape) != node.shape:
+        raise UsageError(f"an array of shape {node.shape} does not fit into a target of shape {tuple(target.shape)}")
+    own = getattr(target, "shards", None) or getattr(target, "chunks", None)
+    if own and node.grid:
+        grid = tuple([_aligned(cut, int(chunk)) for cut, chunk in zip(node.grid, own, strict=True)])
+        node = blocks.rechunk(node, grid)
+    ones = tuple([Cut.even(cut.n, 1) for cut in node.grid])
+    write = _Write(target, Where(node.grid))
+    parts = Node(Kind.PLACED, write, [Input(node)], ones, np.dtype(bool), unique=True, name="write")
+    none = (Cut.even(0, 1),)
+    read = [Input(parts, Read.ALL)]
+    return Tensor(Node(Kind.CALL, _Written(finish), read, none, np.dtype(bool), unique=True, name="written"))
+
+
+def _aligned(cut: Cut, chunk: int) -> Cut:
+    """Return a cut near another one whose chunks begin where chunks of a file do."""
+    if cut.n == 1 or all(cut.span(i)[0] % chunk == 0 for i in range(cut.n)):
+        return cut
+    return Cut.even(cut.size, chunk * max(1, round(cut.longest / chunk)))
+
+
+def store(sources: Any, targets: Any, *, compute: bool = True) -> Any:
+    """Write arrays into targets that take slices, one each, in one run; with `compute=False` return what does so."""
+    several = isinstance(sources, list | tuple)
+    pairs = zip(sources, targets, strict=True) if several else [(sources, targets)]
+    made = [written(source, readable(target)) for source, target in pairs]
+    if compute:
+        execute(made)
+        return None
+    return made if several else made[0]
+
+
+def save(path: Any, x: Any) -> None:
+    """Write an array into a `.npy` file, whose parts are written by the tasks that make them, side by side.
+
+    The file is there when all of it is; one that was there before stays until then. As with NumPy, a name without an
+    ending gets `.npy`. NotFoundError: there is no such folder.
+    """
+    final = file_path("path", path)
+    final += "" if final.endswith(".npy") else ".npy"
+    node = as_node(x)
+    draft = f"{final}.{secrets.token_hex(4)}.part"
+    try:
+        np.lib.format.open_memmap(draft, mode="w+", dtype=node.dtype, shape=node.shape)
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no folder {os.path.dirname(final)}") from None
+    try:
+        execute(written(Tensor(node), NpyFile(draft, writable=True)))
+        os.replace(draft, final)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(draft)
+
+
+def to_hdf5(
+    path: Any,
+    x: Any,
+    group: str | None = None,
+    dataset: str | None = None,
+    *,
+    overwrite: bool = False,
+    **options: Any,
+) -> Tensor:
+    """Return what writes an array into a data set of an HDF5 file when it is executed.
+
+    The data set is made at once, in chunks like those of the array; `options` are those of `h5py`'s `create_dataset`,
+    such as `compression`. HDF5 is written to by one task at a time. ConflictError: there is such a data set already,
+    and `overwrite` does not allow to replace it.
+    """
+    needed("h5py")
+    if not dataset:
+        raise UsageError("the data set has no name", hint="Give dataset=.")
+    where = file_path("path", path)
+    name = f"{group}/{dataset}" if group else dataset
+    node = as_node(x)
+    if node.grid and node.size:
+        options.setdefault("chunks", tuple([cut.longest for cut in node.grid]))
+    with opened_hdf5(where, "a") as file:
+        if name in file:
+            if not overwrite:
+                raise ConflictError(f"{where} has a data set {name!r} already", hint="Give overwrite=True.")
+            del file[name]
+        file.create_dataset(name, shape=node.shape, dtype=node.dtype, **options)
+    return written(Tensor(node), Hdf5Array(where, name))
+
+
+def to_zarr(
+    path: Any,
+    x: Any,
+    group: str | None = None,
+    dataset: str | None = None,
+    *,
+    overwrite: bool = False,
+    **options: Any,
+) -> Tensor:
+    """Return what writes an array as a Zarr array when it is executed: at a path, in a store, or to a `zarr.Array`.
+
+    The Zarr array is made at once, in chunks like those of the array; `options` are those of `zarr.create_array`, such
+    as `compressors`. Chunks are written side by side. ConflictError: there is such an array already, and `overwrite`
+    does not allow to replace it.
+    """
+    zarr = needed("zarr")
+    if hasattr(path, "dtype"):
+        return written(x, path)
+    node = as_node(x)
+    if node.grid and node.size:
+        options.setdefault("chunks", tuple([cut.longest for cut in node.grid]))
+    inner = "/".join(part for part in (group, dataset) if part) or None
+    try:
+        target = zarr.create_array(
+            _store(path), name=inner, shape=node.shape, dtype=node.dtype, overwrite=overwrite, **options
+        )
+    except (FileExistsError, zarr.errors.ContainsArrayError) as error:
+        raise ConflictError(f"there is a Zarr array already: {error}", hint="Give overwrite=True.") from None
+    return written(Tensor(node), target)
+
+
+fromhdf5, fromzarr = from_hdf5, from_zarr
+tohdf5, tozarr = to_hdf5, to_zarr

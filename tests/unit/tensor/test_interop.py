@@ -1,0 +1,166 @@
+"""NumPy's functions on our arrays."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import weft.tensor as wt
+
+X = np.arange(12.0).reshape(3, 4) - 5
+
+
+def t(x=X):
+    return wt.asarray(x, chunk_size=2)
+
+
+LAZY = {
+    "add": lambda x: np.add(x, 1),
+    "array on the left": lambda x: X + x,
+    "a scalar of NumPy's on the left": lambda x: np.float32(2) * x,
+    "add.reduce": lambda x: np.add.reduce(x),
+    "add.reduce of all": lambda x: np.add.reduce(x, axis=None),
+    "maximum.reduce": lambda x: np.maximum.reduce(x, axis=1, keepdims=True),
+    "add.accumulate": lambda x: np.add.accumulate(x, axis=1),
+    "subtract.outer": lambda x: np.subtract.outer(x[0], x[:, 1]),
+    "another type": lambda x: np.multiply(x, 2, dtype=np.float32),
+    "modf": lambda x: np.modf(x)[1],
+    "matmul": lambda x: np.matmul(x, x.T),
+    "sum": lambda x: np.sum(x, axis=0),
+    "sum of floats": lambda x: np.sum(x, 1, np.float32),
+    "mean": lambda x: np.mean(x, 0, keepdims=True),
+    "std": lambda x: np.std(x, ddof=1),
+    "argsort": lambda x: np.argsort(x, 1, "stable"),
+    "concatenate": lambda x: np.concatenate((x, X), 1),
+    "vstack": lambda x: np.vstack([x, x]),
+    "where": lambda x: np.where(x > 0, x, 0),
+    "where of one": lambda x: np.where(x > 0)[0],
+    "reshape": lambda x: np.reshape(x, (4, 3)),
+    "transpose": lambda x: np.transpose(x, (1, 0)),
+    "moveaxis": lambda x: np.moveaxis(x, 0, 1),
+    "broadcast_to": lambda x: np.broadcast_to(x[0], (2, 4)),
+    "einsum": lambda x: np.einsum("ij,kj->ik", x, x),
+    "clip": lambda x: np.clip(x, -1, 3),
+    "round": lambda x: np.round(x / 3, 1),
+    "unique": lambda x: np.unique(x),
+    "histogram": lambda x: np.histogram(x, bins=4)[0],
+    "linalg.norm": lambda x: np.linalg.norm(x, axis=1),
+    "linalg.svd": lambda x: np.linalg.svd(x, full_matrices=False)[1],
+    "fft.fft": lambda x: np.fft.fft(x),
+    "zeros_like": lambda x: np.zeros_like(x),
+    "take": lambda x: np.take(x, [0, 2], axis=1),
+    "diff": lambda x: np.diff(x, 2, 1),
+    "pad": lambda x: np.pad(x, 1),
+    "median": lambda x: np.median(x, axis=0),
+    "dot": lambda x: np.dot(x, x.T),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAZY)
+def test_what_we_have_is_ours(name):
+    ours, theirs = LAZY[name](t()), LAZY[name](X)
+    assert isinstance(ours, wt.Tensor)
+    assert not ours._ready() or name == "histogram"
+    assert ours.dtype == theirs.dtype
+    np.testing.assert_allclose(ours.fetch(), theirs, rtol=1e-6 if theirs.dtype == np.float32 else 1e-12, atol=1e-12)
+
+
+COMPUTED = {
+    "gradient": lambda x: np.gradient(x)[0],
+    "pad with means": lambda x: np.pad(x, 1, mode="mean"),
+    "interp": lambda x: np.interp(0.5, x[0], x[1]),
+    "sort in another order": lambda x: np.reshape(x, (4, 3), order="F"),
+    "sum from": lambda x: np.sum(x, initial=3.0),
+    "sum where": lambda x: np.sum(x, where=X > 0),
+    "add.reduceat": lambda x: np.add.reduceat(x, [0, 2]),
+    "bitwise_count": lambda x: np.bitwise_count(x.astype(np.int64)),
+    "hypot.reduce": lambda x: np.hypot.reduce(x),
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_what_we_have_not_is_computed(name):
+    np.testing.assert_allclose(np.asarray(COMPUTED[name](t())), COMPUTED[name](X))
+
+
+def test_what_an_array_is_is_told_without_its_values():
+    x = t() + 1
+    assert (np.shape(x), np.ndim(x), np.size(x), np.size(x, 1)) == ((3, 4), 2, 12, 4)
+    assert np.isrealobj(x)
+    assert not np.iscomplexobj(x)
+    assert np.result_type(x, np.complex64) == np.complex128
+    assert not x._ready()
+
+
+def test_out_is_written_to():
+    x, into = t(), np.zeros((3, 4))
+    assert np.add(x, 1, out=into) is into
+    np.testing.assert_array_equal(into, X + 1)
+    mine = t(np.zeros((3, 4)))
+    assert np.multiply(X, 2, out=mine) is mine
+    np.testing.assert_array_equal(mine.fetch(), X * 2)
+    np.negative(x, out=mine, where=X > 0)
+    np.testing.assert_array_equal(mine.fetch(), np.where(X > 0, -X, X * 2))
+    assert np.sum(x, axis=0, out=into[0]) is not None
+    np.testing.assert_array_equal(into[0], X.sum(axis=0))
+    x += X
+    np.testing.assert_array_equal(x.fetch(), 2 * X)
+    own = X.copy()
+    own += t()
+    np.testing.assert_array_equal(own, 2 * X)
+    with pytest.raises(TypeError, match="Cannot cast"):
+        np.add(x, 0.5, out=t(np.zeros((3, 4), int)))
+    with pytest.raises(ValueError, match="non-broadcastable"):
+        np.add(x, 0.5, out=wt.zeros(4))  # type: ignore[call-overload]
+
+
+def test_copyto_both_ways():
+    x, y = t(), np.zeros((3, 4))
+    np.copyto(y, x)
+    np.testing.assert_array_equal(y, X)
+    np.copyto(x, 1.0, where=X > 0)
+    np.testing.assert_array_equal(x.fetch(), np.where(X > 0, 1, X))
+
+
+def test_changes_that_would_be_lost_are_refused():
+    with pytest.raises(TypeError, match=r"no implementation found for 'numpy\.put'"):
+        np.put(t(), [0], 1.0)
+    with pytest.raises(TypeError):
+        np.add.at(t(), [0], 1.0)
+
+
+class Other:
+    """An array of another library that knows what to do."""
+
+    __array_ufunc__ = None
+
+    def __radd__(self, other):
+        return "theirs"
+
+    def __array_function__(self, func, types, args, kwargs):
+        return "theirs"
+
+
+def test_others_are_asked():
+    assert t() + Other() == "theirs"
+    assert np.concatenate([t(), Other()]) == "theirs"
+
+
+def test_numpy_reads_an_array():
+    assert np.asarray(t()).dtype == X.dtype
+    assert np.asarray(t(), dtype=np.float32).dtype == np.float32
+    mine = t()
+    copied = np.array(mine)
+    copied[0, 0] = 99
+    assert mine.fetch()[0, 0] == -5
+    with pytest.raises(ValueError, match="copy is needed"):
+        np.array(t(), dtype=np.int8, copy=False)
+
+
+def test_arrays_are_pickled_with_their_values():
+    x = t() + 1
+    found = pickle.loads(pickle.dumps(x))
+    assert isinstance(found, wt.Tensor)
+    np.testing.assert_array_equal(found.fetch(), X + 1)
+    x[0, 0] = 7
+    assert found.fetch()[0, 0] == -4

@@ -1,0 +1,220 @@
+"""Arrays in files."""
+
+import os
+import pickle
+import threading
+
+import numpy as np
+import pytest
+
+import weft.tensor as wt
+from weft.model.errors import ConflictError, MissingExtraError, NotFoundError, TaskError, UnreadableError, UsageError
+from weft.tensor import extras
+from weft.tensor.files import MappedFile, readable
+
+X = np.random.default_rng(3).random((20, 14))
+
+
+@pytest.fixture(params=["threads", "processes"])
+def session(request):
+    with wt.Session(backend=request.param, workers=2) as made:
+        yield made
+
+
+@pytest.fixture
+def h5py():
+    return pytest.importorskip("h5py", reason="h5py is not installed: pip install 'weft[hdf5]'")
+
+
+@pytest.fixture
+def zarr():
+    return pytest.importorskip("zarr", reason="Zarr is not installed: pip install 'weft[zarr]'")
+
+
+class Noted:
+    """An array that notes which parts of it are read and written."""
+
+    def __init__(self, values, chunks=None):
+        self.values, self.chunks = values, chunks
+        self.shape, self.dtype = values.shape, values.dtype
+        self.parts = []
+        self.lock = threading.Lock()
+
+    def __getitem__(self, index):
+        with self.lock:
+            self.parts.append(tuple((one.start, one.stop) for one in index))
+        return self.values[index]
+
+    def __setitem__(self, index, value):
+        with self.lock:
+            self.parts.append(tuple((one.start, one.stop) for one in index))
+        self.values[index] = value
+
+
+# ----------------------------------------------------------------------------------------------------------- NumPy
+
+
+def test_npy_files_are_read_and_written(session, tmp_path):
+    wt.save(tmp_path / "x", wt.asarray(X, chunk_size=6) * 2)
+    assert os.listdir(tmp_path) == ["x.npy"]
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), X * 2)
+    found = wt.load(tmp_path / "x.npy", chunk_size=7)
+    np.testing.assert_array_equal((found + 1).fetch(), X * 2 + 1)
+    assert found.chunks == ((7, 7, 6), (7, 7))
+
+
+def test_a_failure_leaves_the_file_that_was_there(tmp_path):
+    wt.save(tmp_path / "x.npy", wt.ones(3))
+
+    def fail(chunk):
+        raise ValueError("no")
+
+    with pytest.raises(TaskError):
+        wt.save(tmp_path / "x.npy", wt.zeros(3).map_chunk(fail, dtype="f8"))
+    assert os.listdir(tmp_path) == ["x.npy"]
+    assert np.load(tmp_path / "x.npy").tolist() == [1, 1, 1]
+
+
+def test_what_is_no_npy_file_is_told(tmp_path):
+    (tmp_path / "x.npy").write_bytes(b"nothing")
+    with pytest.raises(UnreadableError, match="holds no array"):
+        wt.load(tmp_path / "x.npy")
+    with pytest.raises(NotFoundError, match="no file"):
+        wt.load(tmp_path / "y.npy")
+    with pytest.raises(NotFoundError, match="no folder"):
+        wt.save(tmp_path / "none" / "y.npy", wt.ones(3))
+    with pytest.raises(UsageError, match="path is 3"):
+        wt.load(3)
+    with pytest.raises(UsageError, match="path of a file"):
+        wt.load("a\0b")
+
+
+def test_memory_maps_travel_as_their_files(session, tmp_path):
+    mapped = np.memmap(tmp_path / "m", np.float64, "w+", 16, X.shape)
+    mapped[:] = X
+    mapped.flush()
+    found = readable(mapped)
+    assert isinstance(found, MappedFile)
+    assert len(pickle.dumps(found)) < 1000
+    np.testing.assert_array_equal(wt.from_array(mapped, chunk_size=6).fetch(), X)
+    np.testing.assert_array_equal(wt.from_array(mapped[3:, ::2], chunk_size=6).fetch(), X[3:, ::2])
+
+
+def test_each_task_reads_its_part():
+    source = Noted(X)
+    with wt.Session(workers=2):
+        np.testing.assert_array_equal((wt.from_array(source, chunk_size=10) + 1).fetch(), X + 1)
+    assert sorted(source.parts) == [(rows, columns) for rows in ((0, 10), (10, 20)) for columns in ((0, 10), (10, 14))]
+
+
+def test_chunks_are_written_whole():
+    target = Noted(np.zeros(X.shape), chunks=(4, 5))
+    with wt.Session(workers=2):
+        assert wt.store(wt.asarray(X, chunk_size=7), target) is None
+    np.testing.assert_array_equal(target.values, X)
+    assert all(lo % 4 == 0 and (hi % 4 == 0 or hi == 20) for (lo, hi), _ in target.parts)
+    assert all(lo % 5 == 0 and (hi % 5 == 0 or hi == 14) for _, (lo, hi) in target.parts)
+
+
+def test_several_are_stored_together_or_later():
+    targets = [np.zeros(4), np.zeros(4)]
+    with wt.Session(workers=2):
+        later = wt.store([wt.ones(4), wt.ones(4) * 2], targets, compute=False)
+        assert not targets[0].any()
+        wt.execute(later)
+    assert [one.tolist() for one in targets] == [[1] * 4, [2] * 4]
+    with pytest.raises(UsageError, match=r"shape \(4,\) does not fit into a target of shape \(3,\)"):
+        wt.store(wt.ones(4), np.zeros(3))
+
+
+# ------------------------------------------------------------------------------------------------------------ HDF5
+
+
+def test_hdf5_files_are_read_and_written(session, tmp_path, h5py):
+    path = tmp_path / "t.hdf5"
+    made = wt.to_hdf5(path, wt.asarray(X, chunk_size=7), group="a/b", dataset="x", compression="gzip")
+    assert made.execute().shape == (0,)
+    with h5py.File(path) as file:
+        assert file["a/b/x"].chunks == (7, 7)
+        assert file["a/b/x"].compression == "gzip"
+        np.testing.assert_array_equal(file["a/b/x"][:], X)
+    found = wt.from_hdf5(path, group="a/b", dataset="x")
+    np.testing.assert_array_equal(found.fetch(), X)
+    np.testing.assert_array_equal(wt.from_hdf5(path, dataset="a/b/x", chunk_size=5)[2:9].fetch(), X[2:9])
+
+
+def test_an_open_data_set_is_read(session, tmp_path, h5py):
+    with h5py.File(tmp_path / "t.hdf5", "w") as file:
+        file["x"] = X
+        if session.apart:
+            file.flush()
+    with h5py.File(tmp_path / "t.hdf5", "r") as file:
+        np.testing.assert_array_equal(wt.from_array(file["x"], chunk_size=6).fetch(), X)
+        np.testing.assert_array_equal(wt.from_hdf5(file["x"], chunk_size=6).fetch(), X)
+
+
+def test_what_is_wrong_with_hdf5_is_told(tmp_path, h5py):
+    path = tmp_path / "t.hdf5"
+    wt.to_hdf5(path, wt.ones(3), dataset="x").execute()
+    with pytest.raises(ConflictError, match="has a data set 'x' already"):
+        wt.to_hdf5(path, wt.ones(3), dataset="x")
+    wt.to_hdf5(path, wt.zeros(4), dataset="x", overwrite=True).execute()
+    assert wt.from_hdf5(path, dataset="x").fetch().tolist() == [0] * 4
+    with pytest.raises(NotFoundError, match="no data set 'y'") as told:
+        wt.from_hdf5(path, dataset="y")
+    assert told.value.hint == "It holds: x"
+    with pytest.raises(NotFoundError, match="there is no file"):
+        wt.from_hdf5(tmp_path / "none.hdf5", dataset="x")
+    with pytest.raises(NotFoundError, match="there is no folder"):
+        wt.from_hdf5(tmp_path / "none" / "t.hdf5", dataset="x")
+    (tmp_path / "bad.hdf5").write_bytes(b"nothing")
+    with pytest.raises(UnreadableError, match="cannot be opened as HDF5"):
+        wt.from_hdf5(tmp_path / "bad.hdf5", dataset="x")
+    with pytest.raises(UsageError, match="no data set of the file is named"):
+        wt.from_hdf5(path)
+    with pytest.raises(UsageError, match="has no name"):
+        wt.to_hdf5(path, wt.ones(3))
+
+
+# ------------------------------------------------------------------------------------------------------------ Zarr
+
+
+def test_zarr_arrays_are_read_and_written(session, tmp_path, zarr):
+    path = tmp_path / "x.zarr"
+    wt.to_zarr(path, wt.asarray(X, chunk_size=7)).execute()
+    assert zarr.open_array(path).chunks == (7, 7)
+    np.testing.assert_array_equal(zarr.open_array(path)[:], X)
+    found = wt.from_zarr(path)
+    assert all(n % 7 == 0 for axis in found.chunks for n in axis[:-1])
+    np.testing.assert_array_equal(found.fetch(), X)
+    total = wt.from_array(zarr.open_array(path), chunk_size=5).sum(axis=0)
+    np.testing.assert_allclose(total.fetch(), X.sum(axis=0))
+
+
+def test_a_zarr_array_that_is_there_is_written_in_its_chunks(session, tmp_path, zarr):
+    target = zarr.create_array(tmp_path / "x.zarr", shape=X.shape, chunks=(4, 5), shards=(8, 10), dtype="f8")
+    wt.to_zarr(target, wt.asarray(X, chunk_size=7) + 1).execute()
+    np.testing.assert_array_equal(target[:], X + 1)
+
+
+def test_what_is_wrong_with_zarr_is_told(tmp_path, zarr):
+    path = tmp_path / "g.zarr"
+    wt.to_zarr(path, wt.ones(3), group="a", dataset="x").execute()
+    assert wt.from_zarr(path, group="a", dataset="x").fetch().tolist() == [1] * 3
+    with pytest.raises(ConflictError, match="already"):
+        wt.to_zarr(path, wt.ones(3), group="a", dataset="x")
+    wt.to_zarr(path, wt.zeros(2), group="a", dataset="x", overwrite=True).execute()
+    assert wt.from_zarr(path, "a", "x").shape == (2,)
+    with pytest.raises(NotFoundError, match="no Zarr array"):
+        wt.from_zarr(path, dataset="none")
+
+
+@pytest.mark.parametrize(("extra", "call"), [("hdf5", wt.from_hdf5), ("zarr", wt.from_zarr)])
+def test_an_extra_that_is_missing_is_named(monkeypatch, extra, call):
+    def gone(name):
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(extras, "import_module", gone)
+    with pytest.raises(MissingExtraError) as told:
+        call("file", dataset="x")
+    assert f"weft[{extra}]" in told.value.hint
