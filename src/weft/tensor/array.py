@@ -13,6 +13,7 @@ from weft.frontends.tensors.chunks import known
 from weft.frontends.tensors.linear import matmul as matmul_nodes
 from weft.frontends.tensors.nodes import Node
 from weft.frontends.tensors.searching import elementwise
+from weft.frontends.tensors.searching import where as choose
 from weft.tensor import drawing, sessions
 from weft.tensor.config import options
 from weft.tensor.running import Executable, Watch
@@ -428,6 +429,37 @@ def apply(fn: np.ufunc, *operands: Any, out: int = 0) -> Tensor:
                 as_node(one) if isinstance(one, Tensor) else node for one, node in zip(operands, nodes, strict=True)
             ]
     return Tensor(blocks.apply(fn, *nodes, out=out))
+
+
+def put_into(into: Any, made: Any, where: Any = True) -> Any:
+    """Put what was made into the array that a caller gave as `out`, one of ours or of NumPy's, and return that.
+
+    TypeError: it cannot hold it. ValueError: it has another shape.
+    """
+    if not isinstance(into, Tensor):
+        value = made.fetch() if isinstance(made, Tensor) else made
+        np.copyto(into, value, casting="same_kind", where=where.fetch() if isinstance(where, Tensor) else where)
+        return into
+    found = made if isinstance(made, Tensor) else Tensor(as_node(made))
+    if np.broadcast_shapes(into.shape, found.shape) != into.shape:
+        raise ValueError(f"non-broadcastable output operand with shape {into.shape}: the result has {found.shape}")
+    if not np.can_cast(found.dtype, into.dtype, "same_kind"):
+        raise TypeError(f"Cannot cast ufunc output from {found.dtype} to {into.dtype} with casting rule 'same_kind'")
+    grid = into.node.grid
+    node = shaping.broadcast_to(shaping.cast(found.node, into.dtype), grid)
+    if where is not True:
+        chosen = shaping.broadcast_to(shaping.cast(as_node(where), np.dtype(bool)), grid)
+        node = choose(chosen, node, into.node, into.dtype)
+    into._set(node)
+    return into
+
+
+def called(ufunc: np.ufunc, operands: Sequence[Any], out: Any, where: Any, dtype: Any) -> Tensor:
+    """Return a ufunc of arrays, with the arguments that NumPy's have; `where` counts only where `out` is given."""
+    if dtype is not None:
+        operands = [Tensor(shaping.cast(as_node(one), np.dtype(dtype))) for one in operands]
+    made = apply(ufunc, *operands)
+    return made if out is None else put_into(out[0] if isinstance(out, tuple) else out, made, where)
 
 
 def part_of(x: Any, fn: Callable[[Any], Any]) -> Tensor:

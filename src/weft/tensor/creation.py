@@ -12,6 +12,7 @@ from weft.frontends.tensors.blocks import broadcast_shapes
 from weft.tensor import sessions
 from weft.tensor.array import DEVICE, Tensor, as_node
 from weft.tensor.files import readable
+from weft.tensor.running import ExecutableTuple
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.chunks import Grid
@@ -195,11 +196,13 @@ def eye(
     k: int = 0,
     dtype: Any = FLOAT,
     *,
+    M: int | None = None,  # noqa: N803 - as NumPy calls it
     device: str | None = None,
     chunk_size: Any = None,
 ) -> Tensor:
     """Return a matrix of zeros with ones on its k-th diagonal."""
     _here(device)
+    n_cols = M if n_cols is None else n_cols
     kind = np.dtype(FLOAT if dtype is None else dtype)
     shape = _shape((n_rows, n_rows if n_cols is None else n_cols))
     return Tensor(creation.eye(_grid(shape, kind, chunk_size), k, kind))
@@ -242,7 +245,7 @@ def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
         shape = [1] * len(nodes)
         shape[at] = node.size
         made.append(broadcast_to(reshape(Tensor(node), tuple(shape)), tuple(sizes)))
-    return tuple(made)
+    return ExecutableTuple(made)
 
 
 def shape_of_all(*arrays: Any) -> tuple[int, ...]:

@@ -9,20 +9,20 @@ import numpy as np
 
 from weft.frontends.tensors.searching import elementwise as elementwise_nodes
 from weft.frontends.tensors.shaping import cast
-from weft.tensor.array import Tensor, apply, as_node, install, loose, part_of
+from weft.tensor.array import Tensor, apply, as_node, called, install, loose, part_of
 
 
-def _one(name: str, ufunc: np.ufunc) -> Callable[[Any], Tensor]:
-    def function(x: Any, /) -> Tensor:
-        return apply(ufunc, x)
+def _one(name: str, ufunc: np.ufunc) -> Callable[..., Tensor]:
+    def function(x: Any, /, out: Any = None, *, where: Any = True, dtype: Any = None) -> Tensor:
+        return called(ufunc, [x], out, where, dtype)
 
     _describe(function, name, ufunc)
     return function
 
 
-def _two(name: str, ufunc: np.ufunc) -> Callable[[Any, Any], Tensor]:
-    def function(x1: Any, x2: Any, /) -> Tensor:
-        return apply(ufunc, x1, x2)
+def _two(name: str, ufunc: np.ufunc) -> Callable[..., Tensor]:
+    def function(x1: Any, x2: Any, /, out: Any = None, *, where: Any = True, dtype: Any = None) -> Tensor:
+        return called(ufunc, [x1, x2], out, where, dtype)
 
     _describe(function, name, ufunc)
     return function

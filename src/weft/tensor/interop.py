@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.tensor import elementwise, linalg, manipulation, numpy_names, searching, statistics
-from weft.tensor.array import Tensor, apply, as_node
+from weft.tensor import creation, elementwise, linalg, manipulation, numpy_names, searching, statistics
+from weft.tensor.array import Tensor, apply, as_node, put_into
 from weft.tensor.running import fetch
 
 _REDUCED: Mapping[np.ufunc, Callable[..., Tensor]] = {
@@ -29,7 +29,7 @@ _REDUCED: Mapping[np.ufunc, Callable[..., Tensor]] = {
 _ACCUMULATED: Mapping[np.ufunc, Callable[..., Tensor]] = {np.add: numpy_names.cumsum, np.multiply: numpy_names.cumprod}
 _WITH_CORES: Mapping[np.ufunc, Callable[..., Tensor]] = {np.matmul: linalg.matmul, np.vecdot: linalg.vecdot}
 _IN_PLACE = frozenset({"put", "place", "putmask", "put_along_axis"})
-"""Functions of NumPy that change an array that we would have to compute first: the change would be lost."""
+"""Functions of NumPy that change their first argument."""
 _IGNORED = frozenset({"kind", "subok", "casting"})
 """Arguments of NumPy's functions that say how, not what."""
 _KNOWN = (Tensor, np.ndarray, np.generic, bool, int, float, complex, str, bytes, list, tuple, type(None))
@@ -43,17 +43,20 @@ def array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **give
     out = given.pop("out", None) or ()
     if not all(isinstance(one, _KNOWN) for one in (*inputs, *out)):
         return NotImplemented
+    if method == "at":
+        _changed(ufunc.at, inputs, given)
+        return None
     made = _lazily(ufunc, method, inputs, given)
     if made is None:
-        if method == "at":
-            return NotImplemented
         values = _values((inputs, given))
         made = getattr(ufunc, method)(*values[0], **values[1])
     if not out:
         return made
     several = made if isinstance(made, tuple) else (made,)
     where = given.get("where", True)
-    filled = tuple([one if into is None else _put(into, one, where) for one, into in zip(several, out, strict=True)])
+    filled = tuple(
+        [one if into is None else put_into(into, one, where) for one, into in zip(several, out, strict=True)]
+    )
     return filled if isinstance(made, tuple) else filled[0]
 
 
@@ -83,22 +86,21 @@ def _lazily(ufunc: np.ufunc, method: str, inputs: Sequence[Any], given: Mapping[
     return made
 
 
+def _changed(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Call what changes its first argument: an array of ours is computed, and has the changed values afterwards."""
+    target, *rest = args
+    others, words = _values((tuple(rest), dict(kwargs)))
+    if not isinstance(target, Tensor):
+        func(target, *others, **words)
+        return
+    values = target.fetch().copy()
+    func(values, *others, **words)
+    target._set(creation.asarray(values).rechunk(target.chunks)._node)
+
+
 def _usual(key: str, value: Any) -> bool:
     """Whether an argument says what would be done without it."""
     return (value is None and key != "axis") or value is np._NoValue or (key == "where" and value is True)
-
-
-def _put(into: Any, made: Any, where: Any) -> Any:
-    """Put what was computed into the array that the caller gave; TypeError where it cannot hold it."""
-    if isinstance(into, Tensor):
-        from weft.tensor.older_names import copyto
-
-        if manipulation.broadcast_shapes(into.shape, np.shape(made)) != into.shape:
-            raise ValueError(f"non-broadcastable output operand with shape {into.shape}: the result has {made.shape}")
-        copyto(into, made, where=where)
-    else:
-        np.copyto(into, _values(made), casting="same_kind", where=_values(where))
-    return into
 
 
 # ------------------------------------------------------------------------------------------------------- functions
@@ -106,8 +108,11 @@ def _put(into: Any, made: Any, where: Any) -> Any:
 
 def array_function(self: Tensor, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Call a function of NumPy as it asks for it; see `__array_function__` in NumPy's manual."""
-    if not all(issubclass(one, _KNOWN) for one in types) or func.__name__ in _IN_PLACE:
+    if not all(issubclass(one, _KNOWN) for one in types):
         return NotImplemented
+    if func.__name__ in _IN_PLACE:
+        _changed(func, args, kwargs)
+        return None
     told = _OF_THE_TYPE.get(func)
     if told is not None:
         return told(*args, **kwargs)
@@ -139,7 +144,7 @@ def _size(x: Any, axis: int | None = None) -> int:
 
 def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None) -> Any:
     made = elementwise.clip(a, a_min if min is None else min, a_max if max is None else max)
-    return made if out is None else _put(out, made, True)
+    return made if out is None else put_into(out, made, True)
 
 
 _OF_THE_TYPE: Mapping[Any, Callable[..., Any]] = {
@@ -160,7 +165,7 @@ _OF_THE_TYPE: Mapping[Any, Callable[..., Any]] = {
 
 def _rounded(x: Any, decimals: int, out: Any) -> Any:
     made = elementwise.round(x, decimals)
-    return made if out is None else _put(out, made, True)
+    return made if out is None else put_into(out, made, True)
 
 
 @cache
@@ -214,7 +219,7 @@ def _arguments(
             return None
     if out is None:
         return lambda: ours(*positional, **words)
-    return lambda: _put(out, ours(*positional, **words), True)
+    return lambda: put_into(out, ours(*positional, **words), True)
 
 
 def _same(value: Any, default: Any) -> bool:

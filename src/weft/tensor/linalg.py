@@ -23,6 +23,7 @@ from weft.frontends.tensors.searching import elementwise, pick
 from weft.tensor.array import Tensor, apply, as_node, matmul
 from weft.tensor.extras import needed
 from weft.tensor.manipulation import broadcast_to, permute_dims, reshape
+from weft.tensor.running import together
 from weft.tensor.statistics import max as largest
 from weft.tensor.statistics import min as smallest
 from weft.tensor.statistics import sum as total
@@ -38,6 +39,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@together
 class EighResult(NamedTuple):
     """Eigenvalues, ascending, and a unitary matrix whose columns are the eigenvectors."""
 
@@ -45,6 +47,7 @@ class EighResult(NamedTuple):
     eigenvectors: Tensor
 
 
+@together
 class EigResult(NamedTuple):
     """Eigenvalues, in no order, and a matrix whose columns are the eigenvectors."""
 
@@ -52,6 +55,7 @@ class EigResult(NamedTuple):
     eigenvectors: Tensor
 
 
+@together
 class QRResult(NamedTuple):
     """A matrix with orthonormal columns, and an upper triangular one."""
 
@@ -59,6 +63,7 @@ class QRResult(NamedTuple):
     R: Tensor
 
 
+@together
 class SlogdetResult(NamedTuple):
     """The sign of a determinant, and the logarithm of its absolute value."""
 
@@ -66,6 +71,7 @@ class SlogdetResult(NamedTuple):
     logabsdet: Tensor
 
 
+@together
 class SVDResult(NamedTuple):
     """Left singular vectors, singular values, descending, and right singular vectors, conjugated and transposed."""
 

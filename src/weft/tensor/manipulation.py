@@ -11,6 +11,7 @@ from weft.frontends.tensors import blocks, indexing, shaping
 from weft.frontends.tensors.reductions import axes_of
 from weft.tensor import sessions
 from weft.tensor.array import Tensor, as_node
+from weft.tensor.running import ExecutableTuple
 
 
 def _axis(axis: int, ndim: int) -> int:
@@ -159,7 +160,7 @@ def unstack(x: Any, /, axis: int = 0) -> tuple[Tensor, ...]:
     made = Tensor(as_node(x))
     at = _axis(axis, made.ndim)
     before = (slice(None),) * at
-    return tuple([made[(*before, i)] for i in range(made.shape[at])])
+    return ExecutableTuple([made[(*before, i)] for i in range(made.shape[at])])
 
 
 def tile(x: Any, repetitions: tuple[int, ...], /) -> Tensor:
@@ -215,7 +216,7 @@ def broadcast_arrays(*arrays: Any) -> tuple[Tensor, ...]:
     """Return arrays repeated to the shape that all go together in."""
     nodes = [as_node(one) for one in arrays]
     shape = blocks.broadcast_shapes(*[node.grid for node in nodes])
-    return tuple([broadcast_to(Tensor(node), shape) for node in nodes])
+    return ExecutableTuple([broadcast_to(Tensor(node), shape) for node in nodes])
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:

@@ -28,6 +28,16 @@ def _copy(self: Tensor) -> Tensor:
     return Tensor(self._node)
 
 
+def _compress(self: Tensor, condition: Any, axis: int | None = None) -> Tensor:
+    """Return the elements along an axis where a condition holds; without an axis, of the flat array."""
+    return numpy_names.compress(condition, self, axis)
+
+
+def _sort(self: Tensor, axis: int = -1) -> None:
+    """Sort along an axis, in place."""
+    self._set(searching.sort(self, axis=axis)._node)
+
+
 _REDUCTIONS = (
     "sum", "prod", "max", "min", "mean", "all", "any", "argmax", "argmin", "count_nonzero", "var", "std",
 )  # fmt: skip
@@ -70,7 +80,9 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "take": searching.take,
     "topk": numpy_names.topk,
     "map_chunk": numpy_names.map_chunk,
+    "compress": _compress,
     "copy": _copy,
+    "sort": _sort,
 }
 
 

@@ -16,10 +16,11 @@ import numpy as np
 from weft.frontends.tensors import indexing, reductions, searching, shaping
 from weft.frontends.tensors.blocks import call, in_one, mapped, whole_along
 from weft.frontends.tensors.chunks import Cut
-from weft.frontends.tensors.nodes import Input, Node
+from weft.frontends.tensors.nodes import Input, Node, Where
 from weft.operators.regions import Kind
 from weft.tensor import linalg, manipulation, statistics
-from weft.tensor.array import Tensor, apply, as_node, matmul
+from weft.tensor.array import Tensor, apply, as_node, called, matmul
+from weft.tensor.running import ExecutableTuple
 
 Axis = int | Sequence[int] | None
 FLOAT = np.dtype(np.float64)
@@ -36,10 +37,12 @@ range_ = range
 def _elementwise(name: str) -> Callable[..., Tensor]:
     ufunc: np.ufunc = getattr(np, name)
 
-    def function(*operands: Any) -> Tensor:
+    def function(*operands: Any, out: Any = None, where: Any = True, dtype: Any = None) -> Tensor:
+        if len(operands) == ufunc.nin + 1 and out is None:
+            *operands, out = operands  # type: ignore[assignment]
         if len(operands) != ufunc.nin:
             raise TypeError(f"{name} takes {ufunc.nin} arrays, not {len(operands)}")
-        return apply(ufunc, *operands)
+        return called(ufunc, operands, out, where, dtype)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"Element by element as `numpy.{name}`."
@@ -222,7 +225,7 @@ def column_stack(arrays: Sequence[Any]) -> Tensor:
     return manipulation.concat(made, axis=1)
 
 
-def array_split(x: Any, parts: int | Sequence[int], axis: int = 0) -> list[Tensor]:
+def array_split(x: Any, parts: int | Sequence[int], axis: int = 0) -> ExecutableTuple:
     """Cut an array into parts along an axis, which may differ by one in length, or at the given places."""
     made = _tensor(x)
     size = made.shape[axis]
@@ -232,27 +235,27 @@ def array_split(x: Any, parts: int | Sequence[int], axis: int = 0) -> list[Tenso
     else:
         ends = [0, *parts, size]
     before = (slice(None),) * (axis % made.ndim)
-    return [made[(*before, slice(lo, hi))] for lo, hi in itertools.pairwise(ends)]
+    return ExecutableTuple([made[(*before, slice(lo, hi))] for lo, hi in itertools.pairwise(ends)])
 
 
-def split(x: Any, parts: int | Sequence[int], axis: int = 0) -> list[Tensor]:
+def split(x: Any, parts: int | Sequence[int], axis: int = 0) -> ExecutableTuple:
     """Cut an array into equal parts along an axis, or at the given places. ValueError: it cannot be cut evenly."""
     if isinstance(parts, int) and _tensor(x).shape[axis] % parts:
         raise ValueError("array split does not result in an equal division")
     return array_split(x, parts, axis)
 
 
-def vsplit(x: Any, parts: int | Sequence[int]) -> list[Tensor]:
+def vsplit(x: Any, parts: int | Sequence[int]) -> ExecutableTuple:
     """Cut along the first axis."""
     return split(x, parts, 0)
 
 
-def hsplit(x: Any, parts: int | Sequence[int]) -> list[Tensor]:
+def hsplit(x: Any, parts: int | Sequence[int]) -> ExecutableTuple:
     """Cut along the second axis, or the only one."""
     return split(x, parts, 0 if _tensor(x).ndim == 1 else 1)
 
 
-def dsplit(x: Any, parts: int | Sequence[int]) -> list[Tensor]:
+def dsplit(x: Any, parts: int | Sequence[int]) -> ExecutableTuple:
     """Cut along the third axis."""
     return split(x, parts, 2)
 
@@ -698,9 +701,9 @@ def _largest(x: Any, *, k: int, axis: int, largest: bool, order: bool) -> Any:
     return values, at
 
 
-def _top(x: Any, k: int, axis: int, largest: bool, order: bool) -> tuple[Tensor, Tensor]:
-    node = as_node(x)
-    (axis,) = reductions.axes_of(axis, len(node.grid))
+def _top(x: Any, k: int, axis: int | None, largest: bool, order: bool) -> tuple[Tensor, Tensor]:
+    node = as_node(x) if axis is not None else ravel(x).node
+    (axis,) = reductions.axes_of(-1 if axis is None else axis, len(node.grid))
     node = whole_along(node, (axis,))
     size = node.grid[axis].size
     k = min(k, size)
@@ -715,12 +718,12 @@ def _top(x: Any, k: int, axis: int, largest: bool, order: bool) -> tuple[Tensor,
     )
 
 
-def topk(x: Any, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> Tensor:
+def topk(x: Any, k: int, axis: int | None = -1, largest: bool = True, sorted: bool = True) -> Tensor:
     """Return the k largest (or smallest) elements along an axis, which is read as one chunk."""
     return _top(x, k, axis, largest, sorted)[0]
 
 
-def argtopk(x: Any, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> Tensor:
+def argtopk(x: Any, k: int, axis: int | None = -1, largest: bool = True, sorted: bool = True) -> Tensor:
     """Return the places of the k largest (or smallest) elements along an axis, which is read as one chunk."""
     return _top(x, k, axis, largest, sorted)[1]
 
@@ -751,16 +754,21 @@ def map_chunk(x: Any, fn: Callable[..., Any], args: Sequence[Any] = (), **kwargs
     """Return what a function makes of each chunk, which keeps its shape unless it is told.
 
     `dtype` and `shape` of a chunk's result are found by calling it on an empty chunk; where that fails, give `dtype=`.
-    `elementwise=False` says that lengths may change: they are known when it has run.
+    `elementwise=False` says that lengths may change: they are known when it has run. `with_chunk_index=True` gives the
+    function `chunk_index=` too: the numbers of the chunk along each axis.
     """
     node = as_node(x)
     dtype, same = kwargs.pop("dtype", None), kwargs.pop("elementwise", True)
-    kwargs.pop("with_chunk_index", None)
+    numbered = kwargs.pop("with_chunk_index", False)
     if dtype is None:
-        dtype = np.asarray(fn(np.ones((1,) * len(node.grid), node.dtype), *args, **kwargs)).dtype
+        first = {"chunk_index": (0,) * len(node.grid)} if numbered else {}
+        dtype = np.asarray(fn(np.ones((1,) * len(node.grid), node.dtype), *args, **kwargs, **first)).dtype
     grid = node.grid if same else tuple([Cut.unknown(cut.n) for cut in node.grid])
-    call_it = _Mapped(fn, tuple(args), dict(kwargs))
-    made = Node(Kind.CALL, call_it, [Input(node)], grid, np.dtype(dtype), unique=True, name="map_chunk")
+    call_it = (
+        _Numbered(fn, tuple(args), dict(kwargs), Where(node.grid)) if numbered else _Mapped(fn, tuple(args), kwargs)
+    )
+    kind = Kind.PLACED if numbered else Kind.CALL
+    made = Node(kind, call_it, [Input(node)], grid, np.dtype(dtype), unique=True, name="map_chunk")
     return Tensor(made)
 
 
@@ -776,6 +784,17 @@ class _Mapped:
 
     def __call__(self, chunk: Any) -> Any:
         return np.asarray(self.fn(chunk, *self.args, **self.kwargs))
+
+
+class _Numbered(_Mapped):
+    """The same, for one that is told which chunk it has."""
+
+    def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], where: Where) -> None:
+        super().__init__(fn, args, kwargs)
+        self.where = where
+
+    def __call__(self, place: Any, chunk: Any) -> Any:  # type: ignore[override]
+        return np.asarray(self.fn(chunk, *self.args, chunk_index=self.where(place.number).at, **self.kwargs))
 
 
 def rechunk(x: Any, chunk_size: Any) -> Tensor:

@@ -20,6 +20,7 @@ from weft.frontends.tensors.nodes import Input, Node
 from weft.operators.regions import Kind
 from weft.tensor import creation, elementwise, linalg, manipulation, numpy_names, searching, statistics
 from weft.tensor.array import Tensor, apply, as_node
+from weft.tensor.running import ExecutableTuple
 
 FLOAT = np.dtype(np.float64)
 INT = np.dtype(np.int64)
@@ -343,7 +344,7 @@ def unravel_index(indices: Any, shape: Sequence[int], order: str = "C") -> tuple
         Tensor(nodes.elementwise(_coordinate, [given._node], INT, "unravel", shape=tuple(shape), order=order, at=at))
         for at in range(len(shape))
     ]
-    return tuple(made)
+    return ExecutableTuple(made)
 
 
 def _coordinate(x: Any, *, shape: tuple[int, ...], order: Any, at: int) -> Any:
@@ -449,7 +450,7 @@ def unique(
         made[2] = manipulation.reshape(made[2], _tensor(x).shape)
     wanted = [True, return_index, return_inverse, return_counts]
     chosen = [one for one, want in zip(made, wanted, strict=True) if want]
-    return chosen[0] if len(chosen) == 1 else tuple(chosen)
+    return chosen[0] if len(chosen) == 1 else ExecutableTuple(chosen)
 
 
 def in1d(x1: Any, x2: Any, assume_unique: bool = False, invert: bool = False) -> Tensor:

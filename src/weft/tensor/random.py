@@ -18,6 +18,7 @@ from weft.frontends.tensors import chance
 from weft.frontends.tensors.blocks import fitted
 from weft.frontends.tensors.chunks import Cut, Grid
 from weft.frontends.tensors.nodes import Node
+from weft.frontends.tensors.reductions import axes_of
 from weft.model.errors import UsageError
 from weft.tensor import sessions
 from weft.tensor.array import Tensor, apply, as_node
@@ -178,12 +179,13 @@ class Generator:
         at = self._drawn("choice", (n,), shape, INT, chunks, more)
         return at if values is None else values[at]
 
-    def permutation(self, x: Any) -> Tensor:
-        """Return the elements of an array (of `range(x)` for a number) along its first axis, in random order."""
+    def permutation(self, x: Any, axis: int = 0) -> Tensor:
+        """Return the elements of an array (of `range(x)` for a number) along an axis, in random order."""
         values = None if isinstance(x, int | np.integer) else Tensor(as_node(x))
-        n = int(x) if values is None else values.shape[0]
+        axis = 0 if values is None else axes_of(axis, values.ndim)[0]
+        n = int(x) if values is None else values.shape[axis]
         at = self._drawn("choice", (n,), (n,), INT, (max(n, 1),), {"replace": False})
-        return at if values is None else values[at]
+        return at if values is None else values[(*[slice(None)] * axis, at)]
 
     def shuffle(self, x: Tensor) -> None:
         """Put the elements of an array along its first axis into random order."""
@@ -246,13 +248,13 @@ class Generator:
 class RandomState(Generator):
     """The older interface of the same name, whose functions this module has too."""
 
-    def rand(self, *shape: int, chunk_size: Any = None) -> Tensor:
+    def rand(self, *shape: int, dtype: Any = FLOAT, chunk_size: Any = None) -> Tensor:
         """Return numbers evenly spread over [0, 1); each argument is the length of an axis."""
-        return self.random(shape, chunk_size=chunk_size)
+        return self.random(shape, dtype, chunk_size=chunk_size)
 
-    def randn(self, *shape: int, chunk_size: Any = None) -> Tensor:
+    def randn(self, *shape: int, dtype: Any = FLOAT, chunk_size: Any = None) -> Tensor:
         """Return standard normal numbers; each argument is the length of an axis."""
-        return self.standard_normal(shape, chunk_size=chunk_size)
+        return self.standard_normal(shape, dtype, chunk_size=chunk_size)
 
     def random_sample(self, size: Size = None, *, chunk_size: Any = None) -> Tensor:
         """Return numbers evenly spread over [0, 1)."""

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from weft.model.errors import RunCancelledError, UsageError
 from weft.tensor.config import options
@@ -228,3 +228,22 @@ class ExecutableTuple(tuple[Any, ...]):
         return self._kind(*values) if self._kind is not None else values
 
     to_object = fetch
+
+
+Named = TypeVar("Named", bound=type[Any])
+
+
+def together(kind: Named) -> Named:
+    """Give a class of named tuples of arrays `execute` and `fetch`, which compute all of them in one run."""
+
+    def execute_all(self: Any, session: Any = None, *, wait: bool = True) -> Any:
+        """Compute all and return the tuple itself; with `wait=False` return a `Computation` at once."""
+        made = execute(list(self), session=session, wait=wait)
+        return self if wait else made
+
+    def fetch_all(self: Any, session: Any = None) -> Any:
+        """Return the values of all, computed in one run."""
+        return type(self)(*fetch(list(self), session=session))
+
+    kind.execute, kind.fetch = execute_all, fetch_all
+    return kind

@@ -10,8 +10,10 @@ from weft.frontends.tensors import indexing, searching, shaping
 from weft.frontends.tensors.nodes import Node
 from weft.frontends.tensors.reductions import axes_of
 from weft.tensor.array import Tensor, as_node, loose
+from weft.tensor.running import ExecutableTuple, together
 
 
+@together
 class UniqueAll(NamedTuple):
     """The values of an array, where each is first, which value each element is, and how often each is there."""
 
@@ -21,6 +23,7 @@ class UniqueAll(NamedTuple):
     counts: Tensor
 
 
+@together
 class UniqueCounts(NamedTuple):
     """The values of an array, and how often each is there."""
 
@@ -28,6 +31,7 @@ class UniqueCounts(NamedTuple):
     counts: Tensor
 
 
+@together
 class UniqueInverse(NamedTuple):
     """The values of an array, and which value each element is."""
 
@@ -55,7 +59,7 @@ def nonzero(x: Any, /) -> tuple[Tensor, ...]:
     node = as_node(x)
     if not node.grid:
         raise ValueError("nonzero of a 0-d array is not defined; make it one of one axis first")
-    return tuple([Tensor(one) for one in searching.nonzero(node)])
+    return ExecutableTuple([Tensor(one) for one in searching.nonzero(node)])
 
 
 def _along(x: Any, axis: int) -> tuple[Node, int]:

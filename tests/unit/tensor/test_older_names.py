@@ -81,6 +81,9 @@ SAME = {
     "unique of NaN": lambda xp, a: xp.unique(a(WITH_NAN)),
     "unique rows": lambda xp, a: xp.unique(a(N % 2), axis=0),
     "unravel_index": lambda xp, a: xp.unravel_index(a(N), (3, 4))[1],
+    "compress by a method": lambda xp, a: a(X).compress(np.array([True, False, True]), axis=0),
+    "eye with M": lambda xp, a: xp.eye(3, M=5, k=1),
+    "add of a type": lambda xp, a: xp.add(a(N), 1, dtype=np.float32),
     # what NumPy takes by place
     "sum by place": lambda xp, a: xp.sum(a(X), 0),
     "mean by place": lambda xp, a: a(X).mean(1),
@@ -150,6 +153,34 @@ def test_fill_diagonal_changes_the_array(wrap):
     wt.fill_diagonal(x, [1.0, 2.0], wrap=wrap)
     np.fill_diagonal(y, [1.0, 2.0], wrap=wrap)
     np.testing.assert_array_equal(x.fetch(), y)
+
+
+def test_out_and_where_are_taken():
+    x, into = t(X), wt.zeros((6, 5), chunk_size=4)
+    assert wt.add(x, 1, out=into) is into
+    np.testing.assert_array_equal(into.fetch(), X + 1)
+    wt.multiply(x, 2, into, where=x > 0.5)
+    np.testing.assert_array_equal(into.fetch(), np.where(X > 0.5, X * 2, X + 1))
+    wt.degrees(x, into)
+    np.testing.assert_allclose(into.fetch(), np.degrees(X))
+    with pytest.raises(TypeError, match="Cannot cast"):
+        wt.sin(x, out=wt.zeros((6, 5), "i4"))
+
+
+def test_an_array_is_sorted_in_place():
+    x, y = t(X), X.copy()
+    x.sort(axis=0)
+    y.sort(axis=0)
+    np.testing.assert_array_equal(x.fetch(), y)
+    np.testing.assert_array_equal(wt.topk(t(N), 3, axis=None).fetch(), np.sort(N, axis=None)[::-1][:3])
+
+
+def test_random_arrays_as_mars_has_them():
+    made = wt.random.RandomState(3).rand(4, 3, dtype="f4", chunk_size=2)
+    assert made.dtype == np.float32
+    mixed = wt.random.default_rng(1).permutation(t(X), axis=1).fetch()
+    np.testing.assert_array_equal(np.sort(mixed, axis=1), np.sort(X, axis=1))
+    assert {tuple(column) for column in mixed.T} == {tuple(column) for column in X.T}
 
 
 def test_nothing_but_nan_has_no_place():

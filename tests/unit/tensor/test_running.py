@@ -193,3 +193,25 @@ def test_progress_is_shown_if_it_is_asked_for(session):
     assert x.execute(show_progress=True) is x
     with wt.option_context({"show_progress": True}):
         assert (x + 1).execute().fetch().sum() == 8
+
+
+def test_what_a_function_returns_is_computed_together(session):
+    x = wt.asarray(np.arange(12.0).reshape(4, 3), chunk_size=2)
+    q, r = wt.linalg.qr(x).execute().fetch()  # type: ignore[attr-defined]
+    np.testing.assert_allclose(q @ r, x.fetch(), atol=1e-12)
+    found = wt.unique_counts(x > 4).execute().fetch()  # type: ignore[attr-defined]
+    assert found.counts.tolist() == [5, 7]
+    assert [part.tolist() for part in wt.split(wt.arange(4), 2).execute().fetch()] == [[0, 1], [2, 3]]
+    later = wt.linalg.slogdet(wt.eye(2)).execute(wait=False)  # type: ignore[attr-defined]
+    assert later.result(60)[0].fetch() == 1.0
+
+
+def numbered(chunk, chunk_index):
+    return chunk + 10 * chunk_index[0]
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_a_function_of_chunks_is_told_which_it_has(direct):
+    with wt.Session(workers=2, direct=direct):
+        x = (wt.zeros(5, chunk_size=2) + 1).map_chunk(numbered, with_chunk_index=True)
+        assert (x + 0).fetch().tolist() == [1, 1, 11, 11, 21]
