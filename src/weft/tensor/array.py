@@ -187,6 +187,7 @@ class Tensor(Executable):
         if self._ready():
             return drawing.values(self.dtype, self.shape, self._corners())
         shape = ", ".join("?" if size < 0 else str(size) for size in self._node.shape)
+        shape += "," if self.ndim == 1 else ""
         return f"Tensor <{self._node.name}, shape=({shape}), dtype={self.dtype}, chunks={self._node.chunks}>"
 
     def __str__(self) -> str:
