@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
 from types import EllipsisType, ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -107,10 +108,26 @@ class Tensor(Executable):
         """The real part."""
         return part_of(self, np.real)
 
+    @real.setter
+    def real(self, value: Any) -> None:
+        self._set_parts(value, self.imag)
+
     @property
     def imag(self) -> Tensor:
-        """The imaginary part."""
+        """The imaginary part. TypeError, when it is set: the elements are real."""
         return part_of(self, np.imag)
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        if self.dtype.kind != "c":
+            raise TypeError("array does not have imaginary part to set")
+        self._set_parts(self.real, value)
+
+    def _set_parts(self, real: Any, imag: Any) -> None:
+        if self.dtype.kind != "c":
+            put_into(self, real)
+        else:
+            put_into(self, apply(np.add, real, apply(np.multiply, imag, 1j)))
 
     # ---------------------------------------------------------------------------------------------------- values
 
@@ -366,6 +383,13 @@ def _from_values(values: np.ndarray[Any, Any]) -> Tensor:
 # ------------------------------------------------------------------------------------------------------ conversions
 
 
+def dense(value: Any) -> Any:
+    """Return what was given. TypeError: it is a sparse array."""
+    if hasattr(value, "toarray") and hasattr(value, "nnz"):
+        raise TypeError(f"{type(value).__name__}: sparse arrays are not supported; give x.toarray()")
+    return value
+
+
 def as_node(value: Any, like: np.dtype[Any] | None = None) -> Node:
     """Return the expression of an array, of something that NumPy makes an array of, or of a Python number.
 
@@ -376,7 +400,7 @@ def as_node(value: Any, like: np.dtype[Any] | None = None) -> Node:
     if isinstance(value, Scalar) and like is not None:
         found = np.asarray(value, dtype=like if np.result_type(type(value), like) == like else None)
     else:
-        found = np.asarray(value)
+        found = np.asarray(dense(value))
     if found.dtype.kind not in "biufcmMSUO":
         raise TypeError(f"arrays of {found.dtype} are not supported")
     if not found.ndim:
@@ -461,6 +485,17 @@ def called(ufunc: np.ufunc, operands: Sequence[Any], out: Any, where: Any, dtype
         operands = [Tensor(shaping.cast(as_node(one), np.dtype(dtype))) for one in operands]
     made = apply(ufunc, *operands)
     return made if out is None else put_into(out[0] if isinstance(out, tuple) else out, made, where)
+
+
+def taking_out(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Have a function take `out`, the array that gets the result, as NumPy's do."""
+
+    @wraps(function)
+    def taking(*args: Any, out: Any = None, **kwargs: Any) -> Tensor:
+        made = function(*args, **kwargs)
+        return made if out is None else put_into(out, made)
+
+    return taking
 
 
 def part_of(x: Any, fn: Callable[[Any], Any]) -> Tensor:

@@ -10,9 +10,8 @@ import numpy as np
 from weft.frontends.tensors import creation, shaping
 from weft.frontends.tensors.blocks import broadcast_shapes
 from weft.tensor import sessions
-from weft.tensor.array import DEVICE, Tensor, as_node
+from weft.tensor.array import DEVICE, Tensor, as_node, dense
 from weft.tensor.files import readable
-from weft.tensor.running import ExecutableTuple
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.chunks import Grid
@@ -63,7 +62,7 @@ def asarray(
         obj = _unwrapped(obj)
     if isinstance(obj, bool | int | float | complex) and dtype is None and not isinstance(obj, np.generic):
         dtype = {bool: np.bool, int: INT, float: FLOAT, complex: np.complex128}[type(obj)]
-    found = np.array(obj, dtype=dtype) if copy else np.asarray(obj, dtype=dtype, copy=copy)
+    found = np.array(dense(obj), dtype=dtype) if copy else np.asarray(dense(obj), dtype=dtype, copy=copy)
     if found.ndim == 0:
         return Tensor(as_node(found))
     return Tensor(creation.from_array(found, _grid(found.shape, found.dtype, chunk_size), found.dtype))
@@ -245,7 +244,7 @@ def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
         shape = [1] * len(nodes)
         shape[at] = node.size
         made.append(broadcast_to(reshape(Tensor(node), tuple(shape)), tuple(sizes)))
-    return ExecutableTuple(made)
+    return tuple(made)  # the standard asks for no other type
 
 
 def shape_of_all(*arrays: Any) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.frontends.tensors.searching import elementwise as elementwise_nodes
 from weft.frontends.tensors.shaping import cast
-from weft.tensor.array import Tensor, apply, as_node, called, install, loose, part_of
+from weft.tensor.array import Tensor, apply, as_node, called, install, loose, part_of, taking_out
 
 
 def _one(name: str, ufunc: np.ufunc) -> Callable[..., Tensor]:
@@ -165,6 +165,7 @@ def imag(x: Any, /) -> Tensor:
     return part_of(x, np.imag)
 
 
+@taking_out
 def round(x: Any, /, decimals: int = 0) -> Tensor:
     """Round to the nearest integer, halves to even; with `decimals`, to so many of them."""
     node = as_node(x)
@@ -179,6 +180,7 @@ def _rounded(x: Any, *, decimals: int) -> Any:
     return np.round(x, decimals)
 
 
+@taking_out
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
     """Bring elements between `min` and `max`, which have the dtype of `x`."""
     node = as_node(x)

@@ -216,7 +216,7 @@ def broadcast_arrays(*arrays: Any) -> tuple[Tensor, ...]:
     """Return arrays repeated to the shape that all go together in."""
     nodes = [as_node(one) for one in arrays]
     shape = blocks.broadcast_shapes(*[node.grid for node in nodes])
-    return ExecutableTuple([broadcast_to(Tensor(node), shape) for node in nodes])
+    return tuple([broadcast_to(Tensor(node), shape) for node in nodes])  # the standard asks for no other type
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.nodes import Input, Node, Where
 from weft.operators.regions import Kind
 from weft.tensor import linalg, manipulation, statistics
-from weft.tensor.array import Tensor, apply, as_node, called, matmul
+from weft.tensor.array import Tensor, apply, as_node, called, matmul, taking_out
 from weft.tensor.running import ExecutableTuple
 
 Axis = int | Sequence[int] | None
@@ -164,6 +164,7 @@ def ravel(x: Any) -> Tensor:
 flatten = ravel
 
 
+@taking_out
 def concatenate(arrays: Sequence[Any], axis: int | None = 0) -> Tensor:
     """Put arrays one behind the other along an axis."""
     return manipulation.concat(arrays, axis=axis)
@@ -293,12 +294,14 @@ def ptp(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     return apply(np.subtract, amax(x, axis, keepdims), amin(x, axis, keepdims))
 
 
+@taking_out
 def cumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Tensor:
     """Return running sums along an axis; with none, of the flat array."""
     given = ravel(x) if axis is None else x
     return statistics.cumulative_sum(given, axis=0 if axis is None else axis, dtype=dtype)
 
 
+@taking_out
 def cumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Tensor:
     """Return running products along an axis; with none, of the flat array."""
     given = ravel(x) if axis is None else x
@@ -312,11 +315,13 @@ def _without_nan(x: Any, value: Any) -> Tensor:
     return Tensor(searching.where(apply(np.isnan, Tensor(node))._node, value, node, node.dtype))
 
 
+@taking_out
 def nansum(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """Return the sum, NaN taken as 0."""
     return statistics.sum(_without_nan(x, 0), axis=axis, dtype=dtype, keepdims=keepdims)
 
 
+@taking_out
 def nanprod(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """Return the product, NaN taken as 1."""
     return statistics.prod(_without_nan(x, 1), axis=axis, dtype=dtype, keepdims=keepdims)
@@ -332,11 +337,13 @@ def nancumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Tensor:
     return cumprod(_without_nan(x, 1), axis, dtype)
 
 
+@taking_out
 def nanmax(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return the largest element that is not NaN."""
     return _reduced(np.fmax, x, axis, keepdims, "nanmax")
 
 
+@taking_out
 def nanmin(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return the smallest element that is not NaN."""
     return _reduced(np.fmin, x, axis, keepdims, "nanmin")
@@ -352,6 +359,7 @@ def _counted(x: Any, axis: Axis, keepdims: bool) -> Tensor:
     return statistics.sum(there, axis=axis, dtype=FLOAT, keepdims=keepdims)
 
 
+@taking_out
 def nanmean(x: Any, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Tensor:
     """Return the mean of what is not NaN."""
     given = _tensor(x) if dtype is None else _tensor(x).astype(dtype)
@@ -362,6 +370,7 @@ def nanmean(x: Any, axis: Axis = None, dtype: Any = None, *, keepdims: bool = Fa
     )
 
 
+@taking_out
 def nanvar(x: Any, axis: Axis = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Tensor:
     """Return the variance of what is not NaN."""
     given = _tensor(x) if dtype is None else _tensor(x).astype(dtype)
@@ -373,6 +382,7 @@ def nanvar(x: Any, axis: Axis = None, dtype: Any = None, *, ddof: float = 0, kee
     return apply(np.true_divide, nansum(squares, axis, None, keepdims), count).astype(squares.dtype)
 
 
+@taking_out
 def nanstd(x: Any, axis: Axis = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Tensor:
     """Return the standard deviation of what is not NaN."""
     return apply(np.sqrt, nanvar(x, axis, dtype, ddof=ddof, keepdims=keepdims))
@@ -396,6 +406,7 @@ def _order_statistic(x: Any, *, q: Any, axis: tuple[int, ...] | None, method: st
     return np.asarray(fn(x, q, axis=axis, method=method, keepdims=keepdims))
 
 
+@taking_out
 def quantile(x: Any, q: Any, axis: Axis = None, method: str = "linear", keepdims: bool = False) -> Tensor:
     """Return quantiles; the axes that they are of are read as one chunk."""
     return _quantile(np.quantile, x, q, axis, method, keepdims)
@@ -437,6 +448,7 @@ def _quantile(fn: Any, x: Any, q: Any, axis: Axis, method: str, keepdims: bool) 
     return Tensor(made)
 
 
+@taking_out
 def percentile(x: Any, q: Any, axis: Axis = None, method: str = "linear", keepdims: bool = False) -> Tensor:
     """Return percentiles: quantiles of `q / 100`."""
     wanted = np.asarray(q.fetch() if isinstance(q, Tensor) else q)
@@ -445,6 +457,7 @@ def percentile(x: Any, q: Any, axis: Axis = None, method: str = "linear", keepdi
     return quantile(x, wanted / 100, axis, method, keepdims)
 
 
+@taking_out
 def median(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return the median; the axes that it is of are read as one chunk."""
     return quantile(x, 0.5, axis, "linear", keepdims)
@@ -728,6 +741,7 @@ def argtopk(x: Any, k: int, axis: int | None = -1, largest: bool = True, sorted:
     return _top(x, k, axis, largest, sorted)[1]
 
 
+@taking_out
 def compress(condition: Any, x: Any, axis: int | None = None) -> Tensor:
     """Return the elements along an axis where a condition holds."""
     given = ravel(x) if axis is None else _tensor(x)

@@ -272,6 +272,8 @@ def block(arrays: Any) -> Tensor:
 
 
 def _depth(arrays: Any) -> int:
+    if isinstance(arrays, tuple):
+        raise TypeError("arrays is a tuple: only lists can be used to arrange blocks")
     if not isinstance(arrays, list):
         return 0
     if not arrays:

@@ -9,7 +9,7 @@ import numpy as np
 from weft.frontends.tensors import indexing, searching, shaping
 from weft.frontends.tensors.nodes import Node
 from weft.frontends.tensors.reductions import axes_of
-from weft.tensor.array import Tensor, as_node, loose
+from weft.tensor.array import Tensor, as_node, loose, taking_out
 from weft.tensor.running import ExecutableTuple, together
 
 
@@ -121,6 +121,7 @@ def isin(x1: Any, x2: Any, /, invert: bool = False) -> Tensor:
     return Tensor(searching.isin(left, as_node(x2, left.dtype), invert=invert))
 
 
+@taking_out
 def take(x: Any, indices: Any, /, axis: int | None = None) -> Tensor:
     """Return elements along an axis by their numbers; without an axis, of the flat array."""
     node, numbers = as_node(x), as_node(indices)

@@ -12,6 +12,7 @@ import numpy as np
 
 from weft.tensor.array import apply
 from weft.tensor.extras import needed
+from weft.tensor.running import ExecutableTuple
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
@@ -22,7 +23,7 @@ def __getattr__(name: str) -> Callable[..., Any]:
     def function(*operands: Any) -> Any:
         if len(operands) != ufunc.nin:
             raise TypeError(f"{name} takes {ufunc.nin} arrays, not {len(operands)}")
-        made = tuple([apply(ufunc, *operands, out=at) for at in range(ufunc.nout)])
+        made = ExecutableTuple([apply(ufunc, *operands, out=at) for at in range(ufunc.nout)])
         return made[0] if len(made) == 1 else made
 
     function.__name__ = function.__qualname__ = name

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.frontends.tensors import reductions, shaping
-from weft.tensor.array import Tensor, apply, as_node
+from weft.tensor.array import Tensor, apply, as_node, taking_out
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.nodes import Node
@@ -29,40 +29,47 @@ def _total(fn: np.ufunc, x: Any, axis: Axis, dtype: Any, keepdims: bool, name: s
     return Tensor(reductions.reduce(fn, node, axis, keepdims=keepdims, dtype=kind, name=name))
 
 
+@taking_out
 def sum(x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """Return the sum; integers are summed in 64 bits."""
     return _total(np.add, x, axis, dtype, keepdims, "sum")
 
 
+@taking_out
 def prod(x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """Return the product; integers are multiplied in 64 bits."""
     return _total(np.multiply, x, axis, dtype, keepdims, "prod")
 
 
+@taking_out
 def max(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return the largest element; NaN if there is one."""
     node = as_node(x)
     return Tensor(reductions.reduce(np.maximum, node, axis, keepdims=keepdims, dtype=node.dtype, name="max"))
 
 
+@taking_out
 def min(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return the smallest element; NaN if there is one."""
     node = as_node(x)
     return Tensor(reductions.reduce(np.minimum, node, axis, keepdims=keepdims, dtype=node.dtype, name="min"))
 
 
+@taking_out
 def all(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return whether all elements are true."""
     kind = np.dtype(bool)
     return Tensor(reductions.reduce(np.logical_and, as_node(x), axis, keepdims=keepdims, dtype=kind, name="all"))
 
 
+@taking_out
 def any(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return whether some element is true."""
     kind = np.dtype(bool)
     return Tensor(reductions.reduce(np.logical_or, as_node(x), axis, keepdims=keepdims, dtype=kind, name="any"))
 
 
+@taking_out
 def count_nonzero(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return how many elements are not zero."""
     node = as_node(x)
@@ -71,6 +78,7 @@ def count_nonzero(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tenso
     return Tensor(reductions.reduce(np.add, true, axis, keepdims=keepdims, dtype=kind, name="count_nonzero"))
 
 
+@taking_out
 def mean(x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """Return the mean; of integers, in float64."""
     node = as_node(x)
@@ -81,6 +89,7 @@ def mean(x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False
     return Tensor(shaping.cast(apply(np.true_divide, Tensor(total), float(count))._node, kind))
 
 
+@taking_out
 def var(
     x: Any,
     /,
@@ -103,6 +112,7 @@ def var(
     return Tensor(reductions.variance(node, axis, correction=less, keepdims=keepdims, dtype=kind))
 
 
+@taking_out
 def std(
     x: Any,
     /,
@@ -123,11 +133,13 @@ def _flat(node: Node, axis: int | None) -> tuple[Node, int]:
     return node, reductions.axes_of(axis, len(node.grid))[0]
 
 
+@taking_out
 def argmax(x: Any, /, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Return the first position of the largest element along an axis, or in the flat array."""
     return _arg(np.argmax, x, axis, keepdims)
 
 
+@taking_out
 def argmin(x: Any, /, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Return the first position of the smallest element along an axis, or in the flat array."""
     return _arg(np.argmin, x, axis, keepdims)
@@ -142,11 +154,13 @@ def _arg(fn: Any, x: Any, axis: int | None, keepdims: bool) -> Tensor:
     return Tensor(made)
 
 
+@taking_out
 def cumulative_sum(x: Any, /, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
     """Return running sums along an axis, which may be left out with one axis only."""
     return _scan(np.add, x, axis, dtype, include_initial)
 
 
+@taking_out
 def cumulative_prod(x: Any, /, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
     """Return running products along an axis, which may be left out with one axis only."""
     return _scan(np.multiply, x, axis, dtype, include_initial)

@@ -167,6 +167,30 @@ def test_out_and_where_are_taken():
         wt.sin(x, out=wt.zeros((6, 5), "i4"))
 
 
+def test_reductions_take_out():
+    into = np.zeros(5)
+    made: object = wt.sum(t(X), axis=0, out=into)
+    assert made is into
+    np.testing.assert_allclose(into, X.sum(axis=0))
+    mine = wt.zeros(5)
+    assert t(X).max(0, out=mine) is mine
+    np.testing.assert_array_equal(mine.fetch(), X.max(axis=0))
+    with pytest.raises(ValueError, match="could not broadcast"):
+        wt.mean(t(X), out=np.zeros((0, 3)), axis=0)
+
+
+def test_parts_of_complex_arrays_are_set():
+    x, y = t(X + 1j * N), X + 1j * N
+    x.real, y.real = N[0], N[0]
+    x.imag, y.imag = 2.5, 2.5
+    np.testing.assert_array_equal(x.fetch(), y)
+    real = t(X)
+    real.real = 1.0
+    assert real.fetch().min() == 1.0
+    with pytest.raises(TypeError, match="imaginary part"):
+        real.imag = 1.0
+
+
 def test_an_array_is_sorted_in_place():
     x, y = t(X), X.copy()
     x.sort(axis=0)
@@ -189,6 +213,8 @@ def test_nothing_but_nan_has_no_place():
 
 
 def test_wrong_arguments_are_told():
+    with pytest.raises(TypeError, match="arrays is a tuple"):
+        wt.block((t(X), t(X)))
     with pytest.raises(ValueError, match="List depths are mismatched"):
         wt.block([[t(X)], t(X)])
     with pytest.raises(IndexError, match="out of bounds"):
@@ -202,6 +228,15 @@ def test_wrong_arguments_are_told():
 # ----------------------------------------------------------------------------------------------------------- SciPy
 
 scipy = pytest.importorskip("scipy", reason="SciPy is not installed: pip install 'weft[scipy]'")
+
+
+def test_sparse_matrices_are_refused():
+    from scipy.sparse import csr_matrix
+
+    with pytest.raises(TypeError, match=r"csr_matrix: sparse arrays are not supported; give x.toarray\(\)"):
+        wt.sum(csr_matrix(X))
+    with pytest.raises(TypeError, match="sparse"):
+        wt.asarray(csr_matrix(X))
 
 
 def test_lu_gives_its_factors():

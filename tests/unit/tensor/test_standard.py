@@ -174,3 +174,8 @@ def test_large_diagonals_and_powers_go_by_chunks():
 
 def test_a_tensor_travels_as_its_values():
     assert pickle.loads(pickle.dumps(wt.arange(5) * 2)).tolist() == [0, 2, 4, 6, 8]
+
+
+def test_tuples_of_the_standard_are_plain():
+    assert type(wt.meshgrid(wt.arange(2), wt.arange(3))) is tuple
+    assert type(wt.broadcast_arrays(wt.arange(2), wt.zeros((3, 1)))) is tuple
