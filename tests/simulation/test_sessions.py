@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.scenarios import WORDS
-from tests.simulation.world import random_session
+from tests.simulation.scenarios import WORDS, Scenario, work
+from tests.simulation.world import random_session, run_scenarios
+from weft.engine.core import Tuning
 from weft.engine.master import Master
+from weft.graph.builder import Graph
 
 ROOT = Path(__file__).parents[2]
 
@@ -78,6 +80,14 @@ def test_sessions_run_much_twice():
 @pytest.mark.parametrize(("seed", "words", "hard"), KEPT)
 def test_seeds_that_once_found_a_fault(seed, words, hard):
     run(seed, words + "," if words != "-" else words, hard=hard)
+
+
+def test_a_job_that_looks_again_and_again_for_what_does_not_come_does_not_end(monkeypatch):
+    monkeypatch.setattr(Master, "_on_done", lambda self, event: None)
+    graph = Graph("g")
+    graph.add(work, n=2, name="a")
+    with pytest.raises(AssertionError, match="it does not end"):
+        run_scenarios([Scenario(graph, frozenset())], checked=False, policies=1, tuning=Tuning(backups=True))
 
 
 @pytest.mark.parametrize(("hard", "more"), [(False, ""), (True, " hard")])

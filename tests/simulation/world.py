@@ -39,7 +39,7 @@ from weft.runtime.loop import JobRun, Loop
 FOREVER_S = 1e6
 """How long a service runs that nobody stops."""
 PATIENCE_S = 3_000.0
-"""By when every job must have ended that has a network: some time after the last fault."""
+"""By when every job must have ended: some time after the last fault of a network."""
 
 
 class Killed(BaseException):
@@ -282,11 +282,15 @@ class World(SimulatedCluster):
                 self.at(self.clock.time + seconds, partial(self._post, run, event))
 
     def _beat(self, incarnation: int) -> None:
+        self.expect_end()
+        super()._beat(incarnation)
+
+    def expect_end(self) -> None:
+        """It must not take for ever: what waits for nothing that comes may look again and again."""
         late = self.clock.time > PATIENCE_S
         assert not late, "it does not end:\n" + "\n".join(
             line for job in self.jobs.values() if job.outcome is None for line in job.master.story()
         )
-        super()._beat(incarnation)
 
     def reported(self, job: Job, event: Event) -> None:
         """Take into the books what a worker said of a lease that the loop knows."""
@@ -494,6 +498,8 @@ class _WatchedLoop(Loop):
     def _step(self, job: JobRun, events: list[Event], *, offers: bool = True) -> None:
         if job.journal is None and job.outcome is None:
             self._told(job, events)
+        if job.outcome is None:
+            self.world.expect_end()
         self.world.mortal()
         self.world.moved.add(id(job.master.core))
         super()._step(job, events, offers=offers)
