@@ -66,6 +66,11 @@ class Call:
     def value(self, value: Any) -> None:
         self._value = value
 
+    def keep(self, kept: Kept) -> None:
+        """Take the value, which a session keeps; what it was made from is needed no more."""
+        self.kept = kept
+        self.args, self.kwargs = (), {}
+
     @property
     def name(self) -> str:
         """What people know it by."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.engine.commands import Complete
 from weft.graph.builder import Graph
-from weft.model.errors import ConflictError, RunCancelledError, TaskError, WeftError
+from weft.model.errors import ConflictError, InternalError, RunCancelledError, TaskError, WeftError
 from weft.remote.calls import RETRIES, Call, filled
 from weft.remote.doors import Door, far_call, far_hold
 from weft.remote.fibers import Fiber, Parked, Turns
@@ -92,14 +92,18 @@ class Desk:
         self._entries: dict[int, Entry] = {}
         self._ready: list[Callable[[], None]] = []
         self._out = 0
+        self._gate = threading.Lock()
+        self._closed = False
         self._todo: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="weft-desk", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """End the thread; whoever waits for a call is told."""
-        self._todo.put(self._give_up)
-        self._todo.put(None)
+        with self._gate:
+            self._closed = True
+            self._todo.put(partial(self._give_up, _closed()))
+            self._todo.put(None)
         if self._door is not None:
             self._door.close()
 
@@ -113,7 +117,7 @@ class Desk:
         batch = Batch(calls)
         watch.began(partial(self._todo.put, partial(self._stop, batch)), batch.share)
         with waiting():
-            self._todo.put(partial(self._begin, batch, parent))
+            self._ask(partial(self._begin, batch, parent))
             try:
                 batch.over.wait()
             except KeyboardInterrupt:
@@ -125,12 +129,18 @@ class Desk:
 
     def again(self, entry: Entry, turns: Turns) -> None:
         """Have a slot held for a function that can go on. ConflictError: the session is closed."""
-        self._engine.check_open()
-        self._todo.put(partial(self._queue_hold, entry, turns))
+        self._ask(partial(self._queue_hold, entry, turns))
 
     def lost(self, entry: Entry) -> None:
         """Be told that the process is gone in which a call was waiting."""
         self._todo.put(partial(self._run_anew, entry))
+
+    def _ask(self, todo: Callable[[], None]) -> None:
+        """Have something done on the desk's thread. ConflictError: it takes nothing any more."""
+        with self._gate:
+            if self._closed:
+                raise _closed()
+            self._todo.put(todo)
 
     def entry(self, number: int) -> Entry | None:
         """Return a call that has not ended, by its number."""
@@ -140,9 +150,14 @@ class Desk:
 
     def _work(self) -> None:
         while (todo := self._todo.get()) is not None:
-            todo()
-            while self._ready and self._out < AHEAD * self.session.workers:
-                self._ready.pop()()
+            try:
+                todo()
+                while self._ready and self._out < AHEAD * self.session.workers:
+                    self._ready.pop()()
+            except Exception as error:  # noqa: BLE001 - nobody may wait for ever for a thread that is gone
+                told = InternalError(f"{type(error).__name__}: {error}", hint="Please report this.")
+                told.__cause__ = error
+                self._give_up(told)
 
     def _begin(self, batch: Batch, parent: Entry | None) -> None:
         if parent is not None and (parent.stopped or parent.over):
@@ -195,10 +210,11 @@ class Desk:
                 params: dict[str, Any] = {}
             else:
                 body, params = far_call, self._door.params(call, args, kwargs)
+            values = [self._kept(one) for one in needs]
         except WeftError as error:
             self._finish(entry, error)
         else:
-            self._submit(entry, None, body, params, needs)
+            self._submit(entry, None, body, params, values)
 
     def _queue_hold(self, entry: Entry, turns: Turns) -> None:
         if entry.stopped or entry.over:
@@ -216,15 +232,15 @@ class Desk:
         else:
             self._submit(entry, turns, far_hold, self._door.hold_params(turns), [])
 
-    def _submit(self, entry: Entry, turns: Turns | None, body: Any, params: Any, needs: Sequence[Call]) -> None:
+    def _submit(self, entry: Entry, turns: Turns | None, body: Any, params: Any, values: Sequence[Kept]) -> None:
         name = re.sub(r"[^A-Za-z0-9_]+", "_", entry.call.name).strip("_")[:100] or "call"
         graph = Graph(name)
         kept: dict[str, Kept] = {}
         inputs = []
-        for index, one in enumerate(needs):
+        for index, value in enumerate(values):
             source = f"given-{index}"
             inputs.append(graph.add(given, n=1, name=source))
-            kept[source] = self._kept(one)
+            kept[source] = value
         vertex = graph.task(body, *inputs, name=name, params=params)
         vertex.keep()
 
@@ -267,7 +283,7 @@ class Desk:
             self._failed(entry, turns, error)
         else:
             if kept is not None and not entry.over:
-                entry.call.kept = kept
+                entry.call.keep(kept)
                 self._finish(entry, None)
         finally:
             run.forget()
@@ -357,12 +373,12 @@ class Desk:
         for batch in children:
             self._stop(batch)
 
-    def _give_up(self) -> None:
+    def _give_up(self, error: WeftError) -> None:
         while self._ready:
             self._ready.pop()
         for entry in list(self._entries.values()):
             entry.stopped = True
-            self._finish(entry, ConflictError("the session is closed", hint="Open another one."))
+            self._finish(entry, error)
 
     # ----------------------------------------------------------------------------------------- in worker threads
 
@@ -376,6 +392,10 @@ class Desk:
                 return entry.call.checked(entry.call.function(*given_args, **given_kwargs))
 
         return Fiber(work, partial(self.again, entry)).start()
+
+
+def _closed() -> ConflictError:
+    return ConflictError("the session is closed", hint="Open another one.")
 
 
 def _held_here(turns: Turns, ctx: Any, inputs: Any) -> Any:

@@ -307,6 +307,33 @@ def test_a_closed_session_tells_who_waits():
         wr.spawn(inc, (1,)).execute(session=session)
 
 
+def test_results_of_a_closed_session_are_told_to_be_gone():
+    with wt.Session(workers=1):
+        gone = wr.spawn(inc, (1,)).execute()
+        read = wr.spawn(inc, (2,)).execute()
+        assert read.fetch() == 3
+    assert read.fetch() == 3
+    with wt.Session(workers=1):
+        with pytest.raises(ConflictError, match="session that kept these values is closed"):
+            wr.spawn(inc, (gone,)).execute()
+        assert wr.spawn(inc, (read,)).fetch() == 4
+
+
+def test_results_are_read_by_other_sessions_while_theirs_is_open(threads):
+    one = wr.spawn(inc, (1,)).execute()
+    with wt.Session(workers=1) as other:
+        assert wr.spawn(inc, (one,)).execute(session=other).fetch() == 3
+
+
+def test_what_a_result_was_made_from_is_let_go_of(session):
+    made = wr.spawn(sum, ([wr.spawn(inc, (1,)), 3],))
+    assert made.call.needs()
+    made.execute()
+    assert made.call.needs() == []
+    assert made.call.args == ()
+    assert made.fetch() == 5
+
+
 # ------------------------------------------------------------------------------------------------- wrong arguments
 
 
