@@ -68,6 +68,7 @@ vertices = st.builds(
     ),
     output_bytes=st.none() | wholes,
     scratch_bytes=wholes,
+    lazy=st.booleans(),
 )
 shapes = st.lists(wholes, max_size=2).map(tuple)
 axes = st.builds(Axis, spans=st.lists(st.tuples(wholes, wholes), max_size=2).map(tuple))

@@ -7,7 +7,7 @@ changed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -193,6 +193,9 @@ def configure(
 
 def start(core: Core, given: Collection[str] = ()) -> None:
     """Make what needs nothing ready, all at once at the beginning; the outputs of `given` vertices are there."""
+    for stage in reversed(core.order):
+        if stage.vertex.lazy:
+            _leave_out_unread(core, stage)
     blocked: set[str] = set()
     for row in core.choices.values():
         for branch in row.choice.branches.values():
@@ -208,13 +211,42 @@ def start(core: Core, given: Collection[str] = ()) -> None:
                 _start_without_inputs(core, stage)
                 continue
         if stage.n and stage.id not in given:
-            make_ready(core, stage, 0, stage.n)
+            for lo, hi in _runs_of(stage, UNSCHEDULED):
+                make_ready(core, stage, lo, hi)
     for stage in core.order:
-        if stage.n == 0 and stage.status not in ENDED:
+        if stage.n == stage.over and stage.status not in ENDED:
             end(core, stage)
         elif stage.id in given:
             write(core, stage, 0, stage.n, UNSCHEDULED, FINISHED)
             finish(core, stage, [(0, stage.n)])
+
+
+def _leave_out_unread(core: Core, stage: Stage) -> None:
+    """Skip the tasks whose output no task reads that will run; the readers have been looked at before."""
+    links = [link for link in stage.outputs if link.data]
+    if stage.keep or stage.n < 1 or not links:
+        return
+    if any((link.wide or link.group) and not link.dst.over for link in links):
+        return  # each of them is read
+    unread = [index for index, refs in enumerate(count_refs(stage)) if not refs]
+    for index in unread:
+        stage.state[index] = SKIPPED
+    if unread:
+        stage.over += len(unread)
+        for link in stage.inputs:
+            link.left -= len(unread)
+        core.note(stage.id, f"{len(unread)} of {stage.n} tasks are left out: nobody reads what they would make")
+
+
+def _runs_of(stage: Stage, state: int) -> Iterator[tuple[int, int]]:
+    """Yield the tasks that are in a state, as ranges."""
+    rows, hi = stage.state, 0
+    one = bytes([state])
+    while (lo := rows.find(one, hi)) >= 0:
+        hi = lo + 1
+        while hi < stage.n and rows[hi] == state:
+            hi += 1
+        yield lo, hi
 
 
 def _start_without_inputs(core: Core, stage: Stage) -> None:
@@ -222,7 +254,7 @@ def _start_without_inputs(core: Core, stage: Stage) -> None:
     if any(link.group == 0 and not link.gate for link in stage.inputs):
         missing = stage.missing = count_missing(stage, fresh=True)
         for index in range(stage.n):
-            if missing[index] == 0:
+            if missing[index] == 0 and stage.state[index] == UNSCHEDULED:
                 make_ready(core, stage, index, index + 1)
 
 

@@ -26,6 +26,7 @@ class VertexFields(TypedDict, total=False):
     output_bytes: int | None
     scratch_bytes: int
     expands: bool
+    lazy: bool
 
 
 class LinkOptions(TypedDict, total=False):
@@ -66,6 +67,7 @@ FIELDS: Wanted = {
     "output_bytes": ((int, NoneType), "a whole number"),
     "scratch_bytes": ((int,), "a whole number"),
     "expands": _FLAG,
+    "lazy": _FLAG,
 }
 
 OPTIONS: Wanted = {

@@ -211,7 +211,7 @@ class Vertex(Struct):
     `resources` are ordered alternatives; `timeout_s` is per attempt; `keep` says that the session wants the values;
     `output_bytes` estimates the output of one task, `scratch_bytes` what it holds beside that and its inputs; `expands`
     marks a vertex whose small return value the master reads: a parallelism, the answer of a choice, or a `Patch`;
-    `manager` decides for it while the job runs.
+    `manager` decides for it while the job runs. Of a `lazy` vertex only the tasks run whose output is read.
     """
 
     id: str
@@ -229,6 +229,7 @@ class Vertex(Struct):
     output_bytes: int | None = None
     scratch_bytes: int = 0
     expands: bool = False
+    lazy: bool = False
 
 
 class Bubble(Struct, frozen=True):

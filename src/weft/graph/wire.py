@@ -513,6 +513,7 @@ def _vertex_in(given: _Fields) -> Vertex:
         output_bytes=None if output is None else _whole(output, f"{given.path}.output_bytes"),
         scratch_bytes=given.whole("scratch_bytes", 0),
         expands=given.flag("expands", False),
+        lazy=given.flag("lazy", False),
     )
 
 

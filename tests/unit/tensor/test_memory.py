@@ -121,3 +121,17 @@ def test_tasks_say_what_they_hold():
     (vertex,) = compile_nodes([wt.sort(x * 2, axis=1)._node]).graph.vertices.values()
     assert vertex.output_bytes == 2_000_000
     assert vertex.scratch_bytes >= 2_000_000, "the chunk that is sorted"
+
+
+def test_chunks_that_nobody_reads_are_not_made():
+    made = []
+
+    def noted(chunk):
+        made.append(len(chunk))
+        return chunk
+
+    with wt.Session(workers=2, direct=False):
+        x = wt.map_chunk(wt.arange(1000, chunk_size=10), noted)
+        made.clear()
+        assert wt.sum(x[15:35] + 1).fetch() == sum(range(16, 36))
+        assert made == [10] * 3

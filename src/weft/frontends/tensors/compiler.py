@@ -239,6 +239,7 @@ def _emit(
         name=_free(graph, name),
         output_bytes=None if sizes[-1] is None else made[-1],
         scratch_bytes=scratch,
+        lazy=True,
     )
     return vertex, Need(vertex.id, sum(given) - sum(pieces), made[-1], scratch, nodes)
 
