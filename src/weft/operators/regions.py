@@ -12,14 +12,36 @@ the whole; the order of the tiles is always the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from math import prod
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-TILE = 128 * 1024
-"""How many elements a tile has: of 64K to 256K all are about as fast, see `docs/tensors.md`."""
+from weft.operators.blas import use
+
+
+def _level_two() -> int:
+    """Return the bytes of the cache that each core has for itself, 0 where the system does not say."""
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+        with suppress(OSError, ValueError):
+            if (path / "level").read_text().strip() == "2":
+                return int((path / "size").read_text().strip().removesuffix("K")) * 1024
+    return 0
+
+
+def tile_of(cache: int) -> int:
+    """Return how many elements of 8 bytes a tile has for a cache of so many bytes: they fill it, within bounds.
+
+    Measured with a cache of 1 MiB, where 64K to 256K elements were about as fast.
+    """
+    return min(max(cache // 8, 32 * 1024), 256 * 1024) if cache else 128 * 1024
+
+
+TILE = tile_of(_level_two())
+"""How many elements a tile has."""
 
 
 class Kind(Enum):
@@ -67,13 +89,15 @@ class Region:
     """A fused region: inputs take the first slots, each step the next one; the last slot is the value.
 
     Made once where a graph is compiled, called by every task. `largest` is how many elements a chunk has at most, None
-    if nobody knows: small ones are not worth tiles.
+    if nobody knows: small ones are not worth tiles. `threads` are those of BLAS, in a process that computes one task at
+    a time; 0 leaves them as they are.
     """
 
-    def __init__(self, inputs: int, steps: Sequence[Step], largest: int | None = None) -> None:
+    def __init__(self, inputs: int, steps: Sequence[Step], largest: int | None = None, threads: int = 0) -> None:
         self.inputs = inputs
         self.steps = tuple(steps)
         self.largest = largest
+        self.threads = threads
         self._room = [None] * len(self.steps)
         self.tiled = largest is None or largest > TILE
         self._parts = tuple(_parts(inputs, self.steps, tiled=self.tiled))
@@ -81,6 +105,8 @@ class Region:
     def __call__(self, index: int, *values: Any) -> Any:
         """Make chunk `index` of the values that it reads."""
         slots: list[Any] = [*values, *self._room]
+        if self.threads:
+            use(self.threads)
         with np.errstate(all="ignore"):  # of what a chunk holds nothing is told: NaN and infinity are values
             for run, dead in self._parts:
                 run(index, slots)
@@ -89,7 +115,7 @@ class Region:
         return slots[-1]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Region, (self.inputs, self.steps, self.largest)
+        return Region, (self.inputs, self.steps, self.largest, self.threads)
 
 
 Run = Callable[[int, list[Any]], None]

@@ -20,8 +20,8 @@ from weft.frontends.tensors.direct import evaluate, small
 from weft.frontends.tensors.nodes import Where
 from weft.frontends.tensors.searching import INDEX
 from weft.model.errors import NotFoundError, UsageError
+from weft.operators.blas import shared_by
 from weft.runtime.kept import Kept
-from weft.tensor.blas import shared_by
 from weft.tensor.running import Watch, execute, fetch, waiting
 
 if TYPE_CHECKING:
@@ -89,10 +89,11 @@ class Session:
         Chunks are freed with the last node that reads them.
         """
         shapes = {node.number: blocks.call(np.shape, node, node.grid, INDEX) for node in nodes if not known(node.grid)}
-        compiled = compile_nodes([*nodes, *shapes.values()], fusion=self.fusion, held=self._holds)
+        own = self.workers if self.apart else 0
+        compiled = compile_nodes([*nodes, *shapes.values()], fusion=self.fusion, held=self._holds, processes=own)
         compiled.check(self.engine.store.budget)
         given = {vertex: self._kept(node) for vertex, node in compiled.given.items()}
-        with shared_by(min(self.workers, compiled.widest)):
+        with shared_by(1 if own else min(self.workers, compiled.widest)):
             run = self.engine.submit(compiled.graph, given=given)
             try:
                 results = follow(run, watch or Watch())
@@ -117,12 +118,7 @@ class Session:
         source = node.kwargs.get("source")
         if type(source) is creation.Stored:
             return isinstance(source.values, Kept) or (self.apart and node.nbytes >= STORED_FROM)
-        return (
-            self.apart
-            and type(source) is creation.Source
-            and type(source.array) is np.ndarray
-            and node.nbytes >= STORED_FROM
-        )
+        return self.apart and type(source) is creation.Source and node.nbytes >= STORED_FROM and source.in_memory
 
     def _kept(self, node: Node) -> Kept:
         """Return the chunks of a source as they lie in the store, where they are put when they are first read."""

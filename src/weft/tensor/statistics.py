@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.frontends.tensors import reductions, shaping
+from weft.frontends.tensors import blocks, reductions, shaping
 from weft.tensor.array import Tensor, apply, as_node, taking_out
 
 if TYPE_CHECKING:
@@ -23,8 +23,13 @@ def _sum_dtype(node: Node, dtype: Any) -> np.dtype[Any]:
     return np.dtype(np.uint64) if dtype is None and found.kind == "u" else found
 
 
+def _lazy(x: Any) -> Node:
+    """Return the expression of an array, whose lengths may depend on data that nobody has computed."""
+    return x._node if isinstance(x, Tensor) else as_node(x)
+
+
 def _total(fn: np.ufunc, x: Any, axis: Axis, dtype: Any, keepdims: bool, name: str) -> Tensor:
-    node = as_node(x)
+    node = _lazy(x)
     kind = _sum_dtype(node, dtype)
     return Tensor(reductions.reduce(fn, node, axis, keepdims=keepdims, dtype=kind, name=name))
 
@@ -44,14 +49,14 @@ def prod(x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False
 @taking_out
 def max(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return the largest element; NaN if there is one."""
-    node = as_node(x)
+    node = _lazy(x)
     return Tensor(reductions.reduce(np.maximum, node, axis, keepdims=keepdims, dtype=node.dtype, name="max"))
 
 
 @taking_out
 def min(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return the smallest element; NaN if there is one."""
-    node = as_node(x)
+    node = _lazy(x)
     return Tensor(reductions.reduce(np.minimum, node, axis, keepdims=keepdims, dtype=node.dtype, name="min"))
 
 
@@ -59,20 +64,20 @@ def min(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
 def all(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return whether all elements are true."""
     kind = np.dtype(bool)
-    return Tensor(reductions.reduce(np.logical_and, as_node(x), axis, keepdims=keepdims, dtype=kind, name="all"))
+    return Tensor(reductions.reduce(np.logical_and, _lazy(x), axis, keepdims=keepdims, dtype=kind, name="all"))
 
 
 @taking_out
 def any(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return whether some element is true."""
     kind = np.dtype(bool)
-    return Tensor(reductions.reduce(np.logical_or, as_node(x), axis, keepdims=keepdims, dtype=kind, name="any"))
+    return Tensor(reductions.reduce(np.logical_or, _lazy(x), axis, keepdims=keepdims, dtype=kind, name="any"))
 
 
 @taking_out
 def count_nonzero(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return how many elements are not zero."""
-    node = as_node(x)
+    node = _lazy(x)
     true = node if node.dtype.kind == "b" else apply(np.not_equal, Tensor(node), 0)._node
     kind = np.dtype(np.int64)
     return Tensor(reductions.reduce(np.add, true, axis, keepdims=keepdims, dtype=kind, name="count_nonzero"))
@@ -81,12 +86,12 @@ def count_nonzero(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tenso
 @taking_out
 def mean(x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """Return the mean; of integers, in float64."""
-    node = as_node(x)
+    node = _lazy(x)
     kind = np.dtype(np.float64) if node.dtype.kind in "biu" else node.dtype
     kind = kind if dtype is None else np.dtype(dtype)
     total = reductions.reduce(np.add, node, axis, keepdims=keepdims, dtype=kind, name="sum")
-    count = reductions.count_along(node, reductions.axes_of(axis, len(node.grid)))
-    return Tensor(shaping.cast(apply(np.true_divide, Tensor(total), float(count))._node, kind))
+    count = reductions.count_along(node, reductions.axes_of(axis, len(node.grid)), keepdims=keepdims)
+    return Tensor(shaping.cast(blocks.apply(np.true_divide, total, count), kind))
 
 
 @taking_out
@@ -104,7 +109,7 @@ def var(
 
     `ddof` is NumPy's older name of that.
     """
-    node = as_node(x)
+    node = _lazy(x)
     if dtype is not None:
         node = shaping.cast(node, np.dtype(dtype))
     kind = np.dtype(np.float64) if node.dtype.kind in "biu" else np.empty(0, node.dtype).real.dtype

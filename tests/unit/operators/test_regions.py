@@ -123,3 +123,8 @@ def test_an_input_is_never_written_to():
     x = A.copy()
     Region(1, [ufunc(np.add, Slot(0), 1.0), ufunc(np.multiply, Slot(1), Slot(0))])(0, x)
     assert np.array_equal(x, A)
+
+
+@pytest.mark.parametrize(("cache", "tile"), [(0, 128), (256, 32), (1024, 128), (2048, 256), (16384, 256)])
+def test_tiles_fill_the_cache_of_a_core(cache, tile):
+    assert regions.tile_of(cache * 1024) == tile * 1024

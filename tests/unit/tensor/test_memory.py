@@ -114,13 +114,13 @@ def test_pieces_make_the_same_chunks(backend, monkeypatch, seed):
 
 
 def test_tasks_say_what_they_hold():
-    x = wt.random.random((1000, 1000), chunk_size=(250, 1000))
+    x = wt.random.random((1000, 1000), chunk_size=(500, 1000))
     (vertex,) = compile_nodes([(x * 2 + 1)._node]).graph.vertices.values()
-    assert vertex.output_bytes == 2_000_000
+    assert vertex.output_bytes == 4_000_000
     assert vertex.scratch_bytes == 0, "what lies between is made tile by tile"
     (vertex,) = compile_nodes([wt.sort(x * 2, axis=1)._node]).graph.vertices.values()
-    assert vertex.output_bytes == 2_000_000
-    assert vertex.scratch_bytes >= 2_000_000, "the chunk that is sorted"
+    assert vertex.output_bytes == 4_000_000
+    assert vertex.scratch_bytes >= 4_000_000, "the chunk that is sorted"
 
 
 def test_chunks_that_nobody_reads_are_not_made():

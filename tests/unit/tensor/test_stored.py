@@ -2,6 +2,7 @@
 
 import gc
 import os
+import pickle
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import weft.tensor as wt
+from weft.frontends.tensors import creation
 from weft.model.errors import ConflictError
 from weft.tensor.numpy_names import map_chunk
 
@@ -158,3 +160,20 @@ def test_the_same_array_twice_in_one_run(backend):
         np.testing.assert_array_equal(a.fetch(), b.fetch())
         c, d = wt.execute(a, a + 1)
         np.testing.assert_array_equal(c.fetch() + 1, d.fetch())
+
+
+def test_memory_maps_are_passed_by_name(tmp_path):
+    values = np.random.default_rng(2).random((300, 400))
+    values.tofile(tmp_path / "values")
+    mapped = np.memmap(tmp_path / "values", np.float64, "r+", shape=(300, 400))
+    for view in (mapped, mapped[20:250:3, ::-2], mapped.T, np.memmap(tmp_path / "values", np.int64, "r", 800, (40,))):
+        source = pickle.dumps(creation.Source(view))
+        assert len(source) < 2000
+        np.testing.assert_array_equal(pickle.loads(source).array, view)
+    private = np.memmap(tmp_path / "values", np.float64, "c", shape=(300, 400))
+    private[0] = 7
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(creation.Source(private))).array, private)
+    with session_of("processes") as session:
+        x = wt.asarray(mapped[:, 5:], chunk_size=100)
+        np.testing.assert_array_equal((x * 2).fetch(), values[:, 5:] * 2)
+        until(lambda: session.engine.store.stats().used == 0)

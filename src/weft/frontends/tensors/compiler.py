@@ -20,8 +20,11 @@ from weft.frontends.tensors.nodes import Input, Node, Read, Where
 from weft.graph.builder import Graph, gather, grid, one_to_one
 from weft.graph.builder import Node as Vertex
 from weft.model.errors import CapacityError
+from weft.operators.blas import share
 from weft.operators.regions import Kind, Region, Slot, Step, most_held
 
+_WORTH = 4096
+"""Chunks of this many elements are worth a look at how many threads BLAS uses."""
 _NAMED = 3
 """How many operations the name of a vertex tells."""
 
@@ -89,9 +92,16 @@ class Compiled:
 
 
 def compile_nodes(
-    wanted: Sequence[Node], *, fusion: str = "region", name: str = "tensors", held: Callable[[Node], bool] | None = None
+    wanted: Sequence[Node],
+    *,
+    fusion: str = "region",
+    name: str = "tensors",
+    held: Callable[[Node], bool] | None = None,
+    processes: int = 0,
 ) -> Compiled:
     """Return the graph that makes the chunks of the wanted nodes.
+
+    `processes` is how many worker processes compute it, which share the cores; 0 where workers are no processes.
 
     Sources of which `held` is true become vertices of their own, whose values are given with the graph.
     """
@@ -111,7 +121,7 @@ def compile_nodes(
         if node.number in given:
             made[node.number] = graph.add(gone, n=node.chunks, items=range(node.chunks), name=_free(graph, node.name))
         elif node.number in members and node.number in region_of[node.number]:
-            made[node.number], need = _emit(graph, members[node.number], made, same)
+            made[node.number], need = _emit(graph, members[node.number], made, same, processes)
             needs.append(need)
     for number in targets:
         made[number].keep()
@@ -194,7 +204,7 @@ def _in_chain(node: Node, reads: Sequence[tuple[Node, Input]], same: Mapping[int
 
 
 def _emit(
-    graph: Graph, nodes: Sequence[Node], made_by: Mapping[int, Vertex], same: Mapping[int, Node]
+    graph: Graph, nodes: Sequence[Node], made_by: Mapping[int, Vertex], same: Mapping[int, Node], processes: int
 ) -> tuple[Vertex, Need]:
     """Add the vertex of one region, whose nodes come inputs first; return it and what a task of it needs."""
     inside = {node.number for node in nodes}
@@ -227,7 +237,9 @@ def _emit(
     names = list(dict.fromkeys(node.name for node in nodes))
     name = "-".join(names if len(names) <= _NAMED else [names[0], "etc", names[-1]])
     sizes = [_largest(node.grid) for node in nodes]
-    region = Region(len(links), steps, None if None in sizes else max(sizes))  # type: ignore[type-var]
+    calls = any(node.kind in (Kind.CALL, Kind.PLACED) for node in nodes) and (sizes[-1] is None or sizes[-1] >= _WORTH)
+    threads = share(min(processes, last.chunks)) if processes and calls else 0
+    region = Region(len(links), steps, None if None in sizes else max(sizes), threads)  # type: ignore[type-var]
     made = [(size or 0) * node.dtype.itemsize for size, node in zip(sizes, nodes, strict=True)]
     pieces = [nbytes for nbytes, (one, _) in zip(given, reads_of.values(), strict=True) if one.pieces]
     scratch = most_held(len(links), steps, [*given, *made], tiled=region.tiled) + sum(pieces)

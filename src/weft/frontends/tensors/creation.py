@@ -82,6 +82,37 @@ class Source:
     def __init__(self, array: Any) -> None:
         self.array = array
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether it is an array of NumPy that lies in no file."""
+        return isinstance(self.array, np.ndarray) and _mapping(self.array) is None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        mapped = _mapping(self.array)
+        return (Source, (self.array,)) if mapped is None else (_opened, mapped)
+
+
+def _mapping(array: Any) -> tuple[Any, ...] | None:
+    """Return how a memory map, or a view of one, is opened elsewhere; None if an array is none, or has changes that no
+    file has.
+    """
+    root = array
+    while isinstance(root, np.ndarray) and isinstance(root.base, np.ndarray):
+        root = root.base
+    if not isinstance(root, np.memmap) or root.filename is None or root.mode == "c" or array.size == 0:
+        return None
+    begin, _ = np.lib.array_utils.byte_bounds(root)
+    _, past = np.lib.array_utils.byte_bounds(array)
+    shift = array.__array_interface__["data"][0] - begin
+    return str(root.filename), root.offset, past - begin, shift, array.shape, array.dtype, array.strides
+
+
+def _opened(
+    path: str, offset: int, length: int, shift: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...]
+) -> Source:
+    whole = np.memmap(path, np.uint8, "r", offset, (length,))
+    return Source(np.ndarray(shape, dtype, whole, shift, strides))
+
 
 class Chunks(Protocol):
     """The chunks of an array, in row-major order of its grid."""

@@ -8,6 +8,7 @@ and LeVeque, 1979, which is stable where a sum of squares is not).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,8 @@ def reduce(
     axes = axes_of(axis, len(node.grid))
     if fn.identity is None and any(node.grid[a].size == 0 for a in axes):
         raise ValueError(f"zero-size array to reduction operation {fn.__name__} which has no identity")
+    if fn.identity is None and any(not node.grid[a].known for a in axes):
+        return _reduce_unknown(fn, node, axes, keepdims=keepdims, name=name)
     part = Node(
         Kind.REDUCE,
         fn,
@@ -110,12 +113,44 @@ def reduce(
     return finished(made, axes, keepdims=keepdims)
 
 
-def count_along(node: Node, axes: Sequence[int]) -> int:
-    """Return how many elements each element of a reduction is made of."""
-    count = 1
-    for axis in axes:
-        count *= node.grid[axis].size
-    return count
+def _part(x: Any, *, fn: np.ufunc, axes: tuple[int, ...]) -> Any:
+    if any(x.shape[axis] == 0 for axis in axes):
+        return np.empty([0 if axis in axes else n for axis, n in enumerate(x.shape)], x.dtype)
+    return fn.reduce(x, axis=axes, keepdims=True)
+
+
+def _combine_some(parts: list[Any], *, fn: np.ufunc, axes: tuple[int, ...]) -> Any:
+    there = [part for part in parts if part.shape[axes[0]]]
+    return combine_ufunc(there or parts[:1], fn=fn, axes=axes)
+
+
+def _there(x: Any, *, fn: np.ufunc, axes: tuple[int, ...]) -> Any:
+    if x.shape[axes[0]] == 0:
+        raise ValueError(f"zero-size array to reduction operation {fn.__name__} which has no identity")
+    return x
+
+
+def _reduce_unknown(fn: np.ufunc, node: Node, axes: tuple[int, ...], *, keepdims: bool, name: str) -> Node:
+    """Reduce chunks that may turn out to have no elements, by a ufunc that says nothing of those."""
+    kwargs = {"fn": fn, "axes": axes}
+    part = call(_part, node, parts_grid(node.grid, axes), node.dtype, kwargs=kwargs, name=name)
+    made = tree(part, axes, _combine_some, kwargs)
+    return finished(call(_there, made, made.grid, node.dtype, kwargs=kwargs, name=name), axes, keepdims=keepdims)
+
+
+def count_along(node: Node, axes: Sequence[int], *, keepdims: bool) -> Node | float:
+    """Return how many elements each element of a reduction is made of: a node where only the values can tell."""
+    if all(node.grid[axis].known for axis in axes):
+        return float(prod([node.grid[axis].size for axis in axes]))
+    kwargs = {"axes": tuple(axes)}
+    part = call(_many, node, parts_grid(node.grid, axes), np.dtype(float), kwargs=kwargs, name="count")
+    made = tree(part, tuple(axes), combine_ufunc, {"fn": np.add, "axes": tuple(axes)})
+    return finished(made, tuple(axes), keepdims=keepdims)
+
+
+def _many(x: Any, *, axes: tuple[int, ...]) -> Any:
+    shape = [1 if axis in axes else n for axis, n in enumerate(x.shape)]
+    return np.full(shape, float(prod([x.shape[axis] for axis in axes])))
 
 
 # Moments: (count, mean, sum of squared distances from the mean), one element for each chunk.

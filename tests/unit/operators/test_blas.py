@@ -7,7 +7,7 @@ import pytest
 import threadpoolctl
 
 import weft.tensor as wt
-from weft.tensor.blas import shared_by
+from weft.operators.blas import shared_by
 
 CORES = os.cpu_count() or 1
 
@@ -28,6 +28,21 @@ def test_each_worker_has_its_share_while_chunks_are_computed_and_no_longer():
     with wt.Session(workers=2, direct=False) as session:
         wt.map_chunk(wt.ones(6, chunk_size=2), look, dtype=np.float64).fetch(session)
     assert set(seen) == {max(1, CORES // 2)}
+    assert threads() == before
+
+
+def _look(chunk):
+    return chunk * 0 + sum(threads())
+
+
+@pytest.mark.skipif(not threads(), reason="this NumPy has a BLAS that cannot be told its threads")
+def test_worker_processes_have_their_share_of_the_cores():
+    before = threads()
+    with wt.Session(backend="processes", workers=2, direct=False) as session:
+        made = wt.map_chunk(wt.ones(40_000, chunk_size=10_000), _look, dtype=np.float64).fetch(session)
+        assert set(made.tolist()) == {len(before) * max(1, CORES // 2)}
+        alone = wt.map_chunk(wt.ones(10_000, chunk_size=10_000), _look, dtype=np.float64).fetch(session)
+        assert set(alone.tolist()) == {len(before) * CORES}, "one task has all of them"
     assert threads() == before
 
 

@@ -1,7 +1,7 @@
 """Threads of BLAS: a library that starts one for each core, in each of our workers, has as many again as there are.
 
 While chunks are computed side by side, each of them is given its share of the cores. The number is one for the whole
-process, so it is put back as soon as nothing is computed any more.
+process, so it is put back as soon as nothing is computed any more. Worker processes are told with each program.
 """
 
 from __future__ import annotations
@@ -21,6 +21,23 @@ def _libraries() -> Any:
     return ThreadpoolController().select(user_api="blas")
 
 
+_own = 0
+"""How many threads this process was told to use for its share; 0: nobody has."""
+
+
+def use(threads: int) -> None:
+    """Have BLAS use so many threads in this process from now on. For worker processes, which compute one at a time."""
+    global _own
+    if threads != _own:
+        _libraries().limit(limits=threads)
+        _own = threads
+
+
+def share(workers: int) -> int:
+    """Return how many cores each of so many computations has that run side by side."""
+    return max(1, (os.cpu_count() or 1) // max(1, workers))
+
+
 _lock = threading.Lock()
 _sharing = 0
 _limit: Any = None
@@ -35,7 +52,7 @@ def shared_by(workers: int) -> Iterator[None]:
         return
     with _lock:
         if not _sharing:
-            _limit = _libraries().limit(limits=max(1, (os.cpu_count() or 1) // workers))
+            _limit = _libraries().limit(limits=share(workers))
         _sharing += 1
     try:
         yield
