@@ -107,6 +107,34 @@ def test_each_task_reads_its_part():
     assert sorted(source.parts) == [(rows, columns) for rows in ((0, 10), (10, 20)) for columns in ((0, 10), (10, 14))]
 
 
+@pytest.mark.parametrize(
+    "index",
+    [
+        (slice(0, 10),),
+        (slice(11, 20, 3), slice(4, 6)),
+        (slice(None, None, -1), slice(9, 5, -2)),
+        (7,),
+        (-1, slice(12, None)),
+        (Ellipsis, None, 3),
+        (slice(3, 3),),
+    ],
+)
+@pytest.mark.parametrize("backend", ["threads", "simple"])
+def test_of_a_slice_only_the_chunks_are_read_that_it_touches(index, backend):
+    source = Noted(X)
+    array = source if backend == "threads" else X
+    with wt.Session(workers=2):
+        found = wt.from_array(array, chunk_size=((5, 6, 9), 4))[index]
+        np.testing.assert_array_equal(found.fetch(), X[index])
+        np.testing.assert_array_equal((found + 1)[..., ::-1].fetch(), X[index][..., ::-1] + 1)
+    rows, columns = [5, 11, 20], [4, 8, 12, 14]
+    read = np.zeros(X.shape, bool)
+    read[tuple(one for one in index if one is not None)] = True
+    for (top, _), (left, _) in source.parts:
+        below, right = next(n for n in rows if n > top), next(n for n in columns if n > left)
+        assert read[top:below, left:right].any() or not read.any()
+
+
 def test_chunks_are_written_whole():
     target = Noted(np.zeros(X.shape), chunks=(4, 5))
     with wt.Session(workers=2):

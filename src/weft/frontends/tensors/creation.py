@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import ceil
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.nodes import Node
 from weft.model.errors import NotFoundError
 from weft.operators.regions import Kind, Place
@@ -114,6 +115,22 @@ def _opened(
     return Source(np.ndarray(shape, dtype, whole, shift, strides))
 
 
+class Part:
+    """Whole chunks in the middle of an array that somebody else holds: what is outside of them is never read."""
+
+    __slots__ = ("array", "begin", "dtype", "shape")
+
+    def __init__(self, array: Any, begin: tuple[int, ...], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.array = array
+        self.begin = begin
+        self.shape = shape
+        self.dtype = dtype
+
+    def __getitem__(self, index: Any) -> Any:
+        moved = [slice(lo + one.start, lo + one.stop) for lo, one in zip(self.begin, index, strict=True)]
+        return self.array[tuple(moved)]
+
+
 class Chunks(Protocol):
     """The chunks of an array, in row-major order of its grid."""
 
@@ -163,6 +180,27 @@ def eye(grid: Grid, k: int, dtype: np.dtype[Any]) -> Node:
 def from_array(array: Any, grid: Grid, dtype: np.dtype[Any]) -> Node:
     """Return an array that is read from another one, slice by slice, where it is needed."""
     return Node(Kind.PLACED, _slice_of, [], grid, dtype, kwargs={"source": Source(array)}, cheap=True, name="array")
+
+
+def narrowed(node: Node, touched: Sequence[tuple[int, int]]) -> tuple[Node, tuple[int, ...]]:
+    """Return an array that is read from another one with the chunks alone that lie in ranges, and where it begins.
+
+    `touched` has, for each axis, the first chunk and the one behind the last. Any other array is returned as it is.
+    """
+    whole = all(lo == 0 and hi == cut.n for (lo, hi), cut in zip(touched, node.grid, strict=True))
+    if node.fn is not _slice_of or whole:
+        return node, (0,) * len(node.grid)
+    begin = tuple([cut.span(lo)[0] for (lo, _), cut in zip(touched, node.grid, strict=True)])
+    grid = tuple(
+        [Cut.of([cut.length(i) for i in range(lo, hi)]) for (lo, hi), cut in zip(touched, node.grid, strict=True)]
+    )
+    array: Any = node.kwargs["source"].array
+    part: Any
+    if type(array) is np.ndarray:
+        part = array[tuple([slice(lo, lo + cut.size) for lo, cut in zip(begin, grid, strict=True)])]
+    else:
+        part = Part(array, begin, tuple([cut.size for cut in grid]), node.dtype)
+    return from_array(part, grid, node.dtype), begin
 
 
 def is_stored(node: Node) -> bool:

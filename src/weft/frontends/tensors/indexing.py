@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from weft.frontends.tensors import creation
 from weft.frontends.tensors.blocks import call, in_one, mapped, rechunk, whole_along
 from weft.frontends.tensors.chunks import Cut, Grid, counts, known
 from weft.frontends.tensors.creation import full
@@ -69,8 +70,10 @@ def _kept(one: Along) -> tuple[Cut, Axis, bool]:
 
 
 def take_slices(node: Node, index: Sequence[slice | int]) -> Node:
-    """Return what slices and integers, one for each axis, take."""
+    """Return what slices and integers, one for each axis, take. Of an array in a file no other chunks are read."""
     taken = [along(cut, one) for cut, one in zip(node.grid, index, strict=True)]
+    node, begin = creation.narrowed(node, [_touched(one) for one in taken])
+    taken = [one._replace(start=one.start - lo, cut=cut) for one, lo, cut in zip(taken, begin, node.grid, strict=True)]
     kept = [_kept(one) for one in taken]
     if all(everything for _, _, everything in kept):
         return node
@@ -79,6 +82,14 @@ def take_slices(node: Node, index: Sequence[slice | int]) -> Node:
     dst = tuple([cut.n for cut, _, _ in kept])
     one = Input(node, Read.GRID, src=counts(node.grid), dst=dst, axes=rules)
     return Node(Kind.PLACED, _sliced, [one], grid, node.dtype, kwargs={"taken": tuple(taken)}, name="slice")
+
+
+def _touched(one: Along) -> tuple[int, int]:
+    """Return the first chunk that is read, and the one behind the last; all where nothing is."""
+    if one.n == 0 or one.cut.n == 1:
+        return 0, one.cut.n
+    ends = one.start, one.start + one.step * (one.n - 1)
+    return one.cut.at(min(ends)), one.cut.at(max(ends)) + 1
 
 
 def _on(rule: Axis, axis: int) -> Axis:
