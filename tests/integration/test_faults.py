@@ -190,7 +190,7 @@ class TestIndexes:
         thread.start()
         loaded = wiring.load_pipeline(str(place.folder / "run.yaml"), user="me")
         try:
-            for _ in range(15):
+            for _ in range(5):
                 read: list[str] = []
 
                 def look(record: Any, read: list[str] = read) -> None:
