@@ -259,6 +259,39 @@ def test_a_service_of_several_cores_leaves_the_others_to_those_that_it_serves(ra
     assert job.outcome.state == "succeeded"
 
 
+def halves() -> Scenario:
+    """Who reads `a` starts when half of it is done; the other half may take 4 s."""
+    g = Graph("halves", on_failure=OnFailure.CONTINUE)
+    a = g.add(work, n=2, name="a", timeout_s=4.0)
+    g.add(work, gather(a, fraction=0.5), name="b")
+    return Scenario(g, frozenset())
+
+
+SLOW = {("a", 0): 1.0, ("a", 1): 3.95, ("b", 0): 60.0}
+"""Seconds: a[1] is in time, and the report of that, which the network takes a while for, is not."""
+
+
+@pytest.mark.parametrize("deaths", [0.0, 1e-9], ids=["memory", "journal"])
+def test_what_ends_after_its_time_is_thrown_away_beside_who_reads_as_it_is_made(deaths):
+    seconds = lambda vertex, index: SLOW[vertex, index]  # noqa: E731
+    network = Network(latency_s=0.1)
+    _, (job,) = run_scenarios([halves()], workers=3, seconds=seconds, network=network, deaths=deaths)
+    assert job.outcome is not None
+    assert (job.outcome.task, job.outcome.message) == ("a[1]", "took longer than its timeout of 4 s")
+    assert job.master.core.by_id["b"].state[0] == TaskState.FINISHED
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_what_counts_is_not_freed_beside_who_reads_as_it_is_made(index):
+    world = World({"job0": halves()}, workers=3, seconds=lambda vertex, index: min(3.0, SLOW[vertex, index]))
+    loop = _WatchedLoop(world, world.clock)
+    loop.world = world
+    world.at(0.0, partial(world.submit, "job0"))
+    world.at(3.5, lambda: world.free(world.jobs["job0"], "a", index, index + 1))
+    with pytest.raises(AssertionError, match=rf"a\[{index}\] is freed while b\[0\] reads it"):
+        world.run()
+
+
 def test_a_service_that_takes_all_workers_is_told_of():
     g = Graph("served")
     g.add(work, g.service(work, name="ps", resources=(Resources(cpu=3),)), n=2, name="train")

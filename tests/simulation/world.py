@@ -302,7 +302,9 @@ class World(SimulatedCluster):
         lease = self.live[key][1]
         row = row_of(job.master.core, event.lease)
         heard = row is not None and row.stopping not in {*GIVEN_UP, "region"}
-        if not heard and not isinstance(event, GaveBack):
+        late = row is not None and row.stopping == "timeout" and isinstance(event, Done)
+        late = late and event.lease not in job.master.core.rivals  # of two attempts the first counts, late or not
+        if (late or not heard) and not isinstance(event, GaveBack):
             self.unwanted.update((job.id, lease.vertex, i) for i in range(lease.lo, event.hi))
         if heard and isinstance(event, Failed) and event.lost is not None:
             vertex, i = event.lost  # the master takes it for gone, even if it was made again meanwhile
@@ -414,7 +416,7 @@ class World(SimulatedCluster):
             return  # it was lost, and whoever frees it does not know yet, or has said so before
         stages = job.master.core.by_id
         nobodys = (job.id, vertex, lo) in self.unwanted or stages[vertex].state[lo] == TaskState.SKIPPED
-        if nobodys:  # what was told to stop has left it: who reads this task now has what it made before
+        if nobodys:  # what was told to stop has left it: who reads this task has what it made before, or waits for it
             self.unwanted.discard((job.id, vertex, lo))
             super().free(job, vertex, lo, hi)
             return
