@@ -367,7 +367,7 @@ class Keeper:
         return self._install(column, index, ref, value) if keep else value
 
     def _install(self, column: Column, index: int, ref: ChunkRef, value: Any) -> Any:
-        """Keep a value just read from disk in its cell, unless that has changed meanwhile."""
+        """Keep a value just read from disk in its cell, unless that has changed or others took the room meanwhile."""
         nbytes = max(sizeof(value), SMALL)
         with self._lock:
             current = column.values[index]
@@ -376,6 +376,8 @@ class Keeper:
                 return current if same else value
             entry: Entry = column.tracked[index]
             self._restored += ref.nbytes
+            if self._used + self._reserved - self._leaving + nbytes > self.budget:
+                return value
             entry.tier, entry.nbytes = "memory", nbytes
             column.values[index] = value
             self._used += nbytes

@@ -187,6 +187,25 @@ def test_the_single_consumer_is_served_privately(folders):
     assert store.stats().restored > before.restored
 
 
+def test_readers_at_the_same_time_do_not_share_the_room_that_each_has_made(folders, monkeypatch):
+    store = Keeper(250 * KIB, **folders)
+    column = store.column(("j", "v"), 4)
+    store.put_range(column, 0, [array(i) for i in range(4)])
+    assert [type(cell) is ChunkRef for cell in column.values] == [True, True, False, False]
+    read = disk.read
+
+    def others_first(ref):
+        monkeypatch.setattr(disk, "read", read)
+        for i in (1, 2, 3):
+            assert store.load(column, i)[0] == i
+        return read(ref)
+
+    monkeypatch.setattr(disk, "read", others_first)
+    assert store.load(column, 0)[0] == 0
+    assert store.stats().used <= store.budget
+    check_books(store)
+
+
 def test_restored_values_cannot_be_written_to(folders):
     store = Keeper(150 * KIB, **folders)
     column = store.column(("j", "v"), 2)
