@@ -90,14 +90,22 @@ def test_the_readme_shows_what_the_commands_print(clone):
         assert plain(shown) == plain(answer.stdout or answer.stderr)
 
 
-@pytest.mark.parametrize("backend", ["", '"processes", '])
-def test_the_readme_shows_what_its_program_prints(tmp_path, backend):
-    *_, program = blocks("README.md", "python")
-    shown = next(block for block in blocks("README.md", "console") if not block.startswith("$"))
-    (tmp_path / "words.py").write_text(program.replace("Session(", f"Session({backend}"))
+def programs() -> dict[str, tuple[str, str]]:
+    """The programs of the first page by what they import, each with the screen that follows it."""
+    block = r"((?:(?!```).*\n)*)```\n"
+    found = re.findall(rf"^```python\n{block}\n```console\n{block}", (ROOT / "README.md").read_text(), re.MULTILINE)
+    return {re.findall(r"import (weft\S*)", program)[0]: (program, shown) for program, shown in found}
+
+
+@pytest.mark.parametrize(
+    ("module", "backend"), [("weft", ""), ("weft", '"processes", '), ("weft.tensor", ""), ("weft.remote", "")]
+)
+def test_the_readme_shows_what_its_programs_print(tmp_path, module, backend):
+    program, shown = programs()[module]
+    (tmp_path / "program.py").write_text(program.replace("Session(", f"Session({backend}"))
     env = os.environ | {"PYTHONPATH": str(SOURCE)}
     answer = subprocess.run(
-        [sys.executable, "words.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
+        [sys.executable, "program.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
     )
     assert (answer.stdout, answer.stderr) == (shown, "")
 
