@@ -14,7 +14,7 @@ from weft.runtime.records import read_run
 from weft.runtime.settings import Settings
 from weft.runtime.state import StateRoot
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 """How long anything may take; whoever waits longer has found a fault."""
 SOURCE = Path(weft.__file__).parents[1]
 MAIN = "import sys; from weft.cli.main import main; sys.exit(main())"

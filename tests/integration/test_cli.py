@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 MAIN = "import sys; from weft.cli.main import main; sys.exit(main())"
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 
 QUICK = """
 name: quick

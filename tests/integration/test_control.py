@@ -14,7 +14,7 @@ from weft.runtime.journal import JOURNAL, FileJournal, Header, graph_digest, rea
 from weft.store.catalog import Catalog
 from weft.wiring import MANAGERS, Session
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 BACKENDS = ["threads", "processes"]
 
 

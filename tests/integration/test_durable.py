@@ -47,7 +47,7 @@ from weft.runtime.state import StateRoot
 from weft.store.outputs import Outputs
 from weft.wiring import MANAGERS
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 SOURCE = Path(weft.__file__).parents[1]
 MAIN = "import sys; from weft.cli.main import main; sys.exit(main())"
 RUN = "run-000001"

@@ -27,7 +27,7 @@ from weft.store.keeper import Keeper
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 MIB = 1 << 20
-DEADLINE_S = 60
+DEADLINE_S = 180
 
 
 def eventually(condition, what="the condition"):

@@ -19,7 +19,7 @@ from weft.runtime.settings import load_settings
 from weft.runtime.state import StateRoot, read_description
 from weft.wiring import resuming
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 SOURCE = Path(weft.__file__).parents[1]
 MAIN = "import sys; from weft.cli.main import main; sys.exit(main())"
 RUN = "run-000001"

@@ -561,7 +561,11 @@ def restart_region(core: Core, stage: Stage, why: str) -> bool:
 
 def goes_on(core: Core, stage: Stage) -> None:
     """A lease of `stage` is over that was not stopped for its region, which may wait for that to start again."""
-    if stage.region >= 0 and any(member.restarting for member in core.regions[stage.region]):
+    if (
+        core.status is JobState.RUNNING
+        and stage.region >= 0
+        and any(member.restarting for member in core.regions[stage.region])
+    ):
         region_quiet(core, stage.region)
 
 

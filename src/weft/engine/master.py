@@ -679,6 +679,7 @@ class Master:
                     advance(core, member, "satisfied")
                     ended(core, member)
                 recount_readers(core, member)
+        if why != "region":
             gangs.goes_on(core, stage)
         if lease.request:
             gangs.slot_over(core, lease, worker_alive=lease.worker in core.workers)

@@ -285,6 +285,21 @@ def test_a_region_waits_for_no_longer_than_what_was_ended_early_takes_to_stop(ha
     assert not any(h.core.by_id[name].restarting for name in "ab")
 
 
+def test_a_region_waits_for_no_longer_than_what_cannot_go_on_takes_to_stop(hand):
+    h = started_stream(hand, on_failure=CONTINUE, retry=Retry(user=0, infrastructure=1))
+    h(h.failed("a[0]"))
+    assert h.skip() == ["stop b[0]: a failed"]
+    h(h.failed("a[1]", Failure.INFRASTRUCTURE))
+    h.skip("release")
+    h.expect("stop b[1]: region restart")
+    h(h.stopped("b[1]"))
+    h.skip("release")
+    h.expect()
+    h(h.stopped("b[0]"))
+    assert "restart a b" in h.skip()
+    assert not any(h.core.by_id[name].restarting for name in "ab")
+
+
 def test_a_region_waits_for_no_longer_than_what_is_over_its_time_takes_to_stop(hand):
     h = started_stream(hand, on_failure=CONTINUE, retry=Retry(user=0, infrastructure=1), timeout_s=7.0)
     h.skip()
