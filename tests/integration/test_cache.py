@@ -622,6 +622,8 @@ class TestAsking:
         assert "parameter x was added: 1" in say("run", "run.yaml", "--dry-run")
         say("run", "run.yaml", "-q")
         assert say("why", "@last/a") == "a ran: parameter x was added: 1, compared with run-000001\n"
+        told = json.loads(say("why", "@last/a", "--json"))
+        assert (told["run"], told["against"], told["outcome"]) == ("run-000002", "run-000001", "miss")
         assert say("why", "@last/b") == "b was taken from the cache: result of run-000001\n"
         assert "nothing is different, compared with run-000001" in say("why", "@last/b", "--against", "1")
         assert "no result of it is kept" in say("why", "1/a")

@@ -711,7 +711,8 @@ def why(
     with open_results(context, project, state_dir) as cache:
         told = reasons(cache, found, step, other)
     if as_json:
-        print_json(context.out, "weft.why/1", run=found.id, **as_dict(told))
+        document = as_dict(told)
+        print_json(context.out, "weft.why/1", run=found.id, against=document.pop("run"), **document)
         return
     context.out.write(f"{clean(told.line())}\n")
     for difference in told.differences[1:] if told.differences else ():

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
@@ -183,4 +184,5 @@ class Context(Struct):
 
     def say(self, text: str) -> None:
         """Write a message for people."""
-        self.err.write(text + "\n")
+        with suppress(OSError):  # whoever closed it does not want to know
+            self.err.write(text + "\n")

@@ -33,7 +33,8 @@ def report(error: WeftError, context: Context, *, as_json: bool) -> int:
         lines.append(f"  {clean(error.hint)}")
     if isinstance(error, InvalidTransition):
         lines += [f"  {clean(line)}" for line in error.story]
-    context.err.write("\n".join(lines) + "\n")
+    with suppress(OSError):  # the exit code tells it too
+        context.err.write("\n".join(lines) + "\n")
     return error.exit_code
 
 

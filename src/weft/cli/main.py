@@ -23,14 +23,20 @@ def command() -> NoReturn:
     import os
 
     code = 0
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass  # whoever closes one of the first three would have what is opened next in its place
+    os.close(fd)
+    sys.stdout, sys.stderr = _written_to(sys.stdout, 1), _written_to(sys.stderr, 2)
 
     def leave() -> None:
+        failed = 0
         for stream in (sys.stdout, sys.stderr):
-            try:  # noqa: SIM105 - importing contextlib costs the start
+            try:
                 stream.flush()
-            except (OSError, ValueError):
-                pass  # `main` has said so
-        os._exit(code)
+            except OSError as error:
+                if stream is sys.stdout:  # what could not be said on stderr changes nothing
+                    failed = BROKEN_PIPE if isinstance(error, BrokenPipeError) else CANNOT_WRITE
+        os._exit(code or failed)
 
     atexit.register(leave)  # what is registered first is called last: threads have ended by then, and all is undone
     try:
@@ -39,6 +45,15 @@ def command() -> NoReturn:
         atexit.unregister(leave)
         raise
     sys.exit(code)
+
+
+def _written_to(stream: TextIO | None, fd: int) -> TextIO:
+    """Return a stream that is there and has a buffer, so that its errors come when it is flushed."""
+    if stream is None:
+        return open(fd, "w", closefd=False, encoding="utf-8", errors="backslashreplace")
+    if stream.buffer.__class__.__name__ != "FileIO":
+        return stream
+    return open(fd, "w", closefd=False, encoding=stream.encoding, errors=stream.errors)  # as of PYTHONUNBUFFERED
 
 
 def main(argv: Sequence[str] | None = None, context: Context | None = None) -> int:

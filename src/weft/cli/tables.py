@@ -117,10 +117,14 @@ def console(stream: TextIO, environ: Mapping[str, str], color: str) -> Console:
     """Return a console for `stream`; `color` is auto, always or never. What is no terminal has no width."""
     from rich.console import Console
 
+    class Plain(Console):
+        def on_broken_pipe(self) -> None:
+            raise
+
     known = {name: value for name, value in environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
     forced = True if color == "always" else None
     terminal = stream.isatty()
-    return Console(
+    return Plain(
         file=stream,
         force_terminal=forced,
         no_color=color == "never",

@@ -90,3 +90,38 @@ def test_the_command_ends_with_the_code_of_main_after_all_was_undone(ends, code)
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (code, "over\nundone\n")
     assert ("ValueError: 5" in done.stderr) == (code == 1)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("weft --version > /dev/full", 74),
+        ("weft errors > /dev/full", 74),
+        ("weft errors WEFT300 >&-", 0),
+        ("weft run nowhere.yaml 2> /dev/full", 4),
+        ("weft run nowhere.yaml 2>&-", 4),
+    ],
+)
+def test_the_exit_code_is_right_where_nothing_can_be_written(tmp_path, words, code, unbuffered):
+    command = f'weft() {{ "{sys.executable}" -c "from weft.cli.main import command; command()" "$@"; }}; {words}'
+    env = os.environ | {"PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize("words", [["--version"], ["errors"], ["config", "show"], ["--help"]])
+def test_whoever_has_stopped_reading_is_told_by_the_exit_code(tmp_path, words):
+    command = [sys.executable, "-c", "from weft.cli.main import command; command()", *words]
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT / "src")}, stdout=writer,
+            stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
