@@ -109,7 +109,7 @@ class _Plan:
         there = self._behind(target)
         if there == source and not mount.read_only:
             return
-        if _holds(target, self._cwd) and target != self._cwd:
+        if _holds(target, self._cwd) and there != source:
             message = f"a mount at {mount.target} would hide the folder that it works in, {self._cwd}"
             raise self._wrong(message, "Choose another mount_path, or work elsewhere.")
         if target in self.made or os.path.lexists(there):

@@ -112,8 +112,9 @@ class TestRefusals:
         assert f"({place}/system/file is no folder)" in told
 
     def test_the_folder_that_it_works_in_must_stay_in_sight(self, place):
-        told = refused(place, Mount(str(place / "data"), str(place)))
-        assert f"would hide the folder that it works in, {place}/work" in told
+        for target in (place, place / "work"):
+            told = refused(place, Mount(str(place / "data"), str(target)))
+            assert f"would hide the folder that it works in, {place}/work" in told
 
 
 class TestOptional:
