@@ -300,7 +300,7 @@ class Pool:
         return {
             number
             for request in self.waiting
-            if now - request.since < KEEP_BACK_S
+            if now < request.since + KEEP_BACK_S  # as the timer is set: a difference may be rounded the other way
             for _, _, alternatives, placement in request.wants
             for number, node in self._nodes.items()
             if placement is None or placement.allows(node.name, node.party)
@@ -330,7 +330,7 @@ class Pool:
     def _place(self, request: _Request, now: float) -> tuple[tuple[str, int, int], ...] | None:
         """Find a worker for each wanted task, or nothing at all."""
         idle: dict[int, list[int]] = {}
-        patient = now - request.since < AVOID_S and self._possible_without(request)
+        patient = now < request.since + AVOID_S and self._possible_without(request)
         avoid = request.avoid if patient else frozenset()
         for worker in self._idle:
             if worker not in avoid:
