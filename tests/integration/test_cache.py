@@ -17,7 +17,9 @@ import pytest
 import weft
 from tests.integration.places import DEADLINE_S, SOURCE, Project, until
 from weft import wiring
+from weft.engine.replay import Tick
 from weft.runtime.cache import read_decisions
+from weft.runtime.journal import JOURNAL, read_journal
 from weft.runtime.records import read_run
 from weft.runtime.settings import Settings
 from weft.store.content import ContentStore
@@ -452,12 +454,19 @@ class TestTogether:
         assert "run-000002" in out
         assert Path(out).read_text() == "1\n"
 
-    def test_a_run_that_goes_on_after_a_kill_keeps_its_results(self, place):
+    @pytest.mark.parametrize("journal", ["is replayed", "is cut off", "is gone"])
+    def test_a_run_that_goes_on_after_a_kill_keeps_its_results(self, place, journal):
         place.write(GATED | {"b": step("true", deps="a")})
         owner = place.start("run", "run.yaml", "-q", "--user", "me")
         until(place.trace.exists)
+        file = place.folder_of() / JOURNAL
+        until(lambda: any(isinstance(record, Tick) for record in read_journal(file).records))
         owner.kill()
         owner.communicate(timeout=DEADLINE_S)
+        if journal == "is cut off":  # as if it had been killed before the disk knew that the step had begun
+            os.truncate(file, file.stat().st_size // 2)
+        elif journal == "is gone":
+            file.unlink()
         (place.folder / "gate").touch()
         again = place.start("resume", "@last", "-q")
         again.communicate(timeout=DEADLINE_S)

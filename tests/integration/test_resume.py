@@ -59,7 +59,7 @@ class Place(Project):
         return (self.folder / name).exists() and all(map(self.told, self.counts()))
 
     def journaled(self, incarnation: int, restored: int = 0) -> bool:
-        """Whether the journal has the beginning of an owner's work and the end of each step that ended.
+        """Whether the journal tells what an owner began with, and of the end of each step that ended.
 
         The ends of `restored` steps are not in it: they are from before it began.
         """
@@ -68,8 +68,9 @@ class Place(Project):
         except NotFoundError:
             return False
         ticks = [record for record in recorded.records if isinstance(record, Tick)]
-        done = sum(isinstance(event, Done) for tick in ticks for event in tick.events)
-        return recorded.incarnation == incarnation and done >= self.counts().total() - restored
+        done = sum(isinstance(event, Done) and event.hi > 0 for tick in ticks for event in tick.events)  # 0: given up
+        told = bool(recorded.records) and isinstance(recorded.records[-1], Tick)
+        return recorded.incarnation == incarnation and told and done >= self.counts().total() - restored
 
 
 def body(then: str = "") -> str:

@@ -116,7 +116,7 @@ class StepCache:
         self._threads: list[threading.Thread] = []
         self._closed = threading.Event()
         self._host = os.uname().nodename
-        self._adopt()
+        self._left = results.index.claims_of(run)
 
     # --------------------------------------------------------------------------------------------------- the loop's
 
@@ -223,7 +223,11 @@ class StepCache:
         if not asked.locked:
             with self._mutex:
                 others = self._mine.get(key.key)
-                if others is not None:
+                held = self._held.get((recipe.step, recipe.task))
+                if others is not None and held is not None and held.key == key.key:
+                    del self._held[recipe.step, recipe.task]  # adopted: it was asked for, and not answered any more
+                    asked.locked = True
+                elif others is not None:
                     others.append(asked)
                 else:
                     self._mine[key.key] = []
@@ -415,15 +419,22 @@ class StepCache:
                 except WeftError as error:
                     self.problems.append(error.message)
 
-    def _adopt(self) -> None:
-        """Lock again what this run was making when its last owner died."""
-        for claim in self.results.index.claims_of(self.run):
-            if self._locks.try_lock(claim.key):
-                if self.results.index.claimed(claim.key) == claim:
+    def go_on(self, *, replayed: bool) -> None:
+        """Take over from the last owner of this run, which died; before the first probe.
+
+        Where the job goes on as it was, what it was making is locked again: it is not asked for once more. Where the
+        job begins again it is, so the claims are given up.
+        """
+        for claim in self._left:
+            if not self._locks.try_lock(claim.key):
+                continue
+            if self.results.index.claimed(claim.key) == claim:
+                if replayed:
                     self._mine[claim.key] = []
                     self._held[claim.step, claim.task] = claim
-                else:
-                    self._locks.unlock(claim.key)
+                    continue
+                self.results.index.release([claim])
+            self._locks.unlock(claim.key)
 
 
 def read_decisions(folder: Path) -> list[dict[str, Any]]:

@@ -214,6 +214,8 @@ def execute(
             journal = FileJournal.create(path, header)
     undo.callback(journal.join, _JOURNAL_S)
     undo.callback(journal.close)
+    if cache is not None and plan is not None:
+        cache.go_on(replayed=recovered is not None)
     managers = journal.managers(MANAGERS)
     session = undo.enter_context(runtime.Session(executor, store, clock, managers))
     recorder.run_state("pending")

@@ -205,10 +205,29 @@ def test_one_that_goes_on_holds_again_what_it_held(world):
     assert isinstance(shell.next(), Miss)
     owner._locks.close()  # as if it had been killed
     again, waiter = world.cache("run-1"), world.cache("run-2")
+    again.go_on(replayed=True)
     ask(waiter, shell, job(a="x"), "a")
     assert isinstance(shell.next(), Waiting)
     assert world.results.keep(world.recipe("run-1", "a", {"command": "x"}), 0.0) == ""
     end(again, job(a="x"), "a", TaskState.FINISHED)
+    assert isinstance(shell.next(), Hit)
+    world.opened.remove(owner)
+
+
+@pytest.mark.parametrize("replayed", [True, False])
+def test_what_was_made_when_the_owner_died_and_is_asked_for_again_does_not_wait_for_itself(world, replayed):
+    shell, owner, one = Shell(), world.cache("run-1"), job(a="x", b="x")
+    ask(owner, shell, one, "a")
+    assert isinstance(shell.next(), Miss)
+    owner._locks.close()  # as if it had been killed
+    again = world.cache("run-1")
+    again.go_on(replayed=replayed)
+    ask(again, shell, one, "a")
+    assert isinstance(shell.next(), Miss)
+    ask(again, shell, one, "b")
+    assert isinstance(shell.next(), Waiting)
+    assert world.results.keep(world.recipe("run-1", "a", {"command": "x"}), 0.0) == ""
+    end(again, one, "a", TaskState.FINISHED)
     assert isinstance(shell.next(), Hit)
     world.opened.remove(owner)
 
