@@ -302,9 +302,7 @@ class World(SimulatedCluster):
         lease = self.live[key][1]
         row = row_of(job.master.core, event.lease)
         heard = row is not None and row.stopping not in {*GIVEN_UP, "region"}
-        late = row is not None and row.stopping == "timeout" and isinstance(event, Done)
-        late = late and event.lease not in job.master.core.rivals  # of two attempts the first counts, late or not
-        if (late or not heard) and not isinstance(event, GaveBack):
+        if not heard and not isinstance(event, GaveBack):
             self.unwanted.update((job.id, lease.vertex, i) for i in range(lease.lo, event.hi))
         if heard and isinstance(event, Failed) and event.lost is not None:
             vertex, i = event.lost  # the master takes it for gone, even if it was made again meanwhile

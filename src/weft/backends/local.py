@@ -260,6 +260,8 @@ class LocalJob:
 
     def commit(self, lease: WorkerLease, outcome: LeaseOutcome, reservation: Any = None, *, ends: bool = True) -> None:
         """Put the values of a lease into the store; must come before its report. `ends`: it does nothing after that."""
+        if lease.late and ends and not outcome.kind:
+            _end_before(lease, outcome, "its time was up")
         values = outcome.values
         if not values or lease.id not in self.job.leases:
             return
@@ -275,10 +277,7 @@ class LocalJob:
         """Put what the other lease has not put yet; nothing if that has ended."""
         with race.lock:
             if race.winner not in (None, lease):
-                outcome.values = []
-                outcome.hi, outcome.reached, outcome.kind = lease.lo, -1, "stopped"
-                outcome.vertex, outcome.index = lease.root.vertex, lease.lo
-                outcome.message = "another attempt was first"
+                _end_before(lease, outcome, "another attempt was first")
                 return
             if outcome.hi > race.hi or (outcome.kind and outcome.hi == race.hi):
                 outcome.end_at(race.hi, lease.lo)
@@ -642,6 +641,13 @@ def run_here(local: LocalJob, lease: WorkerLease, target_s: float) -> None:
     loop.drain()
 
 
+def _end_before(lease: WorkerLease, outcome: LeaseOutcome, why: str) -> None:
+    """Have a lease end as if it had been stopped before its first task: what it made counts for nothing."""
+    outcome.values = []
+    outcome.hi, outcome.reached, outcome.kind = lease.lo, -1, "stopped"
+    outcome.vertex, outcome.index, outcome.message = lease.root.vertex, lease.lo, why
+
+
 def crashed(lease: WorkerLease, error: BaseException) -> LeaseOutcome:
     """Return the outcome of a lease that could not be begun, or whose values could not be stored."""
     outcome = LeaseOutcome(lease.lo, [], 0.0)
@@ -788,6 +794,7 @@ class LocalBackend(ABC):
         if running is None:
             return
         now = self.loop.clock.now()
+        running.late = reason == "timeout"
         self.ask_to_stop(running)
         local.settle()
         self.store.wake()

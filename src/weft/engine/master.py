@@ -414,12 +414,10 @@ class Master:
         if core.rivals and lease.id in core.rivals:
             attempts.won(core, lease)
             event = event._replace(hi=min(event.hi, lease.hi))
+        if lease.stopping == "timeout":  # it had ended when it was told: who reads as it is made may have read it
+            lease.stopping = "region" if lease.stage.restarting else ""
         if lease.stopping:
-            if lease.stopping != "timeout":
-                self._stopped(lease, event.hi)
-                return
-            core.out.append(Free(lease.stage.id, lease.lo, event.hi))  # it came after its time and is not taken
-            self._on_failed(Failed(event.now, lease.id, lease.lo, lease.stage.id, lease.lo, Failure.STOPPED, ""))
+            self._stopped(lease, event.hi)
             return
         self._take(lease)
         hi = max(event.hi, lease.lo)  # a rival may have done more before it was lost

@@ -17,7 +17,7 @@ class WorkerLease:
     lowers `hi` before it reads `pos`; what is at or past the new `hi` and was not begun is given back.
 
     `race` is what the backend knows of another lease of the same tasks, `committing` says that outputs are being put
-    into the store.
+    into the store, `late` that it was told to stop since its time is up: what it makes after that does not count.
     """
 
     __slots__ = (
@@ -29,6 +29,7 @@ class WorkerLease:
         "hi",
         "host",
         "id",
+        "late",
         "lo",
         "nbytes",
         "pos",
@@ -64,6 +65,7 @@ class WorkerLease:
         self.host = host
         self.pos = lo
         self.stop = False
+        self.late = False
         self.race: Any = None
         self.committing = False
         self.callbacks: list[Callable[[], None]] | None = None

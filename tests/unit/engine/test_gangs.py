@@ -300,7 +300,8 @@ def test_a_region_waits_for_no_longer_than_what_cannot_go_on_takes_to_stop(hand)
     assert not any(h.core.by_id[name].restarting for name in "ab")
 
 
-def test_a_region_waits_for_no_longer_than_what_is_over_its_time_takes_to_stop(hand):
+@pytest.mark.parametrize("how", ["stopped", "done"])
+def test_a_region_waits_for_no_longer_than_what_is_over_its_time_takes_to_stop(hand, how):
     h = started_stream(hand, on_failure=CONTINUE, retry=Retry(user=0, infrastructure=1), timeout_s=7.0)
     h.skip()
     h(TimerFired(7.0, h.core.leases[h.leases["b[1]"]].timer))
@@ -310,7 +311,7 @@ def test_a_region_waits_for_no_longer_than_what_is_over_its_time_takes_to_stop(h
     h(h.stopped("a[1]"), h.stopped("b[0]"))
     h.skip("release")
     h.expect()
-    h(h.stopped("b[1]"))
+    h(getattr(h, how)("b[1]"))
     assert "restart a b" in h.skip()
     assert not any(h.core.by_id[name].restarting for name in "ab")
 
