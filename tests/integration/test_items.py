@@ -115,3 +115,38 @@ def test_a_list_of_paths_that_fits_no_environment(place):
     assert place.weft("logs", "@last/all")[1].split() == [str(count), str(count)]
     message = read_run(result.folder).step("all").message
     assert "PF_INPUT_ARTIFACT_PIECES is too long for what it starts: only its own shell has it" in message
+
+
+UNFORESEEN = {
+    "list": {"command": "echo '[1, 2]' > {{out}}", "artifacts": {"output": ["out"]}},
+    "dag": {
+        "deps": "list",
+        "loop_argument": "{{items}}",
+        "artifacts": {"input": {"items": "{{list.out}}"}},
+        "entry_points": {
+            "one": {"command": "echo > {{out}}", "artifacts": {"output": ["out"]}},
+            "each": {"command": "echo > {{out}}", "loop_argument": [3, 4], "artifacts": {"output": ["out"]}},
+        },
+    },
+    "each": {
+        "deps": "list",
+        "command": 'echo > {{out}}; test "$PF_LOOP_ARGUMENT" != 2 || test -e go-on',
+        "loop_argument": "{{items}}",
+        "artifacts": {"input": {"items": "{{list.out}}"}, "output": ["out"]},
+    },
+}
+
+
+def test_outputs_of_loops_over_what_a_step_has_made(place):
+    failed = place.run(UNFORESEEN, failure_options={"strategy": "continue"})
+    assert "each-1.out" not in read_run(failed.folder).outputs, "it has failed"
+    (place.folder / "go-on").touch()
+    assert place.weft("resume", "@last", "-q")[0] == 0
+    told = json.loads(place.weft("show", "@last", "--json")[1])["run"]["outputs"]
+    ones = ("dag.one", "dag-1.one", "dag.each", "dag.each-1", "dag-1.each", "dag-1.each-1", "each", "each-1", "list")
+    assert sorted(told) == sorted(f"{step}.out" for step in ones)
+    assert all(Path(path).exists() for path in told.values())
+    assert told["dag-1.each-1.out"] in place.weft("show", "@last")[1].replace(".pipeline", f"{place.folder}/.pipeline")
+    for step in ("dag-1.one", "dag-1.each[1]", "each-1"):
+        step_told = json.loads(place.weft("show", f"@last/{step}", "--json")[1])["step"]
+        assert step_told["outputs"] == {"out": told[f"{step.replace('[1]', '-1')}.out"]}

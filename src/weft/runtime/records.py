@@ -99,7 +99,7 @@ class Record(Struct, frozen=True, kw_only=True):
 
     `time` is in seconds since 1970-01-01 UTC, `attempt` counts from 0, `exit` is the exit code of a command where it is
     known, `ended` says that the state is final, `error` is the code of an error, `items` how many tasks a step has
-    that has not exactly one.
+    that has not exactly one. `outputs` are the paths of outputs that nobody could name before the run, by name.
     """
 
     time: float
@@ -112,6 +112,7 @@ class Record(Struct, frozen=True, kw_only=True):
     ended: bool = False
     error: str = ""
     items: int | None = None
+    outputs: dict[str, str] = field(default_factory=dict)
 
     def to_line(self) -> bytes:
         """Return the record as one line of JSON, without what is as usual."""
@@ -122,7 +123,7 @@ class Record(Struct, frozen=True, kw_only=True):
         return _ENCODE(told).encode() + b"\n"
 
 
-_USUAL: Final = list(zip(Record.__struct_fields__[1:], Record.__struct_defaults__, strict=True))
+_USUAL: Final = [(name, getattr(Record(time=0.0), name)) for name in Record.__struct_fields__[1:]]
 _ENCODE: Final = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "time": (float, int),
@@ -135,6 +136,7 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "ended": (bool,),
     "error": (str,),
     "items": (int,),
+    "outputs": (dict,),
 }
 
 
@@ -231,7 +233,8 @@ class RunRecorder:
     `over` names steps of which nothing is to be told any more. With
     `items` each task of a step that has several is told of. With `goes_on` the end of the first job is not yet that of
     the run: `next_job` or `end_now` follows. `on_record`
-    is called on the recorder's thread, with every record, in order. `warning` names the user event whose payload
+    is called on the recorder's thread, with every record, in order. `outputs` returns where those of a task lie, by
+    name, as far as the description of the run does not tell. `warning` names the user event whose payload
     becomes the message of its step, if that succeeds; `not_run` the one by which a task says that it was skipped.
     Nothing here raises into the run: what goes wrong is kept in `problems`, and what could not be written is tried
     again with what comes next. The index is never told what the folder does not know.
@@ -248,6 +251,7 @@ class RunRecorder:
         items: bool = False,
         goes_on: bool = False,
         on_record: Callable[[Record], None] | None = None,
+        outputs: Callable[[Vertex, int], dict[str, str]] = lambda _vertex, _index: {},
         warning: str | None = None,
         not_run: str | None = None,
     ) -> None:
@@ -261,6 +265,7 @@ class RunRecorder:
         self._goes_on = goes_on
         self._ending: Complete | None = None
         self._on_record = on_record
+        self._outputs = outputs
         self._warning, self._not_run = warning, not_run
         self._queue: queue.SimpleQueue[_Tick | _Last | _Known | Record | threading.Event | None] = queue.SimpleQueue()
         self._known = 0  # stages that were told of
@@ -281,7 +286,7 @@ class RunRecorder:
         self._said: dict[str, str] = {}
         self._exit: dict[str, int] = {}
         self._subjects: dict[str, tuple[str, bool]] = {}
-        self._wide: set[str] = set()
+        self._wide: dict[str, Vertex] = {}
         self._leases: dict[int, Launch] = {}
         self._skipped: set[tuple[str, int]] = set()
         self._thread = threading.Thread(target=self._write, name=f"recorder of {folder.run_id}", daemon=True)
@@ -490,7 +495,7 @@ class RunRecorder:
         changed = set()
         for vertex, status, n in tick.stages:
             name, own = self._subjects[vertex.id]
-            record = self._step_is(tick.time, vertex.id, name, status, n, own=own)
+            record = self._step_is(tick.time, vertex, name, status, n, own=own)
             if record is not None:
                 changed.add(name)
                 records.append(record)
@@ -511,15 +516,17 @@ class RunRecorder:
         if vertex.id not in self._subjects:
             self._subjects[vertex.id] = self._words.subject(vertex)
         if n > 1 and self._per_item:
-            self._wide.add(vertex.id)
+            self._wide[vertex.id] = vertex
 
-    def _step_is(self, time: float, vertex: str, name: str, status: VertexState, n: int, *, own: bool) -> Record | None:
+    def _step_is(
+        self, time: float, vertex: Vertex, name: str, status: VertexState, n: int, *, own: bool
+    ) -> Record | None:
         """Return the record of a new state of a vertex, if it is to be told."""
         if not name or name in self._over or (not own and status is not VertexState.FAILED):
             return None
         if status in (VertexState.RUNNING, VertexState.DRAINING):
             self._started.add(name)
-        if status is VertexState.DONE and (n == 0 or (n == 1 and (vertex, 0) in self._skipped)):
+        if status is VertexState.DONE and (n == 0 or (n == 1 and (vertex.id, 0) in self._skipped)):
             status = VertexState.SKIPPED
         state = self._words.step(status, started=not own or name in self._started)
         if state == self._state.get(name, self._words.step(VertexState.CONFIGURED, started=False)):
@@ -536,7 +543,8 @@ class RunRecorder:
             attempt=self._attempt.get(name, 0),
             exit=self._exit.get(name) if ended else None,
             ended=ended,
-            items=n if vertex in self._wide else None,
+            items=n if vertex.id in self._wide else None,
+            outputs=self._outputs(vertex, 0) if status in _MADE and vertex.id not in self._wide else {},
         )
 
     def _events(self, tick: _Tick) -> tuple[dict[str, Failed], list[Record]]:
@@ -556,6 +564,7 @@ class RunRecorder:
                         attempt=attempt,
                         message=message,
                         ended=True,
+                        outputs=self._outputs(self._wide[vertex], index) if state == "succeeded" else {},
                     )
                 )
 
@@ -618,6 +627,7 @@ class RunRecorder:
         return self._run_is(state, time, _cut(message), code, ended=True)
 
 
+_MADE: Final = frozenset({VertexState.DONE, VertexState.DONE_EARLY})
 _TOLD: Final = frozenset({Done, Failed, Hit, UserEvent})
 
 
@@ -662,6 +672,7 @@ class ItemRecord(Struct, kw_only=True):
     attempts: int = 0
     exit: int | None = None
     message: str = ""
+    outputs: Mapping[str, str] = field(default_factory=dict)
 
 
 class StepRecord(Struct, kw_only=True):
@@ -670,7 +681,8 @@ class StepRecord(Struct, kw_only=True):
     Where several owners of the run have run it, `started` is when it began under the last of them. `paused_s` is for
     how long nobody ran the run between its start and its end, which only a dag can tell of.
 
-    `items` are those of a step that loops which have begun, by number; `width` is how many there are in all.
+    `items` are those of a step that loops which have begun, by number; `width` is how many there are in all. `outputs`
+    are those that the description of the run could not name.
     """
 
     name: str
@@ -682,6 +694,7 @@ class StepRecord(Struct, kw_only=True):
     attempts: int = 0
     exit: int | None = None
     message: str = ""
+    outputs: Mapping[str, str] = field(default_factory=dict)
     paused_s: float = 0.0
     logs: list[LogFile] = field(default_factory=list)
 
@@ -803,7 +816,17 @@ def read_run(folder: Path) -> RunRecord:
         if log.step in steps:
             steps[log.step].logs.append(log)
     run.steps = list(steps.values())
+    run.outputs = {**run.outputs, **dict(_outputs(run.steps))}
     return run
+
+
+def _outputs(steps: Iterable[StepRecord]) -> Iterator[tuple[str, str]]:
+    """Yield the outputs that records tell of, by `step.artifact`."""
+    for step in steps:
+        parts: list[tuple[int, StepRecord | ItemRecord]] = [(0, step), *sorted(step.items.items())]
+        for number, part in parts:
+            for name, path in part.outputs.items():
+                yield f"{item_name(step.name, number)}.{name}", path
 
 
 def _apply(step: StepRecord, record: Record, since: float) -> None:
@@ -818,6 +841,7 @@ def _apply(step: StepRecord, record: Record, since: float) -> None:
     if record.message or record.ended:
         part.message = record.message
     part.exit = record.exit if record.exit is not None else part.exit
+    part.outputs = record.outputs if record.ended else part.outputs
     if record.state == "running":
         part.started = record.time if part.started is None or part.started < since else part.started
         part.ended = None

@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
@@ -23,7 +23,7 @@ from weft.model.errors import ConflictError, RunCancelledError, TaskError, Usage
 from weft.model.resources import Resources
 from weft.runtime import session as runtime
 from weft.runtime.clock import RealClock, ResumedClock
-from weft.runtime.state import RunFolder, StateRoot
+from weft.runtime.state import RunFolder, StateRoot, read_description
 from weft.store.entries import CACHE_NAME
 from weft.store.folders import SPILL_NAME, remove_folder
 from weft.store.keeper import Keeper
@@ -189,6 +189,7 @@ def execute(
         over=over,
         items=True,
         on_record=tell.record,
+        outputs=unforeseen_outputs(read_description(folder.path)["outputs"]),
         warning=WARNING,
         not_run=NOT_RUN,
     )
@@ -390,6 +391,17 @@ def _told_already(plan: Plan, before: RunRecord) -> frozenset[str]:
         if step.state == "succeeded" and finished[step.name] == (1 if step.width is None else step.width):
             over.add(step.name)
     return frozenset(over)
+
+
+def unforeseen_outputs(planned: Collection[str]) -> Callable[[Vertex, int], dict[str, str]]:
+    """Return what tells where the outputs of a task lie, by name, but for those `planned` before the run."""
+    from weft.runtime.records import item_name
+
+    def outputs(vertex: Vertex, index: int) -> dict[str, str]:
+        step = item_name(PipelineWords().subject(vertex)[0], index)
+        return {name: path for name, path in outputs_of(vertex, index).items() if f"{step}.{name}" not in planned}
+
+    return outputs
 
 
 def _made_outputs(run: Run) -> dict[str, str]:
