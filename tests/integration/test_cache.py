@@ -641,8 +641,9 @@ class TestAsking:
         assert "trial/" in say("cache", "show", key[:8])
         assert "pinned" in say("cache", "pin", key[:8])
         assert "forgot 3 results" in say("cache", "gc", "--max-age", "0s")
-        say("cache", "unpin", key)
-        assert "forgot 1" in say("cache", "rm", key)
+        told = json.loads(say("cache", "unpin", key, "--json"))
+        assert told == {"schema": "weft.cache.pin/1", "key": key, "pinned": False}
+        assert json.loads(say("cache", "rm", key[:8], "--json")) == {"schema": "weft.cache.rm/1", "keys": [key]}
         assert "✘" not in say("doctor", "--full")
 
     def test_the_doctor_says_what_is_damaged(self, place):

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from weft.cli.progress import Progress
     from weft.engine.explain import Explained
     from weft.runtime.planning import Foreseen
-    from weft.runtime.records import RunRecord
+    from weft.runtime.records import Record, RunRecord
     from weft.runtime.settings import Settings
     from weft.runtime.state import LogFile, StateRoot
     from weft.store.catalog import RunRow
@@ -138,6 +138,7 @@ def run(
     settings = settings_of(context, base, flags)
     if detach and context.begun is None:
         return _in_background(context, settings.state_root(base))
+    context.hint = "No run had begun."
     wiring = context.wiring()
     caching = caching_of(context, no_cache, refresh, start, only)
     around = around_of(context, settings, base, fs)
@@ -157,21 +158,17 @@ def run(
     progress = make_progress(
         loaded.steps, context.err, lambda: context.console(context.err), context.clock.wall, quiet=silent
     )
-    try:
-        with progress:
-            result = wiring.run_pipeline(
-                loaded,
-                settings,
-                on_record=progress.add,
-                on_note=lambda note: context.say(f"note: {clean(note)}"),
-                on_interrupt=lambda: _interrupted(context, progress),
-                on_begin=lambda folder: _begun(context, folder, where, quiet=settings.quiet, as_json=as_json),
-                on_id=lambda run: _claimed(context, settings.state_root(base), firing, run),
-                quiet=settings.quiet,
-            )
-    except KeyboardInterrupt:
-        context.hint = f"What it had done: weft show @last{where}"
-        raise
+    with progress:
+        result = wiring.run_pipeline(
+            loaded,
+            settings,
+            on_record=progress.add,
+            on_note=lambda note: context.say(f"note: {clean(note)}"),
+            on_interrupt=lambda: _interrupted(context, progress),
+            on_begin=lambda folder: _begun(context, folder, where, quiet=settings.quiet, as_json=as_json),
+            on_id=lambda run: _claimed(context, settings.state_root(base), firing, run, where),
+            quiet=settings.quiet,
+        )
     return _report(context, result, settings, base, as_json=as_json)
 
 
@@ -247,8 +244,9 @@ def _in_background(context: Context, root: StateRoot | None) -> int:
     return started.code
 
 
-def _claimed(context: Context, root: StateRoot, firing: str, run: str) -> None:
-    """See that a run which a schedule has asked for is wanted still."""
+def _claimed(context: Context, root: StateRoot, firing: str, run: str, where: str) -> None:
+    """Have an interrupt name the run that begins; see that one which a schedule has asked for is wanted still."""
+    context.hint = f"What it had done: weft show {run}{where}"
     if firing:
         from weft.cli.up import claim
 
@@ -472,6 +470,7 @@ def logs(
     *,
     follow: Annotated[bool, Parameter(name=["-f", "--follow"], help="Go on until the run has ended.")] = False,
     tail: Annotated[int | None, Parameter(name="--tail", help="Only the last lines, so many of each log.")] = None,
+    as_json: Annotated[bool, Parameter(name="--json", help="Print a JSON document for each line.")] = False,
     project: Project = None,
     state_dir: StateDir = None,
     context: Given,
@@ -498,9 +497,9 @@ def logs(
                 picked[(log.step, log.index)] = log
         return list(picked.values()), found.state in ACTIVE
 
-    shown = print_logs(look, context.out, follow=follow, tail=tail, pause=context.pause)
+    shown = print_logs(look, context.out, follow=follow, tail=tail, pause=context.pause, as_json=as_json)
     if not shown:
-        if attempt is not None:
+        if attempt is not None and not look()[0]:
             raise NotFoundError(f"{run}/{step} has no log of attempt {attempt}", hint=f"See: weft show {run}")
         if read_run(folder).frontend == FRONTEND:
             context.say(f"{target} is of a Python program: what its tasks print goes to where the program runs")
@@ -513,6 +512,7 @@ def story(
     target: Target,
     /,
     *,
+    as_json: AsJson = False,
     project: Project = None,
     state_dir: StateDir = None,
     context: Given,
@@ -526,6 +526,13 @@ def story(
     found = find_record(context, run, project, state_dir)
     one, item = found.task(step) if step else (None, None)
     subject = "" if one is None else one.name if item is None else f"{one.name}[{item}]"
+
+    def about(record: Record) -> bool:
+        return one is None or (record.step == one.name and item in (None, record.index))
+
+    if as_json:
+        _print_story(context, found, [record for record in read_records(found.folder) if about(record)])
+        return
     if owned(found.folder):
         try:
             asked = subject if attempt is None else f"{subject}@{attempt}"
@@ -539,15 +546,32 @@ def story(
         context.out.write("".join(f"{clean(line)}\n" for line in lines))
         return
     told: dict[tuple[str, int | None], str] = {}
+    begin = None
     for record in read_records(found.folder):
-        if one is not None and (record.step != one.name or item not in (None, record.index)):
+        begin = record.time if begin is None else begin
+        if not about(record):
             continue
         who = clean(record.step if record.index is None else item_name(record.step, record.index)) or found.id
         known = told.get((record.step, record.index)) == record.message
         message = "" if known or not record.message else f": {one_line(record.message, 2000)}"
         told[record.step, record.index] = record.message or told.get((record.step, record.index), "")
-        at = record.time - (found.started or found.created or record.time)
-        context.out.write(f"{at:10.3f}s  {who}: {clean(record.state)}{message}\n")
+        context.out.write(f"{record.time - begin:10.3f}s  {who}: {clean(record.state)}{message}\n")
+
+
+def _print_story(context: Context, found: RunRecord, records: Sequence[Record]) -> None:
+    told = [
+        {
+            "at": iso(record.time),
+            "step": record.step,
+            "index": record.index,
+            "attempt": record.attempt if record.step else None,
+            "state": record.state,
+            "exit": record.exit,
+            "message": record.message,
+        }
+        for record in records
+    ]
+    print_json(context.out, "weft.story/1", run=found.id, events=told)
 
 
 @app.command
@@ -620,11 +644,14 @@ def graph(
     param_file: ParamFile = None,
     fs: FileSystems = None,
     dot: Annotated[bool, Parameter(name="--dot", help="For Graphviz.")] = False,
+    as_json: AsJson = False,
     context: Given,
 ) -> None:
     """Draw the graph of a pipeline without running it."""
-    from weft.graph.draw import to_dot, to_text
+    from weft.graph.draw import to_dot, to_plain, to_text
 
+    if dot and as_json:
+        raise UsageError("--dot and --json are two forms of one answer; name one of them")
     settings = settings_of(context, context.cwd / file.parent, {})
     around = around_of(context, settings, context.cwd / file.parent, fs)
     loaded = context.wiring().load_pipeline(
@@ -632,6 +659,9 @@ def graph(
     )
     for warning in loaded.warnings:
         context.say(f"warning: {clean(warning)}")
+    if as_json:
+        print_json(context.out, "weft.graph/1", graph=to_plain(loaded.graph))
+        return
     drawn = to_dot(loaded.graph) if dot else to_text(loaded.graph, columns=context.page().width)
     context.out.write(clean(drawn).rstrip("\n") + "\n")
 
@@ -784,9 +814,15 @@ def errors(
     code: Annotated[str | None, Parameter(help="Such as WEFT202; without one: the list.")] = None,
     /,
     *,
+    as_json: AsJson = False,
     context: Given,
 ) -> None:
     """Explain an error code."""
-    from weft.cli.explain import explain, list_codes
+    from weft.cli.explain import document, explain, kind_of, kinds, list_codes
 
+    if as_json:
+        told = [document(kind) for kind in ([kind_of(code)] if code is not None else kinds())]
+        text = {} if code is None else {"text": explain(code)}
+        print_json(context.out, "weft.errors/1", errors=[{**one, **text} for one in told])
+        return
     context.out.write(list_codes() if code is None else explain(code))

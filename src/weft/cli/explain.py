@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from weft.model import errors
 from weft.model.errors import NotFoundError, WeftError
@@ -24,11 +25,21 @@ def list_codes() -> str:
 
 def explain(code: str) -> str:
     """Return what is known of a code. NotFoundError: there is no such code."""
+    return _section(kind_of(code))
+
+
+def document(kind: type[WeftError]) -> dict[str, Any]:
+    """Return what `--json` tells of an error."""
+    return {"code": kind.code, "name": kind.__name__, "exit_code": kind.exit_code, "about": _first(kind)}
+
+
+def kind_of(code: str) -> type[WeftError]:
+    """Return the error of a code, or of a name. NotFoundError: there is no such code."""
     wanted = code.strip().upper()
     wanted = f"WEFT{wanted}" if wanted.isdigit() else wanted
     for kind in kinds():
         if wanted in (kind.code, kind.__name__.upper()):
-            return _section(kind)
+            return kind
     near = get_close_matches(wanted[:20], [kind.code for kind in kinds()], n=1)
     raise NotFoundError(
         f"there is no error {code!r}", hint=f"Did you mean {near[0]}?" if near else "List them: weft errors"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from weft.cli.tables import clean
 
@@ -118,6 +119,11 @@ class _Stream:
         task = "" if self.log.index is None else f"[{self.log.index}]"
         return f"==> {clean(self.log.step)}{task} <==\n"
 
+    @property
+    def head(self) -> dict[str, Any]:
+        """What `--json` tells of each line of this log beside its text."""
+        return {"step": self.log.step, "index": self.log.index, "attempt": self.log.attempt}
+
     def lines(self) -> bytes:
         """Return the new lines."""
         data = self.rest + self.follower.read()
@@ -135,14 +141,16 @@ def print_logs(
     follow: bool,
     tail: int | None,
     pause: Callable[[float], None],
+    as_json: bool = False,
 ) -> bool:
     """Print logs, with a title above each where there is more than one; tell whether there was anything.
 
     `look` returns the logs there are by now and whether the run goes on. With `follow` this ends when it does not. On
-    a terminal control characters are taken out; elsewhere bytes stay as they are.
+    a terminal control characters are taken out; elsewhere bytes stay as they are. With `as_json` each line becomes a
+    document of its own, on a line of its own.
     """
     streams: dict[Path, _Stream] = {}
-    printer = _Printer(out)
+    printer = _Documents(out) if as_json else _Printer(out)
     while True:
         logs, alive = look()  # asked before reading: what comes after the last look is read after it
         for log in logs:
@@ -155,16 +163,17 @@ def print_logs(
             for stream in streams.values():
                 while data := stream.lines():
                     more = more or follow
-                    printer.put(data, stream.title if len(streams) > 1 else "")
+                    printer.put(data, stream, alone=len(streams) == 1)
+                if stream.rest and not (follow and alive):
+                    printer.put(stream.rest, stream, alone=len(streams) == 1)
+                    stream.rest = b""
         if not (follow and alive):
             break
         printer.again = True
         with suppress(AttributeError):
             out.flush()
         pause(POLL_S)
-    for stream in streams.values():
-        if stream.rest:
-            printer.put(stream.rest + b"\n", stream.title if len(streams) > 1 else "")
+    printer.end()
     return printer.any
 
 
@@ -176,15 +185,36 @@ class _Printer:
         self.again = False
         self._out = out
         self._title = ""
+        self._whole = True
         self._raw = None if out.isatty() else getattr(out, "buffer", None)
 
-    def put(self, data: bytes, title: str) -> None:
-        """Write lines, below their title if the last lines were of another log."""
+    def put(self, data: bytes, stream: _Stream, *, alone: bool) -> None:
+        """Write lines of a log; of several they stand below their title if the last lines were of another one."""
         self.any = True
-        if title != self._title and title:
-            data = title.encode() + data
-        self._title = title
+        whole = data.endswith(b"\n")
+        if not alone and stream.title != self._title:
+            data = (b"" if self._whole else b"\n") + stream.title.encode() + data
+        self._title, self._whole = "" if alone else stream.title, whole
         if self._raw is not None:
             self._raw.write(data)
         else:
             self._out.write(clean(data.decode("utf-8", "replace")))
+
+    def end(self) -> None:
+        """Leave a terminal at the beginning of a line."""
+        if self._raw is None and not self._whole:
+            self._out.write("\n")
+
+
+class _Documents(_Printer):
+    """Writes each line of several logs as a document."""
+
+    def put(self, data: bytes, stream: _Stream, *, alone: bool) -> None:
+        """Write lines of a log; bytes that are no UTF-8 are replaced."""
+        self.any = True
+        head = stream.head
+        for line in data.decode("utf-8", "replace").removesuffix("\n").split("\n"):
+            self._out.write(json.dumps({**head, "line": line}, ensure_ascii=False) + "\n")
+
+    def end(self) -> None:
+        """Do nothing: each document ends its line."""

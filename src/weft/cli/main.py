@@ -80,13 +80,19 @@ def main(argv: Sequence[str] | None = None, context: Context | None = None) -> i
 
 
 def _run(words: list[str], context: Context | None) -> int:
+    from pathlib import Path
+
     from weft.cli.commands import dispatch
     from weft.cli.context import Context
     from weft.cli.failures import report, report_crash
-    from weft.model.errors import RunCancelledError, WeftError
+    from weft.model.errors import NotFoundError, RunCancelledError, WeftError
 
-    context = context or Context()
     as_json = "--json" in words
+    try:
+        context = context or Context()
+    except FileNotFoundError:
+        gone = NotFoundError("the folder that you are in has been removed", hint="Go to another one, with cd.")
+        return report(gone, Context(cwd=Path("/")), as_json=as_json)
     try:
         code = dispatch(words, context)
         context.out.flush()

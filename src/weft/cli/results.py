@@ -102,6 +102,7 @@ def cache_show(
 @cache_app.command(name="rm")
 def cache_rm(
     *keys: EntryKey,
+    as_json: AsJson = False,
     project: Project = None,
     state_dir: StateDir = None,
     context: Given,
@@ -112,7 +113,10 @@ def cache_rm(
     with open_results(context, project, state_dir) as cache:
         found = [cache.index.find(key).key for key in keys]
         cache.index.remove(found)
-    context.say(f"forgot {len(found)}")
+    if as_json:
+        print_json(context.out, "weft.cache.rm/1", keys=found)
+    else:
+        context.say(f"forgot {len(found)}")
 
 
 @cache_app.command(name="gc")
@@ -144,22 +148,43 @@ def cache_gc(
 
 
 @cache_app.command(name="pin")
-def cache_pin(key: EntryKey, /, *, project: Project = None, state_dir: StateDir = None, context: Given) -> None:
+def cache_pin(
+    key: EntryKey,
+    /,
+    *,
+    as_json: AsJson = False,
+    project: Project = None,
+    state_dir: StateDir = None,
+    context: Given,
+) -> None:
     """Keep a result whatever its age and size."""
-    _pin(context, key, project, state_dir, pinned=True)
+    _pin(context, key, project, state_dir, pinned=True, as_json=as_json)
 
 
 @cache_app.command(name="unpin")
-def cache_unpin(key: EntryKey, /, *, project: Project = None, state_dir: StateDir = None, context: Given) -> None:
+def cache_unpin(
+    key: EntryKey,
+    /,
+    *,
+    as_json: AsJson = False,
+    project: Project = None,
+    state_dir: StateDir = None,
+    context: Given,
+) -> None:
     """Let a result go like any other."""
-    _pin(context, key, project, state_dir, pinned=False)
+    _pin(context, key, project, state_dir, pinned=False, as_json=as_json)
 
 
-def _pin(context: Context, key: str, project: Path | None, state_dir: Path | None, *, pinned: bool) -> None:
+def _pin(
+    context: Context, key: str, project: Path | None, state_dir: Path | None, *, pinned: bool, as_json: bool
+) -> None:
     with open_results(context, project, state_dir) as cache:
         entry = cache.index.find(key)
         cache.index.pin(entry.key, pinned)
-    context.say(f"{entry.key[:12]} ({entry.pipeline}/{entry.step}) is {'' if pinned else 'no longer '}pinned")
+    if as_json:
+        print_json(context.out, "weft.cache.pin/1", key=entry.key, pinned=pinned)
+    else:
+        context.say(f"{entry.key[:12]} ({entry.pipeline}/{entry.step}) is {'' if pinned else 'no longer '}pinned")
 
 
 def _entry_document(entry: Entry) -> dict[str, Any]:

@@ -1,9 +1,10 @@
-"""Graphs as pictures: DOT for Graphviz, and text for a terminal."""
+"""Graphs as pictures: DOT for Graphviz, text for a terminal, and what both tell as plain data."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from textwrap import wrap
+from typing import Any
 
 from weft.graph.builder import width_text
 from weft.graph.logical import Edge, Kind, LogicalGraph, Move, Outcome, Scheduling, Storage, Trigger, Vertex
@@ -156,6 +157,37 @@ def to_dot(graph: LogicalGraph) -> str:
                 for id in ids[:1]
             ]
     return "\n".join((*lines, "}"))
+
+
+def to_plain(graph: LogicalGraph) -> dict[str, Any]:
+    """Return what a drawing of `graph` tells as data for JSON: its name, vertices, edges, bubbles and choices.
+
+    `tasks` is a number where it is known before the run, else the words of the drawing; `moves` names the movement.
+    """
+    return {
+        "name": graph.name,
+        "vertices": [
+            {
+                "id": vertex.id,
+                "tasks": vertex.parallelism if isinstance(vertex.parallelism, int) else width_text(vertex.parallelism),
+                "notes": _notes(vertex),
+            }
+            for vertex in graph.vertices.values()
+        ],
+        "edges": [
+            {"from": edge.src, "to": edge.dst, "moves": edge.movement.move.value, "notes": _edge_notes(edge)}
+            for edge in graph.edges
+        ],
+        "bubbles": [{"id": bubble.id, "vertices": list(bubble.vertices)} for bubble in graph.bubbles],
+        "choices": [
+            {
+                "id": choice.id,
+                "decider": choice.decider,
+                "branches": {name: list(ids) for name, ids in choice.branches.items()},
+            }
+            for choice in graph.choices
+        ],
+    }
 
 
 def _quoted(text: str) -> str:

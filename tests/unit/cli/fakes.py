@@ -44,13 +44,17 @@ class FakeLoaded:
 
 @dataclass
 class FakeWiring:
-    """`fail` names a step that fails, `end` is called when the second step runs (to raise, or to look around)."""
+    """`fail` names a step that fails.
+
+    `before` is called when a run is about to begin, `during` when its second step runs (to raise, or to look around).
+    """
 
     clock: ManualClock
     fail: str = ""
     message: str = "step train ended with exit code 3"
     cancel_by: str = ""
     warnings: list[str] = field(default_factory=list)
+    before: Callable[[], None] = lambda: None
     during: Callable[[RunFolder], None] = lambda folder: None
     loaded: list[FakeLoaded] = field(default_factory=list)
     settings: list[object] = field(default_factory=list)
@@ -70,6 +74,7 @@ class FakeWiring:
 
     def run_pipeline(self, loaded, settings, *, on_record, on_note, on_interrupt, on_begin, on_id, quiet):
         self.settings.append(settings)
+        self.before()
         root = settings.state_root(Path(loaded.file).absolute().parent)
         root.prepare()
         catalog = root.catalog()
@@ -77,6 +82,7 @@ class FakeWiring:
         about = {"name": loaded.name or "chain", "number": number, "user": loaded.user, "file": loaded.file}
         about |= {"parameters": loaded.overrides, "created_at": self.clock.wall()}
         with RunFolder.create(root, id) as folder:
+            on_id(id)
             folder.describe(steps=list(STEPS), outputs={"report.page": "/out/page.html"}, **about)
             catalog.add_run(RunRow(id=id, folder=str(folder.path), **about))
             recorder = RunRecorder(folder, self.clock, projection=PipelineWords(), catalog=catalog, on_record=on_record)

@@ -8,6 +8,7 @@ import shlex
 import pytest
 
 from tests.unit.cli.fakes import START, Terminal
+from tests.unit.runtime.shell import STEPS
 from weft.engine.explain import Change, Explained, Row
 from weft.model.errors import InvalidTransition, UsageError, WeftError
 from weft.runtime.control import ControlServer
@@ -83,7 +84,17 @@ def test_a_run_that_is_left(weft):
 
     weft.wiring.during = again
     assert weft("run", "run.yaml") == 130
-    assert "error WEFT502: interrupted\n  What it had done: weft show @last\n" in weft.err
+    assert "error WEFT502: interrupted\n  What it had done: weft show run-000001\n" in weft.err
+
+
+def test_a_run_that_is_left_before_it_begins_names_no_other(weft):
+    def again():
+        raise KeyboardInterrupt
+
+    weft("run", "run.yaml")
+    weft.wiring.before = again
+    assert weft("run", "run.yaml") == 130
+    assert weft.err == "error WEFT502: interrupted\n  No run had begun.\n"
 
 
 def test_run_as_json_is_one_document(weft):
@@ -189,7 +200,7 @@ def test_mistakes_get_a_sentence_and_an_exit_code(weft, words, code, said):
     if code:
         assert re.match(r"error WEFT\d{3}: ", weft.err)
         assert weft.out == ""
-    if code and words[0] not in ("logs", "errors"):  # these print no documents
+    if code:
         assert weft(*words, "--json") == code
         error = json.loads(weft.out)["error"]
         assert error.keys() == {"code", "message", "hint"}
@@ -285,6 +296,14 @@ def test_logs(weft):
     assert (weft.out, weft.err) == ("", "@last/train has printed nothing\n")
 
 
+def test_an_empty_log_is_one(weft):
+    weft.wiring.log = ""
+    weft("run", "run.yaml")
+    for name in ("1/train", "1/train@0"):
+        assert weft("logs", name) == 0
+        assert (weft.out, weft.err) == ("", f"{name} has printed nothing\n")
+
+
 def test_logs_of_steps_and_attempts_that_are_not_there(weft):
     weft("run", "run.yaml")
     assert weft("logs", "1/trian") == 4
@@ -326,6 +345,23 @@ def test_story_of_an_ended_run(weft):
     assert weft("story", "1/train") == 0
     assert weft.out.splitlines() == ["     1.000s  train: running", "     2.000s  train: succeeded"]
     assert weft("story", "1/tarin") == 4
+    assert weft("story", "1/train", "--json") == 0
+    told = json.loads(weft.out)
+    assert (told["schema"], told["run"]) == ("weft.story/1", "run-000001")
+    assert [(event["step"], event["state"]) for event in told["events"]] == [
+        ("train", "running"),
+        ("train", "succeeded"),
+    ]
+
+
+def test_a_story_begins_at_its_beginning(weft):
+    folder = weft.folder / ".weft/runs/run-000001"
+    weft("run", "run.yaml")
+    told = folder.joinpath("events.jsonl").read_text()
+    begin = json.dumps({"time": json.loads(told.splitlines()[0])["time"] - 0.25, "state": "pending"})
+    folder.joinpath("events.jsonl").write_text(f"{begin}\n{told}")
+    assert weft("story", "1") == 0
+    assert weft.out.splitlines()[:2] == ["     0.000s  run-000001: pending", "     0.250s  run-000001: running"]
 
 
 def test_story_says_once_why_a_step_runs_again(weft):
@@ -401,6 +437,11 @@ def test_story_and_cancel_of_a_live_run(weft):
 def test_graph(weft):
     assert weft("graph", "run.yaml") == 0
     assert "train" in weft.out
+    assert weft("graph", "run.yaml", "--json") == 0
+    told = json.loads(weft.out)["graph"]
+    assert [(vertex["id"], vertex["tasks"]) for vertex in told["vertices"]] == [(step, 1) for step in STEPS]
+    assert ("prepare", "train") in {(edge["from"], edge["to"]) for edge in told["edges"]}
+    assert weft("graph", "run.yaml", "--json", "--dot") == 2
     assert weft("graph", "run.yaml", "--dot") == 0
     assert weft.out.startswith("digraph")
     assert not (weft.folder / ".weft").exists(), "looking makes nothing"
@@ -426,6 +467,12 @@ def test_errors(weft):
         assert weft("errors", code) == 0
         assert weft.out.startswith("WEFT202 PipelineError\n\nExit code 3.")
         assert "WEFT203" not in weft.out
+    assert weft("errors", "202", "--json") == 0
+    (told,) = json.loads(weft.out)["errors"]
+    assert (told["code"], told["name"], told["exit_code"]) == ("WEFT202", "PipelineError", 3)
+    assert told["text"].startswith("WEFT202 PipelineError")
+    assert weft("errors", "--json") == 0
+    assert {"WEFT202", "WEFT900"} < {one["code"] for one in json.loads(weft.out)["errors"]}
 
 
 def test_help_names_every_command(weft):

@@ -1,6 +1,7 @@
 """Logs: their ends, and following them while they grow and are compacted."""
 
 import io
+import json
 import os
 
 import pytest
@@ -153,9 +154,24 @@ def test_on_a_terminal_control_characters_are_taken_out(path):
 def test_elsewhere_bytes_stay_as_they_are(path):
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, write_through=True)
-    data = b"\x1b[31mred\x1b[0m \xff\x00\r\n"
+    data = b"\x1b[31mred\x1b[0m \xff\x00\r\nno end"
     show(logs_of(path, data), out)
     assert raw.getvalue() == data
+
+
+def test_titles_stand_on_lines_of_their_own(path):
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, write_through=True)
+    show(logs_of(path, b"1", b"2\n3", b"4"), out)
+    assert raw.getvalue() == b"==> s0 <==\n1\n==> s1 <==\n2\n3\n==> s2 <==\n4"
+
+
+def test_lines_as_documents(path):
+    out = io.StringIO()
+    assert show(logs_of(path, b"a\n\n\x1b\xff", b"b\n", b""), out, as_json=True)
+    told = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [(one["step"], one["line"]) for one in told] == [("s0", "a"), ("s0", ""), ("s0", "\x1b\ufffd"), ("s1", "b")]
+    assert told[0] == {"step": "s0", "index": None, "attempt": 0, "line": "a"}
 
 
 def test_a_line_that_does_not_end_is_printed_all_the_same(path):

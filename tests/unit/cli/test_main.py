@@ -1,5 +1,6 @@
 """The entry point as a process: what it loads, and how it ends."""
 
+import json
 import os
 import subprocess
 import sys
@@ -47,6 +48,18 @@ def test_no_library_reads_the_command_line(tmp_path):
     _, code_line, modules = answer.stdout.splitlines()
     assert code_line == "0"
     assert not set(modules.split()) & {"argparse", "click", "cyclopts", "numpy", "pyarrow", "rich", "sqlalchemy"}
+
+
+@pytest.mark.parametrize("words", [["ls"], ["show", "@last", "--json"]])
+def test_a_folder_that_is_gone(tmp_path, words):
+    (tmp_path / "gone").mkdir()
+    code = "import os, sys; os.rmdir('../gone'); from weft.cli.main import main; sys.exit(main())"
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"), "HOME": str(tmp_path)}
+    command = [sys.executable, "-P", "-c", code, *words]
+    answer = subprocess.run(command, env=env, cwd=tmp_path / "gone", capture_output=True, text=True)
+    assert answer.returncode == 4
+    told = json.loads(answer.stdout)["error"]["message"] if "--json" in words else answer.stderr.splitlines()[0]
+    assert told.removeprefix("error WEFT300: ") == "the folder that you are in has been removed"
 
 
 def test_a_reader_that_has_had_enough(tmp_path):
