@@ -248,7 +248,7 @@ class TestAtTheEnd:
         assert self.cancelled(place) == ("terminated", {"a": "terminated", "last": "succeeded"})
 
     def test_but_not_if_that_is_forced(self, place):
-        assert self.cancelled(place, force=True) == ("terminated", {"a": "terminated", "last": "pending"})
+        assert self.cancelled(place, force=True) == ("terminated", {"a": "terminated", "last": "cancelled"})
 
     def test_a_cancel_does_not_end_it_unless_forced(self, place):
         self.place_of(place, "touch began; sleep 60", a="true")

@@ -39,6 +39,7 @@ _ALIASES: Final = {
 _MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0}
+_ROUNDING: Final = 1e-6
 _DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?[hms])+")
 _ZONE: Final = re.compile(r"(?:CRON_TZ|TZ)=(\S+)\s+(.*)")
 _HINT: Final = "Five fields: minute, hour, day of the month, month, day of the week, such as 0 8 * * 1-5"
@@ -190,7 +191,11 @@ def _duration(text: str) -> float:
         seconds = sum(float(part[:-1]) * _UNITS[part[-1]] for part in re.findall(r"[\d.]+[hms]", text))
     if not 1 <= seconds <= 1e9:
         raise UsageError(f"@every {text}: that is no time of a second or more", hint="For example: @every 1h30m")
-    return float(int(seconds))
+    if abs(seconds - round(seconds)) > _ROUNDING:
+        raise UsageError(
+            f"@every {text}: schedules count in whole seconds", hint="For example: @every 90s, @every 1.5h"
+        )
+    return float(round(seconds))
 
 
 def _zone(name: str) -> tzinfo:

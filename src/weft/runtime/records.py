@@ -198,10 +198,10 @@ class Going(Struct):
 
 
 class _Last(NamedTuple):
-    """Another job follows, the last one; or, if the run has `ended`, none."""
+    """Another job follows, the last one; or none, if the run has ended without `step`, of which that would be."""
 
     time: float
-    ended: bool
+    step: str = ""
 
 
 class _Known(NamedTuple):
@@ -338,11 +338,11 @@ class RunRecorder:
     def next_job(self) -> None:
         """Tell of another job of the same run from now on; the run has ended when that has."""
         self._known, self._job, self._saw_end = 0, None, threading.Event()
-        self._queue.put(_Last(self._clock.wall(), ended=False))
+        self._queue.put(_Last(self._clock.wall()))
 
-    def end_now(self) -> None:
-        """Say that the run ended with its first job after all."""
-        self._queue.put(_Last(self._clock.wall(), ended=True))
+    def end_now(self, step: str) -> None:
+        """Say that the run ended with its first job after all, and that its last `step` does not begin."""
+        self._queue.put(_Last(self._clock.wall(), step))
 
     def flush(self, timeout: float = 10.0) -> bool:
         """Wait until all that was said so far is written; False if that took longer than `timeout` seconds."""
@@ -448,7 +448,10 @@ class RunRecorder:
         if isinstance(item, Record):
             return self._by_hand(item)
         self._goes_on = False
-        return self._end(item.time, self._ending) if item.ended and self._ending is not None else []
+        if not item.step or self._ending is None:
+            return []
+        word = self._words.step(VertexState.CANCELLED, started=False)
+        return [Record(time=item.time, step=item.step, state=word, ended=True), *self._end(item.time, self._ending)]
 
     def _by_hand(self, record: Record) -> list[Record]:
         if record.step:

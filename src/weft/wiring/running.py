@@ -257,7 +257,7 @@ def execute(
             wait_for_end(current.run, signals)
             recorder.finish(current.run.job)
         elif last is not None:
-            recorder.end_now()
+            recorder.end_now(last)
     runs = [run] if current.run is run else [run, current.run]
     error = next((found for one in runs if (found := error_of(one)) is not None), None)
     if journal.error is not None:
