@@ -1,9 +1,12 @@
-"""Steps with images: by policy ignored, or run by a program called docker, which is a fake here."""
+"""Steps with images: by policy ignored, or run by a program called docker, a fake here, or by a true Podman."""
 
 import json
 import os
+import shutil
 import signal
+import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -248,3 +251,72 @@ class TestTheEnd:
         assert resume_run(result.folder, Settings(workers=1), on_note=notes.append).error is None
         assert "removed 1 containers that were left" in notes
         assert len(docker.asked("run")) == 2
+
+
+IMAGE = "localhost/weft-test:1"
+
+
+def why_no_podman(folder: Path) -> str:
+    """Say why no container can be run here; "" where one can."""
+    box = Path("/bin/busybox")
+    if shutil.which("podman") is None:
+        return "there is no podman"
+    if not box.exists():
+        return "there is no /bin/busybox to make an image of"
+    image = folder / "image.tar"
+    with tarfile.open(image, "w") as tar:
+        tar.add(box, "bin/busybox")
+        for name in ("sh", "cat", "sleep", "test"):
+            link = tarfile.TarInfo(f"bin/{name}")
+            link.type, link.linkname = tarfile.SYMTYPE, "busybox"
+            tar.addfile(link)
+    commands = [["import", str(image), IMAGE], ["run", "--rm", "--init", "--network", "none", IMAGE, "sh", "-c", ":"]]
+    for words in commands:
+        done = subprocess.run(["podman", *words], capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode:
+            return f"podman {words[0]} does not work: {done.stderr.strip()[-200:]}"
+    return ""
+
+
+@pytest.fixture(scope="module")
+def podman(tmp_path_factory):
+    why = why_no_podman(tmp_path_factory.mktemp("image"))
+    if why:
+        pytest.skip(why)
+
+    def containers() -> list[str]:
+        command = ["podman", "ps", "--all", "--filter", f"ancestor={IMAGE}", "--format", "{{.Names}}"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+    yield containers
+    subprocess.run(["podman", "rmi", "--force", IMAGE], capture_output=True, check=False)
+
+
+class TestPodman:
+    def test_steps_run_in_their_images_and_are_used_again(self, place, podman):
+        one = step(
+            "test ! -e /usr && pwd && echo $GREETING > {{out}}",
+            docker_env=IMAGE,
+            env={"GREETING": "hello"},
+            artifacts={"output": ["out"]},
+        )
+        two = step("cat {{in}}", docker_env=IMAGE, deps="one", artifacts={"input": {"in": "{{one.out}}"}})
+        place.write({"one": one, "two": two}, cache={"enable": True})
+        for _ in range(2):
+            code, _, err = place.weft("run", "run.yaml", "--docker-env", "podman", "-q")
+            assert code == 0, err
+        assert place.log("one") == f"{place.folder}\n"
+        assert place.log("two") == "hello\n"
+        again = read_decisions(place.folder_of("run-000002"))
+        assert [said["outcome"] for said in again] == ["hit", "hit"]
+        assert podman() == []
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+    def test_no_container_is_left(self, place, podman, number):
+        place.write({"a": step("trap '' TERM; echo begun; while :; do sleep 1; done", docker_env=IMAGE)})
+        process = place.start("run", "run.yaml", "--docker-env", "podman")
+        until(lambda: (place.folder_of() / "logs" / "a.0.log").exists() and place.log("a"))
+        assert len(podman()) == 1
+        process.send_signal(number)
+        process.communicate(timeout=60)
+        until(lambda: podman() == [], "the removal of the container")
