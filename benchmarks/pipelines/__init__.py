@@ -36,6 +36,16 @@ SPECS = (
         "What one more executed step costs beside its shell, results kept: 100 steps in a row against one.",
         scale=1e3,
     ),
+    Spec(
+        "step_overhead_power_ms",
+        "ms",
+        _ours("step_overhead_power"),
+        1.0,
+        "The same with `durability: power`, where each step has an output; against 2 ms and two syncs of a file of the "
+        "same disk, measured in the same rounds.",
+        Side("2 ms + 2 syncs", "benchmarks.pipelines.ours", "power_floor"),
+        scale=1e3,
+    ),
     Spec("chain_11_cold_s", "s", _ours("chain_11"), 0.5, _COMMAND + "11 trivial shell steps in a row, cold."),
     _against_snakemake("chain_11_vs_snakemake", "chain_11", 0.17, _COMMAND + "11 steps in a row, cold."),
     _against_snakemake("fanout_101_vs_snakemake", "fanout_101", 0.3, _COMMAND + "100 steps and one below them, cold."),

@@ -12,7 +12,7 @@ from weft import wiring
 from weft.model.errors import ConflictError, ForbiddenError
 from weft.runtime import deleting
 from weft.runtime.deleting import delete_run
-from weft.runtime.records import list_runs
+from weft.runtime.listing import list_runs
 from weft.store.entries import CACHE_NAME, CacheIndex
 from weft.store.folders import remove_folder
 

@@ -42,7 +42,8 @@ from weft.runtime import snapshot
 from weft.runtime.durable import load_graph
 from weft.runtime.facts import asking
 from weft.runtime.journal import FileJournal, read_journal, recover, replay_journal
-from weft.runtime.records import list_runs, read_run
+from weft.runtime.listing import list_runs
+from weft.runtime.records import read_run
 from weft.runtime.state import StateRoot
 from weft.store.outputs import Outputs
 from weft.wiring import MANAGERS

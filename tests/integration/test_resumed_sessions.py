@@ -14,7 +14,8 @@ import pytest
 import weft
 from weft import Resources, wiring
 from weft.model.errors import CapacityError, RunCancelledError, TaskError
-from weft.runtime.records import list_runs, read_run
+from weft.runtime.listing import list_runs
+from weft.runtime.records import read_run
 from weft.runtime.settings import load_settings
 from weft.runtime.state import StateRoot, read_description
 from weft.wiring import resuming

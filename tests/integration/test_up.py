@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.places import DEADLINE_S, Project, until
-from weft.runtime.records import ACTIVE, list_runs, read_run
+from weft.runtime.listing import list_runs
+from weft.runtime.records import ACTIVE, read_run
 from weft.runtime.state import read_description
 from weft.store.schedules import SCHEDULES_NAME, STARTING, Firing, Schedules
 

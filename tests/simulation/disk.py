@@ -17,6 +17,7 @@ from weft.runtime.journal import _MAGIC, Header, Recorded, _frame, encode, graph
 
 if TYPE_CHECKING:
     from weft.engine.master import Master
+    from weft.model.errors import WeftError
 
 SYNC_S = 0.01
 """How long records wait for a sync, in virtual seconds."""
@@ -41,6 +42,7 @@ class Disk:
 
     def __init__(self, data: bytes, tape: Tape, later: Callable[[float, Callable[[], None]], None]) -> None:
         self.data = data
+        self.error: WeftError | None = None
         self.tape = tape
         self.digests: list[str] = []
         self.master: Master | None = None

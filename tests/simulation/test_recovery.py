@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -30,6 +30,9 @@ from weft.runtime.loop import JobRun, Loop
 from weft.testing.graphs import random_graph
 from weft.testing.trial import expect_clean
 
+if TYPE_CHECKING:
+    from weft.model.errors import WeftError
+
 MANAGERS = {"shuffle": Shuffle, "waves": Waves}
 
 
@@ -38,6 +41,7 @@ class Book:
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
+        self.error: WeftError | None = None
         self.records: list[bytes] = []
         self.digests: list[str] = []
         self.master: Master | None = None

@@ -35,6 +35,10 @@ Eviction = Annotated[str | None, Parameter(help="What goes to disk first: furthe
 StreamWindow = Annotated[
     str | None, Parameter(name="--stream-window", help="Bytes that an edge between streaming tasks may hold.")
 ]
+Durability = Annotated[
+    str | None,
+    Parameter(help="What a told end of a step survives: the death of the process, or the loss of power."),
+]
 DockerEnv = Annotated[
     str | None,
     Parameter(name="--docker-env", help="Steps with an image: ignore it, docker or podman if there, or require one."),
@@ -97,7 +101,8 @@ def root_of(context: Context, project: Path | None, state_dir: Path | None) -> S
 
 def find_record(context: Context, name: str, project: Path | None, state_dir: Path | None) -> RunRecord:
     """Return the run that a name means. UsageError: it names a step of one."""
-    from weft.runtime.records import find_run, read_run
+    from weft.runtime.listing import find_run
+    from weft.runtime.records import read_run
 
     run, slash, step = name.partition("/")
     if slash and step:

@@ -15,6 +15,7 @@ from weft.cli.arguments import (
     Backend,
     Detach,
     DockerEnv,
+    Durability,
     Eviction,
     File,
     FileSystems,
@@ -108,6 +109,7 @@ def run(
     eviction: Eviction = None,
     stream_window: StreamWindow = None,
     docker_env: DockerEnv = None,
+    durability: Durability = None,
     state_dir: StateDir = None,
     user: User = None,
     no_cache: NoCache = False,
@@ -130,6 +132,7 @@ def run(
         "eviction": eviction,
         "stream_window": stream_window,
         "docker_env": docker_env,
+        "durability": durability,
         "state_dir": state_dir,
         "user": user,
         "quiet": quiet or None,
@@ -187,6 +190,7 @@ def resume(
     gpu_type: Annotated[str | None, Parameter(name="--gpu-type", help="The type of all of these.")] = None,
     eviction: Eviction = None,
     stream_window: StreamWindow = None,
+    durability: Durability = None,
     quiet: Annotated[bool, Parameter(name=["-q", "--quiet"], help="Print the id of the run alone.")] = False,
     detach: Detach = False,
     as_json: AsJson = False,
@@ -205,7 +209,8 @@ def resume(
     if found.file and Path(found.file).parent.is_dir():
         base = Path(found.file).parent
     flags = {"workers": workers, "backend": backend, "memory": memory, "gpus": gpus, "gpu_type": gpu_type}
-    flags |= {"eviction": eviction, "stream_window": stream_window, "quiet": "true" if quiet else None}
+    flags |= {"eviction": eviction, "stream_window": stream_window, "durability": durability}
+    flags["quiet"] = "true" if quiet else None
     settings = settings_of(context, base, {**flags, "state_dir": found.folder.parent.parent})
     silent = settings.quiet or as_json or detach
     steps = [step.name for step in found.steps]
@@ -367,7 +372,8 @@ def ls(
 ) -> None:
     """List the runs, newest first."""
     from weft.cli.tables import state_text
-    from weft.runtime.records import RUN_STATES, list_runs
+    from weft.runtime.listing import list_runs
+    from weft.runtime.records import RUN_STATES
 
     if state is not None and state not in RUN_STATES:
         raise UsageError(f"no run can be in state {state!r}", hint=f"There are: {', '.join(RUN_STATES)}")

@@ -12,7 +12,7 @@ def delete(
 ) -> None:
     """Delete runs that have ended: their outputs, logs and records. Results in the cache stay."""
     from weft.runtime.deleting import delete_run, refuse_live
-    from weft.runtime.records import find_run
+    from weft.runtime.listing import find_run
 
     if not runs:
         raise UsageError("which runs? name them", hint="List them: weft ls")

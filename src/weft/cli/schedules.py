@@ -16,6 +16,7 @@ from weft.cli.arguments import (
     AsJson,
     Backend,
     DockerEnv,
+    Durability,
     Eviction,
     File,
     FileSystems,
@@ -81,6 +82,7 @@ def create(
     eviction: Eviction = None,
     stream_window: StreamWindow = None,
     docker_env: DockerEnv = None,
+    durability: Durability = None,
     user: User = None,
     no_cache: NoCache = False,
     refresh: Refresh = None,
@@ -104,6 +106,7 @@ def create(
         "eviction": eviction,
         "stream_window": stream_window,
         "docker_env": docker_env,
+        "durability": durability,
         "user": user,
     }
     settings = settings_of(context, base, {**flags, "state_dir": state_dir})

@@ -104,7 +104,7 @@ def _once(end: threading.Event, say: Callable[[str], None]) -> Callable[[], None
 
 def _tell_interrupted(root: StateRoot, say: Callable[[str], None], option: str) -> None:
     """Say which runs nobody goes on with: their process died, as all do when the machine goes down."""
-    from weft.runtime.records import list_runs
+    from weft.runtime.listing import list_runs
 
     runs, _ = list_runs(root, limit=None, state="interrupted")
     for run in runs[:_SHOWN]:

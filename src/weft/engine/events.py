@@ -5,9 +5,9 @@ Events are named tuples: the cheapest records to make, to compare and to journal
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 # ------------------------------------------------------------------------------------- said by the session
 
@@ -263,3 +263,10 @@ Event = (
     | TimerFired
     | IdleTick
 )
+
+_ENDING: Final = frozenset({Done, Failed, Progress, Hit})
+
+
+def ends_tasks(events: Iterable[Event]) -> bool:
+    """Whether some task came to an end with one of these."""
+    return any(type(event) in _ENDING for event in events)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from weft.engine.master import Master
     from weft.graph.logical import LogicalGraph
     from weft.graph.task import Past
+    from weft.model.errors import WeftError
     from weft.model.resources import Resources
 
 
@@ -47,7 +48,12 @@ WhenDurable = Callable[[Callable[[], None]], None]
 
 
 class Journal(Protocol):
-    """Where ticks are written before their consequences are seen. One record is one tick. No method waits."""
+    """Where ticks are written before their consequences are seen. One record is one tick. No method waits.
+
+    `error` says why nothing more can be written.
+    """
+
+    error: WeftError | None
 
     def append(self, events: Sequence[Event], commands: Sequence[Command]) -> WhenDurable | None:
         """Take one record; None if it is durable already. `DURABLE_FIRST` commands wait for that."""

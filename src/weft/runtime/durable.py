@@ -41,7 +41,8 @@ from weft.runtime.clock import RealClock
 from weft.runtime.control import ControlServer
 from weft.runtime.facts import answers_asking, asking, restorable
 from weft.runtime.journal import JOURNAL, FileJournal, Header, read_journal, recover, replay_journal
-from weft.runtime.records import FRONTEND, RunRecorder, open_catalog, read_run
+from weft.runtime.listing import open_catalog
+from weft.runtime.records import FRONTEND, RunRecorder, read_run
 from weft.runtime.state import RunFolder, check_trusted, os_error, read_description, read_trusted
 from weft.store import codec, disk
 from weft.store.outputs import FOLDER, Outputs

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from weft.model.errors import WeftError
 from weft.operators.call import why_not_mounted
-from weft.runtime.records import list_runs
+from weft.runtime.listing import list_runs
 from weft.store.entries import CACHE_NAME, CacheIndex
 from weft.store.schedules import SCHEDULES_NAME, Schedules
 from weft.worker import mounting

@@ -29,6 +29,7 @@ from msgspec.structs import replace
 from weft._version import __version__
 from weft.engine import decisions, events
 from weft.engine.core import Tuning
+from weft.engine.events import ends_tasks
 from weft.engine.master import Master
 from weft.engine.readiness import FINISHED, FREED
 from weft.engine.replay import Answer, Epoch, Pending, Replay, Tape, Tick, begin
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from weft.engine.policy import ManagerFactory
     from weft.engine.ports import WhenDurable
     from weft.graph.logical import LogicalGraph
+    from weft.store.disk import FileSystems
     from weft.store.outputs import Outputs
 
 Cutter = Callable[["Recorded"], bytes]
@@ -399,8 +401,8 @@ class FileJournal:
 
     What goes wrong with the disk does not end the run: `error` keeps it, what comes later is not written, and nobody
     waits for it. With `outputs`, the values of tasks are made durable before the record that tells of them, and
-    nothing of them is freed once that cannot be written down. With `cutter`, which makes a snapshot of what a journal
-    tells, the file is cut when it has become long.
+    nothing of them is freed once that cannot be written down. With `files`, so is what tasks have left on these file
+    systems. With `cutter`, which makes a snapshot of what a journal tells, the file is cut when it has become long.
     """
 
     def __init__(
@@ -411,6 +413,7 @@ class FileJournal:
         *,
         sync: Callable[[int], None] = os.fdatasync,
         outputs: Outputs | None = None,
+        files: FileSystems | None = None,
         cutter: Cutter | None = None,
         size: int = 0,
         cut_bytes: int = CUT_BYTES,
@@ -422,9 +425,10 @@ class FileJournal:
         self._fd = fd
         self._sync = sync
         self._outputs = outputs
+        self._files = files
         self._by_value = None if outputs is None else to_pickle
         self._lock = threading.Condition()
-        self._frames: deque[tuple[bytes, int]] = deque()
+        self._frames: deque[tuple[bytes, int, bool]] = deque()
         self._events = 0
         self._appended = 0
         self._written = 0
@@ -501,19 +505,23 @@ class FileJournal:
         """Take one tick; ProgramError if it cannot be written down. Never waits."""
         frame = _frame(encode(Tick(tuple(events), self.tape.take()), self._by_value))
         with self._lock:
-            self._frames.append((frame, len(events)))
+            self._frames.append((frame, len(events), self._files is not None and ends_tasks(events)))
             self._events += len(events)
             self._appended += 1
             number = self._appended
             if len(self._frames) == 1 or self._events >= GROUP_EVENTS:
                 self._lock.notify()
 
-        def when(then: Callable[[], None]) -> None:
-            with self._lock:
-                self._waiting.append((number, then))  # always by way of the thread: in order
-                self._lock.notify()
+        return lambda then: self._wait_for(number, then)
 
-        return when
+    def when_durable(self, then: Callable[[], None]) -> None:
+        """Have `then` called once all that was taken so far is durable, or cannot be: `error` says so."""
+        self._wait_for(self._appended, then)
+
+    def _wait_for(self, number: int, then: Callable[[], None]) -> None:
+        with self._lock:
+            self._waiting.append((number, then))  # always by way of the thread: in order
+            self._lock.notify()
 
     def close(self) -> None:
         """End the journal once what was appended is written; does not wait for that."""
@@ -541,10 +549,12 @@ class FileJournal:
                     self._lock.wait(left)
                 frames: list[bytes] = []
                 events = 0
+                ended = False
                 while self._frames and (not frames or events + self._frames[0][1] <= GROUP_EVENTS):
-                    frame, count = self._frames.popleft()
+                    frame, count, ends = self._frames.popleft()
                     frames.append(frame)
                     events += count
+                    ended = ended or ends
                 self._events -= events
                 self._written += len(frames)
                 upto = self._written
@@ -554,6 +564,8 @@ class FileJournal:
                 try:
                     if self._outputs is not None:
                         self._outputs.sync()
+                    if self._files is not None and ended:
+                        self._files.sync()
                     data = b"".join(frames)
                     _write_all(self._fd, data)
                     self._sync(self._fd)

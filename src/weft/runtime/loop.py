@@ -48,6 +48,7 @@ from weft.engine.events import (
     Refused,
     WorkerJoined,
     WorkerLost,
+    ends_tasks,
 )
 from weft.engine.readiness import FINISHED
 from weft.engine.replay import losses
@@ -106,6 +107,7 @@ class JobRun:
         self.graph = graph
         self.master = master
         self.journal = journal
+        self.strict = False  # what follows from the end of a task waits for its record, which the job fails without
         self.leases: dict[int, Launch] = {}
         self.outcome: Complete | None = None
         self.outputs: Any = None
@@ -121,6 +123,7 @@ class JobRun:
         self.listeners: list[Callable[[JobRun, Sequence[Event], Sequence[Command]], None]] = []
         self.backend: Any = None
         self.crash: BaseException | None = None
+        self.given_up = False  # it has failed though its master does not know
 
 
 class Loop:
@@ -320,7 +323,7 @@ class Loop:
             if journal is not None:
                 when_durable = journal.append(events, commands)
                 if when_durable is not None:
-                    ahead = self._hold_back(job, commands, when_durable)
+                    ahead = self._hold_back(job, events, commands, when_durable)
         except Exception as error:  # noqa: BLE001
             self._crashed(job, error)
             return
@@ -346,13 +349,16 @@ class Loop:
 
     # ---------------------------------------------------------------------------------------------- journal
 
-    def _hold_back(self, job: JobRun, commands: list[Command], when_durable: WhenDurable) -> list[Command]:
+    def _hold_back(
+        self, job: JobRun, events: Sequence[Event], commands: list[Command], when_durable: WhenDurable
+    ) -> list[Command]:
         """Return the commands that may go ahead of their record; the others come back as an event of the loop.
 
         Nothing overtakes an output that is yet to be freed: a lease or a cache that would make it again waits, and so
-        does all that is said after it.
+        does all that is said after it. Of a strict job the same holds for the end of a task.
         """
         held = job.held
+        held.dam = held.dam or (job.strict and ends_tasks(events))
         late: list[Command] = []
         ahead: list[Command] = []
         for command in commands:
@@ -386,6 +392,9 @@ class Loop:
         if not due:
             return False
         events[:] = [event for event in events if not isinstance(event, _Durable)]
+        if job.strict and job.journal is not None and job.journal.error is not None:
+            self._fail(job, Complete("failed", "", str(job.journal.error), kind="journal"))
+            due = []
         for late in due:
             job.held.ticks -= 1
             for command in late.commands:
@@ -483,10 +492,15 @@ class Loop:
 
     def _crashed(self, job: JobRun, error: Exception) -> None:
         job.crash = error
-        for lease in list(job.leases):
-            self.executor.stop(job, lease, "internal error")
-        self._complete(job, Complete("failed", "", f"internal error: {error}", kind="internal"))
+        self._fail(job, Complete("failed", "", f"internal error: {error}", kind="internal"))
         job.finished.set()
+
+    def _fail(self, job: JobRun, outcome: Complete) -> None:
+        """End a job whose master cannot be asked any more."""
+        job.given_up = True
+        for lease in list(job.leases):
+            self.executor.stop(job, lease, outcome.message)
+        self._complete(job, outcome)
 
     # ----------------------------------------------------------------------------------------------- workers
 

@@ -2,7 +2,8 @@
 
 `RunRecorder` listens to the loop. On the hot path it only notes which vertices have another state than before; a thread
 of its own turns that into lines of `events.jsonl` (one `Record` each, many in one write), into the few updates of the
-index, and into calls of `on_record`. `read_run` makes a `RunRecord` of a run's folder, be the run live or ended.
+index, and into calls of `on_record`. `read_run` makes a `RunRecord` of a run's folder, be the run live or ended; all
+runs of a state folder are listed by `weft.runtime.listing`.
 
 Users see words of PaddleFlow: they are a projection of the engine's states (`Projection`), never states of their own.
 """
@@ -16,26 +17,29 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from weft.engine.commands import Complete, Launch
-from weft.engine.events import Done, Failed, Failure, Hit, UserEvent
+from weft.engine.events import Done, Failed, Failure, Hit, UserEvent, ends_tasks
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.model.errors import NotFoundError, WeftError
-from weft.runtime.state import DESCRIPTION, EVENTS, LogFile, StateRoot, list_logs, os_error, owned, read_description
+from weft.runtime.state import EVENTS, LogFile, list_logs, os_error, owned, read_description
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from weft.engine.commands import Command
     from weft.engine.events import Event
     from weft.graph.logical import Vertex
+    from weft.runtime.journal import FileJournal
     from weft.runtime.loop import JobRun
     from weft.runtime.state import RunFolder
-    from weft.store.catalog import Catalog, RunRow
+    from weft.store.catalog import Catalog
+    from weft.store.disk import FileSystems
 
 FRONTEND: Final = "graph"
 """What the description of a run of a session says; those of pipelines and others name theirs."""
@@ -271,6 +275,10 @@ class RunRecorder:
         self._known = 0  # stages that were told of
         self._job: JobState | None = None
         self._saw_end = threading.Event()
+        self._journal: FileJournal | None = None
+        self._files: FileSystems | None = None
+        self._alone = False
+        self._held = self._let_go = 0  # ticks for the journal: while some are held, so is what comes after them
         self._fd = open_events(folder.events)
         self._before = Going.of(read_records(folder.path))
         self._began = self._before.started is not None
@@ -304,11 +312,34 @@ class RunRecorder:
         self._known, self._job = len(core.stages), core.status
         ended = any(type(command) is Complete for command in commands)
         if stages or moved or ended or any(type(event) in _TOLD for event in events) or any(map(_launch, commands)):
-            self._queue.put(_Tick(self._clock.wall(), events, commands, stages, core.status))
-        if ended:
-            self._saw_end.set()
+            tick = _Tick(self._clock.wall(), events, commands, stages, core.status)
+            journal = self._journal
+
+            def pass_on() -> None:
+                if journal is None or journal.error is None:
+                    self._queue.put(tick)
+                    if ended:
+                        self._saw_end.set()
+
+            def pass_on_later() -> None:
+                pass_on()
+                self._let_go += 1
+
+            if journal is None or not (ended or self._held != self._let_go or ends_tasks(events)):
+                pass_on()
+            else:
+                self._held += 1
+                journal.when_durable(pass_on_later)
 
     # -------------------------------------------------------------------------------------------------- said by hand
+
+    def wait_for(self, journal: FileJournal, files: FileSystems) -> None:
+        """Tell of the first job no end that its journal has not made durable; call it before that job is submitted.
+
+        Of the next one, which has no journal, the end of a step is told once all of `files` and the record of it are
+        durable.
+        """
+        self._journal, self._files = journal, files
 
     def say(self, step: str, message: str, *, exit: int | None = None) -> None:
         """Note something about a step (`step` empty: the run), from any thread; its state stays as it is."""
@@ -329,15 +360,16 @@ class RunRecorder:
         The loop tells its listeners just after it lets go of those who wait, and not at all when the master broke
         down; then what is known of the steps is told here.
         """
-        if job.crash is None and self._saw_end.wait(_LAST_TICK_S):
+        lost = self._journal is not None and self._journal.error is not None
+        if job.crash is None and not lost and self._saw_end.wait(_LAST_TICK_S):
             return
         ending = job.outcome or Complete("failed", message="its end was not seen", kind="internal")
-        stages = [(stage.vertex, stage.status, stage.n) for stage in job.master.core.stages]
+        stages = [] if lost else [(stage.vertex, stage.status, stage.n) for stage in job.master.core.stages]
         self._queue.put(_Tick(self._clock.wall(), (), (ending,), stages, JobState.FAILED))
 
     def next_job(self) -> None:
         """Tell of another job of the same run from now on; the run has ended when that has."""
-        self._known, self._job, self._saw_end = 0, None, threading.Event()
+        self._known, self._job, self._saw_end, self._journal = 0, None, threading.Event(), None
         self._queue.put(_Last(self._clock.wall()))
 
     def end_now(self, step: str) -> None:
@@ -395,7 +427,11 @@ class RunRecorder:
             for record in self._unwritten:
                 if self._catalog is not None and not record.step and record.state:
                     self._index(self._catalog, record)
+            if self._files is not None:
+                records = self._unwritten
             self._unwritten = []
+        elif self._files is not None:  # nothing is told that is not written
+            records = []
         for record in records:
             if self._on_record is not None:
                 try:
@@ -407,11 +443,15 @@ class RunRecorder:
     def _append(self, records: Sequence[Record]) -> bool:
         """Write records as they are, all or none of them."""
         before = os.fstat(self._fd).st_size
+        last = any(record.ended and not record.step for record in records)
+        alone = self._files is not None and self._alone and any(record.ended for record in records)
         try:
+            if self._files is not None and alone:
+                self._files.sync()
             data = memoryview(b"".join(record.to_line() for record in records))
             while data:
                 data = data[os.write(self._fd, data) :]
-            if any(record.ended and not record.step for record in records):
+            if last or alone:
                 os.fdatasync(self._fd)
         except OSError as error:
             if not self._full:
@@ -447,7 +487,7 @@ class RunRecorder:
             return []
         if isinstance(item, Record):
             return self._by_hand(item)
-        self._goes_on = False
+        self._goes_on, self._alone = False, True
         if not item.step or self._ending is None:
             return []
         word = self._words.step(VertexState.CANCELLED, started=False)
@@ -858,127 +898,3 @@ def _apply(step: StepRecord, record: Record, since: float) -> None:
 def _of(said: Mapping[str, Any], key: str, kind: type | tuple[type, ...], default: Any) -> Any:
     value = said.get(key, default)
     return value if isinstance(value, kind) else default
-
-
-# ------------------------------------------------------------------------------------------------------------ the index
-
-
-def describe(folder: Path) -> RunRow | None:
-    """Return what the index should say of the run in a folder; None if nothing can be read there."""
-    from weft.store.catalog import RunRow
-
-    try:
-        run = read_run(folder)
-    except (WeftError, OSError):
-        return None
-    digits = run.id.rpartition("-")[2]
-    return RunRow(
-        id=run.id,
-        number=run.number or (int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0),
-        name=run.name,
-        frontend=run.frontend,
-        file=run.file,
-        folder=str(folder),
-        state=run.state,
-        created_at=run.created,
-        started_at=run.started,
-        ended_at=run.ended,
-        paused_s=run.paused_s,
-        user=run.user,
-        host=run.host,
-        pid=run.pid,
-        parameters=run.parameters,
-        error_code=run.error_code,
-        error_message=run.message,
-    )
-
-
-def open_catalog(root: StateRoot) -> Catalog:
-    """Return the index of a state folder, made again from the folders of the runs where it is missing."""
-    catalog = root.catalog()
-    if not catalog.exists() and root.runs.is_dir() and any(root.runs.iterdir()):
-        catalog.rebuild(root.runs, describe)
-    return catalog
-
-
-def list_runs(
-    root: StateRoot, *, limit: int | None = 20, state: str | None = None, name: str | None = None
-) -> tuple[Sequence[RunRow], int]:
-    """Return the newest runs of a state folder, newest first, and how many there are in all.
-
-    The folders are the truth: what the index believes to be going on or interrupted is read there, and so are runs that
-    the index could not be told of.
-    """
-    catalog = open_catalog(root)
-    unsure = [as_it_is(row) for row in catalog.list(limit=None, state=ACTIVE | {INTERRUPTED}, name=name)]
-    listed = len(unsure)
-    unsure += [row for row in _unlisted(root, catalog) if name is None or row.name == name]
-    right = [row for row in unsure if state is None or row.state == state]
-    total = len(right)
-    if state not in ACTIVE | {INTERRUPTED}:
-        seen = {row.id for row in unsure}
-        most = None if limit is None else limit + len(seen)
-        right += [row for row in catalog.list(limit=most, state=state, name=name) if row.id not in seen]
-        total += catalog.count(state=state, name=name) - (listed if state is None else 0)
-    return sorted(right, key=lambda row: (-row.number, row.id))[:limit], total
-
-
-def find_run(root: StateRoot, name: str) -> Path:
-    """Return the folder of the run that a name means: an id, its unique beginning, a number, @last or @failed.
-
-    NotFoundError: there is none.
-    """
-    direct = root.runs / name
-    if name.isascii() and name.replace("-", "").isalnum() and direct.is_dir():
-        return direct  # the usual case needs no database
-    rows: Sequence[RunRow] = ()
-    if name in ("@last", "@failed"):  # as the folders of the runs tell it
-        rows, _ = list_runs(root, limit=1, state="failed" if name == "@failed" else None)
-    try:
-        row = rows[0] if rows else open_catalog(root).find(name)
-    except NotFoundError as error:
-        hint = "List the runs: weft ls. Those of another folder: -C FOLDER"
-        raise NotFoundError(error.message.removesuffix("/weft.db"), hint=hint) from None
-    return Path(row.folder or root.folder(row.id))
-
-
-def as_it_is(row: RunRow) -> RunRow:
-    """Return a row that says it goes on, or was interrupted, as its folder tells it."""
-    if not row.folder or row.state not in ACTIVE | {INTERRUPTED}:
-        return row
-    found = describe(Path(row.folder))
-    if found is None:
-        return row if owned(Path(row.folder)) else replace(row, state=INTERRUPTED)
-    return replace(row, state=found.state, **{name: getattr(found, name) for name in _TOLD_BY_RECORDS})
-
-
-_TOLD_BY_RECORDS: Final = ("started_at", "ended_at", "paused_s", "error_code", "error_message")
-
-
-def _unlisted(root: StateRoot, catalog: Catalog) -> list[RunRow]:
-    """Return the runs whose folders the index does not know."""
-    try:
-        names = {
-            entry.name
-            for entry in os.scandir(root.runs)
-            if entry.name[0] != "." and (Path(entry.path) / DESCRIPTION).exists()
-        }
-    except OSError:
-        return []
-    if len(names) == catalog.count():
-        return []
-    names -= {row.id for row in catalog.list(limit=None)}
-    return [row for name in sorted(names) if (row := describe(root.runs / name)) is not None]
-
-
-def mark_interrupted(root: StateRoot) -> list[str]:
-    """Write into the index which runs were interrupted; return their ids. A start calls this.
-
-    Runs whose end the index could not be told of are mended too.
-    """
-    catalog = open_catalog(root)
-    rows = [row for row in map(as_it_is, catalog.list(limit=None, state=ACTIVE)) if row.state not in ACTIVE]
-    for row in rows:
-        with suppress(NotFoundError):
-            catalog.update_run(row.id, state=row.state, **{name: getattr(row, name) for name in _TOLD_BY_RECORDS})
-    return [row.id for row in rows if row.state == INTERRUPTED]

@@ -111,7 +111,7 @@ class Run:
     @property
     def status(self) -> str:
         """new, running, failing, cancelling, succeeded, failed or cancelled."""
-        return self._job.master.core.status.value if self._job.crash is None else "failed"
+        return self._job.master.core.status.value if not self._job.given_up else "failed"
 
     @property
     def done(self) -> bool:
@@ -199,7 +199,8 @@ class Run:
         of_kind = {"capacity": CapacityError, "disk": DiskFullError, "program": ProgramError}.get(outcome.kind)
         if of_kind is not None:
             return of_kind(f"{outcome.task} failed: {outcome.message}", hint=hint)
-        return RunFailedError(f"{job.graph.name} failed at {outcome.task}: {outcome.message}", hint=hint)
+        at = f" at {outcome.task}" if outcome.task else ""
+        return RunFailedError(f"{job.graph.name} failed{at}: {outcome.message}", hint=hint)
 
     def result(self, timeout_s: float | None = None) -> Results:
         """Wait for the end and return the results; raise TaskError, RunFailedError or RunCancelledError otherwise."""
@@ -365,13 +366,15 @@ class Session:
         durable: Durable | None = None,
         cache: Cache | None = None,
         given: Mapping[str, Kept] | None = None,
+        strict: bool = False,
     ) -> Run:
         """Start a graph as those do who keep something of it; errors as of `submit`.
 
         `restored` are tasks (vertex, index) with a cache key that had finished before: they are not run. `recovered` is
         a master that was brought to where an earlier one was, with what that left to do: the job goes on from there.
         `incarnation` counts the processes that were at it before. `durable` keeps the values of the run in files.
-        `cache` is asked for other tasks that have a cache key.
+        `cache` is asked for other tasks that have a cache key. With `strict` nothing follows from the end of a task
+        before the journal's record of it is durable, and a journal that cannot be written fails the run.
         """
         self.check_open()
         columns = self._given(graph, given or {})
@@ -386,6 +389,7 @@ class Session:
         else:
             master, pending = recovered
         job = JobRun(name, graph, master, journal)
+        job.strict = strict
         job.restored = frozenset(restored)
         job.given = columns
         job.kept = tuple((given or {}).values())

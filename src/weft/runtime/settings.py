@@ -23,6 +23,7 @@ TABLES: Final = ("fs",)
 """Tables of `weft.toml` that others read."""
 IMAGES: Final = ("ignore", "docker", "podman", "require")
 MOUNTS: Final = ("auto", "off")
+DURABILITY: Final = ("process", "power")
 EVICTIONS: Final = ("furthest", "largest", "lru")
 COLORS: Final = ("auto", "always", "never")
 _MAX_FILE: Final = 1 << 20
@@ -81,6 +82,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """What becomes of the images that pipelines name: `ignore`, `docker` or `podman` where it is there, `require`."""
     mounts: str = "auto"
     """`auto` puts folders at the mount paths that pipelines name, in a view that only a step has; `off` does not."""
+    durability: str = "process"
+    """What an end of a step that was told survives: the death of the `process`, or the loss of `power` too."""
     origins: Mapping[str, Origin] = field(default_factory=dict)
 
     @property
@@ -250,6 +253,7 @@ _PARSERS: Final[dict[str, Callable[[object, str, Path], Any]]] = {
     "user": _text,
     "docker_env": _one_of(IMAGES),
     "mounts": _one_of(MOUNTS),
+    "durability": _one_of(DURABILITY),
 }
 
 

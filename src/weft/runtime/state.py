@@ -97,7 +97,7 @@ class StateRoot(Struct, frozen=True):
         return self.runs / run_id
 
     def catalog(self) -> Catalog:
-        """Return the index of the runs here; `records.open_catalog` makes it again where it was lost."""
+        """Return the index of the runs here; `listing.open_catalog` makes it again where it was lost."""
         from weft.store.catalog import Catalog
 
         return Catalog.open(self.path / "weft.db")

@@ -144,6 +144,49 @@ def sync_folder(folder: str | os.PathLike[str]) -> None:
         os.close(fd)
 
 
+class FileSystems:
+    """The file systems that some folders lie on, each made durable as a whole.
+
+    One call covers the files that commands of others have written, however many they are, and their names. Failures of
+    the disk since this was made are told by the next `sync`. `flush` makes the file system of an open folder durable.
+    OSError: a folder cannot be opened.
+    """
+
+    def __init__(
+        self, folders: Iterable[str | os.PathLike[str]], *, flush: Callable[[int], None] | None = None
+    ) -> None:
+        self._flush = flush_file_system if flush is None else flush
+        self._folders: dict[int, int] = {}
+        try:
+            for folder in folders:
+                fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                if self._folders.setdefault(os.fstat(fd).st_dev, fd) != fd:
+                    os.close(fd)
+        except OSError:
+            self.close()
+            raise
+
+    def sync(self) -> None:
+        """Make all that was written so far durable. OSError: it cannot be."""
+        for fd in self._folders.values():
+            self._flush(fd)
+
+    def close(self) -> None:
+        """Let go of the folders; a second time does nothing."""
+        folders, self._folders = self._folders, {}
+        for fd in folders.values():
+            os.close(fd)
+
+
+def flush_file_system(folder: int) -> None:
+    """Make all of the file system of an open folder durable. OSError: it cannot be."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "syncfs"):  # not Linux
+        os.sync()
+    elif libc.syncfs(folder):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
 def failed(error: OSError, folder: str, nbytes: int) -> CapacityError:
     """Say in words that `nbytes` could not be written to `folder`."""
     if error.errno in _FULL:

@@ -12,6 +12,7 @@ from weft.engine.ports import ManualClock, WorkerSpec
 if TYPE_CHECKING:
     from weft.engine.commands import Command, Drop, Launch, Offer, Publish, Restart, Weigh
     from weft.engine.ports import Job, Shell
+    from weft.model.errors import WeftError
     from weft.model.resources import Resources
 
 __all__ = ["ManualClock", "MemoryJournal", "RecordingExecutor"]
@@ -21,6 +22,7 @@ class MemoryJournal:
     """A journal in a list: `records` has (events, commands) of each tick."""
 
     def __init__(self) -> None:
+        self.error: WeftError | None = None
         self.records: list[tuple[tuple[Event, ...], tuple[Command, ...]]] = []
         self.closed = False
 

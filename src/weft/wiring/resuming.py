@@ -71,7 +71,8 @@ def resume_run(
     ConflictError: the run still goes on, or has succeeded, was made by a version that did not keep what is needed, or
     cannot go on with this edit. PipelineError, UsageError: what is wrong with the edit.
     """
-    from weft.runtime.records import FRONTEND, open_catalog, read_run
+    from weft.runtime.listing import open_catalog
+    from weft.runtime.records import FRONTEND, read_run
 
     state = StateRoot(folder.parent.parent)
     with noted_signals(signal.SIGINT, signal.SIGTERM) as signals, ExitStack() as undo:

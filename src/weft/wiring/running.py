@@ -19,11 +19,11 @@ from weft.frontends.pipelines.caching import recipe_of
 from weft.frontends.pipelines.compiler import is_step, outputs_of
 from weft.frontends.pipelines.paths import POST_PROCESS
 from weft.frontends.pipelines.states import WORDS, PipelineWords, worst
-from weft.model.errors import ConflictError, RunCancelledError, TaskError, UsageError, WeftError
+from weft.model.errors import ConflictError, RunCancelledError, RunFailedError, TaskError, UsageError, WeftError
 from weft.model.resources import Resources
 from weft.runtime import session as runtime
 from weft.runtime.clock import RealClock, ResumedClock
-from weft.runtime.state import RunFolder, StateRoot, read_description
+from weft.runtime.state import RunFolder, StateRoot, os_error, read_description
 from weft.store.entries import CACHE_NAME
 from weft.store.folders import SPILL_NAME, remove_folder
 from weft.store.keeper import Keeper
@@ -32,7 +32,7 @@ from weft.store.results import close_cache, open_cache
 from weft.wiring.asked import refreshed_vertices
 from weft.wiring.concrete import MANAGERS, BackendPlace, eviction_key, make_backend, session_folders
 from weft.wiring.loading import Loaded, in_containers, made_for, main_elsewhere, nodes_at_the_end
-from weft.wiring.places import hold_copies, index_run, take_id
+from weft.wiring.places import hold_copies, index_run, place_of_outputs, take_id
 from weft.wiring.waiting import Signals, noted_signals, orders_of, wait_for_end
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from weft.runtime.session import Run
     from weft.runtime.settings import Settings
     from weft.store.catalog import Catalog
+    from weft.store.disk import FileSystems
 
 
 PIPELINE_GRACE_S: Final = 30.0
@@ -90,7 +91,7 @@ def run_pipeline(
     second one raises KeyboardInterrupt at once. Errors before the first step starts are raised, later ones are in the
     result.
     """
-    from weft.runtime.records import mark_interrupted
+    from weft.runtime.listing import mark_interrupted
 
     state = settings.state_root(loaded.file.absolute().parent)
     state.prepare()
@@ -176,6 +177,7 @@ def execute(
     window = settings.stream_window or None
     place = BackendPlace(settings.worker_count, store, folders.shm, spill, PIPELINE_GRACE_S, node, window)
     executor = make_backend(settings.backend, place)
+    files = _files_of(loaded, folder, undo) if settings.durability == "power" else None
     plan = None if before is None else plan_again(folder, graph, executor.tuning, before)
     restored = frozenset() if plan is None else plan.finished
     over = frozenset() if plan is None or before is None else _told_already(plan, before)
@@ -198,11 +200,12 @@ def execute(
     path = folder.path / JOURNAL
     recovered = None
     if plan is None:
-        journal = FileJournal.create(path, Header(graph=graph_digest(graph), tuning=executor.tuning))
+        header = Header(graph=graph_digest(graph), tuning=executor.tuning)
+        journal = FileJournal.create(path, header, files=files)
     else:
         graph = plan.graph
         if plan.recovered is not None and plan.recorded is not None:
-            journal = FileJournal.reopen(path, plan.recorded, plan.recovered.tape)
+            journal = FileJournal.reopen(path, plan.recorded, plan.recovered.tape, files=files)
             recovered = plan.recovered.master, plan.recovered.pending
             clock = ResumedClock(plan.recovered.pending.now)
         else:
@@ -212,13 +215,15 @@ def execute(
                 incarnation=plan.incarnation,
                 restored=tuple(sorted(restored)),
             )
-            journal = FileJournal.create(path, header)
+            journal = FileJournal.create(path, header, files=files)
     undo.callback(journal.join, _JOURNAL_S)
     undo.callback(journal.close)
     if cache is not None and plan is not None:
         cache.go_on(replayed=recovered is not None)
     managers = journal.managers(MANAGERS)
     session = undo.enter_context(runtime.Session(executor, store, clock, managers))
+    if files is not None:
+        recorder.wait_for(journal, files)
     recorder.run_state("pending")
     if plan is not None:
         gone = {}
@@ -244,6 +249,7 @@ def execute(
         restored=restored,
         recovered=recovered,
         incarnation=0 if plan is None else plan.incarnation,
+        strict=files is not None,
     )
     current = _Current(run)
     with ControlServer(folder.path, {**orders_of(run), "cancel": current.cancel}):
@@ -260,15 +266,31 @@ def execute(
             recorder.end_now(last)
     runs = [run] if current.run is run else [run, current.run]
     error = next((found for one in runs if (found := error_of(one)) is not None), None)
-    if journal.error is not None:
+    if journal.error is not None and files is None:
         tell.note(f"{journal.error.message}; a resume would begin from the records alone")
     recorder.flush()
     for problem in dict.fromkeys(error.message for error in recorder.problems if isinstance(error, WeftError)):
         lost = "" if recorder.complete else "; `weft show` and `weft ls` do not know how this run ended"
         tell.note(f"{problem}{lost}")
     state = worst(WORDS[one.status].run for one in runs)
+    if files is not None and not recorder.complete and error is None:
+        state, error = "failed", RunFailedError(f"{folder.run_id} ended, but not on the disk: see its notes")
     outputs = {name: path for one in runs for name, path in _made_outputs(one).items()}
     return RunResult(run_id, state, folder.path, outputs, error)
+
+
+def _files_of(loaded: Loaded, folder: RunFolder, undo: ExitStack) -> FileSystems:
+    """Return the file systems of a run's folder and of its outputs, with what is there by now made durable."""
+    from weft.store.disk import FileSystems
+
+    outputs = loaded.root.joinpath(*(place_of_outputs(loaded) or ()))
+    try:
+        files = FileSystems([folder.path, outputs])
+        undo.callback(files.close)
+        files.sync()
+    except OSError as error:
+        raise os_error(f"{folder.path} and {outputs} cannot be made safe from a loss of power", error) from None
+    return files
 
 
 def _of_path(output: str) -> str:

@@ -181,7 +181,7 @@ class Session(runtime.Session):
         if self._state is None:
             return super().resume(run, on_record=on_record)
         from weft.runtime.durable import reopen
-        from weft.runtime.records import find_run
+        from weft.runtime.listing import find_run
 
         self.check_open()
         arguments.text("run", run)

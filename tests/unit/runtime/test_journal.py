@@ -25,7 +25,7 @@ from weft.graph.builder import Graph, gather
 from weft.graph.logical import SEQUENTIAL, Edge, Patch, Scheduling, Storage, Trigger, Vertex
 from weft.graph.rectangles import Rectangles
 from weft.graph.routers import Group
-from weft.model.errors import ConflictError, DiskFullError, InternalError, NotFoundError, ProgramError
+from weft.model.errors import ConflictError, DiskFullError, InternalError, NotFoundError, ProgramError, WeftError
 from weft.model.program import Program
 from weft.model.resources import ONE_SLOT_ONLY, Resources
 from weft.runtime import journal as module
@@ -39,6 +39,7 @@ from weft.runtime.journal import (
     recover,
 )
 from weft.runtime.loop import JobRun, Loop
+from weft.store.disk import FileSystems
 from weft.testing.fakes import RecordingExecutor
 from weft.wiring import MANAGERS, Session
 
@@ -311,10 +312,65 @@ class TestGroupCommit:
         assert journal.join(DEADLINE_S)
 
 
+class Order:
+    """Stands for the calls that make things durable: writes down which came, and may fail at one of them."""
+
+    def __init__(self, *, fails_at: str = "") -> None:
+        self.calls: list[str] = []
+        self.fails_at = fails_at
+
+    def call(self, what: str) -> None:
+        self.calls.append(what)
+        if what == self.fails_at:
+            raise OSError(errno.EIO, "Input/output error")
+
+
+class TestFileSystems:
+    """What a journal makes durable before a record, and who waits for that."""
+
+    def opened(self, folder: Path, order: Order) -> FileJournal:
+        FileJournal.create(folder / "journal", header()).close()
+        fd = os.open(folder / "journal", os.O_WRONLY | os.O_APPEND)
+        files = FileSystems([folder], flush=lambda _: order.call("files"))
+        return FileJournal(folder / "journal", fd, Tape(), sync=lambda _: order.call("record"), files=files)
+
+    def tell(self, journal: FileJournal, order: Order, *events) -> None:
+        told = threading.Event()
+        append(journal, events, lambda: order.calls.append("told"))
+        journal.when_durable(told.set)
+        wait(told)
+
+    def test_what_tasks_left_is_durable_before_the_record_of_their_end_and_that_before_it_is_told(self, tmp_path):
+        order = Order()
+        journal = self.opened(tmp_path, order)
+        self.tell(journal, order, e.Done(0.0, 1, 1))
+        assert order.calls == ["files", "record", "told"], "two calls for one end"
+
+    @pytest.mark.parametrize("event", [e.Hit(0.0, "v", 0), e.Progress(0.0, 1, 1), tick(0).events[0]])
+    def test_an_end_of_any_kind_counts(self, tmp_path, event):
+        order = Order()
+        self.tell(self.opened(tmp_path, order), order, e.IdleTick(0.0), event)
+        assert order.calls[0] == "files"
+
+    def test_where_nothing_ended_only_the_record_is_synced(self, tmp_path):
+        order = Order()
+        self.tell(self.opened(tmp_path, order), order, e.Miss(0.0, "v", 0), e.Offered(0.0, [1]))
+        assert order.calls == ["record", "told"]
+
+    def test_no_record_tells_of_what_could_not_be_made_durable(self, tmp_path):
+        order = Order(fails_at="files")
+        journal = self.opened(tmp_path, order)
+        self.tell(journal, order, e.Done(0.0, 1, 1))
+        assert order.calls == ["files", "told"]
+        assert "Input/output error" in str(journal.error)
+        assert read_journal(tmp_path / "journal").records == ()
+
+
 class Slow:
     """A journal whose records become durable when the test says so."""
 
     def __init__(self) -> None:
+        self.error: WeftError | None = None
         self.waiting: list[Callable[[], None]] = []
         self.closed = False
 
@@ -359,6 +415,38 @@ class TestLoop:
         journal.durable()
         assert self.kinds(executor)[-1] == "free"
         assert job.outcome == c.Complete("succeeded")
+        assert job.finished.is_set()
+        assert journal.closed
+
+    def strict(self) -> tuple[RecordingExecutor, Loop, JobRun, Slow]:
+        executor = RecordingExecutor(1, answers=False)
+        loop = Loop(executor, ManualClock())
+        journal = Slow()
+        graph = self.chain()
+        job = JobRun("j", graph, Master(graph, "j", Tuning(cones=False)), journal)
+        job.strict = True
+        loop.submit(job)
+        return executor, loop, job, journal
+
+    def test_nothing_follows_in_a_strict_job_before_the_end_of_a_task_is_durable(self):
+        executor, _, job, journal = self.strict()
+        assert self.kinds(executor).count("launch") == 1, "what follows from no end waits for nothing"
+        executor.done("j", next(iter(job.leases)))
+        assert self.kinds(executor).count("launch") == 1
+        journal.durable()
+        assert self.kinds(executor).count("launch") == 2
+        executor.done("j", next(iter(job.leases)))
+        journal.durable()
+        assert job.outcome == c.Complete("succeeded")
+
+    def test_a_strict_job_fails_with_its_journal(self):
+        executor, _, job, journal = self.strict()
+        executor.done("j", next(iter(job.leases)))
+        journal.error = DiskFullError("the journal cannot be written")
+        journal.durable()
+        assert self.kinds(executor).count("launch") == 1
+        assert job.outcome.state == "failed"
+        assert "the journal cannot be written" in job.outcome.message
         assert job.finished.is_set()
         assert journal.closed
 

@@ -2,7 +2,7 @@
 
 import threading
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,6 +18,9 @@ from weft.graph.builder import Graph, gather
 from weft.graph.logical import Retry
 from weft.model.resources import Resources
 from weft.runtime.loop import JobRun, Loop
+
+if TYPE_CHECKING:
+    from weft.model.errors import WeftError
 
 
 def body(*inputs: object) -> object:
@@ -60,6 +63,7 @@ class Memory:
     """A journal that remembers."""
 
     def __init__(self) -> None:
+        self.error: WeftError | None = None
         self.records: list[tuple[list[object], list[object]]] = []
         self.closed = False
 

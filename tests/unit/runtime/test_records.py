@@ -1,7 +1,9 @@
 """What is written down of a run, and how it reads afterwards. A real master, with the test as its shell."""
 
+import errno
 import json
 import os
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -14,22 +16,14 @@ from weft.engine.events import CancelRequested, Failed, Failure, UserEvent
 from weft.engine.ports import ManualClock
 from weft.frontends.pipelines.states import PipelineWords
 from weft.graph.logical import AFTER_ANY, OnFailure, Retry
-from weft.model.errors import ConflictError, NotFoundError, UsageError
+from weft.model.errors import ConflictError, DiskFullError, NotFoundError, UsageError, WeftError
 from weft.runtime import records
+from weft.runtime.listing import as_it_is, describe, list_runs, mark_interrupted, open_catalog
 from weft.runtime.outline import tree
-from weft.runtime.records import (
-    Record,
-    RunRecorder,
-    as_it_is,
-    describe,
-    list_runs,
-    mark_interrupted,
-    open_catalog,
-    parse_record,
-    read_run,
-)
+from weft.runtime.records import Record, RunRecorder, parse_record, read_run
 from weft.runtime.state import RunFolder, StateRoot
 from weft.store.catalog import RunRow
+from weft.store.disk import FileSystems
 
 
 @pytest.fixture
@@ -98,6 +92,95 @@ def test_a_run_that_succeeds(start, clock):
     row = run.catalog.find(run.id)
     assert (row.state, row.started_at, row.ended_at, row.error_code) == ("succeeded", 1001.0, 1004.0, "")
     assert run.recorder.problems == []
+
+
+class Journal:
+    """Makes durable what it has taken when the test says so, or cannot."""
+
+    def __init__(self) -> None:
+        self.error: WeftError | None = None
+        self.waiting: list[Callable[[], None]] = []
+
+    def when_durable(self, then) -> None:
+        self.waiting.append(then)
+
+    def durable(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for then in waiting:
+            then()
+
+
+class TestPower:
+    """A recorder that tells nothing before it is safe from a loss of power."""
+
+    @pytest.fixture
+    def flushed(self) -> list[int]:
+        return []
+
+    @pytest.fixture
+    def run(self, start, flushed, tmp_path):
+        run = start(goes_on=True)
+        run.journal = Journal()
+        run.files = FileSystems([tmp_path], flush=flushed.append)
+        run.recorder.wait_for(run.journal, run.files)
+        yield run
+        run.files.close()
+
+    def told(self, run) -> list[str]:
+        assert run.recorder.flush()
+        return states(run)
+
+    def test_no_end_is_told_that_the_journal_does_not_hold(self, run, clock):
+        shell = Shell(chain(), run.recorder, clock)
+        assert self.told(run) == ["run running", "prepare running"], "no end: nobody waits for it"
+        shell.succeed()
+        assert self.told(run) == ["run running", "prepare running"]
+        assert read_run(run.folder.path).step("prepare").state == "running"
+        run.journal.durable()
+        assert self.told(run) == ["run running", "prepare running", "prepare succeeded", "train running"]
+        shell.succeed()
+        run.journal.error = DiskFullError("full")
+        run.journal.durable()
+        assert "train succeeded" not in self.told(run)
+        run.recorder.finish(shell.job)
+        assert "train succeeded" not in self.told(run), "what was not durable is not told at the end either"
+
+    def test_what_has_no_journal_is_told_when_files_and_record_are_durable(self, run, clock, flushed):
+        shell = Shell(chain(), run.recorder, clock)
+        for _ in STEPS:
+            shell.succeed()
+        run.journal.durable()
+        run.recorder.finish(shell.job)
+        assert self.told(run)[-1] == "report succeeded"
+        assert flushed == [], "the journal did that"
+        run.recorder.next_job()
+        last = Shell(chain(), run.recorder, clock)
+        assert self.told(run).count("prepare running") == 2
+        assert flushed == []
+        last.succeed()
+        assert self.told(run).count("prepare succeeded") == 2
+        assert len(flushed) == 1
+
+    def test_what_cannot_be_made_durable_is_not_told(self, run, clock):
+        shell = Shell(chain(), run.recorder, clock)
+        for _ in STEPS:
+            shell.succeed()
+        run.journal.durable()
+        run.recorder.finish(shell.job)
+        run.recorder.next_job()
+        run.files.close()
+
+        def broken(_: int) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+        run.recorder.wait_for(run.journal, FileSystems([run.folder.path], flush=broken))
+        run.recorder.next_job()
+        last = Shell(chain(), run.recorder, clock)
+        before = self.told(run)
+        last.succeed()
+        assert self.told(run) == before
+        assert not run.recorder.complete
+        assert "Input/output error" in str(run.recorder.problems[0])
 
 
 def test_a_run_that_fails(start, clock):

@@ -64,6 +64,7 @@ def test_every_setting_can_be_given_everywhere(load):
         "user": "ada",
         "docker_env": "require",
         "mounts": "off",
+        "durability": "power",
     }
     assert set(texts) == set(NAMES)
     from_environment = load(environ={f"WEFT_{name.upper()}": text for name, text in texts.items()})

@@ -10,7 +10,7 @@ import pytest
 from weft.model.chunks import ChunkRef
 from weft.model.errors import CapacityError, DiskFullError, NotFoundError
 from weft.store import codec, disk
-from weft.store.disk import ChunkFiles
+from weft.store.disk import ChunkFiles, FileSystems
 
 
 def encoded(n):
@@ -119,3 +119,38 @@ def test_interior():
     assert disk.interior(1, 8191) == (4096, 4096)
     assert disk.interior(5000, 10)[1] == 0
     assert not disk.punch("/nonexistent/file", 0, 4096)
+
+
+class TestFileSystems:
+    def test_folders_of_one_file_system_are_flushed_once(self, tmp_path):
+        (tmp_path / "below").mkdir()
+        flushed: list[int] = []
+        files = FileSystems([tmp_path, tmp_path / "below"], flush=flushed.append)
+        files.sync()
+        assert len(flushed) == 1
+        files.close()
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(flushed[0])
+
+    def test_another_file_system_is_flushed_too(self, tmp_path):
+        flushed: list[int] = []
+        files = FileSystems([tmp_path, "/proc"], flush=flushed.append)
+        files.sync()
+        files.close()
+        assert len(flushed) == 2
+
+    def test_the_real_call_is_taken(self, tmp_path):
+        (tmp_path / "file").write_text("something")
+        files = FileSystems([tmp_path])
+        files.sync()
+        files.close()
+
+    def test_a_bad_descriptor_is_an_error(self, tmp_path):
+        fd = os.open(tmp_path, os.O_RDONLY)
+        os.close(fd)
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            disk.flush_file_system(fd)
+
+    def test_a_folder_that_is_not_there_is_an_error(self, tmp_path):
+        with pytest.raises(FileNotFoundError):
+            FileSystems([tmp_path, tmp_path / "missing"])
