@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import product
+from itertools import count, product
 from math import prod
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
 
 STORED_FROM = 64 * 1024
 """Arrays of this many bytes are put into shared memory for worker processes; smaller ones travel with the programs."""
+
+ASSEMBLED_FROM = 32 * 2**20
+"""Arrays of this many bytes are put together by as many threads as there are workers: a system gives memory slowly."""
 
 CHUNKS_HELD = 8
 """So many chunks of the chosen size fit into the memory of a session for each worker."""
@@ -366,6 +371,14 @@ def assemble(node: Node) -> Any:
         return np.array(read(0)) if isinstance(values, Kept) else np.asarray(read(0))
     whole = np.empty(node.shape, node.dtype)
     spans = [[cut.span(i) for i in range(cut.n)] for cut in node.grid]
-    for index, where in enumerate(product(*spans)):
+
+    def bring(index: int, where: Sequence[tuple[int, int]]) -> None:
         whole[tuple([slice(lo, hi) for lo, hi in where])] = read(index)
+
+    if whole.nbytes < ASSEMBLED_FROM or workers() == 1:
+        for index, where in enumerate(product(*spans)):
+            bring(index, where)
+    else:
+        with ThreadPoolExecutor(workers(), "weft-assembling") as pool:
+            deque(pool.map(bring, count(), product(*spans)), maxlen=0)
     return whole

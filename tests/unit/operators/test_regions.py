@@ -67,6 +67,28 @@ def test_operands_that_do_not_lie_in_one_piece_are_read_as_they_are():
     )
 
 
+@pytest.mark.parametrize("axis", [None, (0, 1, 2), (0,), (1,), (0, -1)])
+def test_operands_whose_axes_lie_in_another_order_are_reduced_in_that_order(axis):
+    x, y = A.reshape(3, 5, 4).transpose(2, 0, 1), B.reshape(3, 5, 4).transpose(2, 0, 1)
+    region = Region(2, [ufunc(np.divide, Slot(0), Slot(1)), total(axis, 2)])
+    np.testing.assert_allclose(region(0, x, y), np.add.reduce(x / y, axis=axis, keepdims=True), rtol=1e-13)
+
+
+def test_tiles_of_a_transposed_operand_lie_together_in_memory():
+    strides = []
+
+    def noted(x, out):
+        strides.append(x.strides)
+        return np.negative(x, out=out)
+
+    x, row = A.reshape(6, 10).T, B[:6]
+    steps = [ufunc(noted, Slot(0)), ufunc(np.add, Slot(2), Slot(1))]
+    made = Region(2, steps)(0, x, row)
+    assert np.array_equal(made, row - x)
+    assert made.shape == (10, 6)
+    assert set(strides) == {(80, 8)}
+
+
 def test_a_value_that_is_read_after_the_tiles_is_there_whole():
     steps = [
         ufunc(np.add, Slot(0), 1.0),
@@ -125,6 +147,6 @@ def test_an_input_is_never_written_to():
     assert np.array_equal(x, A)
 
 
-@pytest.mark.parametrize(("cache", "tile"), [(0, 128), (256, 32), (1024, 128), (2048, 256), (16384, 256)])
-def test_tiles_fill_the_cache_of_a_core(cache, tile):
+@pytest.mark.parametrize(("cache", "tile"), [(0, 64), (256, 64), (2048, 64), (4096, 128), (16384, 256)])
+def test_four_tiles_fill_the_cache_of_a_core(cache, tile):
     assert regions.tile_of(cache * 1024) == tile * 1024

@@ -8,6 +8,8 @@ import pytest
 import weft.tensor as wt
 from weft.frontends.tensors.direct import MOST_CHUNKS, MOST_ELEMENTS, evaluate, small
 from weft.model.errors import UsageError
+from weft.operators.regions import TILE
+from weft.tensor import sessions
 from weft.tensor.numpy_names import map_chunk
 
 
@@ -98,3 +100,16 @@ def test_chunks_without_elements_are_left_out(tasks):
     assert positive.chunks == ((1, 1),)
     assert positive.tolist() == [1, 2]
     assert x[x > 5].chunks == ((0,),)
+
+
+@pytest.mark.parametrize(("n", "in_place"), [(TILE, True), (TILE + 1, False)])
+def test_what_tasks_would_cut_into_tiles_is_left_to_them(n, in_place):
+    x = wt.random.default_rng(1).random(n, chunk_size=n)
+    assert (small([x.sum()._node]) is not None) == in_place
+
+
+def test_large_arrays_are_put_together_by_several_threads(monkeypatch):
+    monkeypatch.setattr(sessions, "ASSEMBLED_FROM", 64)
+    x = np.arange(60.0).reshape(6, 10)
+    with wt.Session(workers=2, direct=False):
+        assert np.array_equal((wt.asarray(x, chunk_size=4) + 1).fetch(), x + 1)

@@ -207,6 +207,7 @@ def _emit(
     graph: Graph, nodes: Sequence[Node], made_by: Mapping[int, Vertex], same: Mapping[int, Node], processes: int
 ) -> tuple[Vertex, Need]:
     """Add the vertex of one region, whose nodes come inputs first; return it and what a task of it needs."""
+    nodes = sorted(nodes, key=_in_tiles)  # a slice of an array between two ufuncs would keep them from sharing tiles
     inside = {node.number for node in nodes}
     slots: dict[int, int] = {}
     outside: dict[tuple[Any, ...], int] = {}
@@ -254,6 +255,10 @@ def _emit(
         lazy=True,
     )
     return vertex, Need(vertex.id, sum(given) - sum(pieces), made[-1], scratch, nodes)
+
+
+def _in_tiles(node: Node) -> bool:
+    return bool(node.inputs) or node.kind is Kind.FILL
 
 
 def _free(graph: Graph, name: str) -> str:

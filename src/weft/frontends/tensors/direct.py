@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from weft.frontends.tensors.chunks import counts
+from weft.frontends.tensors.chunks import counts, largest
 from weft.frontends.tensors.creation import Source
 from weft.frontends.tensors.nodes import Input, Node, Read, Where
 from weft.graph.axes import GridMap
 from weft.graph.grid import Grid, GridPieces
-from weft.operators.regions import Kind, Step, whole_step
+from weft.operators.regions import TILE, Kind, Step, whole_step
 
 MOST_CHUNKS = 512
 """How many chunks all nodes of a small expression have together at most."""
@@ -41,7 +41,7 @@ def small(wanted: Sequence[Node]) -> list[Node] | None:
         seen.add(node.number)
         chunks += node.chunks
         elements += max(0, node.size)
-        if chunks > MOST_CHUNKS or elements > MOST_ELEMENTS or not _plain(node):
+        if chunks > MOST_CHUNKS or elements > MOST_ELEMENTS or not _plain(node) or _tiled(node):
             return None
         if node.inputs:
             stack.append((node, True))
@@ -49,6 +49,11 @@ def small(wanted: Sequence[Node]) -> list[Node] | None:
         else:
             order.append(node)
     return order
+
+
+def _tiled(node: Node) -> bool:
+    """Whether a task might cut chunks into tiles, and so add up their elements in another order."""
+    return node.size > TILE and largest(node.grid) > TILE
 
 
 def _plain(node: Node) -> bool:

@@ -21,8 +21,9 @@ def _product(left: Any, right: Any, *, dtype: np.dtype[Any]) -> Any:
     if not isinstance(left, list):
         return np.matmul(left, right)
     made = np.matmul(left[0], right[0])
+    room = np.empty_like(made)
     for a, b in zip(left[1:], right[1:], strict=True):
-        made += np.matmul(a, b)
+        made += np.matmul(a, b, out=room)
     return made
 
 

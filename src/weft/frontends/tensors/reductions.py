@@ -257,12 +257,12 @@ def _before(totals: list[Any], *, fn: np.ufunc, axis: int) -> Any:
 def scan(fn: np.ufunc, node: Node, axis: int, dtype: np.dtype[Any]) -> Node:
     """Return running sums (`numpy.add`) or products along an axis.
 
-    Each chunk by itself, and onto it what all before it come to: those are few numbers, put together by one task.
+    Each chunk by itself, and onto it what all before it come to: those are few numbers, put together by one task. So
+    a chunk is read twice, and written once.
     """
     kwargs = {"fn": fn, "axis": axis, "dtype": dtype}
-    own = call(_running, node, node.grid, dtype, kwargs=kwargs, name=fn.__name__)
     if node.grid[axis].n == 1:
-        return own
+        return call(_running, node, node.grid, dtype, kwargs=kwargs, name=fn.__name__)
     totals = Node(
         Kind.REDUCE, fn, [Input(node)], parts_grid(node.grid, (axis,)), dtype, kwargs={"axis": (axis,)}, name="totals"
     )
@@ -272,18 +272,12 @@ def scan(fn: np.ufunc, node: Node, axis: int, dtype: np.dtype[Any]) -> Node:
     one = Input(totals, Read.GRID, src=counts(totals.grid), dst=counts(tuple(gathered)), axes=rules)
     before = Node(Kind.CALL, _before, [one], tuple(gathered), dtype, kwargs={"fn": fn, "axis": axis}, name="before")
     carry_in = mapped(before, node.grid, [None if a == axis else a for a in range(len(gathered))])
-    return Node(
-        Kind.PLACED,
-        _carried,
-        [Input(own), carry_in],
-        node.grid,
-        dtype,
-        kwargs={"fn": fn, "axis": axis},
-        name="carry",
-    )
+    inputs = [Input(node), carry_in]
+    return Node(Kind.PLACED, _carried, inputs, node.grid, dtype, kwargs=kwargs, name="carry")
 
 
-def _carried(place: Place, own: Any, before: Any, *, fn: np.ufunc, axis: int) -> Any:
+def _carried(place: Place, x: Any, before: Any, *, fn: np.ufunc, axis: int, dtype: np.dtype[Any]) -> Any:
     at = place.at[axis]
     carry = before[tuple([slice(at, at + 1) if a == axis else slice(None) for a in range(before.ndim)])]
-    return fn(own, carry)
+    made = _running(x, fn=fn, axis=axis, dtype=dtype)
+    return fn(made, carry, out=made)

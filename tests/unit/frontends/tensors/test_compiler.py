@@ -109,3 +109,10 @@ def test_a_product_reads_rows_and_columns():
     product = linear.matmul(x, shaping.permute(x, (1, 0)), F8)
     graph = compile_nodes([product]).graph
     assert graph.vertices["matmul"].parallelism == 9
+
+
+def test_slices_of_arrays_do_not_come_between_operations_that_share_tiles():
+    a, b, c = (creation.from_array(np.ones(20), (Cut.even(20, 5),), F8) for _ in range(3))
+    both = apply(np.multiply, apply(np.add, a, b), c)
+    (vertex,) = compile_nodes([both]).graph.vertices.values()
+    assert [step.fn for step in vertex.program.target.steps[3:]] == [np.add, np.multiply]
