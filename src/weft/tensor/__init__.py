@@ -53,7 +53,7 @@ from numpy import object_ as object  # noqa: F401
 from numpy import str_ as unicode_
 from numpy.exceptions import AxisError
 
-from weft.tensor import fft, interop, lib, linalg, methods, random, spatial, special, stats
+from weft.tensor import arguments, fft, interop, lib, linalg, methods, random, spatial, special, stats
 from weft.tensor.array import Tensor
 from weft.tensor.config import option_context, options
 from weft.tensor.creation import (
@@ -271,6 +271,7 @@ from weft.tensor.older_names import (
     argpartition,
     around,
     ascontiguousarray,
+    asfortranarray,
     bitwise_not,
     block,
     c_,
@@ -415,6 +416,7 @@ __all__ = [
     "array_split",
     "asarray",
     "ascontiguousarray",
+    "asfortranarray",
     "asin",
     "asinh",
     "astype",
@@ -737,5 +739,6 @@ __all__ = [
     "zeros_like",
 ]
 
+arguments.install(globals(), __all__)
 methods.install()
 interop.install()

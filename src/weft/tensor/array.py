@@ -35,11 +35,12 @@ class Tensor(Executable):
     `unique`) computes it; so do `float(x)`, `x.fetch()`, `print(x)` and whatever else needs values.
     """
 
-    __slots__ = ("__weakref__", "_node", "_value")
+    __slots__ = ("__weakref__", "_node", "_order", "_value")
     __array_priority__ = 1000
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, order: str = "C") -> None:
         self._node = node
+        self._order = order
         self._value: Any = None
         if options.eager_mode:
             self.execute()
@@ -68,6 +69,10 @@ class Tensor(Executable):
         """The length of each axis. Computes the array where that depends on data."""
         return self.node.shape
 
+    @shape.setter
+    def shape(self, shape: Any) -> None:
+        self._set(self.reshape(shape)._node)
+
     @property
     def size(self) -> int:
         """The number of elements."""
@@ -84,6 +89,29 @@ class Tensor(Executable):
         return tuple([cut.lengths() for cut in self.node.grid])
 
     nsplits = chunks
+
+    @property
+    def order(self) -> str:
+        """How the values lie in memory when they are fetched: "C", or "F" where that was asked for."""
+        return self._order
+
+    @property
+    def flags(self) -> Any:
+        """What NumPy says of the memory of the values when they are fetched: `x.flags["F_CONTIGUOUS"]`."""
+        steps = np.cumprod([self.dtype.itemsize, *(self.shape[::-1] if self._order == "C" else self.shape)])[:-1]
+        strides = steps[::-1] if self._order == "C" else steps
+        return np.lib.stride_tricks.as_strided(np.empty(1, self.dtype), self.shape, strides.tolist()).flags
+
+    def ordered(self, order: str | None) -> Tensor:
+        """Return the array with its values in rows ("C") or columns ("F") when they are fetched; otherwise as it is.
+
+        ValueError: `order` is none that NumPy has.
+        """
+        if order not in (None, "A", "C", "F", "K"):
+            raise ValueError(f"order must be one of 'C', 'F', 'A', or 'K' (got {order!r})")
+        if order in (None, "A", "K", self._order):
+            return self
+        return Tensor(self._node, order)
 
     @property
     def device(self) -> str:
@@ -144,7 +172,7 @@ class Tensor(Executable):
     def _value_of(self) -> np.ndarray[Any, Any]:
         found: np.ndarray[Any, Any] | None = self._value
         if found is None:
-            found = sessions.assemble(self._node)
+            found = sessions.assemble(self._node, self._order)
             if found.nbytes <= AT_HAND:
                 self._value = found
         return found
@@ -236,6 +264,8 @@ class Tensor(Executable):
         return Tensor(indexing.get(self.node, _index(index)))
 
     def __setitem__(self, index: Any, value: Any) -> None:
+        if self.dtype.kind == "V" and not isinstance(value, Tensor):
+            value = np.asarray(value, self.dtype)
         node = shaping.cast(as_node(value, self.dtype), self.dtype)
         self._set(indexing.put(self.node, _index(index), node))
 
@@ -364,15 +394,40 @@ class Tensor(Executable):
     def __imatmul__(self, other: Any) -> Tensor:
         return _in_place(self, matmul(self, other))
 
-    def astype(self, dtype: Any, /, *, copy: bool = True) -> Tensor:
-        """Return the array with another dtype."""
-        return Tensor(shaping.cast(self._node, np.dtype(dtype)))
+    def astype(
+        self, dtype: Any, /, order: str = "K", casting: Any = "unsafe", subok: bool = True, copy: bool = True
+    ) -> Tensor:
+        """Return the array with another dtype. TypeError: `casting` does not allow it."""
+        if not np.can_cast(self.dtype, dtype, casting):
+            raise TypeError(f"Cannot cast array data from {self.dtype} to {np.dtype(dtype)} by the rule {casting!r}")
+        return Tensor(shaping.cast(self._node, np.dtype(dtype)), self._order).ordered(order)
 
     def rechunk(self, chunk_size: Any) -> Tensor:
         """Return the same array in other chunks."""
         node = self.node
         grid = sessions.cut(node.shape, node.dtype.itemsize, chunk_size)
-        return Tensor(blocks.rechunk(node, grid))
+        return Tensor(blocks.rechunk(node, grid), self._order)
+
+    def rebalance(
+        self,
+        factor: float | None = None,
+        axis: int = 0,
+        num_partitions: int | None = None,
+        reassign_worker: bool = True,
+    ) -> Tensor:
+        """Return the same array in chunks of one length along an axis, the last one perhaps shorter.
+
+        There are `num_partitions` of them, or `factor` times as many as workers. ValueError: none of both is given.
+        """
+        if num_partitions is None:
+            if factor is None:
+                raise ValueError("rebalance takes num_partitions, or factor: how many chunks for each worker")
+            num_partitions = int(factor * sessions.workers())
+        lengths = list(self.chunks)
+        n = self.shape[axis]
+        each = max(-(-n // max(num_partitions, 1)), 1)
+        lengths[axis] = tuple([min(each, n - at) for at in range(0, n, each)]) or (0,)
+        return self.rechunk(tuple(lengths))
 
 
 def _from_values(values: np.ndarray[Any, Any]) -> Tensor:
@@ -401,7 +456,7 @@ def as_node(value: Any, like: np.dtype[Any] | None = None) -> Node:
         found = np.asarray(value, dtype=like if np.result_type(type(value), like) == like else None)
     else:
         found = np.asarray(dense(value))
-    if found.dtype.kind not in "biufcmMSUO":
+    if found.dtype.kind not in "biufcmMSUOV":
         raise TypeError(f"arrays of {found.dtype} are not supported")
     if not found.ndim:
         return creation.full((), found[()], found.dtype)
@@ -453,23 +508,25 @@ def apply(fn: np.ufunc, *operands: Any, out: int = 0) -> Tensor:
             nodes = [
                 as_node(one) if isinstance(one, Tensor) else node for one, node in zip(operands, nodes, strict=True)
             ]
-    return Tensor(blocks.apply(fn, *nodes, out=out))
+    arrays = [one for one in operands if isinstance(one, Tensor) and one._node.grid]
+    columns = arrays and all(one._order == "F" for one in arrays)
+    return Tensor(blocks.apply(fn, *nodes, out=out), "F" if columns else "C")
 
 
-def put_into(into: Any, made: Any, where: Any = True) -> Any:
+def put_into(into: Any, made: Any, where: Any = True, casting: Any = "same_kind") -> Any:
     """Put what was made into the array that a caller gave as `out`, one of ours or of NumPy's, and return that.
 
     TypeError: it cannot hold it. ValueError: it has another shape.
     """
     if not isinstance(into, Tensor):
         value = made.fetch() if isinstance(made, Tensor) else made
-        np.copyto(into, value, casting="same_kind", where=where.fetch() if isinstance(where, Tensor) else where)
+        np.copyto(into, value, casting=casting, where=where.fetch() if isinstance(where, Tensor) else where)
         return into
     found = made if isinstance(made, Tensor) else Tensor(as_node(made))
     if np.broadcast_shapes(into.shape, found.shape) != into.shape:
         raise ValueError(f"non-broadcastable output operand with shape {into.shape}: the result has {found.shape}")
-    if not np.can_cast(found.dtype, into.dtype, "same_kind"):
-        raise TypeError(f"Cannot cast ufunc output from {found.dtype} to {into.dtype} with casting rule 'same_kind'")
+    if not np.can_cast(found.dtype, into.dtype, casting):
+        raise TypeError(f"Cannot cast ufunc output from {found.dtype} to {into.dtype} with casting rule {casting!r}")
     grid = into.node.grid
     node = shaping.broadcast_to(shaping.cast(found.node, into.dtype), grid)
     if where is not True:
@@ -479,23 +536,55 @@ def put_into(into: Any, made: Any, where: Any = True) -> Any:
     return into
 
 
-def called(ufunc: np.ufunc, operands: Sequence[Any], out: Any, where: Any, dtype: Any) -> Tensor:
-    """Return a ufunc of arrays, with the arguments that NumPy's have; `where` counts only where `out` is given."""
+def called(
+    ufunc: np.ufunc,
+    operands: Sequence[Any],
+    out: Any,
+    where: Any,
+    *,
+    dtype: Any = None,
+    casting: Any = "same_kind",
+    order: str = "K",
+    at: int = 0,
+) -> Tensor:
+    """Return a ufunc of arrays, or its result number `at`, with the arguments that NumPy's have.
+
+    `where` counts only where `out` is given. TypeError: `casting` does not allow what would have to be done.
+    """
     if dtype is not None:
-        operands = [Tensor(shaping.cast(as_node(one), np.dtype(dtype))) for one in operands]
-    made = apply(ufunc, *operands)
-    return made if out is None else put_into(out[0] if isinstance(out, tuple) else out, made, where)
+        operands = [_cast_by(one, np.dtype(dtype), casting) for one in operands]
+    made = apply(ufunc, *operands, out=at)
+    if out is None:
+        return made.ordered(order)
+    return put_into(out[0] if isinstance(out, tuple) else out, made, where, casting)  # type: ignore[no-any-return]
 
 
-def taking_out(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Have a function take `out`, the array that gets the result, as NumPy's do."""
+def _cast_by(value: Any, dtype: np.dtype[Any], casting: Any) -> Tensor:
+    node = as_node(value, dtype)
+    if not np.can_cast(node.dtype, dtype, casting):
+        raise TypeError(f"Cannot cast ufunc input from {node.dtype} to {dtype} with casting rule {casting!r}")
+    return Tensor(shaping.cast(node, dtype))
 
-    @wraps(function)
-    def taking(*args: Any, out: Any = None, **kwargs: Any) -> Tensor:
-        made = function(*args, **kwargs)
-        return made if out is None else put_into(out, made)
 
-    return taking
+def taking_out(at: int) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
+    """Have a function take `out`, the array that gets the result, as NumPy's: by its name or as argument `at`."""
+
+    def having(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        @wraps(function)
+        def taking(*args: Any, out: Any = None, **kwargs: Any) -> Tensor:
+            if len(args) > at:
+                out, args = args[at], (*args[:at], *args[at + 1 :])
+            made = function(*args, **kwargs)
+            return made if out is None else put_into(out, made)
+
+        return taking
+
+    return having
+
+
+def order_of(x: Any) -> str:
+    """Return how the values of an array lie in memory when they are fetched, of ours as they are told, else by rows."""
+    return x._order if isinstance(x, Tensor) else "C"
 
 
 def part_of(x: Any, fn: Callable[[Any], Any]) -> Tensor:

@@ -10,7 +10,7 @@ import numpy as np
 from weft.frontends.tensors import creation, shaping
 from weft.frontends.tensors.blocks import broadcast_shapes
 from weft.tensor import sessions
-from weft.tensor.array import DEVICE, Tensor, as_node, dense
+from weft.tensor.array import DEVICE, Tensor, as_node, dense, order_of
 from weft.tensor.files import readable
 
 if TYPE_CHECKING:
@@ -47,16 +47,28 @@ def asarray(
     *,
     device: str | None = None,
     copy: bool | None = None,
+    order: str | None = None,
+    ndmin: int = 0,
     chunk_size: Any = None,
 ) -> Tensor:
-    """Return an array of what NumPy makes an array of; `copy=True` takes the values as they are now."""
+    """Return an array of what NumPy makes an array of; `copy=True` takes the values as they are now.
+
+    It has `ndmin` axes at least; new ones come first. `order` is how its values lie in memory when they are fetched.
+    """
     _here(device)
+    made = _array_of(obj, dtype, copy, chunk_size)
+    if made.ndim < ndmin:
+        made = made[(None,) * (ndmin - made.ndim)]
+    return made.ordered(order)
+
+
+def _array_of(obj: Any, dtype: Any, copy: bool | None, chunk_size: Any) -> Tensor:
     if isinstance(obj, Tensor):
         if dtype is not None and np.dtype(dtype) != obj.dtype:
             if copy is False:
                 raise ValueError("a copy is needed to change the dtype")
             return obj.astype(dtype)
-        made = Tensor(obj._node) if copy else obj
+        made = Tensor(obj._node, obj.order) if copy else obj
         return made if chunk_size is None else made.rechunk(chunk_size)
     if isinstance(obj, list | tuple) and _holds_tensors(obj):
         obj = _unwrapped(obj)
@@ -65,7 +77,9 @@ def asarray(
     found = np.array(dense(obj), dtype=dtype) if copy else np.asarray(dense(obj), dtype=dtype, copy=copy)
     if found.ndim == 0:
         return Tensor(as_node(found))
-    return Tensor(creation.from_array(found, _grid(found.shape, found.dtype, chunk_size), found.dtype))
+    columns = found.flags.f_contiguous and not found.flags.c_contiguous
+    node = creation.from_array(found, _grid(found.shape, found.dtype, chunk_size), found.dtype)
+    return Tensor(node, "F" if columns else "C")
 
 
 def _holds_tensors(obj: Any) -> bool:
@@ -95,7 +109,13 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = Non
 
 
 def full(
-    shape: Any, fill_value: Any, dtype: Any = None, *, device: str | None = None, chunk_size: Any = None
+    shape: Any,
+    fill_value: Any,
+    dtype: Any = None,
+    chunk_size: Any = None,
+    *,
+    order: str = "C",
+    device: str | None = None,
 ) -> Tensor:
     """Return an array of one value."""
     _here(device)
@@ -104,43 +124,47 @@ def full(
     given = np.asarray(value, dtype=own if dtype is None else dtype)
     size = _shape(shape)
     if given.ndim:
-        return Tensor(shaping.broadcast_to(as_node(given), _grid(size, given.dtype, chunk_size)))
-    return Tensor(creation.full(_grid(size, given.dtype, chunk_size), given[()], given.dtype))
+        return Tensor(shaping.broadcast_to(as_node(given), _grid(size, given.dtype, chunk_size))).ordered(order)
+    return Tensor(creation.full(_grid(size, given.dtype, chunk_size), given[()], given.dtype)).ordered(order)
 
 
-def zeros(shape: Any, dtype: Any = FLOAT, *, device: str | None = None, chunk_size: Any = None) -> Tensor:
+def zeros(
+    shape: Any, dtype: Any = FLOAT, chunk_size: Any = None, *, order: str = "C", device: str | None = None
+) -> Tensor:
     """Return an array of zeros."""
-    return full(shape, 0, dtype=FLOAT if dtype is None else dtype, device=device, chunk_size=chunk_size)
+    return full(shape, 0, FLOAT if dtype is None else dtype, chunk_size, order=order, device=device)
 
 
-def ones(shape: Any, dtype: Any = FLOAT, *, device: str | None = None, chunk_size: Any = None) -> Tensor:
+def ones(
+    shape: Any, dtype: Any = FLOAT, chunk_size: Any = None, *, order: str = "C", device: str | None = None
+) -> Tensor:
     """Return an array of ones."""
-    return full(shape, 1, dtype=FLOAT if dtype is None else dtype, device=device, chunk_size=chunk_size)
+    return full(shape, 1, FLOAT if dtype is None else dtype, chunk_size, order=order, device=device)
 
 
 empty = zeros
 
 
-def _like(x: Any, value: Any, dtype: Any, device: str | None) -> Tensor:
+def _like(x: Any, value: Any, dtype: Any, order: str, device: str | None) -> Tensor:
     _here(device)
     node = as_node(x)
     given = np.asarray(value, dtype=node.dtype if dtype is None else dtype)
-    return Tensor(creation.full(node.grid, given[()], given.dtype))
+    return Tensor(creation.full(node.grid, given[()], given.dtype), order_of(x)).ordered(order)
 
 
-def full_like(x: Any, /, fill_value: Any, dtype: Any = None, *, device: str | None = None) -> Tensor:
+def full_like(x: Any, /, fill_value: Any, dtype: Any = None, *, order: str = "K", device: str | None = None) -> Tensor:
     """Return an array of one value, in shape and chunks like `x`."""
-    return _like(x, fill_value.fetch()[()] if isinstance(fill_value, Tensor) else fill_value, dtype, device)
+    return _like(x, fill_value.fetch()[()] if isinstance(fill_value, Tensor) else fill_value, dtype, order, device)
 
 
-def zeros_like(x: Any, /, dtype: Any = None, device: str | None = None) -> Tensor:
+def zeros_like(x: Any, /, dtype: Any = None, *, order: str = "K", device: str | None = None) -> Tensor:
     """Return zeros, in shape and chunks like `x`."""
-    return _like(x, 0, dtype, device)
+    return _like(x, 0, dtype, order, device)
 
 
-def ones_like(x: Any, /, dtype: Any = None, device: str | None = None) -> Tensor:
+def ones_like(x: Any, /, dtype: Any = None, *, order: str = "K", device: str | None = None) -> Tensor:
     """Return ones, in shape and chunks like `x`."""
-    return _like(x, 1, dtype, device)
+    return _like(x, 1, dtype, order, device)
 
 
 empty_like = zeros_like
@@ -156,10 +180,13 @@ def arange(
     device: str | None = None,
     chunk_size: Any = None,
 ) -> Tensor:
-    """Return numbers from `start` up to `stop`, `step` apart."""
+    """Return numbers, or dates, from `start` up to `stop`, `step` apart."""
     _here(device)
     if stop is None:
         start, stop = 0, start
+    if isinstance(start, str | np.datetime64 | np.timedelta64) or (dtype is not None and np.dtype(dtype).kind in "mM"):
+        every: Any = np.arange(start, stop, None if step == 1 else step, dtype)  # type: ignore[call-overload]
+        return asarray(every, chunk_size=chunk_size)
     n = creation.arange_length(start, stop, step)
     if dtype is None:
         whole = all(isinstance(one, int | np.integer) for one in (start, stop, step))
@@ -176,16 +203,19 @@ def linspace(
     endpoint: bool = True,
     *,
     dtype: Any = None,
+    retstep: bool = False,
     device: str | None = None,
     chunk_size: Any = None,
-) -> Tensor:
-    """Return `num` numbers from `start` to `stop`, evenly spaced."""
+) -> Any:
+    """Return `num` numbers from `start` to `stop`, evenly spaced; with `retstep`, and how far they are apart."""
     _here(device)
     if num < 0:
         raise ValueError(f"Number of samples, {num}, must be non-negative.")
     own = np.complex128 if isinstance(start, complex) or isinstance(stop, complex) else FLOAT
     kind = np.dtype(own if dtype is None else dtype)
-    return Tensor(creation.linspace(_grid((num,), kind, chunk_size), start, stop, num, kind, endpoint=endpoint))
+    made = Tensor(creation.linspace(_grid((num,), kind, chunk_size), start, stop, num, kind, endpoint=endpoint))
+    parts = num - 1 if endpoint else num
+    return (made, (stop - start) / parts if parts > 0 else np.nan) if retstep else made
 
 
 def eye(
@@ -196,6 +226,7 @@ def eye(
     dtype: Any = FLOAT,
     *,
     M: int | None = None,  # noqa: N803 - as NumPy calls it
+    order: str = "C",
     device: str | None = None,
     chunk_size: Any = None,
 ) -> Tensor:
@@ -204,7 +235,7 @@ def eye(
     n_cols = M if n_cols is None else n_cols
     kind = np.dtype(FLOAT if dtype is None else dtype)
     shape = _shape((n_rows, n_rows if n_cols is None else n_cols))
-    return Tensor(creation.eye(_grid(shape, kind, chunk_size), k, kind))
+    return Tensor(creation.eye(_grid(shape, kind, chunk_size), k, kind)).ordered(order)
 
 
 def tril(x: Any, /, k: int = 0) -> Tensor:
@@ -224,8 +255,8 @@ def _triangle(x: Any, k: int, *, upper: bool) -> Tensor:
     return Tensor(shaping.triangle(node, k, upper=upper))
 
 
-def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
-    """Return coordinate arrays of a grid from its axes."""
+def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> tuple[Tensor, ...]:
+    """Return coordinate arrays of a grid from its axes; `sparse` ones have length 1 along all other axes."""
     if indexing not in ("xy", "ij"):
         raise ValueError("Valid values for `indexing` are 'xy' and 'ij'.")
     from weft.tensor.manipulation import broadcast_to, reshape
@@ -243,7 +274,8 @@ def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
     for at, node in zip(order, nodes, strict=True):
         shape = [1] * len(nodes)
         shape[at] = node.size
-        made.append(broadcast_to(reshape(Tensor(node), tuple(shape)), tuple(sizes)))
+        along = reshape(Tensor(node), tuple(shape))
+        made.append(along if sparse else broadcast_to(along, tuple(sizes)))
     return tuple(made)  # the standard asks for no other type
 
 

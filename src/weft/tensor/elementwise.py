@@ -9,20 +9,20 @@ import numpy as np
 
 from weft.frontends.tensors.searching import elementwise as elementwise_nodes
 from weft.frontends.tensors.shaping import cast
-from weft.tensor.array import Tensor, apply, as_node, called, install, loose, part_of, taking_out
+from weft.tensor.array import Tensor, apply, as_node, called, install, loose, order_of, part_of, taking_out
 
 
 def _one(name: str, ufunc: np.ufunc) -> Callable[..., Tensor]:
-    def function(x: Any, /, out: Any = None, *, where: Any = True, dtype: Any = None) -> Tensor:
-        return called(ufunc, [x], out, where, dtype)
+    def function(x: Any, /, out: Any = None, where: Any = True, **how: Any) -> Tensor:
+        return called(ufunc, [x], out, where, **how)
 
     _describe(function, name, ufunc)
     return function
 
 
 def _two(name: str, ufunc: np.ufunc) -> Callable[..., Tensor]:
-    def function(x1: Any, x2: Any, /, out: Any = None, *, where: Any = True, dtype: Any = None) -> Tensor:
-        return called(ufunc, [x1, x2], out, where, dtype)
+    def function(x1: Any, x2: Any, /, out: Any = None, where: Any = True, **how: Any) -> Tensor:
+        return called(ufunc, [x1, x2], out, where, **how)
 
     _describe(function, name, ufunc)
     return function
@@ -165,22 +165,22 @@ def imag(x: Any, /) -> Tensor:
     return part_of(x, np.imag)
 
 
-@taking_out
+@taking_out(2)
 def round(x: Any, /, decimals: int = 0) -> Tensor:
     """Round to the nearest integer, halves to even; with `decimals`, to so many of them."""
     node = as_node(x)
     if node.dtype.kind in "biu" and decimals >= 0:
-        return Tensor(node)
+        return Tensor(node, order_of(x))
     if decimals == 0:
         return apply(np.rint, x)
-    return Tensor(elementwise_nodes(_rounded, [node], node.dtype, "round", decimals=decimals))
+    return Tensor(elementwise_nodes(_rounded, [node], node.dtype, "round", decimals=decimals), order_of(x))
 
 
 def _rounded(x: Any, *, decimals: int) -> Any:
     return np.round(x, decimals)
 
 
-@taking_out
+@taking_out(3)
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
     """Bring elements between `min` and `max`, which have the dtype of `x`."""
     node = as_node(x)
@@ -194,4 +194,4 @@ def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
         made = apply(
             ufunc, Tensor(made), Tensor(held) if not isinstance(held, int | float | bool | complex) else held
         )._node
-    return Tensor(cast(made, node.dtype))
+    return Tensor(cast(made, node.dtype), order_of(x))

@@ -10,6 +10,7 @@ import numpy as np
 from weft.frontends.tensors.blocks import call, whole_along
 from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.reductions import axes_of
+from weft.tensor import arguments
 from weft.tensor.array import DEVICE, Tensor, as_node
 from weft.tensor.creation import asarray
 from weft.tensor.manipulation import roll
@@ -202,3 +203,6 @@ def fftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Tensor:
 def ifftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Tensor:
     """Undo `fftshift`."""
     return _centred(x, axes, -1)
+
+
+arguments.install(globals(), __all__)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.frontends.tensors import reductions
 from weft.tensor import creation, elementwise, linalg, manipulation, numpy_names, searching, statistics
 from weft.tensor.array import Tensor, apply, as_node, put_into
 from weft.tensor.running import fetch
@@ -26,6 +27,13 @@ _REDUCED: Mapping[np.ufunc, Callable[..., Tensor]] = {
     np.logical_and: statistics.all,
     np.logical_or: statistics.any,
 }
+_ASSOCIATIVE = frozenset(
+    {
+        np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.fmax, np.fmin, np.gcd, np.hypot, np.lcm, np.logaddexp,
+        np.logaddexp2, np.logical_xor,
+    }
+)  # fmt: skip
+"""Those whose reductions we have no function for, and that can be reduced chunk by chunk."""
 _ACCUMULATED: Mapping[np.ufunc, Callable[..., Tensor]] = {np.add: numpy_names.cumsum, np.multiply: numpy_names.cumprod}
 _WITH_CORES: Mapping[np.ufunc, Callable[..., Tensor]] = {np.matmul: linalg.matmul, np.vecdot: linalg.vecdot}
 _IN_PLACE = frozenset({"put", "place", "putmask", "put_along_axis"})
@@ -76,6 +84,8 @@ def _lazily(ufunc: np.ufunc, method: str, inputs: Sequence[Any], given: Mapping[
     if method == "outer" and not rest and ufunc.signature is None:
         left, right = _tensor(inputs[0]), _tensor(inputs[1])
         return apply(ufunc, manipulation.reshape(left, (*left.shape, *(1,) * right.ndim)), right)
+    if ufunc in _ASSOCIATIVE and method in ("reduce", "accumulate") and set(rest) <= {"axis", "keepdims"}:
+        return _in_parts(ufunc, method, _tensor(inputs[0]), **rest)
     found = {"reduce": _REDUCED, "accumulate": _ACCUMULATED}.get(method, {}).get(ufunc)
     if found is None or not set(rest) <= {"axis", "dtype", "keepdims"}:
         return None
@@ -84,6 +94,13 @@ def _lazily(ufunc: np.ufunc, method: str, inputs: Sequence[Any], given: Mapping[
     if dtype is not None:
         made = found(_tensor(inputs[0]).astype(dtype), axis=given.get("axis", 0), **rest).astype(dtype)
     return made
+
+
+def _in_parts(ufunc: np.ufunc, method: str, x: Tensor, axis: Any = 0, keepdims: bool = False) -> Tensor:
+    kind = ufunc(np.ones(1, x.dtype), np.ones(1, x.dtype)).dtype
+    if method == "accumulate":
+        return Tensor(reductions.scan(ufunc, x.node, reductions.axes_of(axis, x.ndim)[0], kind))
+    return Tensor(reductions.reduce(ufunc, x.node, axis, keepdims=keepdims, dtype=kind, name=ufunc.__name__))
 
 
 def _changed(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

@@ -20,10 +20,13 @@ from weft.frontends.tensors.blocks import whole_along
 from weft.frontends.tensors.linear import stacks
 from weft.frontends.tensors.reductions import axes_of
 from weft.frontends.tensors.searching import elementwise, pick
-from weft.tensor.array import Tensor, apply, as_node, matmul
+from weft.tensor import arguments
+from weft.tensor.array import Tensor, apply, as_node, matmul, taking_out
 from weft.tensor.extras import needed
 from weft.tensor.manipulation import broadcast_to, permute_dims, reshape
 from weft.tensor.running import together
+from weft.tensor.searching import take_along_axis
+from weft.tensor.statistics import argmax
 from weft.tensor.statistics import max as largest
 from weft.tensor.statistics import min as smallest
 from weft.tensor.statistics import sum as total
@@ -33,9 +36,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EigResult", "EighResult", "LinAlgError", "QRResult", "SVDResult", "SlogdetResult", "cholesky", "cross", "det",
-    "diagonal", "dot", "eig", "eigh", "eigvals", "eigvalsh", "inner", "inv", "lu", "matmul", "matrix_norm",
-    "matrix_power", "matrix_rank", "matrix_transpose", "norm", "outer", "pinv", "qr", "randomized_svd", "slogdet",
-    "solve", "solve_triangular", "svd", "svdvals", "tensordot", "trace", "vdot", "vecdot", "vector_norm",
+    "diagonal", "dot", "eig", "eigh", "eigvals", "eigvalsh", "inner", "innerproduct", "inv", "lu", "matmul",
+    "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "norm", "outer", "pinv", "qr",
+    "randomized_svd", "slogdet", "solve", "solve_triangular", "svd", "svdvals", "tensordot", "trace", "vdot",
+    "vecdot", "vector_norm",
 ]  # fmt: skip
 
 
@@ -173,8 +177,9 @@ def _cross(a: Any, b: Any, *, axis: int) -> Any:
 # ------------------------------------------------------------------------------------------------ factorisations
 
 
-def cholesky(x: Any, /, upper: bool = False) -> Tensor:
-    """Return the lower (or upper) triangular factor of positive definite matrices."""
+def cholesky(x: Any, /, lower: bool | None = None, *, upper: bool = False) -> Tensor:
+    """Return the lower (or upper) triangular factor of positive definite matrices; `lower=False` is `upper=True`."""
+    upper = upper if lower is None else not lower
     node, dtype = _matrices(x, square=True)
     if panels.is_large(node):
         given = Tensor(shaping.cast(node, dtype))
@@ -258,8 +263,11 @@ def qr(x: Any, /, mode: str = "reduced") -> QRResult:
     return QRResult(*_factored(_qr, node, [((m, k), dtype), ((k, n), dtype)], "qr", mode=mode))
 
 
-def svd(x: Any, /, full_matrices: bool = True) -> SVDResult:
-    """Return the singular value decomposition of matrices."""
+def svd(x: Any, /, full_matrices: bool = True, *, method: str | None = None) -> SVDResult:
+    """Return the singular value decomposition of matrices; Mars's `method="tsqr"` is `full_matrices=False`."""
+    if method not in (None, "tsqr"):
+        raise NotImplementedError(f"method is {method!r}; give 'tsqr', or none")
+    full_matrices = full_matrices and method is None
     node, dtype = _matrices(x)
     m, n = node.shape[-2:]
     k = min(m, n)
@@ -478,6 +486,7 @@ def vector_norm(
 # ------------------------------------------------------------------------------------- names of NumPy, SciPy and Mars
 
 
+@taking_out(2)
 def dot(a: Any, b: Any) -> Tensor:
     """Return the product as `numpy.dot`: of vectors the inner one, of matrices the matrix product."""
     x, y = _array(a), _array(b)
@@ -494,6 +503,9 @@ def inner(a: Any, b: Any) -> Tensor:
     if not x.ndim or not y.ndim:
         return apply(np.multiply, x, y)
     return tensordot(x, y, axes=([x.ndim - 1], [y.ndim - 1]))
+
+
+innerproduct = inner
 
 
 def vdot(a: Any, b: Any) -> Tensor:
@@ -561,12 +573,19 @@ def lu(x: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def randomized_svd(
-    x: Any, n_components: int, n_oversamples: int = 10, n_iter: int | str = "auto", random_state: Any = None
+    x: Any,
+    n_components: int,
+    n_oversamples: int = 10,
+    n_iter: int | str = "auto",
+    *,
+    flip_sign: bool = False,
+    random_state: Any = None,
 ) -> SVDResult:
     """Return the largest singular values of a matrix and their vectors, nearly: by projection on random directions.
 
     `n_oversamples` more directions than components are tried, `n_iter` times sharpened (4 times; 7 for few components).
-    `random_state` is a seed. Halko, Martinsson and Tropp, "Finding structure with randomness", 2009.
+    `random_state` is a seed. `flip_sign` makes the element of each left vector that is farthest from 0 positive.
+    Halko, Martinsson and Tropp, "Finding structure with randomness", 2009.
     """
     given = _array(x)
     if given.ndim != 2:
@@ -580,4 +599,12 @@ def randomized_svd(
         basis = qr(matmul(given.T, basis)).Q
         basis = qr(matmul(given, basis)).Q
     u, s, vh = svd(matmul(basis.T, given), full_matrices=False)
-    return SVDResult(matmul(basis, u)[:, :n_components], s[:n_components], vh[:n_components])
+    u, s, vh = matmul(basis, u)[:, :n_components], s[:n_components], vh[:n_components]
+    if flip_sign:
+        farthest = argmax(apply(np.absolute, u), axis=0, keepdims=True)
+        signs = apply(np.sign, take_along_axis(u, farthest, axis=0))
+        u, vh = apply(np.multiply, u, signs), apply(np.multiply, vh, signs.T)
+    return SVDResult(u, s, vh)
+
+
+arguments.install(globals(), __all__)

@@ -10,7 +10,7 @@ import numpy as np
 from weft.frontends.tensors import blocks, indexing, shaping
 from weft.frontends.tensors.reductions import axes_of
 from weft.tensor import sessions
-from weft.tensor.array import Tensor, as_node
+from weft.tensor.array import Tensor, as_node, taking_out
 from weft.tensor.running import ExecutableTuple
 
 
@@ -45,8 +45,17 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> Tensor:
     return Tensor(shaping.permute(node, order))
 
 
-def reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Tensor:
-    """Give another shape, in row-major order; one length may be -1."""
+def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Tensor:
+    """Give another shape; one length may be -1.
+
+    Elements are taken and put in row-major order, or with order "F" column after column; "A" is "F" for an array that
+    lies so in memory.
+    """
+    if order not in ("A", "C", "F"):
+        raise ValueError(f"order must be one of 'C', 'F' or 'A' (got {order!r})")
+    if order == "F" or (order == "A" and isinstance(x, Tensor) and x.order == "F"):
+        sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+        return reshape((x if isinstance(x, Tensor) else Tensor(as_node(x))).T, sizes[::-1]).T.ordered("F")
     node = as_node(x)
     wanted = [int(size) for size in (shape if isinstance(shape, tuple | list) else (shape,))]
     if wanted.count(-1) > 1:
@@ -144,6 +153,7 @@ def concat(arrays: Sequence[Any], /, axis: int | None = 0) -> Tensor:
     return Tensor(shaping.concat(nodes, along, np.result_type(*[node.dtype for node in nodes])))
 
 
+@taking_out(2)
 def stack(arrays: Sequence[Any], /, axis: int = 0) -> Tensor:
     """Put arrays of one shape beside one another, along a new axis."""
     given = [Tensor(as_node(one)) for one in arrays]
@@ -163,10 +173,10 @@ def unstack(x: Any, /, axis: int = 0) -> tuple[Tensor, ...]:
     return ExecutableTuple([made[(*before, i)] for i in range(made.shape[at])])
 
 
-def tile(x: Any, repetitions: tuple[int, ...], /) -> Tensor:
+def tile(x: Any, repetitions: int | tuple[int, ...], /) -> Tensor:
     """Repeat the whole array along its axes."""
     made = Tensor(as_node(x))
-    times = tuple(repetitions)
+    times = tuple(repetitions) if isinstance(repetitions, tuple | list) else (repetitions,)
     missing = len(times) - made.ndim
     if missing > 0:
         made = expand_dims(made, tuple(range(missing)))

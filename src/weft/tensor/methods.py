@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from weft.tensor import elementwise, linalg, manipulation, numpy_names, searching, statistics
+from weft.tensor import arguments, elementwise, linalg, manipulation, numpy_names, older_names, searching, statistics
 from weft.tensor.array import Tensor
 
 
-def _reshape(self: Tensor, *shape: Any, copy: bool | None = None) -> Tensor:
-    """Give another shape, in row-major order; one length may be -1."""
+def _reshape(self: Tensor, *shape: Any, order: str = "C", copy: bool | None = None) -> Tensor:
+    """Give another shape, in row-major order unless `order` is "F"; one length may be -1."""
     wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], int | np.integer) else shape
-    return manipulation.reshape(self, wanted, copy=copy)
+    return manipulation.reshape(self, wanted, order, copy=copy)
 
 
 def _transpose(self: Tensor, *axes: Any) -> Tensor:
@@ -23,24 +23,37 @@ def _transpose(self: Tensor, *axes: Any) -> Tensor:
     return numpy_names.transpose(self, order or None)
 
 
-def _copy(self: Tensor) -> Tensor:
-    """Return an array of its own: what is assigned to one does not change the other."""
-    return Tensor(self._node)
-
-
-def _compress(self: Tensor, condition: Any, axis: int | None = None) -> Tensor:
+def _compress(self: Tensor, condition: Any, axis: int | None = None, out: Any = None) -> Tensor:
     """Return the elements along an axis where a condition holds; without an axis, of the flat array."""
-    return numpy_names.compress(condition, self, axis)
+    return numpy_names.compress(condition, self, axis, out)
 
 
-def _sort(self: Tensor, axis: int = -1) -> None:
-    """Sort along an axis, in place."""
-    self._set(searching.sort(self, axis=axis)._node)
+def _sort(self: Tensor, *args: Any, **kwargs: Any) -> None:
+    """Sort along an axis, in place, with the arguments of `weft.tensor.sort`."""
+    self._set(_SORT(self, *args, **kwargs)._node)
 
 
-_REDUCTIONS = (
-    "sum", "prod", "max", "min", "mean", "all", "any", "argmax", "argmin", "count_nonzero", "var", "std",
-)  # fmt: skip
+def _partition(self: Tensor, *args: Any, **kwargs: Any) -> None:
+    """Bring elements to their places in sorted order, in place, with the arguments of `weft.tensor.partition`."""
+    self._set(older_names.partition(self, *args, **kwargs)._node)
+
+
+def _itself(self: Tensor) -> Tensor:
+    """Return the array itself: it is dense, and there is one kind of memory."""
+    return self
+
+
+def _dense_only(self: Tensor) -> bool:
+    """Whether this is a sparse array: it is not."""
+    return False
+
+
+def _moved(self: Tensor, *args: Any, **kwargs: Any) -> None:
+    """Raise TypeError: arrays are dense, and are not moved to a GPU one by one."""
+    raise TypeError("arrays are dense and in memory: there are no sparse ones, and none on a GPU")
+
+
+_SORT = arguments.taking("sort", searching.sort)
 _METHODS: dict[str, Callable[..., Any]] = {
     **{
         name: getattr(statistics, name)
@@ -81,12 +94,21 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "topk": numpy_names.topk,
     "map_chunk": numpy_names.map_chunk,
     "compress": _compress,
-    "copy": _copy,
+    "copy": older_names.copy,
     "sort": _sort,
+    "argsort": searching.argsort,
+    "partition": _partition,
+    "argpartition": older_names.argpartition,
+    "choose": older_names.choose,
+    "issparse": _dense_only,
+    "todense": _itself,
+    "to_cpu": _itself,
+    "tosparse": _moved,
+    "to_gpu": _moved,
 }
 
 
 def install() -> None:
     """Give the class its methods."""
     for name, function in _METHODS.items():
-        setattr(Tensor, name, function)
+        setattr(Tensor, name, arguments.taking(name, function))

@@ -19,8 +19,9 @@ from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.nodes import Input, Node, Where
 from weft.operators.regions import Kind
 from weft.tensor import linalg, manipulation, statistics
-from weft.tensor.array import Tensor, apply, as_node, called, matmul, taking_out
+from weft.tensor.array import Tensor, apply, as_node, called, matmul, put_into, taking_out
 from weft.tensor.running import ExecutableTuple
+from weft.tensor.searching import fields_of
 
 Axis = int | Sequence[int] | None
 FLOAT = np.dtype(np.float64)
@@ -37,12 +38,12 @@ range_ = range
 def _elementwise(name: str) -> Callable[..., Tensor]:
     ufunc: np.ufunc = getattr(np, name)
 
-    def function(*operands: Any, out: Any = None, where: Any = True, dtype: Any = None) -> Tensor:
+    def function(*operands: Any, out: Any = None, where: Any = True, **how: Any) -> Tensor:
         if len(operands) == ufunc.nin + 1 and out is None:
             *operands, out = operands  # type: ignore[assignment]
         if len(operands) != ufunc.nin:
             raise TypeError(f"{name} takes {ufunc.nin} arrays, not {len(operands)}")
-        return called(ufunc, operands, out, where, dtype)
+        return called(ufunc, operands, out, where, **how)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"Element by element as `numpy.{name}`."
@@ -80,19 +81,24 @@ spacing = _elementwise("spacing")
 true_divide = _elementwise("true_divide")
 
 
-def modf(x: Any) -> tuple[Tensor, Tensor]:
+def modf(x: Any, *into: Any, out: Any = (None, None), where: Any = True, **how: Any) -> ExecutableTuple:
     """Return the fractional and the whole part of each element."""
-    return apply(np.modf, x), apply(np.modf, x, out=1)
+    return _both(np.modf, x, into or out, where, how)
 
 
-def frexp(x: Any) -> tuple[Tensor, Tensor]:
+def frexp(x: Any, *into: Any, out: Any = (None, None), where: Any = True, **how: Any) -> ExecutableTuple:
     """Return mantissa and exponent of each element."""
-    return apply(np.frexp, x), apply(np.frexp, x, out=1)
+    return _both(np.frexp, x, into or out, where, how)
 
 
-def divmod(x1: Any, x2: Any) -> tuple[Tensor, Tensor]:
+def _both(ufunc: np.ufunc, x: Any, out: Any, where: Any, how: Any) -> ExecutableTuple:
+    into = [*(out or ()), None, None]
+    return ExecutableTuple([called(ufunc, [x], into[at], where, at=at, **how) for at in range(2)])
+
+
+def divmod(x1: Any, x2: Any) -> ExecutableTuple:
     """Return quotients rounded down, and what is left."""
-    return apply(np.floor_divide, x1, x2), apply(np.remainder, x1, x2)
+    return ExecutableTuple([apply(np.floor_divide, x1, x2), apply(np.remainder, x1, x2)])
 
 
 def isclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
@@ -115,11 +121,14 @@ def array_equal(a: Any, b: Any) -> Tensor:
     return statistics.all(apply(np.equal, x, y))
 
 
-def nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
-    """Put numbers in the place of NaN and of the infinities."""
+def nan_to_num(
+    x: Any, copy: bool = True, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:
+    """Put numbers in the place of NaN and of the infinities; without `copy`, in the array that was given."""
     node = as_node(x)
     kwargs = {"nan": nan, "posinf": posinf, "neginf": neginf}
-    return Tensor(searching.elementwise(np.nan_to_num, [node], node.dtype, "nan_to_num", **kwargs))
+    made = Tensor(searching.elementwise(np.nan_to_num, [node], node.dtype, "nan_to_num", **kwargs))
+    return made if copy or not isinstance(x, Tensor) else put_into(x, made)
 
 
 def angle(z: Any, deg: bool = False) -> Tensor:
@@ -155,16 +164,16 @@ def rollaxis(x: Any, axis: int, start: int = 0) -> Tensor:
     return manipulation.moveaxis(x, axis, start - 1 if axis < start else start)
 
 
-def ravel(x: Any) -> Tensor:
-    """Return the elements along one axis, in row-major order."""
-    node = as_node(x)
-    return manipulation.reshape(Tensor(node), (node.size,))
+def ravel(x: Any, order: str = "C") -> Tensor:
+    """Return the elements along one axis: row after row, or, with order "F", column after column."""
+    made = _tensor(x)
+    return manipulation.reshape(made, (made.size,), order=order)
 
 
 flatten = ravel
 
 
-@taking_out
+@taking_out(2)
 def concatenate(arrays: Sequence[Any], axis: int | None = 0) -> Tensor:
     """Put arrays one behind the other along an axis."""
     return manipulation.concat(arrays, axis=axis)
@@ -279,29 +288,32 @@ def append(x: Any, values: Any, axis: int | None = None) -> Tensor:
 # ----------------------------------------------------------------------------------------------------- reductions
 
 
+@taking_out(2)
 def amax(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return the largest element."""
     return statistics.max(x, axis=axis, keepdims=keepdims)
 
 
+@taking_out(2)
 def amin(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return the smallest element."""
     return statistics.min(x, axis=axis, keepdims=keepdims)
 
 
+@taking_out(2)
 def ptp(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return the largest element less the smallest."""
-    return apply(np.subtract, amax(x, axis, keepdims), amin(x, axis, keepdims))
+    return apply(np.subtract, amax(x, axis, keepdims=keepdims), amin(x, axis, keepdims=keepdims))
 
 
-@taking_out
+@taking_out(3)
 def cumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Tensor:
     """Return running sums along an axis; with none, of the flat array."""
     given = ravel(x) if axis is None else x
     return statistics.cumulative_sum(given, axis=0 if axis is None else axis, dtype=dtype)
 
 
-@taking_out
+@taking_out(3)
 def cumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Tensor:
     """Return running products along an axis; with none, of the flat array."""
     given = ravel(x) if axis is None else x
@@ -315,35 +327,37 @@ def _without_nan(x: Any, value: Any) -> Tensor:
     return Tensor(searching.where(apply(np.isnan, Tensor(node))._node, value, node, node.dtype))
 
 
-@taking_out
+@taking_out(3)
 def nansum(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """Return the sum, NaN taken as 0."""
     return statistics.sum(_without_nan(x, 0), axis=axis, dtype=dtype, keepdims=keepdims)
 
 
-@taking_out
+@taking_out(3)
 def nanprod(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """Return the product, NaN taken as 1."""
     return statistics.prod(_without_nan(x, 1), axis=axis, dtype=dtype, keepdims=keepdims)
 
 
+@taking_out(3)
 def nancumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Tensor:
     """Return running sums, NaN taken as 0."""
     return cumsum(_without_nan(x, 0), axis, dtype)
 
 
+@taking_out(3)
 def nancumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Tensor:
     """Return running products, NaN taken as 1."""
     return cumprod(_without_nan(x, 1), axis, dtype)
 
 
-@taking_out
+@taking_out(2)
 def nanmax(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return the largest element that is not NaN."""
     return _reduced(np.fmax, x, axis, keepdims, "nanmax")
 
 
-@taking_out
+@taking_out(2)
 def nanmin(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return the smallest element that is not NaN."""
     return _reduced(np.fmin, x, axis, keepdims, "nanmin")
@@ -359,18 +373,18 @@ def _counted(x: Any, axis: Axis, keepdims: bool) -> Tensor:
     return statistics.sum(there, axis=axis, dtype=FLOAT, keepdims=keepdims)
 
 
-@taking_out
+@taking_out(3)
 def nanmean(x: Any, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Tensor:
     """Return the mean of what is not NaN."""
     given = _tensor(x) if dtype is None else _tensor(x).astype(dtype)
     if given.dtype.kind not in "fc":
         return statistics.mean(given, axis=axis, keepdims=keepdims)
-    return apply(np.true_divide, nansum(given, axis, None, keepdims), _counted(given, axis, keepdims)).astype(
+    return apply(np.true_divide, nansum(given, axis, keepdims=keepdims), _counted(given, axis, keepdims)).astype(
         given.dtype
     )
 
 
-@taking_out
+@taking_out(3)
 def nanvar(x: Any, axis: Axis = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Tensor:
     """Return the variance of what is not NaN."""
     given = _tensor(x) if dtype is None else _tensor(x).astype(dtype)
@@ -379,45 +393,71 @@ def nanvar(x: Any, axis: Axis = None, dtype: Any = None, *, ddof: float = 0, kee
     away = apply(np.subtract, given, nanmean(given, axis, keepdims=True))
     squares = apply(np.square, apply(np.absolute, away))
     count = apply(np.subtract, _counted(given, axis, keepdims), float(ddof))
-    return apply(np.true_divide, nansum(squares, axis, None, keepdims), count).astype(squares.dtype)
+    return apply(np.true_divide, nansum(squares, axis, keepdims=keepdims), count).astype(squares.dtype)
 
 
-@taking_out
+@taking_out(3)
 def nanstd(x: Any, axis: Axis = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Tensor:
     """Return the standard deviation of what is not NaN."""
     return apply(np.sqrt, nanvar(x, axis, dtype, ddof=ddof, keepdims=keepdims))
 
 
-def average(x: Any, axis: Axis = None, weights: Any = None) -> Tensor:
-    """Return the mean, weighted where weights are given."""
+def average(x: Any, axis: Axis = None, weights: Any = None, returned: bool = False) -> Any:
+    """Return the mean, weighted where weights are given; with `returned`, and the sums of the weights."""
     if weights is None:
-        return statistics.mean(x, axis=axis)
+        made = statistics.mean(x, axis=axis)
+        count = apply(np.true_divide, float(_tensor(x).size), float(max(made.size, 1))).astype(made.dtype)
+        return ExecutableTuple([made, manipulation.broadcast_to(count, made.shape)]) if returned else made
     given, by = _tensor(x), _tensor(weights)
     if by.shape != given.shape:
         if not isinstance(axis, int) or by.ndim != 1:
             raise TypeError("Axis must be specified when shapes of a and weights differ.")
         by = manipulation.reshape(by, [-1 if a == axis % given.ndim else 1 for a in range(given.ndim)])
         by = manipulation.broadcast_to(by, given.shape)
-    total = statistics.sum(apply(np.multiply, given, by), axis=axis)
-    return apply(np.true_divide, total, statistics.sum(by, axis=axis))
+    total, whole = statistics.sum(apply(np.multiply, given, by), axis=axis), statistics.sum(by, axis=axis)
+    made = apply(np.true_divide, total, whole)
+    return ExecutableTuple([made, whole.astype(made.dtype)]) if returned else made
 
 
 def _order_statistic(x: Any, *, q: Any, axis: tuple[int, ...] | None, method: str, keepdims: bool, fn: Any) -> Any:
     return np.asarray(fn(x, q, axis=axis, method=method, keepdims=keepdims))
 
 
-@taking_out
-def quantile(x: Any, q: Any, axis: Axis = None, method: str = "linear", keepdims: bool = False) -> Tensor:
-    """Return quantiles; the axes that they are of are read as one chunk."""
-    return _quantile(np.quantile, x, q, axis, method, keepdims)
+@taking_out(3)
+def quantile(
+    x: Any,
+    q: Any,
+    axis: Axis = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    interpolation: str | None = None,
+) -> Tensor:
+    """Return quantiles; the axes that they are of are read as one chunk. `interpolation` is an older name of `method`.
+
+    The array that is given is never changed, `overwrite_input` or not.
+    """
+    return _quantile(np.quantile, x, q, axis, interpolation or method, keepdims)
 
 
-def nanquantile(x: Any, q: Any, axis: Axis = None, method: str = "linear", keepdims: bool = False) -> Tensor:
-    """Return quantiles of what is not NaN; the axes that they are of are read as one chunk."""
-    return _quantile(np.nanquantile, x, q, axis, method, keepdims)
+@taking_out(3)
+def nanquantile(
+    x: Any,
+    q: Any,
+    axis: Axis = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    interpolation: str | None = None,
+) -> Tensor:
+    """Return quantiles of what is not NaN, as `quantile`."""
+    return _quantile(np.nanquantile, x, q, axis, interpolation or method, keepdims)
 
 
-def nanmedian(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+@taking_out(2)
+def nanmedian(x: Any, axis: Axis = None, overwrite_input: bool = False, keepdims: bool = False) -> Tensor:
     """Return the median of what is not NaN; the axes that it is of are read as one chunk."""
     return _quantile(np.nanquantile, x, 0.5, axis, "linear", keepdims)
 
@@ -448,19 +488,28 @@ def _quantile(fn: Any, x: Any, q: Any, axis: Axis, method: str, keepdims: bool) 
     return Tensor(made)
 
 
-@taking_out
-def percentile(x: Any, q: Any, axis: Axis = None, method: str = "linear", keepdims: bool = False) -> Tensor:
+@taking_out(3)
+def percentile(
+    x: Any,
+    q: Any,
+    axis: Axis = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    interpolation: str | None = None,
+) -> Tensor:
     """Return percentiles: quantiles of `q / 100`."""
     wanted = np.asarray(q.fetch() if isinstance(q, Tensor) else q)
     if np.any((wanted < 0) | (wanted > 100)):
         raise ValueError("Percentiles must be in the range [0, 100]")
-    return quantile(x, wanted / 100, axis, method, keepdims)
+    return _quantile(np.quantile, x, wanted / 100, axis, interpolation or method, keepdims)
 
 
-@taking_out
-def median(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+@taking_out(2)
+def median(x: Any, axis: Axis = None, overwrite_input: bool = False, keepdims: bool = False) -> Tensor:
     """Return the median; the axes that it is of are read as one chunk."""
-    return quantile(x, 0.5, axis, "linear", keepdims)
+    return _quantile(np.quantile, x, 0.5, axis, "linear", keepdims)
 
 
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Tensor:
@@ -498,17 +547,19 @@ def _histogram(x: Any, weights: Any = None, *, edges: tuple[float, ...]) -> Any:
 
 def histogram(
     x: Any,
-    bins: int | Sequence[float] = 10,
+    bins: int | str | Sequence[float] = 10,
     range: tuple[float, float] | None = None,
     weights: Any = None,
     density: bool = False,
-) -> tuple[Tensor, Tensor]:
+) -> ExecutableTuple:
     """Return how many elements (or what weight) lie between edges, and the edges.
 
-    A number of bins without a range computes the smallest and the largest element first.
+    A number of bins without a range computes the smallest and the largest element first, a rule by its name all.
     """
     flat = ravel(x)
-    if isinstance(bins, int | np.integer):
+    if isinstance(bins, str):
+        edges = np.histogram_bin_edges(flat.fetch(), bins, range)
+    elif isinstance(bins, int | np.integer):
         if range is None and flat.size:
             lo, hi = (float(end) for end in (statistics.min(flat), statistics.max(flat)))
             range = (lo, hi)
@@ -534,12 +585,15 @@ def histogram(
     if density:
         widths = np.diff(edges)
         counts = apply(np.true_divide, apply(np.true_divide, counts, widths), statistics.sum(counts))
-    return counts, Tensor(as_node(edges))
+    return ExecutableTuple([counts, Tensor(as_node(edges))])
 
 
 def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Tensor:
     """Return how often each whole number occurs; reads the array as one chunk."""
-    node = in_one(as_node(x))
+    node = as_node(x)
+    if len(node.grid) != 1:
+        raise ValueError(f"bincount: x has {len(node.grid)} axes; give an array of 1 dimension")
+    node = in_one(node)
     inputs = [Input(node)] + ([Input(in_one(as_node(weights)))] if weights is not None else [])
     dtype = INT if weights is None else FLOAT
     kwargs = {"minlength": minlength}
@@ -680,17 +734,19 @@ def _put_diagonal(x: Any, *, k: int) -> Any:
     return np.diag(x, k)
 
 
-def diag(v: Any, k: int = 0) -> Tensor:
+def diag(v: Any, k: int = 0, *, chunk_size: Any = None) -> Tensor:
     """Return the k-th diagonal of a matrix, or a matrix with a vector on it."""
     made = _tensor(v)
     if made.ndim == 2:
-        return diagonal(made, k)
+        made = diagonal(made, k)
+        return made if chunk_size is None else made.rechunk(chunk_size)
     if made.ndim != 1:
         raise ValueError("Input must be 1- or 2-d.")
     node = in_one(made.node)
     n = node.size + abs(k)
     grid = (Cut.even(n, max(n, 1)),) * 2
-    return Tensor(call(_put_diagonal, node, grid, node.dtype, kwargs={"k": k}, name="diag"))
+    placed = Tensor(call(_put_diagonal, node, grid, node.dtype, kwargs={"k": k}, name="diag"))
+    return placed if chunk_size is None else placed.rechunk(chunk_size)
 
 
 def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
@@ -701,52 +757,46 @@ def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
 # --------------------------------------------------------------------------------------------------------- choosing
 
 
-def _largest(x: Any, *, k: int, axis: int, largest: bool, order: bool) -> Any:
-    """Return values and places of the k largest (or smallest) along an axis."""
-    n = x.shape[axis]
-    at = np.argpartition(x, n - k if largest else k - 1, axis=axis)
-    at = np.take(at, range(n - k, n) if largest else range(k), axis=axis)
-    values = np.take_along_axis(x, at, axis)
-    if order:
-        by = np.argsort(values, axis=axis, kind="stable")
-        by = np.flip(by, axis) if largest else by
-        values, at = np.take_along_axis(values, by, axis), np.take_along_axis(at, by, axis)
-    return values, at
-
-
-def _top(x: Any, k: int, axis: int | None, largest: bool, order: bool) -> tuple[Tensor, Tensor]:
-    node = as_node(x) if axis is not None else ravel(x).node
-    (axis,) = reductions.axes_of(-1 if axis is None else axis, len(node.grid))
-    node = whole_along(node, (axis,))
-    size = node.grid[axis].size
-    k = min(k, size)
+def _top(x: Any, k: int, axis: int | None, largest: bool, order: bool, fields: Any) -> tuple[Tensor, Tensor]:
+    given = _tensor(x) if axis is not None else ravel(x)
+    (axis,) = reductions.axes_of(-1 if axis is None else axis, given.ndim)
+    k = min(k, given.shape[axis])
     if k < 1:
         raise ValueError(f"k is {k}: ask for one element at least, of an axis that has some")
-    grid = tuple([Cut.even(k, k) if a == axis else cut for a, cut in enumerate(node.grid)])
-    kwargs = {"k": k, "axis": axis, "largest": largest, "order": order}
-    made = call(_largest, node, grid, node.dtype, kwargs=kwargs, name="topk")
-    return (
-        Tensor(searching.pick(made, 0, grid, node.dtype, "topk")),
-        Tensor(searching.pick(made, 1, grid, INT, "argtopk")),
-    )
+    made = searching.largest(given.node, axis, k, most=largest, order=fields_of(given, fields), sorted_=order)
+    return Tensor(made[0]), Tensor(made[1])
 
 
-def topk(x: Any, k: int, axis: int | None = -1, largest: bool = True, sorted: bool = True) -> Tensor:
-    """Return the k largest (or smallest) elements along an axis, which is read as one chunk."""
-    return _top(x, k, axis, largest, sorted)[0]
+def topk(
+    x: Any,
+    k: int,
+    axis: int | None = -1,
+    largest: bool = True,
+    sorted: bool = True,
+    order: Any = None,
+    return_index: bool = False,
+) -> Any:
+    """Return the k largest (or smallest) elements along an axis, of the flat array without one.
+
+    With `return_index`, and their places. `order` are fields of a structured array, the first to compare first.
+    """
+    made = _top(x, k, axis, largest, sorted, order)
+    return ExecutableTuple(made) if return_index else made[0]
 
 
-def argtopk(x: Any, k: int, axis: int | None = -1, largest: bool = True, sorted: bool = True) -> Tensor:
-    """Return the places of the k largest (or smallest) elements along an axis, which is read as one chunk."""
-    return _top(x, k, axis, largest, sorted)[1]
+def argtopk(
+    x: Any, k: int, axis: int | None = -1, largest: bool = True, sorted: bool = True, order: Any = None
+) -> Tensor:
+    """Return the places of the k largest (or smallest) elements along an axis, as `topk` has them."""
+    return _top(x, k, axis, largest, sorted, order)[1]
 
 
-@taking_out
+@taking_out(3)
 def compress(condition: Any, x: Any, axis: int | None = None) -> Tensor:
     """Return the elements along an axis where a condition holds."""
     given = ravel(x) if axis is None else _tensor(x)
-    at = np.flatnonzero(_tensor(condition).fetch())
-    node = indexing.take(given.node, as_node(at), reductions.axes_of(axis or 0, given.ndim)[0])
+    (along,) = reductions.axes_of(axis or 0, given.ndim)
+    node = indexing.take(given.node, as_node(np.flatnonzero(_tensor(condition).fetch())), along)
     return Tensor(node)
 
 

@@ -19,8 +19,9 @@ from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.nodes import Input, Node
 from weft.operators.regions import Kind
 from weft.tensor import creation, elementwise, linalg, manipulation, numpy_names, searching, statistics
-from weft.tensor.array import Tensor, apply, as_node
+from weft.tensor.array import Tensor, apply, as_node, taking_out
 from weft.tensor.running import ExecutableTuple
+from weft.tensor.searching import fields_of
 
 FLOAT = np.dtype(np.float64)
 INT = np.dtype(np.int64)
@@ -50,6 +51,7 @@ def _is_whole(value: Any) -> bool:
 # --------------------------------------------------------------------------------------------------- element-wise
 
 
+@taking_out(1)
 def fix(x: Any) -> Tensor:
     """Round towards zero."""
     return apply(np.trunc, _tensor(x).astype(np.result_type(_tensor(x).dtype, np.float16)))
@@ -121,23 +123,25 @@ def indices(dimensions: Sequence[int], dtype: Any = INT, *, chunk_size: Any = No
     return manipulation.stack(made, axis=0) if made else creation.zeros((0,), dtype)
 
 
-def diagflat(v: Any, k: int = 0) -> Tensor:
+def diagflat(v: Any, k: int = 0, *, chunk_size: Any = None) -> Tensor:
     """Return a matrix with the elements of an array, however many axes it has, on its k-th diagonal."""
-    return numpy_names.diag(numpy_names.ravel(v), k)
+    return numpy_names.diag(numpy_names.ravel(v), k, chunk_size=chunk_size)
 
 
 def ascontiguousarray(x: Any, dtype: Any = None, *, chunk_size: Any = None) -> Tensor:
-    """Return an array; the order in memory is that of NumPy's default in any case."""
-    made = creation.asarray(x, dtype=dtype, chunk_size=chunk_size)
+    """Return an array whose values lie by rows when they are fetched."""
+    made = creation.asarray(x, dtype=dtype, order="C", chunk_size=chunk_size)
     return manipulation.reshape(made, (1,)) if not made.ndim else made
 
 
-asfortranarray = ascontiguousarray
+def asfortranarray(x: Any, dtype: Any = None, *, chunk_size: Any = None) -> Tensor:
+    """Return an array whose values lie by columns when they are fetched."""
+    return ascontiguousarray(x, dtype, chunk_size=chunk_size).ordered("F")
 
 
-def copy(x: Any) -> Tensor:
+def copy(x: Any, order: str = "K") -> Tensor:
     """Return an array of its own: what is assigned to one does not change the other."""
-    return creation.asarray(x, copy=True)
+    return creation.asarray(x, copy=True, order=order)
 
 
 def copyto(dst: Tensor, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
@@ -320,6 +324,7 @@ def extract(condition: Any, x: Any) -> Tensor:
     return numpy_names.compress(numpy_names.ravel(condition), numpy_names.ravel(x), axis=0)
 
 
+@taking_out(2)
 def choose(a: Any, choices: Sequence[Any], mode: str = "raise") -> Tensor:
     """Return for each element of `a` that of the array of this number. ValueError: there is no such array."""
     if mode not in ("raise", "wrap", "clip"):
@@ -368,19 +373,25 @@ def fill_diagonal(a: Tensor, val: Any, wrap: bool = False) -> None:
     )
 
 
-def partition(x: Any, kth: Any, axis: int | None = -1) -> Tensor:
-    """Return an array whose elements at places `kth` along an axis are those of the sorted one: it is sorted."""
-    given, along = _ordered(x, kth, axis)
-    return searching.sort(given, axis=along)
+def partition(x: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Tensor:
+    """Return an array whose elements at places `kth` along an axis are those of the sorted one.
+
+    What is not larger comes before them, what is not smaller behind. `order` are fields of a structured array, the
+    first to compare first; `kind` has one value.
+    """
+    given, along, places = _split_at(x, kth, axis, kind)
+    return Tensor(nodes.partition(given.node, along, places, order=fields_of(given, order)))
 
 
-def argpartition(x: Any, kth: Any, axis: int | None = -1) -> Tensor:
+def argpartition(x: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Tensor:
     """Return the places of the elements in the order of `partition`."""
-    given, along = _ordered(x, kth, axis)
-    return searching.argsort(given, axis=along)
+    given, along, places = _split_at(x, kth, axis, kind)
+    return Tensor(nodes.argpartition(given.node, along, places, order=fields_of(given, order)))
 
 
-def _ordered(x: Any, kth: Any, axis: int | None) -> tuple[Tensor, int]:
+def _split_at(x: Any, kth: Any, axis: int | None, kind: str) -> tuple[Tensor, int, tuple[int, ...]]:
+    if kind != "introselect":
+        raise ValueError(f"{kind!r} is an unrecognized kind of select; give 'introselect'")
     given = numpy_names.ravel(x) if axis is None else _tensor(x)
     along = reductions.axes_of(-1 if axis is None else axis, given.ndim)[0]
     n = given.shape[along]
@@ -389,14 +400,16 @@ def _ordered(x: Any, kth: Any, axis: int | None) -> tuple[Tensor, int]:
         raise TypeError("Partition index must be integer")
     if np.any((numbers < -n) | (numbers >= n)):
         raise ValueError(f"kth(={kth}) out of bounds ({n})")
-    return given, along
+    return given, along, tuple(sorted({int(one) % n for one in numbers.tolist()}))
 
 
+@taking_out(2)
 def nanargmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Return the place of the largest element that is not NaN. ValueError, when computed: all are."""
     return _nan_place(statistics.argmax, -np.inf, x, axis, keepdims)
 
 
+@taking_out(2)
 def nanargmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Return the place of the smallest element that is not NaN. ValueError, when computed: all are."""
     return _nan_place(statistics.argmin, np.inf, x, axis, keepdims)
@@ -518,7 +531,7 @@ def _line(one: slice) -> Tensor:
     """Return the numbers that a slice stands for; an imaginary step is how many there are, both ends included."""
     start, step = 0 if one.start is None else one.start, 1 if one.step is None else one.step
     if isinstance(step, complex):
-        return creation.linspace(start, one.stop, int(abs(step)))
+        return _tensor(creation.linspace(start, one.stop, int(abs(step))))
     return creation.arange(start, one.stop, step)
 
 

@@ -6,11 +6,13 @@ not those that `numpy.random` gives for the same seed.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +24,9 @@ from weft.frontends.tensors.reductions import axes_of
 from weft.model.errors import UsageError
 from weft.tensor import sessions
 from weft.tensor.array import Tensor, apply, as_node
+
+if TYPE_CHECKING:
+    import builtins
 
 FLOAT = np.dtype(np.float64)
 INT = np.dtype(np.int64)
@@ -46,23 +51,41 @@ def _parameter(value: Any) -> Any:
 _NEEDED = object()
 
 
-def _distribution(method: str, *defaults: Any, dtype: np.dtype[Any] = FLOAT) -> Callable[..., Tensor]:
+def _distribution(method: str, *, result: np.dtype[Any] = FLOAT, **parameters: Any) -> Callable[..., Tensor]:
     """Return a method that draws from a distribution of NumPy's; `_NEEDED` stands for what has no default."""
+    names = tuple(parameters)
 
-    def draw(self: Any, *args: Any, size: Size = None, chunk_size: Any = None) -> Tensor:
-        needed = sum(one is _NEEDED for one in defaults)
-        if not needed <= len(args) <= len(defaults) + 1:
-            raise TypeError(f"{method} takes {needed} to {len(defaults)} parameters, and then the size")
-        if len(args) > len(defaults):
+    def draw(self: Any, *args: Any, size: Size = None, chunk_size: Any = None, **named: Any) -> Tensor:
+        if len(args) > len(names):
             *args_list, size = args
             args = tuple(args_list)
-        given = [*args, *defaults[len(args) :]]
-        made: Tensor = self._drawn(method, given, size, dtype, chunk_size)
+        given = {**parameters, **dict(zip(names, args, strict=False)), **named}
+        lacking = [name for name, value in given.items() if value is _NEEDED]
+        if len(args) > len(names) or len(given) > len(names) or lacking or named.keys() & set(names[: len(args)]):
+            raise TypeError(f"{method} takes {', '.join((*names, 'size', 'chunk_size'))}, each of them once")
+        made: Tensor = self._drawn(method, list(given.values()), size, result, chunk_size)
         return made
 
     draw.__name__ = draw.__qualname__ = method
     draw.__doc__ = f"Return numbers of the distribution of `numpy.random.Generator.{method}`, with its parameters."
-    return draw
+    return _as_in_mars(draw)
+
+
+def _as_in_mars(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Have a method of a generator take what Mars's takes: `dtype`, and no GPU and no sparse array."""
+    has_dtype = "dtype" in inspect.signature(draw).parameters
+
+    @wraps(draw)
+    def drawing(*args: Any, gpu: bool | None = None, density: float | None = None, **kwargs: Any) -> Tensor:
+        if gpu or density is not None:
+            raise TypeError(f"{draw.__name__}: arrays are dense and in memory; leave `gpu` and `density` out")
+        dtype = None if has_dtype else kwargs.pop("dtype", None)
+        if has_dtype and kwargs.get("dtype", FLOAT) is None:
+            del kwargs["dtype"]
+        made = draw(*args, **kwargs)
+        return made if dtype is None else made.astype(dtype)
+
+    return drawing
 
 
 class Generator:
@@ -112,27 +135,33 @@ class Generator:
 
     # ------------------------------------------------------------------------------------------------------ simple
 
+    @_as_in_mars
     def random(self, size: Size = None, dtype: Any = FLOAT, *, chunk_size: Any = None) -> Tensor:
         """Return numbers evenly spread over [0, 1)."""
         return self._streamed("random", size, dtype, chunk_size)
 
+    @_as_in_mars
     def standard_normal(self, size: Size = None, dtype: Any = FLOAT, *, chunk_size: Any = None) -> Tensor:
         """Return normal numbers of mean 0 and variance 1."""
         return self._streamed("standard_normal", size, dtype, chunk_size)
 
+    @_as_in_mars
     def standard_exponential(self, size: Size = None, dtype: Any = FLOAT, *, chunk_size: Any = None) -> Tensor:
         """Return exponential numbers of mean 1."""
         return self._streamed("standard_exponential", size, dtype, chunk_size)
 
+    @_as_in_mars
     def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Size = None, *, chunk_size: Any = None) -> Tensor:
         """Return numbers evenly spread over [low, high)."""
         return self._scaled(self.random, low, _minus(high, low), size, chunk_size)
 
+    @_as_in_mars
     def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Size = None, *, chunk_size: Any = None) -> Tensor:
         """Return normal numbers of mean `loc` and standard deviation `scale`."""
         _not_negative(scale)
         return self._scaled(self.standard_normal, loc, scale, size, chunk_size)
 
+    @_as_in_mars
     def exponential(self, scale: Any = 1.0, size: Size = None, *, chunk_size: Any = None) -> Tensor:
         """Return exponential numbers of mean `scale`."""
         _not_negative(scale)
@@ -146,6 +175,7 @@ class Generator:
             made = apply(np.multiply, made, scale)
         return made if isinstance(shift, int | float) and shift == 0 else apply(np.add, made, shift)
 
+    @_as_in_mars
     def integers(
         self,
         low: Any,
@@ -162,6 +192,7 @@ class Generator:
         kind = np.dtype(dtype)
         return self._drawn("integers", (low, high), size, kind, chunk_size, {"dtype": kind, "endpoint": endpoint})
 
+    @_as_in_mars
     def choice(
         self, a: Any, size: Size = None, replace: bool = True, p: Any = None, *, chunk_size: Any = None
     ) -> Tensor:
@@ -179,61 +210,80 @@ class Generator:
         at = self._drawn("choice", (n,), shape, INT, chunks, more)
         return at if values is None else values[at]
 
-    def permutation(self, x: Any, axis: int = 0) -> Tensor:
+    def permutation(self, x: Any, axis: int = 0, *, chunk_size: Any = None) -> Tensor:
         """Return the elements of an array (of `range(x)` for a number) along an axis, in random order."""
         values = None if isinstance(x, int | np.integer) else Tensor(as_node(x))
         axis = 0 if values is None else axes_of(axis, values.ndim)[0]
         n = int(x) if values is None else values.shape[axis]
         at = self._drawn("choice", (n,), (n,), INT, (max(n, 1),), {"replace": False})
-        return at if values is None else values[(*[slice(None)] * axis, at)]
+        made = at if values is None else values[(*[slice(None)] * axis, at)]
+        return made if chunk_size is None else made.rechunk(chunk_size)
 
-    def shuffle(self, x: Tensor) -> None:
-        """Put the elements of an array along its first axis into random order."""
-        x._set(self.permutation(x)._node)
+    def shuffle(self, x: Tensor, axis: int = 0) -> None:
+        """Put the elements of an array along an axis into random order."""
+        x._set(self.permutation(x, axis)._node)
+
+    def bytes(self, length: int) -> builtins.bytes:
+        """Return random bytes."""
+        *entropy, call = self._seed()
+        return np.random.Generator(np.random.SFC64(np.random.SeedSequence(entropy, spawn_key=(call,)))).bytes(length)
 
     # ----------------------------------------------------------------------------------------------- distributions
 
-    beta = _distribution("beta", _NEEDED, _NEEDED)
-    binomial = _distribution("binomial", _NEEDED, _NEEDED, dtype=INT)
-    chisquare = _distribution("chisquare", _NEEDED)
-    f = _distribution("f", _NEEDED, _NEEDED)
-    gamma = _distribution("gamma", _NEEDED, 1.0)
-    geometric = _distribution("geometric", _NEEDED, dtype=INT)
-    gumbel = _distribution("gumbel", 0.0, 1.0)
-    hypergeometric = _distribution("hypergeometric", _NEEDED, _NEEDED, _NEEDED, dtype=INT)
-    laplace = _distribution("laplace", 0.0, 1.0)
-    logistic = _distribution("logistic", 0.0, 1.0)
-    lognormal = _distribution("lognormal", 0.0, 1.0)
-    logseries = _distribution("logseries", _NEEDED, dtype=INT)
-    negative_binomial = _distribution("negative_binomial", _NEEDED, _NEEDED, dtype=INT)
-    noncentral_chisquare = _distribution("noncentral_chisquare", _NEEDED, _NEEDED)
-    noncentral_f = _distribution("noncentral_f", _NEEDED, _NEEDED, _NEEDED)
-    pareto = _distribution("pareto", _NEEDED)
-    poisson = _distribution("poisson", 1.0, dtype=INT)
-    power = _distribution("power", _NEEDED)
-    rayleigh = _distribution("rayleigh", 1.0)
+    beta = _distribution("beta", a=_NEEDED, b=_NEEDED)
+    binomial = _distribution("binomial", n=_NEEDED, p=_NEEDED, result=INT)
+    chisquare = _distribution("chisquare", df=_NEEDED)
+    f = _distribution("f", dfnum=_NEEDED, dfden=_NEEDED)
+    gamma = _distribution("gamma", shape=_NEEDED, scale=1.0)
+    geometric = _distribution("geometric", p=_NEEDED, result=INT)
+    gumbel = _distribution("gumbel", loc=0.0, scale=1.0)
+    hypergeometric = _distribution("hypergeometric", ngood=_NEEDED, nbad=_NEEDED, nsample=_NEEDED, result=INT)
+    laplace = _distribution("laplace", loc=0.0, scale=1.0)
+    logistic = _distribution("logistic", loc=0.0, scale=1.0)
+    lognormal = _distribution("lognormal", mean=0.0, sigma=1.0)
+    logseries = _distribution("logseries", p=_NEEDED, result=INT)
+    negative_binomial = _distribution("negative_binomial", n=_NEEDED, p=_NEEDED, result=INT)
+    noncentral_chisquare = _distribution("noncentral_chisquare", df=_NEEDED, nonc=_NEEDED)
+    noncentral_f = _distribution("noncentral_f", dfnum=_NEEDED, dfden=_NEEDED, nonc=_NEEDED)
+    pareto = _distribution("pareto", a=_NEEDED)
+    poisson = _distribution("poisson", lam=1.0, result=INT)
+    power = _distribution("power", a=_NEEDED)
+    rayleigh = _distribution("rayleigh", scale=1.0)
     standard_cauchy = _distribution("standard_cauchy")
-    standard_gamma = _distribution("standard_gamma", _NEEDED)
-    standard_t = _distribution("standard_t", _NEEDED)
-    triangular = _distribution("triangular", _NEEDED, _NEEDED, _NEEDED)
-    vonmises = _distribution("vonmises", _NEEDED, _NEEDED)
-    wald = _distribution("wald", _NEEDED, _NEEDED)
-    weibull = _distribution("weibull", _NEEDED)
-    zipf = _distribution("zipf", _NEEDED, dtype=INT)
+    standard_gamma = _distribution("standard_gamma", shape=_NEEDED)
+    standard_t = _distribution("standard_t", df=_NEEDED)
+    triangular = _distribution("triangular", left=_NEEDED, mode=_NEEDED, right=_NEEDED)
+    vonmises = _distribution("vonmises", mu=_NEEDED, kappa=_NEEDED)
+    wald = _distribution("wald", mean=_NEEDED, scale=_NEEDED)
+    weibull = _distribution("weibull", a=_NEEDED)
+    zipf = _distribution("zipf", a=_NEEDED, result=INT)
 
     # ----------------------------------------------------------------------------------------------------- vectors
 
+    @_as_in_mars
     def multinomial(self, n: int, pvals: Any, size: Size = None, *, chunk_size: Any = None) -> Tensor:
         """Return how often each of several outcomes came in `n` draws; outcomes are along the last axis."""
         return self._vectors("multinomial", (int(n), _numbers(pvals)), len(_numbers(pvals)), size, INT, chunk_size)
 
+    @_as_in_mars
     def dirichlet(self, alpha: Any, size: Size = None, *, chunk_size: Any = None) -> Tensor:
         """Return vectors of shares that add up to 1."""
         return self._vectors("dirichlet", (_numbers(alpha),), len(_numbers(alpha)), size, FLOAT, chunk_size)
 
-    def multivariate_normal(self, mean: Any, cov: Any, size: Size = None, *, chunk_size: Any = None) -> Tensor:
-        """Return normal vectors with a mean and a covariance."""
+    @_as_in_mars
+    def multivariate_normal(
+        self,
+        mean: Any,
+        cov: Any,
+        size: Size = None,
+        check_valid: str = "warn",
+        tol: float = 1e-8,
+        *,
+        chunk_size: Any = None,
+    ) -> Tensor:
+        """Return normal vectors with a mean and a covariance, which is checked here as NumPy does."""
         middle = _numbers(mean)
+        np.random.default_rng(0).multivariate_normal(middle, _values(cov), 0, check_valid=check_valid, tol=tol)  # type: ignore[arg-type]
         spread = tuple([tuple(row) for row in np.asarray(_values(cov), FLOAT).tolist()])
         return self._vectors("multivariate_normal", (middle, spread), len(middle), size, FLOAT, chunk_size)
 
@@ -248,26 +298,31 @@ class Generator:
 class RandomState(Generator):
     """The older interface of the same name, whose functions this module has too."""
 
+    @_as_in_mars
     def rand(self, *shape: int, dtype: Any = FLOAT, chunk_size: Any = None) -> Tensor:
         """Return numbers evenly spread over [0, 1); each argument is the length of an axis."""
         return self.random(shape, dtype, chunk_size=chunk_size)
 
+    @_as_in_mars
     def randn(self, *shape: int, dtype: Any = FLOAT, chunk_size: Any = None) -> Tensor:
         """Return standard normal numbers; each argument is the length of an axis."""
         return self.standard_normal(shape, dtype, chunk_size=chunk_size)
 
+    @_as_in_mars
     def random_sample(self, size: Size = None, *, chunk_size: Any = None) -> Tensor:
         """Return numbers evenly spread over [0, 1)."""
         return self.random(size, chunk_size=chunk_size)
 
     ranf = sample = random_sample
 
+    @_as_in_mars
     def randint(
         self, low: Any, high: Any = None, size: Size = None, dtype: Any = INT, *, chunk_size: Any = None
     ) -> Tensor:
         """Return whole numbers from `low` up to, not including, `high`."""
         return self.integers(low, high, size, dtype, chunk_size=chunk_size)
 
+    @_as_in_mars
     def random_integers(self, low: Any, high: Any = None, size: Size = None, *, chunk_size: Any = None) -> Tensor:
         """Return whole numbers from `low` to `high`, from 1 to `low` if `high` is left out."""
         if high is None:
@@ -321,6 +376,7 @@ def default_rng(seed: int | Sequence[int] | None = None) -> Generator:
 _STATE = RandomState()
 beta = _STATE.beta
 binomial = _STATE.binomial
+bytes = _STATE.bytes
 chisquare = _STATE.chisquare
 choice = _STATE.choice
 dirichlet = _STATE.dirichlet

@@ -39,8 +39,15 @@ class UniqueInverse(NamedTuple):
     inverse_indices: Tensor
 
 
-def where(condition: Any, x1: Any, x2: Any, /) -> Tensor:
-    """Return elements of `x1` where a condition holds, else of `x2`."""
+_NONE = object()
+
+
+def where(condition: Any, x1: Any = _NONE, x2: Any = _NONE, /) -> Any:
+    """Return elements of `x1` where a condition holds, else of `x2`; without both, `nonzero` of the condition."""
+    if x1 is _NONE and x2 is _NONE:
+        return nonzero(condition)
+    if x1 is _NONE or x2 is _NONE:
+        raise ValueError("either both or neither of x and y should be given")
     chosen = as_node(condition)
     if chosen.dtype.kind != "b":
         chosen = shaping.cast(chosen, np.dtype(bool))
@@ -62,21 +69,66 @@ def nonzero(x: Any, /) -> tuple[Tensor, ...]:
     return ExecutableTuple([Tensor(one) for one in searching.nonzero(node)])
 
 
-def _along(x: Any, axis: int) -> tuple[Node, int]:
+_KINDS = (None, "quicksort", "mergesort", "heapsort", "stable")
+
+
+def fields_of(x: Tensor, order: Any) -> tuple[str, ...] | None:
+    """Return the fields that `order` names, a str or several. ValueError: the array has no such field."""
+    if order is None:
+        return None
+    wanted = (order,) if isinstance(order, str) else tuple(order)
+    for one in wanted:
+        if one not in (x.dtype.names or ()):
+            raise ValueError(f"unknown field name: {one!r}; the array is of {x.dtype}")
+    return wanted
+
+
+def _to_sort(x: Any, axis: int | None, kind: str | None, order: Any) -> tuple[Node, int, tuple[str, ...] | None]:
+    if kind not in _KINDS:
+        raise ValueError(f"sort kind is {kind!r}; give one of {', '.join(map(repr, _KINDS[1:]))}")
     node = as_node(x)
-    return node, axes_of(axis, len(node.grid))[0]
+    if axis is None:
+        node, axis = shaping.reshape(node, (node.size,)), 0
+    return node, axes_of(axis, len(node.grid))[0], fields_of(Tensor(node), order)
 
 
-def sort(x: Any, /, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """Sort along an axis."""
-    node, along = _along(x, axis)
-    return Tensor(searching.sort(node, along, descending=descending, stable=stable))
+def sort(
+    x: Any,
+    /,
+    axis: int | None = -1,
+    kind: str | None = None,
+    order: Any = None,
+    *,
+    descending: bool = False,
+    stable: bool = True,
+    return_index: bool = False,
+) -> Any:
+    """Sort along an axis, without one the flat array; with `return_index`, and tell the places that elements had.
+
+    `order` are fields of a structured array, the first to compare first. Equal elements keep their order unless
+    `stable` is false, whatever `kind` of NumPy's algorithms is given.
+    """
+    node, along, fields = _to_sort(x, axis, kind, order)
+    made = Tensor(searching.sort(node, along, descending=descending, stable=stable, order=fields))
+    if not return_index:
+        return made
+    places = searching.argsort(node, along, descending=descending, stable=stable, order=fields)
+    return ExecutableTuple([made, Tensor(places)])
 
 
-def argsort(x: Any, /, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """Return the places of the elements in sorted order along an axis; equal ones keep theirs if `stable`."""
-    node, along = _along(x, axis)
-    return Tensor(searching.argsort(node, along, descending=descending, stable=stable))
+def argsort(
+    x: Any,
+    /,
+    axis: int | None = -1,
+    kind: str | None = None,
+    order: Any = None,
+    *,
+    descending: bool = False,
+    stable: bool = True,
+) -> Tensor:
+    """Return the places of the elements in sorted order along an axis, as `sort` has them."""
+    node, along, fields = _to_sort(x, axis, kind, order)
+    return Tensor(searching.argsort(node, along, descending=descending, stable=stable, order=fields))
 
 
 def searchsorted(x1: Any, x2: Any, /, side: str = "left", sorter: Any = None) -> Tensor:
@@ -121,7 +173,7 @@ def isin(x1: Any, x2: Any, /, invert: bool = False) -> Tensor:
     return Tensor(searching.isin(left, as_node(x2, left.dtype), invert=invert))
 
 
-@taking_out
+@taking_out(3)
 def take(x: Any, indices: Any, /, axis: int | None = None) -> Tensor:
     """Return elements along an axis by their numbers; without an axis, of the flat array."""
     node, numbers = as_node(x), as_node(indices)

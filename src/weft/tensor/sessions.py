@@ -363,13 +363,16 @@ def _lengths(axis: int, cut: Cut, counts: Sequence[int], shapes: Sequence[tuple[
     return [shapes[i * step][axis] for i in range(cut.n)]
 
 
-def assemble(node: Node) -> Any:
-    """Return the array that the chunks of a settled node make up, in memory of its own where a session keeps them."""
+def assemble(node: Node, order: Any = "C") -> Any:
+    """Return the array that the chunks of a settled node make up, in memory of its own where a session keeps them.
+
+    `order` is how its elements lie there: by rows ("C") or by columns ("F").
+    """
     values = node.kwargs["source"].values
     read = values.copy if isinstance(values, Kept) else values.__getitem__
     if len(values) == 1:
-        return np.array(read(0)) if isinstance(values, Kept) else np.asarray(read(0))
-    whole = np.empty(node.shape, node.dtype)
+        return (np.array if isinstance(values, Kept) else np.asarray)(read(0), order=order)
+    whole = np.empty(node.shape, node.dtype, order)
     spans = [[cut.span(i) for i in range(cut.n)] for cut in node.grid]
 
     def bring(index: int, where: Sequence[tuple[int, int]]) -> None:

@@ -34,47 +34,47 @@ def _total(fn: np.ufunc, x: Any, axis: Axis, dtype: Any, keepdims: bool, name: s
     return Tensor(reductions.reduce(fn, node, axis, keepdims=keepdims, dtype=kind, name=name))
 
 
-@taking_out
+@taking_out(3)
 def sum(x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """Return the sum; integers are summed in 64 bits."""
     return _total(np.add, x, axis, dtype, keepdims, "sum")
 
 
-@taking_out
+@taking_out(3)
 def prod(x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """Return the product; integers are multiplied in 64 bits."""
     return _total(np.multiply, x, axis, dtype, keepdims, "prod")
 
 
-@taking_out
+@taking_out(2)
 def max(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return the largest element; NaN if there is one."""
     node = _lazy(x)
     return Tensor(reductions.reduce(np.maximum, node, axis, keepdims=keepdims, dtype=node.dtype, name="max"))
 
 
-@taking_out
+@taking_out(2)
 def min(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return the smallest element; NaN if there is one."""
     node = _lazy(x)
     return Tensor(reductions.reduce(np.minimum, node, axis, keepdims=keepdims, dtype=node.dtype, name="min"))
 
 
-@taking_out
+@taking_out(2)
 def all(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return whether all elements are true."""
     kind = np.dtype(bool)
     return Tensor(reductions.reduce(np.logical_and, _lazy(x), axis, keepdims=keepdims, dtype=kind, name="all"))
 
 
-@taking_out
+@taking_out(2)
 def any(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return whether some element is true."""
     kind = np.dtype(bool)
     return Tensor(reductions.reduce(np.logical_or, _lazy(x), axis, keepdims=keepdims, dtype=kind, name="any"))
 
 
-@taking_out
+@taking_out(9)
 def count_nonzero(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return how many elements are not zero."""
     node = _lazy(x)
@@ -83,7 +83,7 @@ def count_nonzero(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tenso
     return Tensor(reductions.reduce(np.add, true, axis, keepdims=keepdims, dtype=kind, name="count_nonzero"))
 
 
-@taking_out
+@taking_out(3)
 def mean(x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """Return the mean; of integers, in float64."""
     node = _lazy(x)
@@ -94,7 +94,7 @@ def mean(x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False
     return Tensor(shaping.cast(blocks.apply(np.true_divide, total, count), kind))
 
 
-@taking_out
+@taking_out(3)
 def var(
     x: Any,
     /,
@@ -117,7 +117,7 @@ def var(
     return Tensor(reductions.variance(node, axis, correction=less, keepdims=keepdims, dtype=kind))
 
 
-@taking_out
+@taking_out(3)
 def std(
     x: Any,
     /,
@@ -138,13 +138,13 @@ def _flat(node: Node, axis: int | None) -> tuple[Node, int]:
     return node, reductions.axes_of(axis, len(node.grid))[0]
 
 
-@taking_out
+@taking_out(2)
 def argmax(x: Any, /, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Return the first position of the largest element along an axis, or in the flat array."""
     return _arg(np.argmax, x, axis, keepdims)
 
 
-@taking_out
+@taking_out(2)
 def argmin(x: Any, /, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Return the first position of the smallest element along an axis, or in the flat array."""
     return _arg(np.argmin, x, axis, keepdims)
@@ -159,13 +159,13 @@ def _arg(fn: Any, x: Any, axis: int | None, keepdims: bool) -> Tensor:
     return Tensor(made)
 
 
-@taking_out
+@taking_out(9)
 def cumulative_sum(x: Any, /, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
     """Return running sums along an axis, which may be left out with one axis only."""
     return _scan(np.add, x, axis, dtype, include_initial)
 
 
-@taking_out
+@taking_out(9)
 def cumulative_prod(x: Any, /, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
     """Return running products along an axis, which may be left out with one axis only."""
     return _scan(np.multiply, x, axis, dtype, include_initial)

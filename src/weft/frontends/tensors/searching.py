@@ -11,8 +11,8 @@ from weft.frontends.tensors import sorting
 from weft.frontends.tensors.blocks import apply, call, in_one, mapped, together, whole_along
 from weft.frontends.tensors.chunks import Cut, Grid
 from weft.frontends.tensors.indexing import take_slices
-from weft.frontends.tensors.nodes import Input, Node
-from weft.operators.regions import Kind
+from weft.frontends.tensors.nodes import Input, Node, Where
+from weft.operators.regions import Kind, Place
 
 INDEX = np.dtype(np.int64)
 
@@ -37,30 +37,35 @@ def _where(condition: Any, x: Any, y: Any, *, kind: np.dtype[Any]) -> Any:
 # --------------------------------------------------------------------------------------------------------- sorting
 
 
-def _sorted(x: Any, *, axis: int, descending: bool, stable: bool) -> Any:
-    made = np.sort(x, axis=axis, kind="stable" if stable else None)
+Fields = tuple[str, ...] | None
+"""Of a structured array: those to compare, the first one first."""
+
+
+def _sorted(x: Any, *, axis: int, descending: bool, stable: bool, order: Fields) -> Any:
+    made = np.sort(x, axis=axis, kind="stable" if stable else None, order=order)
     return np.flip(made, axis) if descending else made
 
 
-def _ordered(x: Any, *, axis: int, descending: bool, stable: bool) -> Any:
+def _ordered(x: Any, *, axis: int, descending: bool, stable: bool, order: Fields) -> Any:
     kind: Any = "stable" if stable else None
     if not descending:
-        return np.argsort(x, axis=axis, kind=kind)
-    turned = np.argsort(np.flip(x, axis), axis=axis, kind=kind)  # turned twice, equal elements keep their order
+        return np.argsort(x, axis=axis, kind=kind, order=order)
+    # turned twice, equal elements keep their order
+    turned = np.argsort(np.flip(x, axis), axis=axis, kind=kind, order=order)
     return x.shape[axis] - 1 - np.flip(turned, axis)
 
 
-def sort(node: Node, axis: int, *, descending: bool, stable: bool) -> Node:
+def sort(node: Node, axis: int, *, descending: bool, stable: bool, order: Fields = None) -> Node:
     """Sort along an axis, which is read as one chunk unless it is the only one and long."""
     if sorting.is_long(node):
         made = sorting.in_order(node, places=False)
         return take_slices(made, [slice(None, None, -1)]) if descending else made
     node = whole_along(node, (axis,))
-    kwargs = {"axis": axis, "descending": descending, "stable": stable}
+    kwargs = {"axis": axis, "descending": descending, "stable": stable, "order": order}
     return call(_sorted, node, node.grid, node.dtype, kwargs=kwargs, name="sort")
 
 
-def argsort(node: Node, axis: int, *, descending: bool, stable: bool) -> Node:
+def argsort(node: Node, axis: int, *, descending: bool, stable: bool, order: Fields = None) -> Node:
     """Return the places of the elements in sorted order along an axis, which is read as `sort` does."""
     if sorting.is_long(node):
         if not descending:
@@ -69,8 +74,70 @@ def argsort(node: Node, axis: int, *, descending: bool, stable: bool) -> Node:
         turned = sorting.in_order(take_slices(node, turn), places=True)
         return apply(np.subtract, node.size - 1, take_slices(turned, turn))
     node = whole_along(node, (axis,))
-    kwargs = {"axis": axis, "descending": descending, "stable": stable}
+    kwargs = {"axis": axis, "descending": descending, "stable": stable, "order": order}
     return call(_ordered, node, node.grid, INDEX, kwargs=kwargs, name="argsort")
+
+
+def _divided(x: Any, *, kth: Sequence[int], axis: int, order: Fields, places: bool) -> Any:
+    return (np.argpartition if places else np.partition)(x, kth, axis=axis, order=order)
+
+
+def partition(node: Node, axis: int, kth: Sequence[int], *, order: Fields) -> Node:
+    """Bring the elements of numbers `kth` to their places in sorted order; a long array is sorted for that."""
+    if sorting.is_long(node) or not kth:
+        return sort(node, axis, descending=False, stable=False, order=order)
+    node = whole_along(node, (axis,))
+    kwargs = {"kth": tuple(kth), "axis": axis, "order": order, "places": False}
+    return call(_divided, node, node.grid, node.dtype, kwargs=kwargs, name="partition")
+
+
+def argpartition(node: Node, axis: int, kth: Sequence[int], *, order: Fields) -> Node:
+    """Return the places of the elements in the order of `partition`."""
+    if sorting.is_long(node) or not kth:
+        return argsort(node, axis, descending=False, stable=False, order=order)
+    node = whole_along(node, (axis,))
+    kwargs = {"kth": tuple(kth), "axis": axis, "order": order, "places": True}
+    return call(_divided, node, node.grid, INDEX, kwargs=kwargs, name="argpartition")
+
+
+def _largest(x: Any, places: Any = None, *, k: int, axis: int, largest: bool, order: Fields, inner: bool) -> Any:
+    """Return values and places of the k largest (or smallest) along an axis, in order but for `inner` ones."""
+    n = x.shape[axis]
+    k = min(k, n)
+    at = np.argpartition(x, n - k if largest else k - 1, axis=axis, order=order)
+    at = np.take(at, range(n - k, n) if largest else range(k), axis=axis)
+    values = np.take_along_axis(x, at, axis)
+    if not inner:
+        by = np.argsort(values, axis=axis, kind="stable", order=order)
+        by = np.flip(by, axis) if largest else by
+        values, at = np.take_along_axis(values, by, axis), np.take_along_axis(at, by, axis)
+    return values, at if places is None else np.take_along_axis(places, at, axis)
+
+
+def _largest_here(place: Place, x: Any, *, where: Where, axis: int, **how: Any) -> Any:
+    values, places = _largest(x, axis=axis, **how)
+    return values, places + where(place.number).begin[axis]
+
+
+def largest(node: Node, axis: int, k: int, *, most: bool, order: Fields, sorted_: bool) -> tuple[Node, Node]:
+    """Return the k largest (or smallest) elements along an axis, and their places.
+
+    Where chunks have more than k of them each, those of every chunk are found first, and only they are put together.
+    """
+    how = {"k": k, "axis": axis, "largest": most, "order": order}
+    cut = node.grid[axis]
+    inputs = [node]
+    if cut.n > 1 and k * cut.n < cut.size:
+        few = Cut.of([min(k, n) for n in cut.lengths()])
+        grid = tuple([few if a == axis else one for a, one in enumerate(node.grid)])
+        kwargs = {**how, "inner": True, "where": Where(node.grid)}
+        found = Node(Kind.PLACED, _largest_here, [Input(node)], grid, node.dtype, kwargs=kwargs, name="topk")
+        inputs = [pick(found, at, grid, dtype, "topk") for at, dtype in enumerate((node.dtype, INDEX))]
+    inputs = [whole_along(one, (axis,)) for one in inputs]
+    grid = tuple([Cut.even(k, k) if a == axis else one for a, one in enumerate(inputs[0].grid)])
+    kwargs = {**how, "inner": not sorted_}
+    made = Node(Kind.CALL, _largest, [Input(one) for one in inputs], grid, node.dtype, kwargs=kwargs, name="topk")
+    return pick(made, 0, grid, node.dtype, "topk"), pick(made, 1, grid, INDEX, "argtopk")
 
 
 def _found(x2: Any, x1: Any, sorter: Any = None, *, side: str) -> Any:

@@ -30,8 +30,8 @@ INDEX = np.dtype(np.int64)
 
 
 def is_long(node: Node) -> bool:
-    """Whether an array of one axis is worth being sorted chunk by chunk."""
-    return len(node.grid) == 1 and node.grid[0].n > 1 and node.nbytes >= SORTED_FROM
+    """Whether an array of one axis is worth being sorted chunk by chunk; structured ones are not compared so."""
+    return len(node.grid) == 1 and node.grid[0].n > 1 and node.nbytes >= SORTED_FROM and node.dtype.kind != "V"
 
 
 # ------------------------------------------------------------------------------------------------------- sorting
