@@ -358,6 +358,21 @@ class TestUsingAgain:
             place.write({"a": step('echo 1 > "{{out}}"', "out", env=env)})
             assert place.again() == ({"a": 1} if number == 0 else {})
 
+    @pytest.mark.parametrize("mode", ["content", "paddleflow"])
+    def test_a_scope_that_is_not_there_stands_for_nothing(self, place, mode):
+        scope = ON | {"mode": mode, "fs_scope": [{"name": "main", "path": "sripts"}]}
+        place.write({"a": step("true", cache=scope)}, fs_options={"main_fs": {"name": "main"}})
+        notes: list[str] = []
+        for _ in range(2):
+            loaded = wiring.load_pipeline(str(place.file), user="me")
+            assert wiring.run_pipeline(loaded, place.settings, quiet=True, on_note=notes.append).state == "succeeded"
+        assert place.ran() == {"a": 2}
+        why = f"fs_scope names main:sripts, and there is no {place.folder}/sripts"
+        assert notes == [f"results of step a are not used again: {why}"] * 2
+        assert place.reason("run-000002", "a") == why
+        [told] = wiring.plan_pipeline(wiring.load_pipeline(str(place.file), user="me"), place.settings)
+        assert told.reason == why
+
     def test_expired_results_are_not_used(self, place):
         place.write({"a": step('echo 1 > "{{out}}"', "out", cache={"enable": True, "max_expired_time": 0})})
         assert place.again() == {"a": 1}

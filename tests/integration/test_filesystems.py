@@ -163,6 +163,15 @@ class TestStores:
         assert [name.rpartition("/")[2] for name in sent] == ["lines", "words"]
         assert all(name.startswith("/bucket/ppl/.pipeline/run-000001/trial/") for name in sent)
 
+    def test_a_scope_counts_though_nothing_mounts_it(self, place, objects):
+        cache = {"enable": True, "fs_scope": [{"name": "ppl", "path": "scripts/make.sh"}]}
+        place.write(
+            {"a": {"command": "pwd", "cache": cache}}, fs_options={"main_fs": {"name": "ppl", "sub_path": "work"}}
+        )
+        assert [Ran(place, {"ppl": URL}).answers() for _ in range(2)] == [["miss"], ["hit"]]
+        objects.pipe_file("/bucket/ppl/scripts/make.sh", b"other")
+        assert Ran(place, {"ppl": URL}).answers() == ["miss"]
+
     def test_results_are_used_again_and_sent_again(self, place, objects):
         place.write(STEPS, fs_options=PPL)
         Ran(place, {"ppl": URL})

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from weft.engine.events import CancelRequested, Done, Failed, Hit, Miss, Waiting
 from weft.engine.machines.task import TaskState
-from weft.model.errors import WeftError
+from weft.model.errors import NotFoundError, WeftError
 from weft.store.entries import Claim, Entry
 from weft.store.locks import KeyLocks
 from weft.store.results import Key, Recipe, ResultCache, Why
@@ -187,6 +187,9 @@ class StepCache:
             try:
                 event = self._decide(item, lines)
             except WeftError as error:
+                if isinstance(error, NotFoundError):  # whoever wrote the file should know
+                    step = item.probe.vertex if item.recipe is None else item.recipe.step
+                    self.problems.append(f"results of step {step} are not used again: {error.message}")
                 event = self._miss(item, Why(error.message), lines)
             except Exception as error:  # noqa: BLE001 - a task must not wait for ever for an answer
                 self.problems.append(f"the cache gave up on {item.probe.vertex}: {error}")

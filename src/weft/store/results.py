@@ -150,7 +150,7 @@ class ResultCache:
     ) -> Key:
         """Return the key of an execution, from what lies at its paths now, or what is `known` to come to lie there.
 
-        Raises what `Digester.of` raises.
+        Raises what `Digester.of` raises. NotFoundError: a scope is not there, which would make it stand for nothing.
         """
         leaves = {**recipe.static, "mode": recipe.mode, "version": str(KEY_VERSION)}
         static = _digest(leaves)
@@ -168,6 +168,8 @@ class ResultCache:
                 dynamic[f"input {name}"] = artifacts.of_all(paths)
         for name, path in recipe.scopes:
             digest = str(files.newest([path])) if recipe.mode == PADDLEFLOW else files.of(path)
+            if digest in (ABSENT, "-1"):
+                raise NotFoundError(f"fs_scope names {name}, and there is no {path}")
             dynamic[f"file {name}"] = digest
         self.bytes_read += artifacts.bytes_read + files.bytes_read
         return Key(_digest({"static": static, "dynamic": _digest(dynamic)}), {**leaves, **dynamic})

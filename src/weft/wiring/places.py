@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from weft.frontends.pipelines.caching import code_of
-from weft.frontends.pipelines.compiler import mounted_parts, planned_outputs
+from weft.frontends.pipelines.compiler import mounted_parts, planned_outputs, scoped_parts
 from weft.frontends.pipelines.resolve import ResolvedStep
 from weft.model.errors import ConflictError
 from weft.model.records import as_dict
@@ -43,6 +43,7 @@ def hold_copies(loaded: Loaded, undo: ExitStack, note: Callable[[str], None], *,
     for name, url in loaded.urls.items():
         parts = mounted_parts(loaded.pipeline, name)
         if parts:
+            parts = {**dict.fromkeys(scoped_parts(loaded.pipeline, name), False), **parts}
             copy = Copy(name, url, Path(loaded.file_systems[name]), parts)
             copies.append(copy)
             undo.callback(copy.hold(note, fetch=fetch))

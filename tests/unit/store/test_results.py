@@ -170,7 +170,7 @@ CHANGES: list[tuple[str, Callable[[World], Recipe], str]] = [
     ("new script", on_disk(lambda f: (f / "scripts/lib/x").touch()), "main:scripts: lib/x was added"),
     ("empty folder", on_disk(lambda f: (f / "scripts/x").mkdir()), "main:scripts: x was added"),
     ("single file", on_disk(lambda f: (f / "conf").write_text("")), "main:conf changed"),
-    ("scope gone", on_disk(lambda f: shutil.rmtree(f / "scripts")), "main:scripts is gone"),
+    ("scope emptied", on_disk(lambda f: shutil.rmtree(f / "scripts/lib")), "main:scripts: lib was removed"),
     ("scope removed", lambda w: replace(w.recipe, scopes=w.recipe.scopes[:1]), "file main:conf was removed"),
 ]  # fmt: skip
 
@@ -187,6 +187,13 @@ def test_a_single_change_is_told_exactly(world, change, said):
     assert told.startswith(said)
     assert told.endswith(", compared with run-1")
     assert "and" not in told.removeprefix(said).split(), "there is one change, so one is told"
+
+
+def test_a_scope_that_is_gone_is_told_and_has_no_key(world):
+    assert world.make() == ""
+    shutil.rmtree(world.folder / "scripts")
+    with pytest.raises(NotFoundError, match=r"fs_scope names main:scripts, and there is no .*/scripts"):
+        world.why(world.recipe)
 
 
 def test_the_item_of_a_loop_is_told_before_code():

@@ -57,7 +57,7 @@ def describe(pipeline: Pipeline, step: ResolvedStep, place: CachePlace | None, f
     static = static_leaves(pipeline, step, place.images.get(step.docker_env, step.docker_env), folder)
     if step.condition:
         static["condition"] = _written(step.condition)
-    folders = {point.name: point.source for point in reversed(step.mounts) if point.source is not None}
+    folders = {point.name: point.root for point in step.mounts if point.root is not None}
     return Recipe(
         pipeline=pipeline.name,
         step=step.name,

@@ -431,14 +431,13 @@ def main_root(pipeline: Pipeline, file: Path, configured: Mapping[str, Path]) ->
     if name in configured:
         return configured[name]
     folder = file.absolute().parent
-    named, mounted = (
-        tuple(_named_paths(pipeline)),
-        tuple(part for part in mounted_parts(pipeline, name) if part.strip("/")),
-    )
+    named = tuple(_named_paths(pipeline))
+    scopes = tuple(path for path in scoped_parts(pipeline, name) if path)
+    mounted = tuple(part for part in mounted_parts(pipeline, name) if part.strip("/"))
     base = pipeline.main_fs.sub_path if pipeline.main_fs else ""
 
     def has(candidate: Path) -> tuple[int, int]:
-        return _existing(candidate, mounted), _existing(candidate / base, named)
+        return _existing(candidate, mounted), _existing(candidate / base, named) + _existing(candidate, scopes)
 
     best, most = folder, has(folder)
     for candidate in _above(folder):
@@ -457,17 +456,22 @@ def _above(folder: Path) -> Iterator[Path]:
 
 
 def _named_paths(pipeline: Pipeline) -> Iterable[str]:
-    """Return the relative paths that steps name: words of commands that look like one, and the scopes of the cache."""
+    """Return the relative paths that steps name: words of commands that look like one."""
     found: dict[str, None] = {}
     for step in pipeline.steps.values():
         for word in _PATH.findall(step.command.value):
             if "/" in word or Path(word).suffix.lower() in _SCRIPT:
                 found[word] = None
-        for scope in step.cache.over(pipeline.cache).fs_scope:
-            found.update(dict.fromkeys(path for path in scope.paths if path.strip("/") and not path.startswith("/")))
         if len(found) >= _MOST_PATHS:
             break
     return found
+
+
+def scoped_parts(pipeline: Pipeline, name: str) -> list[str]:
+    """Return what the cache looks at in a file system: paths in it, "" for all."""
+    caches = (step.cache.over(pipeline.cache) for step in pipeline.steps.values())
+    scopes = (scope for cache in caches if cache.enable for scope in cache.fs_scope if scope.name == name)
+    return list(dict.fromkeys(path.strip("/") for scope in scopes for path in scope.paths))
 
 
 def mounted_parts(pipeline: Pipeline, name: str) -> dict[str, bool]:

@@ -81,7 +81,8 @@ _LONGEST_ID = 150
 class MountPoint(Struct, frozen=True):
     """A file system as a step sees it: `source` is the folder of this machine, None where none is bound.
 
-    That of the `main` one is where the step works, under its own path.
+    It lies below the `root` of the file system, at its `sub_path`. That of the `main` one is where the step works,
+    under its own path.
     """
 
     name: str
@@ -90,6 +91,7 @@ class MountPoint(Struct, frozen=True):
     read_only: bool = False
     sub_path: str = ""
     main: bool = False
+    root: str | None = None
 
 
 class ResolvedStep(Struct, frozen=True):
@@ -449,7 +451,9 @@ class _Resolver:
     def _mount(self, mount: Mount, root: str | None) -> MountPoint:
         where = mount.mount_path or paths.mount_path(self.run.user, mount.name)
         source = None if root is None else str(PurePosixPath(root, mount.sub_path))
-        return MountPoint(mount.name, where, source, mount.read_only, mount.sub_path)
+        return MountPoint(
+            mount.name, where, source, mount.read_only, mount.sub_path, root=None if root is None else str(root)
+        )
 
     # -------------------------------------------------------------------------------------------------- dags
 

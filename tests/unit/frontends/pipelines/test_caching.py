@@ -7,7 +7,7 @@ import pytest
 
 from weft.frontends.pipelines.caching import CachePlace, describe, recipe_of
 from weft.frontends.pipelines.check import parse_pipeline
-from weft.frontends.pipelines.resolve import resolve
+from weft.frontends.pipelines.resolve import ResolvedStep, Run, resolve, resolve_nodes
 from weft.store.results import Recipe
 
 PLACE = CachePlace(Path("/state/cache.db"), "run-000001")
@@ -94,6 +94,24 @@ def test_scopes_and_outputs_have_their_places():
     assert found.outputs["model"].startswith("/data/.pipeline/run-000001/p/s-0-")
     assert found.inputs["in"][0].startswith("/data/.pipeline/run-000001/p/first-0-")
     assert found.expires_s == 60.0
+
+
+def test_scopes_are_paths_in_the_file_system_whatever_of_it_is_mounted():
+    text = """
+name: p
+entry_points:
+  s:
+    command: x
+    cache: {enable: true, fs_scope: [{name: main, path: work/x}, {name: own, path: /deep}]}
+    extra_fs: [{name: own, mount_path: /own, sub_path: deep}]
+fs_options: {main_fs: {name: main, sub_path: work}}
+"""
+    pipeline = parse_pipeline(text, "run.yaml")
+    (step,) = resolve_nodes(pipeline, Run("run-000001", "me", "/data", {"own": "/disk"}))
+    assert isinstance(step, ResolvedStep)
+    found = describe(pipeline, step, PLACE)
+    assert found is not None
+    assert [path for _, path in found.scopes] == ["/data/work/x", "/disk/deep"]
 
 
 def test_a_program_without_one_has_none():

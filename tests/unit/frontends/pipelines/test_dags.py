@@ -456,9 +456,10 @@ fs_options:
     run = Run("run-1", "ada", "/data", {"own": "/disk"})
     (node,) = resolve_nodes(parse_pipeline(text, "f"), run)
     assert isinstance(node, ResolvedStep)
+    where = "/home/paddleflow/storage/mnt/fs-ada-main"
     assert node.mounts == (
-        MountPoint("main", "/home/paddleflow/storage/mnt/fs-ada-main", "/data/work", sub_path="work", main=True),
-        MountPoint("own", "/own", "/disk/deep", read_only=True, sub_path="deep"),
-        MountPoint("main", "/m", "/data"),
+        MountPoint("main", where, "/data/work", sub_path="work", main=True, root="/data"),
+        MountPoint("own", "/own", "/disk/deep", read_only=True, sub_path="deep", root="/disk"),
+        MountPoint("main", "/m", "/data", root="/data"),
         MountPoint("all", "/home/paddleflow/storage/mnt/fs-ada-all", None),
     )
