@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.operators.blas import use
+from weft.operators.namespaces import NUMPY, namespace, numbers
 
 
 def _level_two() -> int:
@@ -91,14 +92,18 @@ class Region:
 
     Made once where a graph is compiled, called by every task. `largest` is how many elements a chunk has at most, None
     if nobody knows: small ones are not worth tiles. `threads` are those of BLAS, in a process that computes one task at
-    a time; 0 leaves them as they are.
+    a time; 0 leaves them as they are. `space` is the namespace that computes: another one than NumPy's is given whole
+    chunks.
     """
 
-    def __init__(self, inputs: int, steps: Sequence[Step], largest: int | None = None, threads: int = 0) -> None:
+    def __init__(
+        self, inputs: int, steps: Sequence[Step], largest: int | None = None, threads: int = 0, space: str = NUMPY
+    ) -> None:
         self.inputs = inputs
         self.steps = tuple(steps)
         self.largest = largest
         self.threads = threads
+        self.space = space
         self._room = [None] * len(self.steps)
         self.tiled = largest is None or largest > TILE
         self._parts = tuple(_parts(inputs, self.steps, tiled=self.tiled))
@@ -109,14 +114,42 @@ class Region:
         if self.threads:
             use(self.threads)
         with np.errstate(all="ignore"):  # of what a chunk holds nothing is told: NaN and infinity are values
+            if self.space != NUMPY:
+                return self._elsewhere(index, slots)
             for run, dead in self._parts:
                 run(index, slots)
                 for slot in dead:
                     slots[slot] = None
         return slots[-1]
 
+    def _elsewhere(self, index: int, slots: list[Any]) -> Any:
+        """Do one step after the other, with the functions of the namespace where it has them."""
+        space = namespace(self.space)
+        last = _last_reads(self.inputs, self.steps)
+        for at, step in enumerate(self.steps):
+            slot = self.inputs + at
+            given = [slots[arg.at] if type(arg) is Slot else arg for arg in step.args]
+            fn = None
+            if all(map(numbers, given)):
+                if step.kind is Kind.REDUCE:
+                    fn = space.reduced(step.fn, step.dtype)
+                elif step.kind in (Kind.UFUNC, Kind.CALL):
+                    fn = space.called(step.fn)
+            if fn is None:
+                for arg in step.args:
+                    if type(arg) is Slot:
+                        slots[arg.at] = space.outside(slots[arg.at])
+                whole_step(step, slot)(index, slots)
+            else:
+                slots[slot] = fn(*map(space.inside, given), **step.kwargs)
+            for read, when in last.items():
+                if when == at:
+                    slots[read] = None
+        made = space.outside(slots[-1])
+        return made.astype(self.steps[-1].dtype, copy=False) if isinstance(made, np.ndarray) else made
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return Region, (self.inputs, self.steps, self.largest, self.threads)
+        return Region, (self.inputs, self.steps, self.largest, self.threads, self.space)
 
 
 Run = Callable[[int, list[Any]], None]
@@ -401,17 +434,19 @@ def most_held(inputs: int, steps: Sequence[Step], nbytes: Sequence[int], *, tile
 # ------------------------------------------------------------------------------------------------------- planning
 
 
+def _last_reads(inputs: int, steps: Sequence[Step]) -> dict[int, int]:
+    """Return for each slot which step reads it last; the value is read when all is done."""
+    last = {arg.at: at for at, step in enumerate(steps) for arg in step.args if type(arg) is Slot}
+    last[inputs + len(steps) - 1] = len(steps)
+    return last
+
+
 def _parts(inputs: int, steps: Sequence[Step], *, tiled: bool) -> Iterator[tuple[Run, tuple[int, ...]]]:
     """Cut a program into parts: runs of element-wise steps with what reduces them, and single calls.
 
     With each part come the slots that nobody reads after it.
     """
-    last_read: dict[int, int] = {}
-    for at, step in enumerate(steps):
-        for arg in step.args:
-            if type(arg) is Slot:
-                last_read[arg.at] = at
-    last_read[inputs + len(steps) - 1] = len(steps)
+    last_read = _last_reads(inputs, steps)
     at = 0
     while at < len(steps):
         end = at

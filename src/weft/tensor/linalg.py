@@ -23,7 +23,7 @@ from weft.frontends.tensors.searching import elementwise, pick
 from weft.tensor import arguments
 from weft.tensor.array import Tensor, apply, as_node, matmul, taking_out
 from weft.tensor.extras import needed
-from weft.tensor.manipulation import broadcast_to, permute_dims, reshape
+from weft.tensor.manipulation import broadcast_to, concat, permute_dims, reshape
 from weft.tensor.running import together
 from weft.tensor.searching import take_along_axis
 from weft.tensor.statistics import argmax
@@ -260,7 +260,17 @@ def qr(x: Any, /, mode: str = "reduced") -> QRResult:
         if tall.is_tall(rows):
             q, r = tall.factored(shaping.cast(rows, dtype), (dtype, dtype), singular=False)
             return QRResult(Tensor(q), Tensor(r))
+        if _lies(node):  # the first columns have all of the rank there is; the others are turned by them
+            given = Tensor(shaping.cast(node, dtype))
+            first = qr(given[:, :m])
+            rest = matmul(_adjoint(first.Q), given[:, m:])
+            return QRResult(first.Q, concat([first.R, rest], axis=1))
     return QRResult(*_factored(_qr, node, [((m, k), dtype), ((k, n), dtype)], "qr", mode=mode))
+
+
+def _lies(node: Node) -> bool:
+    """Whether a matrix is a tall one transposed: in several blocks of columns, which are no higher than wide."""
+    return len(node.grid) == 2 and tall.is_tall(shaping.permute(whole_along(node, (0,)), (1, 0)))
 
 
 def svd(x: Any, /, full_matrices: bool = True, *, method: str | None = None) -> SVDResult:
@@ -276,6 +286,9 @@ def svd(x: Any, /, full_matrices: bool = True, *, method: str | None = None) -> 
         if tall.is_tall(rows):
             parts = tall.factored(shaping.cast(rows, dtype), (dtype, _real(dtype), dtype), singular=True)
             return SVDResult(*[Tensor(part) for part in parts])
+        if _lies(node):
+            u, s, vh = svd(_adjoint(Tensor(node)), full_matrices=False)
+            return SVDResult(_adjoint(vh), s, _adjoint(u))
     out = [
         ((m, m if full_matrices else k), dtype),
         ((k,), _real(dtype)),
@@ -287,6 +300,8 @@ def svd(x: Any, /, full_matrices: bool = True, *, method: str | None = None) -> 
 def svdvals(x: Any, /) -> Tensor:
     """Return the singular values of matrices, descending."""
     node, dtype = _matrices(x)
+    if len(node.grid) == 2 and (tall.is_tall(whole_along(node, (1,))) or _lies(node)):
+        return svd(Tensor(node), full_matrices=False).S
     (made,) = _factored(np.linalg.svdvals, node, [((min(node.shape[-2:]),), _real(dtype))], "svdvals")
     return made
 
@@ -563,11 +578,17 @@ def _lu(x: Any) -> tuple[Any, ...]:
 
 
 def lu(x: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Return a permutation, a lower and an upper triangular matrix whose product is the matrix; SciPy does it."""
-    needed("scipy")
+    """Return a permutation, a lower and an upper triangular matrix whose product is the matrix.
+
+    SciPy does it, but for a large matrix, which is factored by panels.
+    """
     node, dtype = _matrices(x)
     m, n = node.shape[-2:]
     k = min(m, n)
+    if panels.is_large(node) and k:
+        p, lower, upper = (Tensor(one) for one in panels.lu(shaping.cast(node, dtype), _real(dtype)))
+        return p, lower, upper
+    needed("scipy")
     p, lower, upper = _factored(_lu, node, [((m, m), _real(dtype)), ((m, k), dtype), ((k, n), dtype)], "lu")
     return p, lower, upper
 

@@ -23,6 +23,7 @@ from weft.frontends.tensors.nodes import Where
 from weft.frontends.tensors.searching import INDEX
 from weft.model.errors import NotFoundError, UsageError
 from weft.operators.blas import shared_by
+from weft.operators.namespaces import NUMPY, checked
 from weft.runtime.kept import Kept
 from weft.tensor.running import Watch, execute, fetch, waiting
 
@@ -51,16 +52,23 @@ _LOOK_S = 0.1
 
 
 class Session:
-    """Computes arrays. Takes the arguments of `weft.Session` (backend, workers, memory, ...), and three of its own.
+    """Computes arrays. Takes the arguments of `weft.Session` (backend, workers, memory, ...), and four of its own.
 
     `fusion` is "region" (every connected region of one-to-one operations becomes one kernel) or "chain" (only straight
     chains, as the Mars document has it). `chunk_size` is that of arrays for which none is given: at most so many
     elements along each axis; None chooses by shape, type and workers. With `direct=False` small expressions, too, are
-    computed by the workers; otherwise the thread that asks does it.
+    computed by the workers; otherwise the thread that asks does it, with NumPy. `array_namespace` names the module that
+    computes chunks: "numpy", or another one with its functions ("cupy", "jax.numpy").
     """
 
     def __init__(
-        self, *, fusion: str = "region", chunk_size: int | None = None, direct: bool = True, **arguments: Any
+        self,
+        *,
+        fusion: str = "region",
+        chunk_size: int | None = None,
+        direct: bool = True,
+        array_namespace: Any = NUMPY,
+        **arguments: Any,
     ) -> None:
         from weft.wiring import Session as Engine
 
@@ -71,6 +79,7 @@ class Session:
         self.fusion = fusion
         self.chunk_size = chunk_size
         self.direct = direct
+        self.array_namespace = checked(array_namespace)
         self.engine: EngineSession = Engine(**arguments)
         self.apart = arguments.get("backend", "threads") != "threads"
         self._lock = threading.Lock()
@@ -95,7 +104,13 @@ class Session:
         """
         shapes = {node.number: blocks.call(np.shape, node, node.grid, INDEX) for node in nodes if not known(node.grid)}
         own = self.workers if self.apart else 0
-        compiled = compile_nodes([*nodes, *shapes.values()], fusion=self.fusion, held=self._holds, processes=own)
+        compiled = compile_nodes(
+            [*nodes, *shapes.values()],
+            fusion=self.fusion,
+            held=self._holds,
+            processes=own,
+            space=self.array_namespace,
+        )
         compiled.check(self.engine.store.budget)
         given = {vertex: self._kept(node) for vertex, node in compiled.given.items()}
         with shared_by(1 if own else min(self.workers, compiled.widest)):

@@ -21,6 +21,7 @@ from weft.graph.builder import Graph, gather, grid, one_to_one
 from weft.graph.builder import Node as Vertex
 from weft.model.errors import CapacityError
 from weft.operators.blas import share
+from weft.operators.namespaces import NUMPY
 from weft.operators.regions import Kind, Region, Slot, Step, most_held
 
 _WORTH = 4096
@@ -98,10 +99,12 @@ def compile_nodes(
     name: str = "tensors",
     held: Callable[[Node], bool] | None = None,
     processes: int = 0,
+    space: str = NUMPY,
 ) -> Compiled:
     """Return the graph that makes the chunks of the wanted nodes.
 
     `processes` is how many worker processes compute it, which share the cores; 0 where workers are no processes.
+    `space` is the namespace that they compute with.
 
     Sources of which `held` is true become vertices of their own, whose values are given with the graph.
     """
@@ -121,7 +124,7 @@ def compile_nodes(
         if node.number in given:
             made[node.number] = graph.add(gone, n=node.chunks, items=range(node.chunks), name=_free(graph, node.name))
         elif node.number in members and node.number in region_of[node.number]:
-            made[node.number], need = _emit(graph, members[node.number], made, same, processes)
+            made[node.number], need = _emit(graph, members[node.number], made, same, processes, space)
             needs.append(need)
     for number in targets:
         made[number].keep()
@@ -204,7 +207,12 @@ def _in_chain(node: Node, reads: Sequence[tuple[Node, Input]], same: Mapping[int
 
 
 def _emit(
-    graph: Graph, nodes: Sequence[Node], made_by: Mapping[int, Vertex], same: Mapping[int, Node], processes: int
+    graph: Graph,
+    nodes: Sequence[Node],
+    made_by: Mapping[int, Vertex],
+    same: Mapping[int, Node],
+    processes: int,
+    space: str,
 ) -> tuple[Vertex, Need]:
     """Add the vertex of one region, whose nodes come inputs first; return it and what a task of it needs."""
     nodes = sorted(nodes, key=_in_tiles)  # a slice of an array between two ufuncs would keep them from sharing tiles
@@ -240,10 +248,11 @@ def _emit(
     sizes = [_largest(node.grid) for node in nodes]
     calls = any(node.kind in (Kind.CALL, Kind.PLACED) for node in nodes) and (sizes[-1] is None or sizes[-1] >= _WORTH)
     threads = share(min(processes, last.chunks)) if processes and calls else 0
-    region = Region(len(links), steps, None if None in sizes else max(sizes), threads)  # type: ignore[type-var]
+    most: int | None = None if None in sizes else max(sizes)  # type: ignore[type-var]
+    region = Region(len(links), steps, most, threads, space)
     made = [(size or 0) * node.dtype.itemsize for size, node in zip(sizes, nodes, strict=True)]
     pieces = [nbytes for nbytes, (one, _) in zip(given, reads_of.values(), strict=True) if one.pieces]
-    scratch = most_held(len(links), steps, [*given, *made], tiled=region.tiled) + sum(pieces)
+    scratch = most_held(len(links), steps, [*given, *made], tiled=region.tiled and space == NUMPY) + sum(pieces)
     vertex = graph.add(
         region,
         *links,

@@ -17,7 +17,7 @@ from weft.frontends.tensors.blocks import call, in_one, mapped, rechunk, whole_a
 from weft.frontends.tensors.chunks import Cut, Grid, counts, known
 from weft.frontends.tensors.creation import full
 from weft.frontends.tensors.nodes import Input, Node, Read
-from weft.graph.axes import Axis, copy, ranges
+from weft.graph.axes import Axis, broadcast, copy, ranges, whole
 from weft.operators.regions import Kind, Place
 
 
@@ -234,8 +234,17 @@ def _taken(x: Any, indices: Any, *, axis: int) -> Any:
     return np.take(x, indices, axis=axis)
 
 
+EXCHANGED_FROM = 2**22
+"""Arrays of this many bytes are taken from chunk by chunk; of smaller ones the axis is read as one chunk."""
+
+
 def take(node: Node, indices: Node, axis: int) -> Node:
-    """Return elements along an axis by an array of numbers; the axis is read as one chunk."""
+    """Return elements along an axis by an array of numbers.
+
+    Of a large array each chunk gives every chunk of the result what that takes from it; else the axis is read whole.
+    """
+    if len(indices.grid) == 1 and node.grid[axis].n > 1 and known(node.grid) and node.nbytes >= EXCHANGED_FROM:
+        return _exchanged(node, indices, axis)
     node = whole_along(node, (axis,))
     grid = (*node.grid[:axis], *indices.grid, *node.grid[axis + 1 :])
     k = len(indices.grid)
@@ -243,6 +252,62 @@ def take(node: Node, indices: Node, axis: int) -> Node:
     reads_i = [a - axis if axis <= a < axis + k else None for a in range(len(grid))]
     inputs = [mapped(node, grid, reads_x), mapped(indices, grid, reads_i)]
     return Node(Kind.CALL, _taken, inputs, grid, node.dtype, kwargs={"axis": axis}, name="take")
+
+
+class Route(NamedTuple):
+    """What a chunk of indices takes: the places in it and the numbers along the axis, sorted by who has these.
+
+    Of chunk s these are `begins[s]` to `begins[s + 1]`.
+    """
+
+    places: Any
+    numbers: Any
+    begins: Any
+
+
+def _routed(indices: Any, *, cut: Cut, axis: int) -> Route:
+    n = cut.size
+    numbers = indices.astype(np.int64)
+    wrong = (numbers < -n) | (numbers >= n)
+    if wrong.any():
+        raise IndexError(f"index {numbers[wrong][0]} is out of bounds for axis {axis} with size {n}")
+    numbers[numbers < 0] += n
+    chunk = np.searchsorted([cut.span(s)[1] for s in range(cut.n)], numbers, "right")
+    places = np.argsort(chunk, kind="stable")
+    return Route(places, numbers[places], np.searchsorted(chunk[places], np.arange(cut.n + 1)))
+
+
+def _given(place: Place, x: Any, routes: list[Route], *, axis: int) -> list[tuple[Any, Any]]:
+    """Return for each chunk of the result what it gets from this chunk: places in it, and the elements for them."""
+    begin, s = place.begin[axis], place.at[axis]
+    pieces = []
+    for route in routes:
+        lo, hi = route.begins[s : s + 2]
+        pieces.append((route.places[lo:hi], np.take(x, route.numbers[lo:hi] - begin, axis=axis)))
+    return pieces
+
+
+def _collected(place: Place, pieces: list[tuple[Any, Any]], *, axis: int, dtype: np.dtype[Any]) -> Any:
+    made = np.empty(place.shape, dtype)
+    for places, elements in pieces:
+        made[(*[slice(None)] * axis, places)] = elements
+    return made
+
+
+def _exchanged(node: Node, indices: Node, axis: int) -> Node:
+    cut = node.grid[axis]
+    if indices.grid[0].longest > cut.longest:
+        indices = rechunk(indices, (Cut.even(indices.size, cut.longest),))
+    grid = (*node.grid[:axis], indices.grid[0], *node.grid[axis + 1 :])
+    routes = call(_routed, indices, indices.grid, indices.dtype, kwargs={"cut": cut, "axis": axis}, name="route")
+    src, dst = counts(node.grid), counts(grid)
+    every = tuple([whole(0) if a == axis else broadcast() for a in range(len(src))])
+    inputs = [Input(node), Input(routes, Read.GRID, src=counts(indices.grid), dst=src, axes=every)]
+    given = Node(Kind.PLACED, _given, inputs, node.grid, node.dtype, kwargs={"axis": axis}, name="take")
+    rules = tuple([whole(a) if a == axis else copy(a) for a in range(len(src))])
+    exchange = Input(given, Read.GRID, src=src, dst=dst, axes=rules, pieces=True)
+    kwargs = {"axis": axis, "dtype": node.dtype}
+    return Node(Kind.PLACED, _collected, [exchange], grid, node.dtype, kwargs=kwargs, name="collect")
 
 
 def _mask(x: Any, mask: Any) -> Any:

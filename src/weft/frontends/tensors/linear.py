@@ -12,26 +12,28 @@ from weft.frontends.tensors.chunks import Cut, Grid, counts
 from weft.frontends.tensors.nodes import Input, Node, Read
 from weft.frontends.tensors.reductions import combine_ufunc, finished, tree
 from weft.frontends.tensors.searching import pick
-from weft.graph.axes import broadcast, copy
+from weft.graph.axes import broadcast, copy, group
+from weft.operators.namespaces import asking
 from weft.operators.regions import Kind
 
 
-def _product(left: Any, right: Any, *, dtype: np.dtype[Any]) -> Any:
+@asking
+def _product(left: Any, right: Any, *, dtype: np.dtype[Any], xp: Any = np) -> Any:
     """Multiply a row of chunks by a column of them."""
     if not isinstance(left, list):
-        return np.matmul(left, right)
-    made = np.matmul(left[0], right[0])
-    room = np.empty_like(made)
+        return xp.matmul(left, right)
+    made = xp.matmul(left[0], right[0])
+    room = {"out": np.empty_like(made)} if xp is np else {}
     for a, b in zip(left[1:], right[1:], strict=True):
-        made += np.matmul(a, b, out=room)
+        made += xp.matmul(a, b, **room)
     return made
 
 
 def matmul(x1: Node, x2: Node, dtype: np.dtype[Any]) -> Node:
     """Return the matrix product of two stacks of matrices (at least two axes each, of the same dtype kind).
 
-    Chunk (i, j) of the result reads row i of the left and column j of the right side. ValueError: the shapes do not
-    fit.
+    Chunk (i, j) of the result reads row i of the left and column j of the right side; where these are long, parts of
+    them, whose products are added up. ValueError: the shapes do not fit.
     """
     n = x1.shape[-1]
     if n != x2.shape[-2]:
@@ -46,23 +48,38 @@ def matmul(x1: Node, x2: Node, dtype: np.dtype[Any]) -> Node:
     right = rechunk(x2, (*_fit_batch(x2, cuts), inner, x2.grid[-1]))
     grid = (*cuts, left.grid[-2], right.grid[-1])
     if not cuts and inner.n > left.grid[-2].n * right.grid[-1].n:
-        return _in_parts(left, right, dtype)
+        return _in_parts(left, right, dtype, 1)
+    if not cuts and inner.n > AT_ONCE:
+        return _in_parts(left, right, dtype, AT_ONCE)
     inputs = [_side(left, grid, -2), _side(right, grid, -1)]
     if inner.n == 1:
         inputs = [_alone(one) for one in inputs]
     return Node(Kind.CALL, _product, inputs, grid, dtype, kwargs={"dtype": dtype}, name="matmul")
 
 
-def _part(left: Any, right: Any) -> Any:
-    return np.matmul(left, right)[:, :, None]
+AT_ONCE = 8
+"""How many chunks of a row, and of a column, a task of a product reads at most."""
 
 
-def _in_parts(left: Node, right: Node, dtype: np.dtype[Any]) -> Node:
-    """Multiply chunk by chunk and add up by a tree: for a long inner axis, over which few chunks of the result read."""
+@asking
+def _part(left: Any, right: Any, *, dtype: np.dtype[Any], xp: Any = np) -> Any:
+    return _product(left, right, dtype=dtype, xp=xp)[:, :, None]
+
+
+def _in_parts(left: Node, right: Node, dtype: np.dtype[Any], k: int) -> Node:
+    """Multiply `k` chunks of the inner axis at a time, and add up by a tree."""
     inner = left.grid[-1]
-    grid = (left.grid[-2], right.grid[-1], Cut.even(inner.n, 1))
-    inputs = [mapped(left, grid, [0, None, 1]), mapped(right, grid, [None, 1, 0])]
-    parts = Node(Kind.CALL, _part, inputs, grid, dtype, name="matmul")
+    grid = (left.grid[-2], right.grid[-1], Cut.even(-(-inner.n // k), 1))
+    if k == 1:
+        inputs = [mapped(left, grid, [0, None, 1]), mapped(right, grid, [None, 1, 0])]
+    else:
+        dst = counts(grid)
+        rows, columns = (copy(0), broadcast(), group(1, k)), (broadcast(), copy(1), group(0, k))
+        inputs = [
+            Input(node, Read.GRID, src=counts(node.grid), dst=dst, axes=axes)
+            for node, axes in ((left, rows), (right, columns))
+        ]
+    parts = Node(Kind.CALL, _part, inputs, grid, dtype, kwargs={"dtype": dtype}, name="matmul")
     return finished(tree(parts, (2,), combine_ufunc, {"fn": np.add, "axes": (2,)}), (2,), keepdims=False)
 
 

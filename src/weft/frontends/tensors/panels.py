@@ -1,4 +1,4 @@
-"""Large square matrices, factored by panels of columns: none of the tasks has more than three panels.
+"""Large matrices, factored by panels of columns: none of the tasks has more than three panels.
 
 Right-looking: the first panel is factored, the others are updated by it side by side, and so on with what is left. An
 LU factorisation exchanges rows, which a panel sees whole; the Cholesky factorisation needs none of that. Systems are
@@ -7,6 +7,7 @@ solved by updating the right sides as if they were panels too, then from the las
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from weft.frontends.tensors.blocks import call, mapped, rechunk
 from weft.frontends.tensors.chunks import Cut, Grid, counts
+from weft.frontends.tensors.indexing import take_slices
 from weft.frontends.tensors.nodes import Input, Node, Read
 from weft.frontends.tensors.shaping import concat
 from weft.graph.axes import copy
@@ -34,8 +36,8 @@ def is_large(node: Node) -> bool:
 
 
 def _panels(node: Node) -> Node:
-    n = node.shape[1]
-    return rechunk(node, (Cut.even(n, n), Cut.even(n, max(NARROWEST, ceil(n / PANELS)))))
+    m, n = node.shape
+    return rechunk(node, (Cut.even(m, m), Cut.even(n, max(NARROWEST, ceil(n / PANELS)))))
 
 
 def _apart(node: Node) -> Input:
@@ -160,14 +162,85 @@ def _lu_panels(node: Node) -> list[tuple[Node, int]]:
         rest, begin = _rest(rest, heads[-1][0], _less_lu, begin=begin), begin + rest.grid[1].length(0)
 
 
-def solve(node: Node, right: Node) -> Node:
-    """Return x of `node @ x = right`, two matrices of one dtype; LinAlgError, when computed, for a singular one."""
-    n = node.shape[1]
-    made = rechunk(right, (Cut.even(n, n), Cut.even(right.shape[1], max(NARROWEST, ceil(right.shape[1] / PANELS)))))
-    heads = _lu_panels(node)
+def _later(rows: Any, orders: Sequence[Any]) -> Any:
+    """Exchange rows, the last ones of all, as the panels did whose orders these are."""
+    made = rows.copy()
+    for order in orders:
+        made[len(made) - len(order) :] = made[len(made) - len(order) :][order]
+    return made
+
+
+def _lower_of(head: tuple[Any, Any], *later: tuple[Any, Any], begin: int) -> Any:
+    made = _later(head[0], [order for _, order in later])
+    made[:begin] = 0
+    made[begin:] = np.tril(made[begin:], -1)
+    made[begin + np.arange(made.shape[1]), np.arange(made.shape[1])] = 1
+    return made
+
+
+def _upper_of(head: tuple[Any, Any], *, begin: int, rows: int) -> Any:
+    made = head[0][:rows].copy()
+    made[begin:] = np.triu(made[begin:])
+    return made
+
+
+def _order_of(*heads: tuple[Any, Any], rows: int) -> Any:
+    return _later(np.arange(rows), [order for _, order in heads])
+
+
+def _as_matrix(place: Place, order: Any, *, dtype: np.dtype[Any]) -> Any:
+    made = np.zeros(place.shape, dtype)
+    lo, n = place.begin[1], place.shape[1]
+    made[order[lo : lo + n], np.arange(n)] = 1
+    return made
+
+
+def lu(node: Node, real: np.dtype[Any]) -> tuple[Node, Node, Node]:
+    """Return the permutation, of dtype `real`, the lower and the upper factor of a large matrix of any shape."""
+    m, n = node.shape
+    k = min(m, n)
+    left = take_slices(node, [slice(None), slice(0, k)])
+    heads = _lu_panels(left)
+    lowers, uppers = [], []
+    for at, (head, begin) in enumerate(heads):
+        width = head.grid[1]
+        own_and_later = [Input(one) for one, _ in heads[at:]]
+        kwargs = {"begin": begin}
+        lowers.append(
+            Node(Kind.CALL, _lower_of, own_and_later, (head.grid[0], width), node.dtype, kwargs=kwargs, name="l")
+        )
+        kwargs = {"begin": begin, "rows": k}
+        uppers.append(call(_upper_of, head, (Cut.even(k, k), width), node.dtype, kwargs=kwargs, name="u"))
+    if n > m:
+        uppers.append(_forward(take_slices(node, [slice(None), slice(m, n)]), heads))
+    order = Node(
+        Kind.CALL,
+        _order_of,
+        [Input(head) for head, _ in heads],
+        (Cut.even(m, m),),
+        np.dtype(np.int64),
+        kwargs={"rows": m},
+        name="order",
+    )
+    square = (Cut.even(m, m), Cut.even(m, max(NARROWEST, ceil(m / PANELS))))
+    inputs = [mapped(order, square, [0, None])]
+    turned = Node(Kind.PLACED, _as_matrix, inputs, square, real, kwargs={"dtype": real}, name="p")
+    return turned, concat(lowers, 1, node.dtype), concat(uppers, 1, node.dtype)
+
+
+def _forward(right: Node, heads: list[tuple[Node, int]]) -> Node:
+    """Return the right sides of a system, in panels, as the factors below the diagonal leave them."""
+    made = _panels(right)
     for head, begin in heads:
         inputs = [_apart(made), mapped(head, made.grid, [None, None])]
-        made = Node(Kind.PLACED, _less_lu, inputs, made.grid, node.dtype, kwargs={"begin": begin}, name="forward")
+        made = Node(Kind.PLACED, _less_lu, inputs, made.grid, right.dtype, kwargs={"begin": begin}, name="forward")
+    return made
+
+
+def solve(node: Node, right: Node) -> Node:
+    """Return x of `node @ x = right`, two matrices of one dtype; LinAlgError, when computed, for a singular one."""
+    heads = _lu_panels(node)
+    made = _forward(right, heads)
     for head, begin in reversed(heads):
         inputs = [_apart(made), mapped(head, made.grid, [None, None])]
         made = Node(Kind.CALL, _solved, inputs, made.grid, node.dtype, kwargs={"begin": begin}, name="backward")

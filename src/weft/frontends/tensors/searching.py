@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.frontends.tensors import sorting
-from weft.frontends.tensors.blocks import apply, call, in_one, mapped, together, whole_along
+from weft.frontends.tensors.blocks import apply, call, in_one, mapped, rechunk, together, whole_along
 from weft.frontends.tensors.chunks import Cut, Grid
 from weft.frontends.tensors.indexing import take_slices
 from weft.frontends.tensors.nodes import Input, Node, Where
@@ -157,7 +157,14 @@ def _along(x: Any, indices: Any, *, axis: int) -> Any:
 
 
 def take_along(node: Node, indices: Node, axis: int) -> Node:
-    """Return elements along an axis, for each place by an index of its own."""
+    """Return elements along an axis, for each place by an index of its own; the axis is read as one chunk."""
+    if _without(node.shape, axis) == _without(indices.shape, axis):
+        node = whole_along(node, (axis,))
+        own = Cut.even(indices.shape[axis], max(indices.shape[axis], 1))
+        indices = rechunk(indices, tuple([own if a == axis else cut for a, cut in enumerate(node.grid)]))
+        inputs = [Input(node), Input(indices)]
+        kwargs = {"axis": axis}
+        return Node(Kind.CALL, _along, inputs, indices.grid, node.dtype, kwargs=kwargs, name="take_along_axis")
     node, indices = in_one(node), in_one(indices)
     shape = list(np.broadcast_shapes(node.shape[:axis] + node.shape[axis + 1 :], _without(indices.shape, axis)))
     shape.insert(axis, indices.shape[axis])
