@@ -14,11 +14,11 @@ import pytest
 
 from tests.integration.places import SOURCE, until
 from tests.integration.test_pipeline import Place
-from weft.model.errors import TaskError
+from weft.model.errors import DefinitionError, TaskError
 from weft.runtime.records import read_run
 from weft.runtime.settings import Settings
 from weft.store.folders import shm_root
-from weft.wiring import Surroundings, load_pipeline, run_pipeline
+from weft.wiring import Surroundings, load_pipeline, plan_pipeline, run_pipeline
 
 ROOT = "/weft-test"
 WEFT = [sys.executable, "-c", "import sys; from weft.cli.main import main; sys.exit(main())"]
@@ -213,6 +213,13 @@ class TestWhatAStepSees:
         assert said.endswith("refused\nallowed\n")
         assert not (place.folder / "part" / "x").exists()
 
+    @pytest.mark.skipif(os.path.realpath("/bin/sh").startswith(sys.base_prefix), reason="the shell lies there too")
+    def test_a_mount_may_hide_the_python_that_runs_weft(self, place):
+        extra = [{"name": "ppl", "mount_path": sys.base_prefix, "sub_path": "part", "read_only": True}]
+        place.write({"a": {"command": f"ls {sys.base_prefix}", "extra_fs": extra}}, fs_options=PPL)
+        assert place.run().error is None
+        assert place.log("a") == "part.sh\n"
+
     def test_the_rest_of_the_system_is_as_it_was(self, place):
         before = sorted(os.listdir("/"))
         said = self.run(place, "ls -A /", {"name": "ppl", "mount_path": f"{ROOT}-x", "sub_path": "part"})
@@ -291,6 +298,16 @@ class TestWhereItCannotBe:
         place.write({"a": {"command": "true", **mount("nowhere")}}, fs_options=PPL)
         error = place.run().error
         assert f"nothing to mount at {ROOT}-nowhere: No such file or directory: {place.folder}/nowhere" in str(error)
+
+    @pytest.mark.parametrize(("path", "said"), [("/usr", "would hide /usr/"), ("work", "would hide the folder")])
+    def test_what_can_never_be_is_refused_before_the_run(self, place, path, said):
+        extra = [{"name": "ppl", "mount_path": str(place.folder) if path == "work" else path, "sub_path": "part"}]
+        place.write({"a": {"command": "true", "extra_fs": extra}}, fs_options=PPL)
+        for begin in (run_pipeline, plan_pipeline):
+            with pytest.raises(DefinitionError, match=f"step a cannot start: a mount at .* {said}"):
+                begin(load_pipeline(str(place.file)), Settings(workers=1))
+        assert not (place.folder / ".pipeline").exists()
+        assert run_pipeline(load_pipeline(str(place.file), around=Surroundings(mounts=False)), Settings()).error is None
 
     def test_mounts_can_be_turned_off(self, place):
         command = f"test ! -e {ROOT}-part && echo none"

@@ -9,8 +9,11 @@ command may work is never copied: a person is then asked to make the mount point
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -20,6 +23,9 @@ from weft.model.errors import TaskError
 
 MOST_ENTRIES: Final = 4096
 """A folder with more things in it is not copied: each of them is a mount."""
+SHELL: Final = "sh"
+"""The program of a command, unless another is named."""
+_LIBRARY: Final = ("ld-", "libc.so", "libc-")
 
 
 class Mount(Struct, frozen=True):
@@ -58,20 +64,17 @@ class Planned(NamedTuple):
     left_out: tuple[str, ...] = ()
 
 
-def plan(mounts: Sequence[Mount], cwd: str, name: str) -> Planned:
+def plan(mounts: Sequence[Mount], cwd: str, name: str, program: str = SHELL) -> Planned:
     """Return the view in which a command, which works in folder `cwd`, finds these mounts.
 
     Of two at the same path the first counts. One whose source is there already, under its very path, needs nothing.
-    TaskError: a source is missing, or a mount path can neither be used nor made; `name` is what messages call the
-    command.
+    TaskError: a source is missing, a mount path can neither be used nor made, or what is mounted would hide the folder
+    or the `program` of the command; `name` is what messages call the command.
     """
-    work = _Plan(cwd, [mount.source for mount in mounts], name)
+    work = _Plan(cwd, [mount.source for mount in mounts], name, program)
     left_out = []
-    needed: dict[str, Mount] = {}
-    for mount in mounts:
-        needed.setdefault(os.path.realpath(mount.target), mount)
-    for target in sorted(needed, key=lambda path: path.split("/")):
-        mount = needed[target]
+    needed = _by_target(mounts)
+    for target, mount in needed.items():
         try:
             work.add(mount, target)
         except TaskError as error:
@@ -85,15 +88,53 @@ def plan(mounts: Sequence[Mount], cwd: str, name: str) -> Planned:
     return Planned(View(tuple(copies), tuple(work.made.items()), tuple(work.binds), optional), tuple(left_out))
 
 
+def hopeless(mounts: Sequence[Mount], cwd: str, name: str, program: str = SHELL) -> TaskError | None:
+    """Return why a command can never have these mounts, as far as that is known before those above it have run.
+
+    What is missing may be made until then; that a mount hides what must be seen, or is a file in the place of a folder,
+    stays so.
+    """
+    work = _Plan(cwd, [mount.source for mount in mounts], name, program)
+    for target, mount in _by_target(mounts).items():
+        if not mount.optional:
+            try:
+                work.look(mount, target)
+            except TaskError as error:
+                return error
+    return None
+
+
+def _by_target(mounts: Sequence[Mount]) -> dict[str, Mount]:
+    """Return the mounts by where they will lie, those above first."""
+    found: dict[str, Mount] = {}
+    for mount in mounts:
+        found.setdefault(os.path.realpath(mount.target), mount)
+    return {target: found[target] for target in sorted(found, key=lambda path: path.split("/"))}
+
+
+@lru_cache(maxsize=4)
+def _needed(program: str) -> tuple[str, ...]:
+    """Return the files without which a program cannot start: its own, and the C library that is loaded for all."""
+    found = []
+    path = shutil.which(program)
+    if path is not None:
+        found += [os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)), os.path.realpath(path)]
+    with suppress(OSError), open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
+        mapped = {line.rstrip("\n").partition("/")[2] for line in file}
+        found += sorted(f"/{path}" for path in mapped if path.rpartition("/")[2].startswith(_LIBRARY))
+    return tuple(found)
+
+
 class _Plan:
     """What is planned so far; paths are as the command will see them, with all links on the way followed."""
 
-    def __init__(self, cwd: str, sources: Sequence[str], name: str) -> None:
+    def __init__(self, cwd: str, sources: Sequence[str], name: str, program: str) -> None:
         self.copies: set[str] = set()
         self.made: dict[str, bool] = {}
         self.binds: list[tuple[str, str, bool]] = []
         self._name = name
         self._cwd = os.path.realpath(cwd)
+        self._needed = _needed(program)
         own = (self._cwd, str(Path.home()), *sources)
         self._own = {path for path in map(os.path.realpath, own) if path != "/"}
 
@@ -109,17 +150,29 @@ class _Plan:
         there = self._behind(target)
         if there == source and not mount.read_only:
             return
-        if _holds(target, self._cwd) and there != source:
-            message = f"a mount at {mount.target} would hide the folder that it works in, {self._cwd}"
-            raise self._wrong(message, "Choose another mount_path, or work elsewhere.")
-        if target in self.made or os.path.lexists(there):
-            if target not in self.made and os.path.isdir(there) != is_folder:
-                kinds = ("a folder", "a file") if is_folder else ("a file", "a folder")
-                message = f"the mount path {mount.target} is {kinds[1]}, what goes there {kinds[0]}: {mount.source}"
-                raise self._wrong(message, "")
-        else:
+        self.look(mount, target)
+        if target not in self.made and not os.path.lexists(there):
             self._make(target, is_folder, mount)
         self.binds.append((source, target, mount.read_only))
+
+    def look(self, mount: Mount, target: str) -> None:
+        """See that a mount hides nothing that must be seen, and is of the kind of what it hides."""
+        source, there = os.path.realpath(mount.source), self._behind(target)
+        if there == source:
+            return
+        change = "Choose another mount_path"
+        if _holds(target, self._cwd):
+            message = f"a mount at {mount.target} would hide the folder that it works in, {self._cwd}"
+            raise self._wrong(message, f"{change}, or work elsewhere.")
+        hidden = next((file for file in self._needed if _holds(target, file)), None)
+        if hidden is not None and not os.path.exists(source + hidden[len(target) :]):
+            message = f"a mount at {mount.target} would hide {hidden}, without which nothing can run"
+            raise self._wrong(message, f"{change}.")
+        if target not in self.made and os.path.lexists(there) and os.path.lexists(source):
+            kinds = [("a file", "a folder")[os.path.isdir(path)] for path in (there, source)]
+            if kinds[0] != kinds[1]:
+                message = f"the mount path {mount.target} is {kinds[0]}, what goes there {kinds[1]}: {mount.source}"
+                raise self._wrong(message, f"{change}.")
 
     def _make(self, target: str, is_folder: bool, mount: Mount) -> None:
         """Plan to make a mount point, and what is missing above it."""

@@ -17,6 +17,7 @@ from weft.frontends.pipelines.compiler import (
     Origin,
     RunPlace,
     compile_run,
+    hopeless_mounts,
     main_name,
     main_root,
     named_images,
@@ -51,8 +52,8 @@ class Loaded(Struct, frozen=True):
 
     `graph` is what would run, under the id of no run; `steps` are in order; `warnings` are lines for people. `urls`
     maps names of file systems that lie elsewhere to where; what `file_systems` has of them are copies, fetched when it
-    runs. `unbound` are names of file systems that steps mount and nothing is given for. `containers` is known once it
-    runs.
+    runs. `unbound` are names of file systems that steps mount and nothing is given for. `hopeless` tells of mounts that
+    no step can have on this machine, with the image that the step names. `containers` is known once it runs.
     """
 
     pipeline_name: str
@@ -69,6 +70,7 @@ class Loaded(Struct, frozen=True):
     around: Surroundings
     urls: Mapping[str, str]
     unbound: list[str]
+    hopeless: list[tuple[str, DefinitionError]]
     containers: Containers | None = None
 
 
@@ -185,6 +187,7 @@ def make_loaded(
         around,
         urls,
         unbound(nodes),
+        hopeless_mounts(node for node in nodes if node.name in names) if around.mounts else [],
     )
 
 
@@ -268,6 +271,14 @@ def in_containers(loaded: Loaded, note: Callable[[str], None], *, pull: bool = T
         return loaded
     found = known_images(engine, images, note, pull=pull)
     return replace(loaded, containers=Containers(engine.kind, engine.program, found))
+
+
+def check_mounts(loaded: Loaded) -> None:
+    """Refuse a pipeline whose steps can never have their mounts. DefinitionError: the first of them, and why."""
+    images = {} if loaded.containers is None else loaded.containers.images
+    for image, error in loaded.hopeless:
+        if image not in images:
+            raise error
 
 
 def main_elsewhere(pipeline: Pipeline, root: Path, urls: Mapping[str, str]) -> tuple[str, str] | None:

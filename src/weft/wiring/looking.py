@@ -15,7 +15,7 @@ from weft.store.entries import CACHE_NAME
 from weft.store.results import open_cache
 from weft.wiring.asked import refreshed_vertices
 from weft.wiring.concrete import MANAGERS
-from weft.wiring.loading import FIRST_RUN, Loaded, in_containers, loaded_again, run_of
+from weft.wiring.loading import FIRST_RUN, Loaded, check_mounts, in_containers, loaded_again, run_of
 from weft.wiring.places import hold_copies
 
 if TYPE_CHECKING:
@@ -28,12 +28,14 @@ def plan_pipeline(loaded: Loaded, settings: Settings) -> list[Foreseen]:
     """Say for each step what will become of it: a hit, a run, or what depends on a step above. No run is made.
 
     Of file systems that lie elsewhere the copies are brought up to date, since that is what steps would find.
+    DefinitionError: a step can never have its mounts.
     """
     from weft.runtime.planning import Asked, foresee
     from weft.runtime.records import item_name
 
     state = settings.state_root(loaded.file.absolute().parent)
     loaded = in_containers(loaded, lambda _: None, pull=False)
+    check_mounts(loaded)
     images = {} if loaded.containers is None else loaded.containers.images
     cache = None if loaded.caching.off else CachePlace(state.path / CACHE_NAME, FIRST_RUN, images)
     run = run_of(loaded, FIRST_RUN)

@@ -31,7 +31,7 @@ from weft.store.locks import LOCKS
 from weft.store.results import close_cache, open_cache
 from weft.wiring.asked import refreshed_vertices
 from weft.wiring.concrete import MANAGERS, BackendPlace, eviction_key, make_backend, session_folders
-from weft.wiring.loading import Loaded, in_containers, made_for, main_elsewhere, nodes_at_the_end
+from weft.wiring.loading import Loaded, check_mounts, in_containers, made_for, main_elsewhere, nodes_at_the_end
 from weft.wiring.places import hold_copies, index_run, place_of_outputs, take_id
 from weft.wiring.waiting import Signals, noted_signals, orders_of, wait_for_end
 
@@ -125,6 +125,7 @@ def _run(
         hint = f"Give it one: -f {loaded.unbound[0]}=FOLDER, or under [fs] in weft.toml"
         raise UsageError(f"no folder is given for the file system {loaded.unbound[0]}, which steps mount", hint=hint)
     loaded = in_containers(loaded, tell.note)
+    check_mounts(loaded)
     copies = hold_copies(loaded, undo, tell.note)
     number, run_id = take_id(catalog, loaded, copies)
     folder = undo.enter_context(RunFolder.create(state, run_id))

@@ -15,6 +15,7 @@ All of it goes when the last process of the command ends, since nobody else is i
 
 from __future__ import annotations
 
+import codecs
 import ctypes
 import errno
 import os
@@ -32,6 +33,9 @@ MS_UNBINDABLE, MS_PRIVATE, MS_SLAVE, MS_RELATIME = 1 << 17, 1 << 18, 1 << 19, 1 
 KEPT = {b"nosuid": MS_NOSUID, b"nodev": MS_NODEV, b"noexec": MS_NOEXEC, b"noatime": MS_NOATIME}
 KEPT |= {b"nodiratime": MS_NODIRATIME, b"relatime": MS_RELATIME}
 """What an ordinary user may not take away from a mount: it has to be said again with every change."""
+
+
+codecs.lookup("unicode_escape")  # it is a file of its own, which a mount may hide
 
 
 class MountError(OSError):

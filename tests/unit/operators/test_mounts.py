@@ -1,12 +1,14 @@
 """What is planned for mounts, without mounting anything."""
 
 import os
+import shutil
+import sys
 
 import pytest
 
 from weft.model.errors import TaskError
 from weft.operators import mounts
-from weft.operators.mounts import Mount, View, plan
+from weft.operators.mounts import Mount, View, hopeless, plan
 
 NOWHERE = "/weft-no-such-folder"
 
@@ -115,6 +117,38 @@ class TestRefusals:
         for target in (place, place / "work"):
             told = refused(place, Mount(str(place / "data"), str(target)))
             assert f"would hide the folder that it works in, {place}/work" in told
+
+    def test_the_shell_must_stay_in_sight(self, place):
+        shell = os.path.realpath(shutil.which("sh") or "")
+        told = refused(place, Mount(str(place / "data"), os.path.dirname(shell)))
+        assert f"a mount at {os.path.dirname(shell)} would hide {os.path.dirname(shell)}/" in told
+        assert "Choose another mount_path." in told
+
+    def test_a_folder_that_has_a_shell_of_its_own_will_do(self, place):
+        (place / "data" / "sh").touch()
+        folder = os.path.dirname(os.path.realpath(shutil.which("sh") or ""))
+        assert planned(place, Mount(str(place / "data"), folder)).binds == ((str(place / "data"), folder, False),)
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="what is loaded is known on Linux only")
+    def test_so_must_what_is_loaded_for_all(self, place):
+        library = os.path.dirname(mounts._needed("sh")[-1])
+        assert "without which nothing can run" in refused(place, Mount(str(place / "data"), library))
+
+    def test_what_can_never_be_is_known_before_anything_is_there(self, place):
+        (place / "data" / "sub").rmdir()
+        (place / "system" / "file").touch()
+        cwd, data, later = str(place / "work"), str(place / "data"), str(place / "data" / "sub")
+
+        def told(source: str, target: str, *, optional: bool = False) -> str:
+            error = hopeless([Mount(source, target, optional=optional)], cwd, "step")
+            return "" if error is None else error.message
+
+        assert "would hide the folder" in told(later, cwd)
+        assert f"the mount path {place}/system/file is a file, what goes there a folder" in told(
+            data, f"{place}/system/file"
+        )
+        assert [told(data, f"{cwd}/new"), told(data, NOWHERE), told(later, NOWHERE)] == ["", "", ""]
+        assert told(later, cwd, optional=True) == ""
 
 
 class TestOptional:

@@ -10,6 +10,7 @@ import errno
 import json
 import os
 import stat
+import sys
 import time
 from copy import copy
 from pathlib import Path, PurePosixPath
@@ -130,7 +131,7 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, Input]) -> Any:
 
 def _surround(own: dict[str, Any], env: Mapping[str, str], step: str) -> list[str]:
     """Put the view or the container that a step needs into its parameters; return what it does without, and why."""
-    from weft.operators.mounts import Mount, plan  # most steps need neither
+    from weft.operators.mounts import SHELL, Mount, plan  # most steps need neither
 
     wanted = own.get(MOUNTS, ())
     for source, _, read_only, _, sub_path in wanted:
@@ -147,7 +148,7 @@ def _surround(own: dict[str, Any], env: Mapping[str, str], step: str) -> list[st
 
         own["prefix"], own["undo"] = in_container(own[IMAGE], cwd=own["cwd"], env=env, mounts=mounts, name=step)
         return []
-    own["view"], left_out = plan(mounts, own["cwd"], step)
+    own["view"], left_out = plan(mounts, own["cwd"], step, sys.executable if "kind" in own else SHELL)
     # Where a step works in its main file system anyway, it matters only to one that names the other path.
     named = any(mount.target in own.get("command", "") for mount in mounts)
     return [f"it does without a mount: {reason}" for reason in left_out] if named else []

@@ -9,6 +9,7 @@ width, and where it repeats a dag it answers with a patch. Their edges carry wha
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
@@ -50,7 +51,7 @@ from weft.graph.logical import (
     Storage,
     Vertex,
 )
-from weft.model.errors import UsageError
+from weft.model.errors import DefinitionError, UsageError
 from weft.model.program import Program, Style
 from weft.model.records import as_dict
 from weft.model.resources import Resources
@@ -364,6 +365,26 @@ def unbound(nodes: Iterable[Node]) -> list[str]:
     """Return the names of the file systems that steps mount and that no folder is given for."""
     steps = [node for node in nodes if isinstance(node, ResolvedStep) and not node.disabled]
     return list(dict.fromkeys(mount.name for step in steps for mount in step.mounts if mount.source is None))
+
+
+def hopeless_mounts(nodes: Iterable[Node]) -> list[tuple[str, DefinitionError]]:
+    """Return why steps can never have their mounts on this machine, each with the image that its step names."""
+    from weft.operators.mounts import SHELL, Mount, hopeless  # most pipelines mount nothing
+
+    asked, found = set(), []
+    for step in nodes:
+        if not isinstance(step, ResolvedStep) or step.skipped or all(mount.main for mount in step.mounts):
+            continue
+        program = SHELL if step.body is None else sys.executable
+        key = (step.cwd, step.mounts, program, step.docker_env)
+        if key not in asked:
+            asked.add(key)
+            mounts = [Mount(m.source, m.mount_path, m.read_only, m.main) for m in step.mounts if m.source is not None]
+            error = hopeless(mounts, step.cwd, step.name, program)
+            if error is not None:
+                image = step.docker_env if step.body is None else ""
+                found.append((image, DefinitionError(error.message, hint=error.hint)))
+    return found
 
 
 def _is_blank(step: ResolvedStep) -> bool:

@@ -586,13 +586,30 @@ def _mount(options: _Map) -> Mount:
         options.wrong("sub_path", "must not start with /", "it is relative to the root of the file system")
     elif ".." in mount.sub_path.split("/"):
         options.wrong("sub_path", "leaves the file system", "leave out the ..")
+    elif _is_too_long(mount.sub_path):
+        options.wrong("sub_path", *_TOO_LONG)
     if mount.mount_path and not mount.mount_path.startswith("/"):
         options.wrong("mount_path", "must be an absolute path", "begin it with /")
     elif ".." in mount.mount_path.split("/"):
         options.wrong("mount_path", "must not hold ..", "write the path that is meant")
     elif mount.mount_path and _is_the_systems(mount.mount_path):
         options.wrong("mount_path", f"{show(mount.mount_path)} is the system's own", "choose a folder such as /data")
+    elif _is_too_long(mount.mount_path):
+        options.wrong("mount_path", *_TOO_LONG)
     return mount
+
+
+_LONGEST_NAME, _LONGEST_PATH = 255, 4095
+_TOO_LONG = (
+    f"no path can be as long: {_LONGEST_PATH} bytes, and {_LONGEST_NAME} for a name in it, is the most",
+    "choose a shorter one",
+)
+
+
+def _is_too_long(path: str) -> bool:
+    """Whether no system that Weft runs on takes a path."""
+    data = path.encode("utf-8", "surrogatepass")
+    return len(data) > _LONGEST_PATH or any(len(name) > _LONGEST_NAME for name in data.split(b"/"))
 
 
 def _is_the_systems(path: str) -> bool:
