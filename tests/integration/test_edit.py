@@ -146,6 +146,15 @@ class TestWhatRunsAgain:
         states = failed.states()
         assert (states["extra"], states["side"]) == ("succeeded", "skipped")
         assert "no longer there" in failed.said("side")
+        assert read_run(failed.path).step("side").started is None, "its time was that of an earlier owner"
+
+    def test_a_step_that_is_left_out_now_forgets_how_it_failed(self, place):
+        place.write({"a": step("exit 3")})
+        assert place.run() == "failed"
+        place.write({"a": step("exit 3")}, disabled="a")
+        assert place.resume() == "succeeded"
+        found = read_run(place.path).step("a")
+        assert (found.state, found.started, found.exit, found.message) == ("skipped", None, None, "")
 
     def test_an_environment_an_image_and_an_input(self, place):
         steps = {

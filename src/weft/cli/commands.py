@@ -331,7 +331,7 @@ def _tell_result(context: Context, result: RunResult, settings: Settings, base: 
         return
     out.write(f"{'logs':9}{short_path(result.folder / 'logs', cwd)}\n")
     broken = [step.name for word in ("failed", "terminated") for step in found.steps if step.state == word]
-    shown = (broken or [step.name for step in found.steps[-1:]] or [""])[0]
+    shown = (broken or [step.name for step in found.steps if step.state != "skipped"][-1:] or [""])[0]
     out.write(f"{'next':9}weft show {result.run_id}{where}\n")
     if result.state in ("failed", "terminated"):
         out.write(f"{'':9}weft resume {result.run_id}{where}\n")

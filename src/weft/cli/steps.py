@@ -61,7 +61,7 @@ def _remark(step: StepRecord | ItemRecord) -> str:
         states = Counter(item.state for item in items.values())
         told = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
         return f"{width} items: {told}" if told else f"{width} items"
-    parts = [f"{step.attempts} attempts"] if step.attempts > 1 else []
+    parts = [f"{step.attempts} attempts"] if step.attempts > 1 and step.state != "skipped" else []
     if step.message:
         parts.append(one_line(short_paths(step.message), 120))
     elif step.exit:

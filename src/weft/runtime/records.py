@@ -582,7 +582,7 @@ class RunRecorder:
             time=time,
             step=name,
             state=state,
-            message=self._said.get(name, "") if ended else "",
+            message=self._said.get(name, "") if ended and status is not VertexState.SKIPPED else "",
             attempt=self._attempt.get(name, 0),
             exit=self._exit.get(name) if ended else None,
             ended=ended,
@@ -889,8 +889,8 @@ def _apply(step: StepRecord, record: Record, since: float) -> None:
         part.started = record.time if part.started is None or part.started < since else part.started
         part.ended = None
         part.attempts = max(part.attempts, record.attempt + 1)
-    elif record.state == "pending":  # an owner that goes on with the run begins it again
-        part.started = part.ended = None
+    elif record.state in ("pending", "skipped"):  # an owner that goes on with the run begins it again, or leaves it out
+        part.started = part.ended = part.exit = None
     if record.ended:
         part.ended = record.time
 
