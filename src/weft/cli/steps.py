@@ -70,12 +70,16 @@ def _remark(step: StepRecord | ItemRecord) -> str:
 
 
 def took(started: float | None, ended: float | None, state: str, now: float, paused_s: float = 0.0) -> str:
-    """Return how long something took, or has taken until now, without a pause; empty if that is not known."""
-    from weft.runtime.records import ACTIVE
+    """Return how long something took, or has taken until now, without a pause; empty if that is not known.
+
+    What was interrupted may have gone on after the last sign of life of it.
+    """
+    from weft.runtime.records import ACTIVE, INTERRUPTED
 
     if started is None or (ended is None and state not in ACTIVE):
         return ""
-    return duration((now if ended is None else ended) - started - paused_s)
+    time = duration((now if ended is None else ended) - started - paused_s)
+    return f"at least {time}" if state == INTERRUPTED else time
 
 
 def show_step(context: Context, found: RunRecord, name: str, *, as_json: bool) -> None:

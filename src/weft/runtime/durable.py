@@ -42,7 +42,7 @@ from weft.runtime.control import ControlServer
 from weft.runtime.facts import answers_asking, asking, restorable
 from weft.runtime.journal import JOURNAL, FileJournal, Header, read_journal, recover, replay_journal
 from weft.runtime.listing import open_catalog
-from weft.runtime.records import FRONTEND, RunRecorder, read_run
+from weft.runtime.records import FRONTEND, RunRecorder, read_run, tell_interruption
 from weft.runtime.state import RunFolder, check_trusted, os_error, read_description, read_trusted
 from weft.store import codec, disk
 from weft.store.outputs import FOLDER, Outputs
@@ -301,6 +301,7 @@ def reopen(
     folder = RunFolder.create(state, run_id)
     catalog = open_catalog(state)
     try:
+        tell_interruption(folder)
         before = read_run(path)
         graph, digest = load_graph(path)
         outputs = Outputs(path / FOLDER)

@@ -6,14 +6,12 @@ run goes on as it was: its journal still knows what had finished. Killed afterwa
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from weft.runtime.records import Record, open_events
+from weft.runtime.records import Record, append_records
 from weft.runtime.resume import Kept
-from weft.runtime.state import os_error, read_description
+from weft.runtime.state import read_description
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,7 +62,7 @@ def record_edit(
                 Record(time=time, step=step.name, index=n, state="pending", message=_again(one))
                 for n, one in changed.items()
             ]
-    _append(folder, records)
+    append_records(folder, records)
     before = read_description(folder.path).get(EDITS)
     edits = [*(before if isinstance(before, list) else ()), {"at": time, "file": about["file"], "again": again}]
     folder.describe_again(**about, edits=edits)
@@ -85,19 +83,3 @@ def edits_that_count(folder: Path) -> int:
 
 def _again(reason: str) -> str:
     return f"run again: {reason}"
-
-
-def _append(folder: RunFolder, records: Collection[Record]) -> None:
-    fd = open_events(folder.events)
-    before = os.fstat(fd).st_size
-    try:
-        data = memoryview(b"".join(record.to_line() for record in records))
-        while data:
-            data = data[os.write(fd, data) :]
-        os.fdatasync(fd)
-    except OSError as error:
-        with suppress(OSError):
-            os.ftruncate(fd, before)
-        raise os_error(f"{folder.events} cannot be written", error) from None
-    finally:
-        os.close(fd)

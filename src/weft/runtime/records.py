@@ -27,7 +27,7 @@ from weft.engine.events import Done, Failed, Failure, Hit, UserEvent, ends_tasks
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.model.errors import NotFoundError, WeftError
-from weft.runtime.state import EVENTS, LogFile, list_logs, os_error, owned, read_description
+from weft.runtime.state import EVENTS, LogFile, last_sign, list_logs, os_error, owned, read_description
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -808,9 +808,11 @@ def item_name(step: str, number: int) -> str:
     return f"{step}-{number}" if number else step
 
 
-def read_run(folder: Path) -> RunRecord:
+def read_run(folder: Path, *, alive: bool | None = None) -> RunRecord:
     """Return a run as its folder tells it, be it live, ended or interrupted.
 
+    `alive` says whether an owner of the run lives that goes on with it (default: ask). One that was interrupted ended
+    when there was a last sign of life of it: it may have gone on for longer.
     NotFoundError: no run there. ConflictError: its description is damaged, or of a newer version.
     """
     try:
@@ -833,7 +835,8 @@ def read_run(folder: Path) -> RunRecord:
         outputs=_of(said, "outputs", dict, {}),
         **{name: _of(said, name, str, "") for name in ("name", "frontend", "file", "user", "host")},
     )
-    alive = owned(folder)  # asked first: what ends in between has then told so
+    if alive is None:
+        alive = owned(folder)  # asked first: what ends in between has then told so
     steps = {name: StepRecord(name=name) for name in _of(said, "steps", list, []) if isinstance(name, str)}
     over = False
     going = Going()
@@ -849,18 +852,43 @@ def read_run(folder: Path) -> RunRecord:
             over, run.ended, run.error_code, run.message = False, None, "", ""
     run.started, run.pauses = going.started, going.pauses
     if not over and not alive:
+        run.ended = going.last if run.state == INTERRUPTED else max(going.last, last_sign(folder))
         run.state = INTERRUPTED
         for step in steps.values():
             parts: list[StepRecord | ItemRecord] = [step, *step.items.values()]
             for part in parts:
                 if part.started is not None and part.ended is None:
-                    part.state = INTERRUPTED
+                    part.state, part.ended = INTERRUPTED, run.ended
     for log in list_logs(folder):
         if log.step in steps:
             steps[log.step].logs.append(log)
     run.steps = list(steps.values())
     run.outputs = {**run.outputs, **dict(_outputs(run.steps))}
     return run
+
+
+def tell_interruption(folder: RunFolder) -> None:
+    """Write down, as the new owner of a run, when there was a last sign of life of one that was killed."""
+    found = read_run(folder.path, alive=False)
+    if found.state == INTERRUPTED and found.ended is not None:
+        append_records(folder, [Record(time=found.ended, state=INTERRUPTED)])
+
+
+def append_records(folder: RunFolder, records: Iterable[Record]) -> None:
+    """Write records into the folder of a run that this process owns, all of them or none."""
+    fd = open_events(folder.events)
+    before = os.fstat(fd).st_size
+    try:
+        data = memoryview(b"".join(record.to_line() for record in records))
+        while data:
+            data = data[os.write(fd, data) :]
+        os.fdatasync(fd)
+    except OSError as error:
+        with suppress(OSError):
+            os.ftruncate(fd, before)
+        raise os_error(f"{folder.events} cannot be written", error) from None
+    finally:
+        os.close(fd)
 
 
 def _outputs(steps: Iterable[StepRecord]) -> Iterator[tuple[str, str]]:

@@ -297,6 +297,22 @@ def list_logs(folder: Path) -> list[LogFile]:
     return sorted(found, key=lambda log: (log.step, -1 if log.index is None else log.index, log.attempt))
 
 
+def last_sign(folder: Path) -> float:
+    """Return when the owner of a run, or a guardian of its steps, last wrote into its folder; 0.0 if none has.
+
+    In seconds since 1970. A guardian writes what its step prints, and removes its record once it has ended.
+    """
+    found = 0.0
+    with suppress(OSError):
+        for entry in os.scandir(folder / "logs"):
+            with suppress(OSError):
+                found = max(found, entry.stat(follow_symlinks=False).st_mtime)
+    for name in (EVENTS, "journal", "processes"):
+        with suppress(OSError):
+            found = max(found, (folder / name).lstat().st_mtime)
+    return found
+
+
 def owned(folder: Path) -> bool:
     """Whether the owner of a run's folder lives; True where it cannot be asked (the folder of another user)."""
     try:

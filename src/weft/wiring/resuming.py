@@ -72,7 +72,7 @@ def resume_run(
     cannot go on with this edit. PipelineError, UsageError: what is wrong with the edit.
     """
     from weft.runtime.listing import open_catalog
-    from weft.runtime.records import FRONTEND, read_run
+    from weft.runtime.records import FRONTEND, read_run, tell_interruption
 
     state = StateRoot(folder.parent.parent)
     with noted_signals(signal.SIGINT, signal.SIGTERM) as signals, ExitStack() as undo:
@@ -86,6 +86,7 @@ def resume_run(
                 signals.hand_on()
             return result
         held = undo.enter_context(RunFolder.create(state, folder.name))
+        tell_interruption(held)
         before = read_run(folder)
         _may_resume(before, alive=False)
         processes = folder / "processes"

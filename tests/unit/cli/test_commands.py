@@ -269,7 +269,7 @@ def test_an_interrupted_run_shows_as_such(weft, tmp_path):
     weft("ls", "--state", "interrupted", "-q")
     assert weft.out == "run-000001\n"
     weft("show", "1")
-    assert re.search(r"train +! interrupted", weft.out)
+    assert re.search(r"train +! interrupted +at least \d", weft.out)
     assert weft("cancel", "1") == 7
     assert "has ended already: interrupted" in weft.err
 

@@ -20,7 +20,7 @@ from weft.model.errors import ConflictError, DiskFullError, NotFoundError, Usage
 from weft.runtime import records
 from weft.runtime.listing import as_it_is, describe, list_runs, mark_interrupted, open_catalog
 from weft.runtime.outline import tree
-from weft.runtime.records import Record, RunRecorder, parse_record, read_run
+from weft.runtime.records import Record, RunRecorder, parse_record, read_run, tell_interruption
 from weft.runtime.state import RunFolder, StateRoot
 from weft.store.catalog import RunRow
 from weft.store.disk import FileSystems
@@ -200,6 +200,36 @@ def test_a_run_that_fails(start, clock):
     ]
     row = run.catalog.find("@failed")
     assert (row.id, row.error_code) == (run.id, "WEFT501")
+
+
+def test_a_run_that_was_killed_ran_until_the_last_sign_of_life(start, clock, root):
+    run = start()
+    shell = Shell(chain(), run.recorder, clock)
+    shell.succeed()
+    run.recorder.close()
+    run.folder.release()
+    log = run.folder.log_path("train")
+    for file, time in ((run.folder.events, 1002.0), (log, 1042.0)):
+        file.touch()
+        os.utime(file, (time, time))
+    found = read_run(run.folder.path)
+    assert (found.state, found.started, found.ended) == ("interrupted", 1001.0, 1042.0)
+    assert [(s.name, s.state, s.ended) for s in found.steps][:2] == [
+        ("prepare", "succeeded", 1002.0),
+        ("train", "interrupted", 1042.0),
+    ]
+    clock.advance(500.0)
+    with RunFolder.create(root, run.id) as folder:
+        for _ in range(2):  # it may be killed between the two
+            tell_interruption(folder)
+            os.utime(log, (1300.0, 1300.0))
+        again = RunRecorder(folder, clock, catalog=run.catalog, projection=PipelineWords(), over={"prepare"})
+        again.run_state("pending")
+        assert again.flush()
+        again.close()
+        found = read_run(folder.path)
+        assert found.pauses == [(1042.0, clock.wall())]
+        assert run.catalog.find(run.id).paused_s == clock.wall() - 1042.0
 
 
 def test_a_run_that_goes_on_later_tells_the_time_that_it_ran(start, clock, root):
