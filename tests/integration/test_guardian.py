@@ -665,6 +665,29 @@ class TestDeathOfTheOwner:
         assert not running(mark)
         assert not (tmp_path / "record").exists()
 
+    def test_with_its_guardians_leaves_nothing_that_has_lost_its_parents(self, own, tmp_path, mark):
+        stray = f"setsid -f sh -c \"trap '' TERM; sleep {mark}; sleep {mark}\""
+        owner = own(f"{stray}; {stray}; sleep {mark}; true")
+        wait_until(lambda: len(running(mark)) == 3)
+        guard, command = wait_until(lambda: (ids := read_record(tmp_path / "record"))[1:] and ids)
+        house = identity_of(row_of(guard.pid).parent)
+        for process in (guard, house):
+            send_signal(row_of(process.pid), signal.SIGSTOP)
+        owner.kill()
+        for process in (guard, house, command):
+            send_signal(row_of(process.pid), signal.SIGKILL)
+        wait_until(lambda: not any(map(is_alive, (guard, house, command))))
+        assert len(running(mark)) >= 2, "they have no parent and sessions of their own"
+        env = {**os.environ, "WEFT_RECORD": str(tmp_path / "other")}
+        other = subprocess.Popen(["sleep", mark], env=env)
+        try:
+            wait_until(lambda: other.pid in [process.pid for process in running(mark)])
+            assert end_recorded(tmp_path / "record", grace_s=0.1)
+            assert [process.pid for process in running(mark)] == [other.pid]
+        finally:
+            other.kill()
+            other.wait()
+
     @pytest.mark.parametrize("ends", ["before it is on record", "while it goes on record"])
     def test_starts_nothing_that_the_next_owner_cannot_know_of(self, tmp_path, ends):
         late = tmp_path / "late"

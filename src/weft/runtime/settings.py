@@ -17,7 +17,7 @@ from weft.runtime.arguments import wrong
 from weft.runtime.state import PROJECT_FILE, StateRoot, find_project
 
 BACKENDS: Final = ("threads", "processes")
-NOT_SETTINGS: Final = frozenset({"WEFT_SEED"})
+NOT_SETTINGS: Final = frozenset({"WEFT_RECORD", "WEFT_SEED"})
 """Variables of this prefix that are no settings: tests and benchmarks read them."""
 TABLES: Final = ("fs",)
 """Tables of `weft.toml` that others read."""

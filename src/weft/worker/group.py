@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from weft.model.errors import InternalError
-from weft.worker.guardian import Process, descendants, look_up, process_table, send_signal
+from weft.worker.guardian import LINUX, RECORDED, Process, descendants, look_up, process_table, send_signal
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Sequence
 
 POLL_S = 0.02
 KILLING_S = 5.0
@@ -44,12 +46,17 @@ def end_group(leader: ProcessId, grace_s: float = 3.0) -> bool:
 
     SIGTERM first, SIGKILL to what is left after `grace_s` seconds. Nothing is touched unless the leader itself still
     runs: without it nothing tells its group from one that was given the same number later. What has lost both its
-    parent and its session is found only through a guardian that still lives. InternalError if some process cannot be
-    ended.
+    parent and its session is found only through a guardian that still lives, or by its mark (`end_recorded`).
+    InternalError if some process cannot be ended.
     """
-    if leader.pid <= 1 or leader.pid == os.getpid() or not is_alive(leader):
+    return _end([leader], grace_s)
+
+
+def _end(leaders: Sequence[ProcessId], grace_s: float) -> bool:
+    leaders = [one for one in leaders if one.pid > 1 and one.pid != os.getpid() and is_alive(one)]
+    if not leaders:
         return False
-    members = _members(leader)
+    members = _members(*leaders)
     for process in members:
         send_signal(process, signal.SIGTERM)
     kill_at = time.monotonic() + grace_s
@@ -60,12 +67,12 @@ def end_group(leader: ProcessId, grace_s: float = 3.0) -> bool:
         if now >= give_up_at:
             pids = ", ".join(str(identity.pid) for identity in known)
             raise InternalError(f"processes {pids} of an earlier run cannot be ended", hint="End them, then try again.")
-        # Members that were started since are found through those that are still there. The leader goes last: it may be
-        # the subreaper that the others come back to.
+        # Members that were started since are found through those that are still there. Leaders go last: one may be the
+        # subreaper that the others come back to.
         for process in _members(*known):
             known.setdefault(ProcessId(process.pid, process.start), process)
         if now >= kill_at:
-            others = [process for identity, process in known.items() if identity != leader]
+            others = [process for identity, process in known.items() if identity not in leaders]
             for process in others or known.values():
                 send_signal(process, signal.SIGKILL)
         time.sleep(POLL_S)
@@ -104,7 +111,33 @@ def read_record(path: Path) -> list[ProcessId]:
 
 
 def end_recorded(path: Path, grace_s: float = 3.0) -> bool:
-    """End what an earlier owner left running and remove its record; return whether there was anything to end."""
+    """End what an earlier owner left running and remove its record; return whether there was anything to end.
+
+    That is whom the record names, with all that belongs to them, and whatever has the mark of the record.
+    """
     ended = [end_group(process, grace_s) for process in read_record(path)]
+    ended.append(_end(_marked(path), grace_s))
     path.unlink(missing_ok=True)
     return any(ended)
+
+
+def _marked(path: Path) -> list[ProcessId]:
+    """Return the processes that have the mark of a record in the environment that they began with.
+
+    Nobody where that cannot be read (other systems than Linux). This process and those above it are left out: a person
+    may type in a shell that a step has left.
+    """
+    if not LINUX or not path.exists():
+        return []
+    table = process_table()
+    own, above = {os.getpid()}, table.get(os.getpid())
+    while above is not None and above.parent not in own:
+        own.add(above.parent)
+        above = table.get(above.parent)
+    mark = RECORDED + b"=" + os.fsencode(os.path.realpath(path))
+    found = []
+    for row in table.values():
+        with suppress(OSError):
+            if row.pid not in own and mark in Path(f"/proc/{row.pid}/environ").read_bytes().split(b"\0"):
+                found.append(ProcessId(row.pid, row.start))
+    return found

@@ -76,6 +76,9 @@ class Process:
         self.start, self.alive = start, alive
 
 
+RECORDED = b"WEFT_RECORD"
+"""The variable in the environment of commands that tells which record they are on: it stays with what has left them."""
+
 _boot: list[str] = []
 
 
@@ -586,6 +589,7 @@ def guard(control: int, owner: Owner, post: Post) -> dict[str, Any]:
             raise EOFError
         if spec["record"] is not None:
             record = Record(spec["record"], post.row)
+            spec["env"][RECORDED] = os.path.realpath(spec["record"])
             if owner.has_left(control):
                 record.remove()
                 raise EOFError
