@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-MAIN = "import sys; from weft.cli.main import main; sys.exit(main())"
+MAIN = "from weft.cli.main import command; command()"
 DEADLINE_S = 180.0
 
 QUICK = """
@@ -220,3 +220,25 @@ def test_several_runs_at_once_get_ids_of_their_own(weft):
     ids = sorted(process.communicate(timeout=DEADLINE_S)[0].strip() for process in started)
     assert ids == ["run-000001", "run-000002", "run-000003"]
     assert [process.returncode for process in started] == [0, 0, 0]
+
+
+WAITS = """
+name: waits
+entry_points:
+  first:
+    command: echo begun; until test -e go; do sleep 0.02; done; exit {{code}}
+    parameters: {code: 0}
+"""
+
+
+@pytest.mark.parametrize(("code", "answered", "ends"), [(0, True, 0), (0, False, 141), (3, False, 1)])
+def test_a_reader_who_leaves_ends_no_run(weft, code, answered, ends):
+    (weft.folder / "waits.yaml").write_text(WAITS)
+    with weft.start("run", "waits.yaml", "-p", f"code={code}") as process:
+        weft.wait_for_log()
+        process.stderr.close()
+        if not answered:
+            process.stdout.close()
+        (weft.folder / "go").touch()
+        assert process.wait(DEADLINE_S) == ends
+    assert weft.state() == ("failed" if code else "succeeded")

@@ -43,7 +43,7 @@ from weft.cli.arguments import (
     settings_of,
     split_target,
 )
-from weft.cli.context import Context, RunResult
+from weft.cli.context import Context, RunResult, drop_output
 from weft.cli.parsing import App, Parameter
 from weft.cli.steps import print_steps, run_document, took
 from weft.cli.tables import clean, iso, moment, one_line, print_json, print_table, short_path
@@ -278,16 +278,23 @@ def _interrupted(context: Context, progress: Progress) -> None:
 
 
 def _report(context: Context, result: RunResult, settings: Settings, base: Path, *, as_json: bool) -> int:
-    """Tell how a run ended, and return the exit code."""
-    if as_json:
-        _print_result(context, result)
-    elif settings.quiet:
-        context.out.write(result.run_id + "\n")
-        if result.error is not None:
-            context.say(f"error {result.error.code}: {clean(str(result.error))}")
-    else:
-        _tell_result(context, result, settings, base)
-    return _exit_code(result)
+    """Tell how a run ended, and return the exit code: how the run ended is in it though nobody reads the rest."""
+    code = _exit_code(result)
+    try:
+        if as_json:
+            _print_result(context, result)
+        elif settings.quiet:
+            context.out.write(result.run_id + "\n")
+            if result.error is not None:
+                context.say(f"error {result.error.code}: {clean(str(result.error))}")
+        else:
+            _tell_result(context, result, settings, base)
+        context.out.flush()
+    except BrokenPipeError:
+        if not code:
+            raise
+        drop_output()
+    return code
 
 
 def _exit_code(result: RunResult) -> int:

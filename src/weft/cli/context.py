@@ -186,3 +186,8 @@ class Context(Struct):
         """Write a message for people."""
         with suppress(OSError):  # whoever closed it does not want to know
             self.err.write(text + "\n")
+
+
+def drop_output() -> None:
+    """Let go of what cannot be written to stdout; Python would complain about it once more on its way out."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -83,7 +83,7 @@ def _run(words: list[str], context: Context | None) -> int:
     from pathlib import Path
 
     from weft.cli.commands import dispatch
-    from weft.cli.context import Context
+    from weft.cli.context import Context, drop_output
     from weft.cli.failures import report, report_crash
     from weft.model.errors import NotFoundError, RunCancelledError, WeftError
 
@@ -102,24 +102,19 @@ def _run(words: list[str], context: Context | None) -> int:
         report(RunCancelledError("interrupted", hint=context.hint), context, as_json=as_json)
         raise
     except BrokenPipeError:
-        code = _broken_pipe()
+        drop_output()  # whoever read it has had enough
+        code = BROKEN_PIPE
     except OSError as error:
         # Of a file that is open already the system does not know the name; all others are opened by name.
         if error.filename is not None or not _cannot_write(context.out):
             code = report_crash(error, context, as_json=as_json)
         else:
             context.say(f"error: the output cannot be written: {error.strerror}")
-            _drop_output()
+            drop_output()
             code = CANNOT_WRITE
     except Exception as error:  # noqa: BLE001
         code = report_crash(error, context, as_json=as_json)
     return code
-
-
-def _broken_pipe() -> int:
-    """Whoever read our output has had enough."""
-    _drop_output()
-    return BROKEN_PIPE
 
 
 def _cannot_write(out: TextIO) -> bool:
@@ -129,10 +124,3 @@ def _cannot_write(out: TextIO) -> bool:
     except OSError:
         return True
     return False
-
-
-def _drop_output() -> None:
-    """Let go of what cannot be written; Python would complain about it once more on its way out."""
-    import os
-
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
