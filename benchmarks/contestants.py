@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 PEERS = Path(__file__).with_name("peers.txt")
-LONGEST_S = 600.0
-"""How long one run of a case may take."""
 GRACE_S = 10.0
 """How long a process may take to end when it is told to."""
 
@@ -85,10 +83,10 @@ class _Worker:
         assert process.stdout is not None
         with suppress(BrokenPipeError):  # it has ended: reading tells
             process.stdin.write(json.dumps(side.case).encode() + b"\n")
-        ready, _, _ = select.select([process.stdout], [], [], LONGEST_S)
+        ready, _, _ = select.select([process.stdout], [], [], side.longest_s)
         if not ready:
             self._process.kill()
-            raise RunFailedError(f"{side.case} of {side.label} took longer than {LONGEST_S:g} s")
+            raise RunFailedError(f"{side.case} of {side.label} took longer than {side.longest_s:g} s")
         line = process.stdout.readline()
         if not line:
             raise RunFailedError(f"{side.case} of {side.label} ended its process (exit code {process.wait()})")

@@ -24,7 +24,8 @@ Figures = Mapping[str, float]
 class Side:
     """One contestant: a case of a module that has `CASES`, run in Weft's environment or in the peers'.
 
-    A `fresh` one gets a process of its own for each round, so that its peak of memory is its own.
+    A `fresh` one gets a process of its own for each round, so that its peak of memory is its own. One run of it may
+    take `longest_s` seconds.
     """
 
     label: str
@@ -32,6 +33,7 @@ class Side:
     case: str
     peer: bool = False
     fresh: bool = False
+    longest_s: float = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +83,15 @@ Ask = Callable[[Side], Figures]
 def measure(specs: Iterable[Spec], rounds: int, ask: Ask) -> Iterator[Row]:
     """Yield a row for each spec: medians over `rounds` rounds, in each of which both sides run once.
 
-    Rows of one case share its runs, and its failure. A process that stays alive is warmed up by one run that is not
-    counted.
+    Rows of one case share its runs, and its failure: one without a peer those of one with. A process that stays alive
+    is warmed up by one run that is not counted.
     """
     from weft.model.errors import WeftError  # peers, which import this file, have no Weft
 
     measured: dict[tuple[Side, Side | None], list[list[Figures]] | str] = {}
     for spec in specs:
-        runs = measured.get((spec.ours, spec.peer))
+        shared = [found for (ours, peer), found in measured.items() if ours == spec.ours and spec.peer in (None, peer)]
+        runs = shared[0] if shared else None
         if runs is None:
             try:
                 runs = _runs([spec.ours] if spec.peer is None else [spec.ours, spec.peer], rounds, ask)

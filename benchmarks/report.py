@@ -74,7 +74,7 @@ def weft_version() -> str:
     return f"version {__version__}"
 
 
-_PEERS = ("dask=", "numpy=", "snakemake=")
+_PEERS = ("dask=", "distributed=", "numpy=", "snakemake=")
 
 
 def peers() -> list[str]:

@@ -1,22 +1,53 @@
-"""What arrays cost: chunked arithmetic against dask on two threads and against NumPy, and the price of a chunk."""
+"""What arrays cost: chunked arithmetic against dask and NumPy, the price of a chunk, memory, and more than memory.
+
+The rows that go to disk take a few GB; with `BENCHMARKS_FULL=1` in the environment they take tens of them.
+"""
 
 from __future__ import annotations
 
 from benchmarks.harness import Side, Spec
+from benchmarks.tensors.sizes import GB, SIZES
+
+_MODULES = {"numpy": "peer_numpy", "dask threads": "peer_dask", "dask distributed": "peer_distributed"}
+_LONGEST_S = 3600.0
 
 
-def _ours(case: str) -> Side:
-    return Side("weft", "benchmarks.tensors.ours", case)
+def _ours(case: str, *, fresh: bool = False) -> Side:
+    return Side("weft", "benchmarks.tensors.ours", case, fresh=fresh)
 
 
-def _peer(label: str, case: str) -> Side:
-    module = "peer_numpy" if label == "numpy" else "peer_dask"
-    return Side(label, f"benchmarks.tensors.{module}", case, peer=True)
+def _peer(label: str, case: str, *, fresh: bool = False) -> Side:
+    return Side(label, f"benchmarks.tensors.{_MODULES[label]}", case, peer=True, fresh=fresh)
 
 
 def _against(label: str, name: str, target: float, about: str) -> Spec:
     return Spec(name, "s", _ours(name), target, about, _peer(label, name))
 
+
+def _memory(row: str) -> Spec:
+    case = f"peak_{row}"
+    about = f"The most memory that a process of its own holds, having run {row} once and brought the result together."
+    theirs = _peer("dask threads", case, fresh=True)
+    return Spec(f"peak_memory_{row}", "GB", _ours(case, fresh=True), 1.0, about, theirs, figure="gb")
+
+
+def _in_processes(row: str, target: float) -> Spec:
+    about = f"{row} on two worker processes; factors stay with the workers."
+    return _against("dask distributed", f"processes_{row}", target, about)
+
+
+def _out_of_core(row: str, about: str) -> tuple[Spec, Spec]:
+    module = "benchmarks.tensors.out_of_core"
+    ours = Side("weft", module, row, fresh=True, longest_s=_LONGEST_S)
+    disk = Side("disk", module, f"{row}_on_disk", fresh=True, longest_s=_LONGEST_S)
+    return (
+        Spec(f"out_of_core_{row}", "s", ours, 4.0, about, disk),
+        Spec(f"out_of_core_{row}_gb", "GB", ours, SIZES.memory / GB, "The most memory that process held.", figure="gb"),
+    )
+
+
+_DRAWN = {"ewise": 0.7, "rechunk": 0.5, "cumsum": 1.0, "transpose_sum": 0.7, "qr": 1.0, "svd": 1.0, "ata": 1.0}
+"""The rows on numbers that are drawn on the way, each with its target on processes."""
 
 SPECS = (
     _against(
@@ -51,4 +82,16 @@ SPECS = (
         "One of 50,000 chunks of a single element of ((x + 1) * 2 - x).sum(), the whole call divided.",
         scale=1e6 / 50_000,
     ),
+    *[_memory(row) for row in (*_DRAWN, "matmul", "fused_e1", "fused_e3")],
+    *_out_of_core(
+        "reduced",
+        f"Mean, standard deviation and the share of numbers below their sum of {SIZES.reduced / GB:g} GB of random "
+        f"numbers, of which memory={SIZES.memory / GB:g} GB holds a part; against writing and reading as much once.",
+    ),
+    *_out_of_core(
+        "rechunked",
+        f"{SIZES.rechunked / GB:g} GB of random numbers from rows to columns, and their mean, with "
+        f"memory={SIZES.memory / GB:g} GB; against writing and reading as much once.",
+    ),
+    *[_in_processes(row, target) for row, target in _DRAWN.items()],
 )

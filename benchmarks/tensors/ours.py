@@ -1,4 +1,4 @@
-"""The cases on Weft, through `weft.tensor`, on two threads."""
+"""The cases on Weft, through `weft.tensor`, on two threads, and some on two worker processes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 import weft.tensor as wt
 from benchmarks.harness import timed
+from benchmarks.tensors.ways import Check, Run, Way, near, peak
 from weft.model.errors import TaskError
 
 N = 100_000_000
@@ -23,26 +24,26 @@ RESIDENT = 40_000_000
 
 
 @cache
-def _session() -> wt.Session:
-    return wt.Session(workers=2).as_default()
+def _session(backend: str) -> wt.Session:
+    return wt.Session(backend=backend, workers=2)
 
 
-def near(wanted: float, within: float) -> Callable[[Any], None]:
-    """Return a check that a number is as far from `wanted` as `within` at most."""
-
-    def check(found: Any) -> None:
-        if not abs(float(found) - wanted) <= within:
-            raise AssertionError(f"a wrong result: {found}, not {wanted} within {within}")
-
-    return check
-
-
-def _timed(run: Callable[[], Any], check: Callable[[Any], None]) -> dict[str, float]:
-    _session()
+def _timed(backend: str, run: Run, check: Check) -> dict[str, float]:
+    _session(backend).as_default()
     return timed(run, check, rehearse=True)
 
 
-def ewise() -> dict[str, float]:
+def _peak(run: Run, check: Check) -> dict[str, float]:
+    _session("threads").as_default()
+    return peak(run, check)
+
+
+THREADS = Way(partial(_timed, "threads"), wt.execute)
+PROCESSES = Way(partial(_timed, "processes"), wt.execute)
+PEAK = Way(_peak, wt.fetch)
+
+
+def ewise(way: Way) -> dict[str, float]:
     """Three random vectors, made on the way."""
 
     def run() -> float:
@@ -50,37 +51,37 @@ def ewise() -> dict[str, float]:
         a, b, c = (rng.random(N, chunk_size=CHUNK) for _ in range(3))
         return float(((a + b) * c).sum())
 
-    return _timed(run, near(N / 2, 1e-3 * N))
+    return way.measure(run, near(N / 2, 1e-3 * N))
 
 
-def rechunk() -> dict[str, float]:
+def rechunk(way: Way) -> dict[str, float]:
     """Rows to columns."""
 
     def run() -> float:
         x = wt.random.default_rng(1).random((ROWS, COLUMNS), chunk_size=(1_000, COLUMNS))
         return float(x.rechunk((ROWS, 250)).sum())
 
-    return _timed(run, near(ROWS * COLUMNS / 2, 1e-3 * ROWS * COLUMNS))
+    return way.measure(run, near(ROWS * COLUMNS / 2, 1e-3 * ROWS * COLUMNS))
 
 
-def cumsum() -> dict[str, float]:
+def cumsum(way: Way) -> dict[str, float]:
     """Running sums."""
 
     def run() -> float:
         x = wt.random.default_rng(1).random(N, chunk_size=CHUNK)
         return float(x.cumsum()[-1])
 
-    return _timed(run, near(N / 2, 1e-3 * N))
+    return way.measure(run, near(N / 2, 1e-3 * N))
 
 
-def transpose_sum() -> dict[str, float]:
+def transpose_sum(way: Way) -> dict[str, float]:
     """A transpose that is summed."""
 
     def run() -> float:
         x = wt.random.default_rng(1).random((ROWS, COLUMNS), chunk_size=(2_000, COLUMNS))
         return float((x.T + 1.0).sum())
 
-    return _timed(run, near(1.5 * ROWS * COLUMNS, 1e-3 * ROWS * COLUMNS))
+    return way.measure(run, near(1.5 * ROWS * COLUMNS, 1e-3 * ROWS * COLUMNS))
 
 
 TALL = (1_000_000, 50)
@@ -90,40 +91,38 @@ def _tall() -> wt.Tensor:
     return wt.random.default_rng(1).random(TALL, chunk_size=(TALL[0] // 10, TALL[1]))
 
 
-def qr() -> dict[str, float]:
+def qr(way: Way) -> dict[str, float]:
     """Both factors of a tall matrix."""
 
     def run() -> Any:
-        return wt.execute(*wt.linalg.qr(_tall()))
+        return way.hold(*wt.linalg.qr(_tall()))
 
     def check(found: Any) -> None:
-        q = found[0].fetch()
-        near(1.0, 1e-9)(q[:, 0] @ q[:, 0])
+        near(1.0, 1e-9)(found[0][:, 0] @ found[0][:, 0])
 
-    return _timed(run, check)
+    return way.measure(run, check)
 
 
-def svd() -> dict[str, float]:
+def svd(way: Way) -> dict[str, float]:
     """All three factors of a tall matrix."""
 
     def run() -> Any:
-        return wt.execute(*wt.linalg.svd(_tall(), full_matrices=False))
+        return way.hold(*wt.linalg.svd(_tall(), full_matrices=False))
 
     def check(found: Any) -> None:
-        u = found[0].fetch()
-        near(1.0, 1e-9)(u[:, 0] @ u[:, 0])
+        near(1.0, 1e-9)(found[0][:, 0] @ found[0][:, 0])
 
-    return _timed(run, check)
+    return way.measure(run, check)
 
 
-def ata() -> dict[str, float]:
+def ata(way: Way) -> dict[str, float]:
     """A tall matrix, transposed, by itself."""
 
     def run() -> Any:
         x = _tall()
         return (x.T @ x).fetch()
 
-    return _timed(run, lambda found: near(TALL[0] / 3, 1e-2 * TALL[0])(found[7, 7]))
+    return way.measure(run, lambda found: near(TALL[0] / 3, 1e-2 * TALL[0])(found[7, 7]))
 
 
 @cache
@@ -132,14 +131,14 @@ def _square() -> tuple[np.ndarray[Any, Any], wt.Tensor]:
     return x, wt.from_array(x, 1_000)
 
 
-def matmul_case() -> dict[str, float]:
+def matmul_case(way: Way) -> dict[str, float]:
     """A matrix by itself."""
     x, ours = _square()
 
     def check(found: Any) -> None:
         near(float(x[7] @ x[:, 9]), 1e-6)(found[7, 9])
 
-    return _timed(lambda: (ours @ ours).fetch(), check)
+    return way.measure(lambda: (ours @ ours).fetch(), check)
 
 
 @cache
@@ -148,7 +147,7 @@ def _resident() -> tuple[np.ndarray[Any, Any], ...]:
     return tuple(rng.random(RESIDENT) + 0.5 for _ in range(3))
 
 
-def fused_e1() -> dict[str, float]:
+def fused_e1(way: Way) -> dict[str, float]:
     """Cheap arithmetic on arrays in memory."""
     a, b, c = (wt.from_array(x) for x in _resident())
 
@@ -156,10 +155,10 @@ def fused_e1() -> dict[str, float]:
         return float(((a + b) * c - a / b).sum())
 
     # E[(a + b) c - a / b] with all even on [0.5, 1.5): 2 - ln(3).
-    return _timed(run, near(RESIDENT * (2 - math.log(3)), 1e-3 * RESIDENT))
+    return way.measure(run, near(RESIDENT * (2 - math.log(3)), 1e-3 * RESIDENT))
 
 
-def fused_e3() -> dict[str, float]:
+def fused_e3(way: Way) -> dict[str, float]:
     """Transcendental functions on arrays in memory."""
     a, b, c = (wt.from_array(x) for x in _resident())
 
@@ -169,7 +168,7 @@ def fused_e3() -> dict[str, float]:
     mean_sin, mean_exp = math.cos(0.5) - math.cos(1.5), math.exp(1.5) - math.exp(0.5)
     mean_cos = math.sin(1.5) - math.sin(0.5)
     mean_log = 1.5 * math.log(1.5) - 0.5 * math.log(0.5) - 1
-    return _timed(run, near(RESIDENT * (mean_sin * mean_exp + mean_cos * mean_log), 1e-3 * RESIDENT))
+    return way.measure(run, near(RESIDENT * (mean_sin * mean_exp + mean_cos * mean_log), 1e-3 * RESIDENT))
 
 
 _began: list[float] = []
@@ -182,7 +181,7 @@ def _tell(chunk: Any) -> Any:
 
 def graph_1e6_chunks() -> dict[str, float]:
     """From the call to the first chunk, whose task notes the time and fails, so that the others are not run."""
-    session = _session()
+    session = _session("threads")
     _began.clear()
     begin = time.perf_counter()
     x = wt.map_chunk(wt.ones(1_000_000, chunk_size=1), _tell, dtype=np.float64)
@@ -200,10 +199,10 @@ def chunk_overhead() -> dict[str, float]:
         x = wt.ones(n, chunk_size=1)
         return float(((x + 1) * 2 - x).sum())
 
-    return _timed(run, near(3.0 * n, 0.0))
+    return THREADS.measure(run, near(3.0 * n, 0.0))
 
 
-CASES: Mapping[str, Callable[[], Mapping[str, float]]] = {
+DRAWN: Mapping[str, Callable[[Way], dict[str, float]]] = {
     "ewise": ewise,
     "rechunk": rechunk,
     "cumsum": cumsum,
@@ -211,9 +210,19 @@ CASES: Mapping[str, Callable[[], Mapping[str, float]]] = {
     "qr": qr,
     "svd": svd,
     "ata": ata,
+}
+"""The cases on numbers that are drawn on the way."""
+GIVEN: Mapping[str, Callable[[Way], dict[str, float]]] = {
     "matmul": matmul_case,
     "fused_e1": fused_e1,
     "fused_e3": fused_e3,
+}
+"""Those on arrays in memory, which belong to the process that measures."""
+
+CASES: Mapping[str, Callable[[], Mapping[str, float]]] = {
+    **{name: partial(case, THREADS) for name, case in {**DRAWN, **GIVEN}.items()},
     "graph_1e6_chunks": graph_1e6_chunks,
     "chunk_overhead": chunk_overhead,
+    **{f"peak_{name}": partial(case, PEAK) for name, case in {**DRAWN, **GIVEN}.items()},
+    **{f"processes_{name}": partial(case, PROCESSES) for name, case in DRAWN.items()},
 }

@@ -1,30 +1,36 @@
-"""The cases on dask.array, on two threads."""
+"""The cases on dask.array, on two threads. `peer_distributed` has them on two processes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache, partial
 from typing import Any
 
 import dask
 import dask.array as da
+import numpy as np
 
 from benchmarks.harness import timed
+from benchmarks.tensors.ways import Check, Run, Way, near, peak
 
 N = 100_000_000
 CHUNK = 10_000_000
 ROWS, COLUMNS = 20_000, 5_000
+SIDE = 4_000
+RESIDENT = 40_000_000
 
 
-def _timed(run: Callable[[], float], wanted: float, within: float) -> dict[str, float]:
-    def check(found: float) -> None:
-        if not abs(found - wanted) <= within:
-            raise AssertionError(f"a wrong result: {found}, not {wanted} within {within}")
-
+def _timed(run: Run, check: Check) -> dict[str, float]:
     with dask.config.set(scheduler="threads", num_workers=2):
         return timed(run, check, rehearse=True)
 
 
-def ewise() -> dict[str, float]:
+def _peak(run: Run, check: Check) -> dict[str, float]:
+    with dask.config.set(scheduler="threads", num_workers=2):
+        return peak(run, check)
+
+
+def ewise(way: Way) -> dict[str, float]:
     """Three random vectors, made on the way."""
 
     def run() -> float:
@@ -32,36 +38,36 @@ def ewise() -> dict[str, float]:
         a, b, c = (rng.random(N, chunks=CHUNK) for _ in range(3))
         return float(((a + b) * c).sum().compute())
 
-    return _timed(run, N / 2, 1e-3 * N)
+    return way.measure(run, near(N / 2, 1e-3 * N))
 
 
-def rechunk() -> dict[str, float]:
+def rechunk(way: Way) -> dict[str, float]:
     """Rows to columns."""
 
     def run() -> float:
         x = da.random.default_rng(1).random((ROWS, COLUMNS), chunks=(1_000, COLUMNS))
         return float(x.rechunk((ROWS, 250)).sum().compute())
 
-    return _timed(run, ROWS * COLUMNS / 2, 1e-3 * ROWS * COLUMNS)
+    return way.measure(run, near(ROWS * COLUMNS / 2, 1e-3 * ROWS * COLUMNS))
 
 
-def cumsum() -> dict[str, float]:
+def cumsum(way: Way) -> dict[str, float]:
     """Running sums."""
 
     def run() -> float:
         return float(da.random.default_rng(1).random(N, chunks=CHUNK).cumsum(axis=0)[-1].compute())
 
-    return _timed(run, N / 2, 1e-3 * N)
+    return way.measure(run, near(N / 2, 1e-3 * N))
 
 
-def transpose_sum() -> dict[str, float]:
+def transpose_sum(way: Way) -> dict[str, float]:
     """A transpose that is summed."""
 
     def run() -> float:
         x = da.random.default_rng(1).random((ROWS, COLUMNS), chunks=(2_000, COLUMNS))
         return float((x.T + 1.0).sum().compute())
 
-    return _timed(run, 1.5 * ROWS * COLUMNS, 1e-3 * ROWS * COLUMNS)
+    return way.measure(run, near(1.5 * ROWS * COLUMNS, 1e-3 * ROWS * COLUMNS))
 
 
 TALL = (1_000_000, 50)
@@ -71,41 +77,69 @@ def _tall() -> da.Array:
     return da.random.default_rng(1).random(TALL, chunks=(TALL[0] // 10, TALL[1]))
 
 
-def _first_column(found: Any) -> float:
-    column = found[0][:, 0]
-    return float(column @ column)
+def _one_is_the_length(found: Any) -> None:
+    near(1.0, 1e-9)(found[0][:, 0] @ found[0][:, 0])
 
 
-def qr() -> dict[str, float]:
+def qr(way: Way) -> dict[str, float]:
     """Both factors of a tall matrix."""
-    return _factors(lambda: da.compute(*da.linalg.qr(_tall())))
+    return way.measure(lambda: way.hold(*da.linalg.qr(_tall())), _one_is_the_length)
 
 
-def svd() -> dict[str, float]:
+def svd(way: Way) -> dict[str, float]:
     """All three factors of a tall matrix."""
-    return _factors(lambda: da.compute(*da.linalg.svd(_tall())))
+    return way.measure(lambda: way.hold(*da.linalg.svd(_tall())), _one_is_the_length)
 
 
-def _factors(run: Callable[[], Any]) -> dict[str, float]:
-    def check(found: Any) -> None:
-        if not abs(_first_column(found) - 1.0) <= 1e-9:
-            raise AssertionError("a wrong result: the first column is not of length 1")
-
-    with dask.config.set(scheduler="threads", num_workers=2):
-        return timed(run, check, rehearse=True)
-
-
-def ata() -> dict[str, float]:
+def ata(way: Way) -> dict[str, float]:
     """A tall matrix, transposed, by itself."""
 
     def run() -> float:
         x = _tall()
         return float((x.T @ x).compute()[7, 7])
 
-    return _timed(run, TALL[0] / 3, 1e-2 * TALL[0])
+    return way.measure(run, near(TALL[0] / 3, 1e-2 * TALL[0]))
 
 
-CASES: Mapping[str, Callable[[], Mapping[str, float]]] = {
+@cache
+def _square() -> Any:
+    return np.random.default_rng(1).random((SIDE, SIDE))
+
+
+def matmul(way: Way) -> dict[str, float]:
+    """A matrix by itself."""
+    x = _square()
+    ours = da.from_array(x, 1_000)
+    return way.measure(lambda: (ours @ ours).compute(), lambda found: near(float(x[7] @ x[:, 9]), 1e-6)(found[7, 9]))
+
+
+@cache
+def _resident() -> tuple[Any, ...]:
+    rng = np.random.default_rng(1)
+    return tuple([rng.random(RESIDENT) + 0.5 for _ in range(3)])
+
+
+def _finite(found: Any) -> None:
+    if not np.isfinite(found):
+        raise AssertionError("a wrong result")
+
+
+def fused_e1(way: Way) -> dict[str, float]:
+    """Cheap arithmetic on arrays in memory."""
+    a, b, c = (da.from_array(x) for x in _resident())
+    return way.measure(lambda: ((a + b) * c - a / b).sum().compute(), _finite)
+
+
+def fused_e3(way: Way) -> dict[str, float]:
+    """Transcendental functions on arrays in memory."""
+    a, b, c = (da.from_array(x) for x in _resident())
+    return way.measure(lambda: (da.sin(a) * da.exp(b) + da.cos(c) * da.log(b)).sum().compute(), _finite)
+
+
+THREADS = Way(_timed, dask.compute)
+PEAK = Way(_peak, dask.compute)
+
+DRAWN: Mapping[str, Callable[[Way], dict[str, float]]] = {
     "ewise": ewise,
     "rechunk": rechunk,
     "cumsum": cumsum,
@@ -113,4 +147,12 @@ CASES: Mapping[str, Callable[[], Mapping[str, float]]] = {
     "qr": qr,
     "svd": svd,
     "ata": ata,
+}
+"""The cases on numbers that are drawn on the way."""
+GIVEN: Mapping[str, Callable[[Way], dict[str, float]]] = {"matmul": matmul, "fused_e1": fused_e1, "fused_e3": fused_e3}
+"""Those on arrays in memory."""
+
+CASES: Mapping[str, Callable[[], Mapping[str, float]]] = {
+    **{name: partial(case, THREADS) for name, case in DRAWN.items()},
+    **{f"peak_{name}": partial(case, PEAK) for name, case in {**DRAWN, **GIVEN}.items()},
 }

@@ -81,6 +81,13 @@ def test_rows_of_one_case_share_its_runs_and_a_fresh_one_is_not_warmed_up():
     assert fake.asked == ["weft"] * 3
 
 
+def test_a_row_without_a_peer_shares_the_runs_of_one_with():
+    fake = FakeContestants(weft=[99, 3, 1, 2], peer=[99, 4, 4, 4])
+    specs = [spec(scale=1.0), spec("x_gb", peer=None, scale=1.0, figure="gb")]
+    assert [(row.value, row.peer) for row in rows_of(specs, fake)] == [(2, "peer"), (0.25, None)]
+    assert fake.asked == ["weft", "peer"] * 4
+
+
 def test_a_case_that_fails_fails_its_rows_and_no_others():
     class Failing(FakeContestants):
         def ask(self, side):

@@ -1,0 +1,25 @@
+"""How much data the rows take that go to disk."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+GB = 10**9
+
+
+class Sizes(NamedTuple):
+    """Bytes: of the data that is reduced, of that whose chunks are changed, and of what the session may hold."""
+
+    reduced: int
+    rechunked: int
+    memory: int
+
+    @property
+    def chunk(self) -> int:
+        """The bytes of a chunk."""
+        return self.memory // 40
+
+
+FULL = os.environ.get("BENCHMARKS_FULL", "") not in ("", "0")
+SIZES = Sizes(40 * GB, 20 * GB, 2 * GB) if FULL else Sizes(4 * GB, 4 * GB, GB)
