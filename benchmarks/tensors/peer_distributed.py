@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
@@ -16,7 +17,7 @@ from benchmarks.tensors.ways import Check, Run, Way
 
 @cache
 def _client() -> Client:
-    return Client(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None)
+    return Client(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=logging.ERROR)
 
 
 def _timed(run: Run, check: Check) -> dict[str, float]:
