@@ -426,9 +426,11 @@ class World(SimulatedCluster):
             inside = set(tasks)
             for name, index in tasks:
                 for link in stages[name].inputs:
-                    if link.src.id != vertex or link.router is None or link.edge.scheduling.when is Trigger.EVENT:
+                    scheduling = link.edge.scheduling
+                    if link.src.id != vertex or link.router is None or scheduling.when is Trigger.EVENT:
                         continue
-                    if again and link.edge.scheduling.concurrent:
+                    early = scheduling.when is Trigger.FRACTION and stages[vertex].state[lo] != TaskState.FINISHED
+                    if again and (scheduling.concurrent or early):
                         continue  # it waits for what it has not read yet
                     read = {i for a, b, _, _ in link.router.inputs(index) for i in range(max(a, lo), min(b, hi))}
                     read = {i for i in read if (vertex, i) not in inside}
