@@ -17,6 +17,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
@@ -175,48 +176,76 @@ class StepCache:
     def _answer(self) -> None:
         shell = self._shell
         assert shell is not None
-        lines: list[str] = []
-        while True:
-            item = self._asked.get()
-            if item is None:
-                break
+        going = True
+        while going:
+            some, going = self._take_some(shell)
+            lines: list[str] = []
+            with self.results.together():
+                if len(some) > 1:
+                    self.results.foresee([asked.key.key for asked in some if asked.key is not None])
+                for asked in some:
+                    event = self._decided(asked, lines)
+                    if event is not None and not self._closed.is_set():
+                        shell.post_later(asked.job.id, event)
+            self._write(lines)
+            shell.drain()
+
+    def _take_some(self, shell: Shell) -> tuple[list[_Asked], bool]:
+        """Wait for questions, and find their keys; return those that are to be answered now, and whether more may come.
+
+        To find a key may take long, if there is much to read: then others can read beside it.
+        """
+        some: list[_Asked] = []
+        item = self._asked.get()
+        while item is not None:
             if isinstance(item, list):
                 self._give_up(item)
-                continue
-            began = shell.clock.now()
+            else:
+                began = shell.clock.now()
+                some.append(item)
+                with suppress(Exception):  # it is told when the question is answered
+                    self._identify(item)
+                if shell.clock.now() - began > _LONG_S:
+                    with self._mutex:
+                        more = len(self._threads) < _MOST_THREADS and not self._closed.is_set()
+                        if more and not self._asked.empty():
+                            self._start(self._answer, "cache")
+                    return some, True
+            if len(some) >= _BATCH:
+                return some, True
             try:
-                event = self._decide(item, lines)
-            except WeftError as error:
-                if isinstance(error, NotFoundError):  # whoever wrote the file should know
-                    step = item.probe.vertex if item.recipe is None else item.recipe.step
-                    self.problems.append(f"results of step {step} are not used again: {error.message}")
-                event = self._miss(item, Why(error.message), lines)
-            except Exception as error:  # noqa: BLE001 - a task must not wait for ever for an answer
-                self.problems.append(f"the cache gave up on {item.probe.vertex}: {error}")
-                event = self._miss(item, Why(f"the cache gave up: {error}"), lines)
-            if event is not None and not self._closed.is_set():
-                shell.post_later(item.job.id, event)
-            more = not self._asked.empty()
-            if not more or len(lines) >= _BATCH:
-                self._write(lines)
-                shell.drain()
-            if more and shell.clock.now() - began > _LONG_S:  # it reads much: others can read beside it
-                with self._mutex:
-                    if len(self._threads) < _MOST_THREADS and not self._closed.is_set():
-                        self._start(self._answer, "cache")
-        self._write(lines)
+                item = self._asked.get_nowait()
+            except queue.Empty:
+                return some, True
+        return some, False
+
+    def _identify(self, asked: _Asked) -> None:
+        """Find the recipe and the key of what is asked for, unless they are known."""
+        if asked.recipe is None:
+            asked.recipe = self._describe(asked.job, asked.probe)
+        if asked.recipe is not None and asked.key is None:
+            asked.key = self.results.key(asked.recipe, stopped=self._closed.is_set)
+
+    def _decided(self, item: _Asked, lines: list[str]) -> Event | None:
+        """Decide, whatever goes wrong."""
+        try:
+            return self._decide(item, lines)
+        except WeftError as error:
+            if isinstance(error, NotFoundError):  # whoever wrote the file should know
+                step = item.probe.vertex if item.recipe is None else item.recipe.step
+                self.problems.append(f"results of step {step} are not used again: {error.message}")
+            return self._miss(item, Why(error.message), lines)
+        except Exception as error:  # noqa: BLE001 - a task must not wait for ever for an answer
+            self.problems.append(f"the cache gave up on {item.probe.vertex}: {error}")
+            return self._miss(item, Why(f"the cache gave up: {error}"), lines)
 
     def _decide(self, asked: _Asked, lines: list[str]) -> Event | None:
         """Return the answer; None if it has to wait for somebody else."""
         results = self.results
-        if asked.recipe is None:
-            asked.recipe = self._describe(asked.job, asked.probe)
-        recipe = asked.recipe
-        if recipe is None:
+        self._identify(asked)
+        recipe, key = asked.recipe, asked.key
+        if recipe is None or key is None:
             return self._miss(asked, Why("nothing is kept of it"), lines)
-        if asked.key is None:
-            asked.key = results.key(recipe, stopped=self._closed.is_set)
-        key = asked.key
         reason = "it was asked to run again" if self._is_refreshed(asked.probe.vertex) else ""
         near = Why(reason)
         if not asked.locked and not reason:

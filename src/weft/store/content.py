@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
+import itertools
 import os
 import secrets
 import stat
@@ -34,10 +35,12 @@ from weft.store.digests import (
     write_listing,
 )
 from weft.store.entries import CacheIndex, Output
-from weft.store.folders import make_folders, remove_at
+from weft.store.folders import remove_at
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from weft.store.folders import OpenFolders
 
 _FICLONE: Final = 0x40049409
 _BLOCK: Final = 1 << 20
@@ -61,6 +64,8 @@ class ContentStore:
         self._objects = f"{folder}/objects"
         self.share = os.geteuid() != 0 if share is None else share
         self._no_clones: set[int] = set()
+        self._mark = secrets.token_hex(8)
+        self._numbers = itertools.count()
         self._made = False
 
     # --------------------------------------------------------------------------------------------------- storing
@@ -118,7 +123,7 @@ class ContentStore:
         source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             shared = False
-            if self._clone(source, draft, mode):
+            if self._clone(source, about.st_dev, draft, mode):
                 content = _hash_file(draft)
             elif self.share and self._link(path, draft, source, mode):
                 shared = True
@@ -159,6 +164,19 @@ class ContentStore:
             return error.message
         return ""
 
+    def recall(self, outputs: Iterable[Output]) -> None:
+        """Have the index read at once what it knows of the files of outputs, which `problem` then asks for one by one.
+
+        What a folder has in it is not looked up for that.
+        """
+        found = []
+        for output in outputs:
+            if output.digest[0] != FOLDER:
+                with suppress(OSError):
+                    about = os.lstat(self._place(output.digest))
+                    found.append((about.st_dev, about.st_ino))
+        self.index.recall(found)
+
     def distrust(self, output: Output) -> None:
         """Forget what is known of the stats of an output's files. NotFoundError: the listing of a folder is gone."""
         for digest in self.digests(output):
@@ -176,25 +194,26 @@ class ContentStore:
             elif digest[0] in (FILE, EXECUTABLE):
                 yield digest
 
-    def put(self, output: Output, root: str, path: str) -> None:
+    def put(self, output: Output, root: str, path: str, folders: OpenFolders) -> None:
         """Put an output at an absolute path below `root`, in place of what lies there; no link on the way is followed.
 
-        ConflictError: a file was found to be damaged while it was copied. DiskFullError, ForbiddenError: it cannot be
-        written.
+        `folders` makes those that it lies in. ConflictError: a file was found to be damaged while it was copied.
+        DiskFullError, ForbiddenError: it cannot be written.
         """
         top = root.rstrip("/") + "/"
         if not path.startswith(top):
             raise ForbiddenError(f"{path} is not below {root}")
-        *folders, name = [part for part in path[len(top) :].split("/") if part]
-        draft = f".{name[:100]}.{secrets.token_hex(8)}"
+        *above, name = [part for part in path[len(top) :].split("/") if part]
+        draft = f".{name[:100]}.{self._mark}{next(self._numbers):x}"
         try:
-            parent = make_folders(root, folders)
+            parent, new = folders.make(root, above)
         except OSError as error:
             raise _os_error(f"no room can be made for {path}", error) from None
         try:
             try:
                 self._put(output.digest, draft, parent)
-                remove_at(name, parent)
+                if not new:
+                    remove_at(name, parent)
                 os.rename(draft, name, src_dir_fd=parent, dst_dir_fd=parent)
             except BaseException:
                 with suppress(OSError):
@@ -233,7 +252,7 @@ class ContentStore:
         source = os.open(kept, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             about = os.fstat(source)
-            if self._clone(source, name, mode, parent):
+            if self._clone(source, about.st_dev, name, mode, parent):
                 pass
             elif self.share and self._link(kept, name, source, stat.S_IMODE(about.st_mode), parent):
                 self._trust(os.fstat(source), digest)
@@ -276,6 +295,7 @@ class ContentStore:
             fcntl.flock(fd, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
             yield
         finally:
+            fcntl.flock(fd, fcntl.LOCK_UN)  # a forked child may hold a copy: closing would not be enough
             os.close(fd)
 
     # ---------------------------------------------------------------------------------------------------- inside
@@ -329,9 +349,8 @@ class ContentStore:
                 note = self.index.note
         note(about.st_dev, about.st_ino, stamp_of(about), digest[1:])
 
-    def _clone(self, source: int, name: str | bytes, mode: int, parent: int | None = None) -> bool:
+    def _clone(self, source: int, device: int, name: str | bytes, mode: int, parent: int | None = None) -> bool:
         """Make a file that shares its blocks with another until one of them is written; False: not possible here."""
-        device = os.fstat(source).st_dev
         if device in self._no_clones:
             return False
         fd = _create(name, mode, parent)

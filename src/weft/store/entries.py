@@ -116,6 +116,7 @@ class CacheIndex:
         self._mutex = threading.Lock()
         self._digests: dict[tuple[int, int], tuple[str, str]] = {}
         self._passing: dict[tuple[int, int], tuple[str, str]] = {}
+        self._recalled: dict[tuple[int, int], tuple[str, str]] = {}
         self._trees: dict[str, bytes] = {}
         self._uses: dict[tuple[str, str], float] = {}
 
@@ -130,7 +131,8 @@ class CacheIndex:
 
     def known(self, device: int, inode: int) -> tuple[str, str] | None:
         """Return the stat and the digest that were noted last for a file, if any."""
-        noted = self._digests.get((device, inode)) or self._passing.get((device, inode))
+        file = device, inode
+        noted = self._digests.get(file) or self._passing.get(file) or self._recalled.get(file)
         if noted is not None:
             return noted
         with self.database.read() as db:
@@ -143,6 +145,22 @@ class CacheIndex:
                 else []
             )
         return (found[0][0], found[0][1]) if found else None
+
+    def recall(self, files: Iterable[tuple[int, int]]) -> None:
+        """Read what was noted for files (device, inode), so that `known` has it for those that are asked for next."""
+        devices: dict[int, list[int]] = {}
+        for device, inode in files:
+            devices.setdefault(device, []).append(inode)
+        found = {}
+        for device, inodes in devices.items():
+            values = {f"i{at}": _signed(inode) for at, inode in enumerate(inodes)}
+            where = f"device = :device AND inode IN ({_names(values)})"
+            values["device"] = _signed(device)
+            with self.database.read() as db:
+                sql = f"SELECT inode, seen, digest FROM digests WHERE {where}"
+                rows = db.rows(sql, values) if db is not None else []
+            found.update({(device, inode % (1 << 64)): (seen, digest) for inode, seen, digest in rows})
+        self._recalled = found
 
     def note(self, device: int, inode: int, seen: str, digest: str) -> None:
         """Remember that what had this stat has this digest; written with the next `flush`."""
@@ -185,6 +203,7 @@ class CacheIndex:
             digests, self._digests = self._digests, {}
             trees, self._trees = self._trees, {}
             uses, self._uses = self._uses, {}
+            self._recalled = {}
         db.many(
             "INSERT INTO digests (device, inode, seen, digest) VALUES (:device, :inode, :seen, :digest) "
             "ON CONFLICT (device, inode) DO UPDATE SET seen = excluded.seen, digest = excluded.digest",
@@ -207,6 +226,11 @@ class CacheIndex:
         """Return the result of this key, if one is kept."""
         found = self._entries("WHERE key = :key", {"key": key})
         return found[0] if found else None
+
+    def entries_of(self, keys: Iterable[str]) -> dict[str, Entry]:
+        """Return the results that are kept of these keys, by key."""
+        values = {f"k{at}": key for at, key in enumerate(dict.fromkeys(keys))}
+        return {entry.key: entry for entry in self._entries(f"WHERE key IN ({_names(values)})", values)}
 
     def find(self, beginning: str) -> Entry:
         """Return the result whose key begins so. NotFoundError: none. UsageError: more than one."""
@@ -365,6 +389,10 @@ def _entry(row: Sequence[Any]) -> Entry:
 def _claim(row: Sequence[Any]) -> Claim:
     found = dict(zip(_CLAIM.split(", "), row, strict=True))
     return Claim(**{**found, "leaves": json.loads(found["leaves"])})
+
+
+def _names(values: Iterable[str]) -> str:
+    return ", ".join(f":{name}" for name in values)
 
 
 def _signed(number: int) -> int:

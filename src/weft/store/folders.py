@@ -20,7 +20,7 @@ import stat
 import tempfile
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Final
@@ -279,22 +279,58 @@ def make_folders(root: str | Path, names: Iterable[str], *, make: bool = True) -
     """
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     for name in names:
-        if name in ("", ".", ".."):
-            os.close(folder)
-            raise ForbiddenError(f"{name!r} cannot be a folder below {root}", hint="Use plain names.")
         try:
+            _check_plain(name)
             try:
                 below = os.open(name, _FOLDER_FLAGS, dir_fd=folder)
             except FileNotFoundError:
                 if not make:
                     raise
-                with suppress(FileExistsError):
-                    os.mkdir(name, dir_fd=folder)
-                below = os.open(name, _FOLDER_FLAGS, dir_fd=folder)
+                below, _ = _make_at(name, folder)
         finally:
             os.close(folder)
         folder = below
     return folder
+
+
+class OpenFolders:
+    """Makes many folders that lie beside each other: what they lie in stays open until `close`. For one thread."""
+
+    def __init__(self) -> None:
+        self._above: tuple[str, ...] = ()
+        self._folder = -1
+
+    def make(self, root: str, names: Sequence[str]) -> tuple[int, bool]:
+        """As `make_folders`; return the descriptor, which the caller closes, and whether the last folder is new."""
+        if not names:
+            return make_folders(root, names), False
+        above = (root, *names[:-1])
+        if above != self._above:
+            self.close()
+            self._folder, self._above = make_folders(root, names[:-1]), above
+        _check_plain(names[-1])
+        return _make_at(names[-1], self._folder)
+
+    def close(self) -> None:
+        """Let go of what is open; a second time does nothing."""
+        folder, self._folder, self._above = self._folder, -1, ()
+        if folder >= 0:
+            os.close(folder)
+
+
+def _check_plain(name: str) -> None:
+    if name in ("", ".", ".."):
+        raise ForbiddenError(f"{name!r} cannot be the name of a folder", hint="Use plain names.")
+
+
+def _make_at(name: str, folder: int) -> tuple[int, bool]:
+    """Make a folder in an open one unless it is there; return a descriptor of it, and whether it is new."""
+    new = True
+    try:
+        os.mkdir(name, dir_fd=folder)
+    except FileExistsError:
+        new = False
+    return os.open(name, _FOLDER_FLAGS, dir_fd=folder), new
 
 
 def remove_at(name: str, folder: int) -> None:

@@ -13,8 +13,10 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import lru_cache
+from json.encoder import encode_basestring_ascii as _quoted
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -24,6 +26,7 @@ from weft.model.errors import NotFoundError, WeftError
 from weft.store.content import ContentStore
 from weft.store.digests import ABSENT, FOLDER, LEFT_OUT, Digester, read_listing
 from weft.store.entries import CacheIndex, Claim, Entry, Output
+from weft.store.folders import OpenFolders
 
 KEY_VERSION: Final = 1
 CONTENT: Final = "content"
@@ -85,18 +88,24 @@ class Recipe(Struct, frozen=True, kw_only=True):
     @classmethod
     def from_json(cls, text: str, leaves: Mapping[str, str] | None = None, **changes: Any) -> Recipe:
         """Return what `to_json` wrote, with more static `leaves` and other values of some fields."""
-        said = json.loads(text)
-        if leaves:
-            said["static"] |= leaves
-        return cls(**{**said, **changes})
+        said = _read_recipe(text)
+        static = {**said["static"], **leaves} if leaves else said["static"]
+        return cls(**{**said, "static": static, **changes})
 
     @property
     def static_key(self) -> str:
         """The digest of all leaves that are known beforehand."""
-        return _digest({**self.static, "mode": self.mode, "version": str(KEY_VERSION)})
+        return digest_of_leaves({**self.static, "mode": self.mode, "version": str(KEY_VERSION)})
 
 
 _RECIPE: Final = Recipe.__struct_fields__
+
+
+@lru_cache(maxsize=64)
+def _read_recipe(text: str) -> Mapping[str, Any]:
+    """Read what all tasks of a step have in common, which nobody changes."""
+    found: dict[str, Any] = json.loads(text)
+    return found
 
 
 class Key(NamedTuple):
@@ -121,6 +130,37 @@ class Why(NamedTuple):
     differences: tuple[str, ...] = ()
 
 
+class _Together:
+    """What one thread holds while it looks up and takes results: the stores that it needs, and where outputs go to."""
+
+    def __init__(self) -> None:
+        self.folders = OpenFolders()
+        self.entries: dict[str, Entry] = {}
+        self._locks = ExitStack()
+        self._locked: set[str] = set()
+        self._depth = 0
+
+    def __enter__(self) -> _Together:
+        self._depth += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self.folders.close()
+            self._locks.close()
+
+    def has(self, store: str) -> bool:
+        """Whether the store in a folder is held still, and so is there."""
+        return store in self._locked
+
+    def lock(self, store: ContentStore) -> None:
+        """Hold a store still until the end."""
+        if (name := str(store.folder)) not in self._locked:
+            self._locks.enter_context(store.lock())
+            self._locked.add(name)
+
+
 class ResultCache:
     """One index with its content stores; made by `open_cache`, shared by all of a process. Safe for threads.
 
@@ -132,6 +172,37 @@ class ResultCache:
         self.wall = wall
         self.bytes_read = 0
         self._stores: dict[str, ContentStore] = {}
+        self._own = threading.local()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Within it, this thread keeps open and locked what it needs for one result: for many that are taken at once.
+
+        Nothing is removed from the stores meanwhile, so it should not last long.
+        """
+        with _Together() as self._own.together:
+            try:
+                yield
+            finally:
+                self._own.together = None
+
+    def foresee(self, keys: Iterable[str]) -> None:
+        """Look up at once what is going to be looked for one by one; only where things are held together.
+
+        What comes and goes meanwhile is noticed: nothing is taken that is not whole, and what was not there yet is
+        looked up again.
+        """
+        together = self._at_hand()
+        together.entries = self.index.entries_of(keys)
+        stores: dict[str, list[Output]] = {}
+        for entry in together.entries.values():
+            stores.setdefault(entry.store, []).extend(entry.outputs.values())
+        for store, outputs in stores.items():
+            self.content(store).recall(outputs)
+
+    def _at_hand(self) -> _Together:
+        """Return what is held together, or what is to be held for one result alone."""
+        return getattr(self._own, "together", None) or _Together()
 
     def content(self, folder: str) -> ContentStore:
         """Return the content store in a folder."""
@@ -153,8 +224,10 @@ class ResultCache:
         Raises what `Digester.of` raises. NotFoundError: a scope is not there, which would make it stand for nothing.
         """
         leaves = {**recipe.static, "mode": recipe.mode, "version": str(KEY_VERSION)}
-        static = _digest(leaves)
+        static = digest_of_leaves(leaves)
         dynamic: dict[str, str] = {}
+        if not (recipe.inputs or recipe.scopes):
+            return _key_of(static, leaves, dynamic)
         artifacts = Digester(self.index, self._now_ns, stopped=stopped)
         files = Digester(self.index, self._now_ns, ignore=LEFT_OUT, stopped=stopped)
         for name, paths in recipe.inputs.items():
@@ -172,13 +245,13 @@ class ResultCache:
                 raise NotFoundError(f"fs_scope names {name}, and there is no {path}")
             dynamic[f"file {name}"] = digest
         self.bytes_read += artifacts.bytes_read + files.bytes_read
-        return Key(_digest({"static": static, "dynamic": _digest(dynamic)}), {**leaves, **dynamic})
+        return _key_of(static, leaves, dynamic)
 
     # ------------------------------------------------------------------------------------------------------- finding
 
     def find(self, key: str) -> Found:
         """Return the result of a key, if one is kept, good and whole; one that is not whole is forgotten."""
-        entry = self.index.entry(key)
+        entry = self._at_hand().entries.pop(key, None) or self.index.entry(key)
         if entry is None:
             return Found(None)
         now = self.wall()
@@ -193,10 +266,11 @@ class ResultCache:
     def _problem(self, entry: Entry) -> str:
         if not entry.outputs:
             return ""
-        if not os.path.isdir(entry.store):
-            return f"{entry.store} is gone"
-        store = self.content(entry.store)
-        with store.lock():
+        with self._at_hand() as together:
+            if not together.has(entry.store) and not os.path.isdir(entry.store):
+                return f"{entry.store} is gone"
+            store = self.content(entry.store)
+            together.lock(store)
             for name, output in entry.outputs.items():
                 problem = store.problem(output)
                 if problem:
@@ -217,11 +291,12 @@ class ResultCache:
         """
         if recipe.outputs:
             store = self.content(entry.store)
-            with store.lock():
+            with self._at_hand() as together:
+                together.lock(store)
                 for name, path in recipe.outputs.items():
                     if name not in entry.outputs:
                         raise NotFoundError(f"the result of {entry.run} has no output {name}")
-                    store.put(entry.outputs[name], recipe.root, path)
+                    store.put(entry.outputs[name], recipe.root, path, together.folders)
         self.index.used(entry.key, recipe.run, self.wall())
 
     def why(self, recipe: Recipe, leaves: Mapping[str, str]) -> Why:
@@ -427,8 +502,14 @@ def _tell_leaf(name: str, old: str | None, new: str | None) -> str:
     return f"the command changed: {_part(old, new)}" if kind == "command" else f"{name}: {_short(old)} → {_short(new)}"
 
 
-def _digest(leaves: Mapping[str, str]) -> str:
-    return hashlib.sha256(json.dumps(sorted(leaves.items()), ensure_ascii=True).encode()).hexdigest()
+def _key_of(static: str, leaves: Mapping[str, str], dynamic: Mapping[str, str]) -> Key:
+    return Key(digest_of_leaves({"static": static, "dynamic": digest_of_leaves(dynamic)}), {**leaves, **dynamic})
+
+
+def digest_of_leaves(leaves: Mapping[str, str]) -> str:
+    """Return the digest of the JSON of the leaves: a list of pairs, sorted, in ASCII."""
+    pairs = ", ".join([f"[{_quoted(name)}, {_quoted(text)}]" for name, text in sorted(leaves.items())])
+    return hashlib.sha256(f"[{pairs}]".encode()).hexdigest()
 
 
 def _unlike(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:

@@ -2,13 +2,20 @@
 
 import os
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from weft.model.errors import DiskFullError, ForbiddenError, NotFoundError
 from weft.store.content import ContentStore
-from weft.store.entries import CacheIndex
+from weft.store.entries import CacheIndex, Output
+from weft.store.folders import OpenFolders
+
+
+def put(store: ContentStore, output: Output, root: str, path: str) -> None:
+    with closing(OpenFolders()) as folders:
+        store.put(output, root, path, folders)
 
 
 @pytest.fixture
@@ -43,7 +50,7 @@ def test_a_folder_comes_back_as_it_was(store, artifact, tmp_path):
     output = store.keep(str(artifact))
     assert (output.size, output.files) == (9, 3)
     assert len(kept(store)) == 2
-    store.put(output, str(tmp_path), f"{tmp_path}/new/deep/copy")
+    put(store, output, str(tmp_path), f"{tmp_path}/new/deep/copy")
     copy = tmp_path / "new" / "deep" / "copy"
     assert (copy / "a").read_text() == (copy / "same").read_text() == "one"
     assert os.readlink(copy / "sub" / "up") == "../a"
@@ -59,7 +66,7 @@ def test_what_lies_there_is_replaced(store, artifact, tmp_path):
     for make in (lambda: target.mkdir(), lambda: target.symlink_to("/etc/hostname"), lambda: target.write_text("old")):
         target.parent.mkdir(exist_ok=True)
         make()
-        store.put(output, str(tmp_path), str(target))
+        put(store, output, str(tmp_path), str(target))
         assert target.read_text() == "one"
         assert not target.is_symlink()
         target.unlink()
@@ -70,14 +77,14 @@ def test_no_link_on_the_way_is_followed(store, artifact, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "out").symlink_to("elsewhere")
     with pytest.raises(ForbiddenError):
-        store.put(output, str(tmp_path), f"{tmp_path}/out/x")
+        put(store, output, str(tmp_path), f"{tmp_path}/out/x")
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
 def test_a_shared_file_is_read_only(tmp_path, index, artifact):
     store = ContentStore(tmp_path / "cas", index, share=True)
     output = store.keep(str(artifact / "a"))
-    store.put(output, str(tmp_path), f"{tmp_path}/x")
+    put(store, output, str(tmp_path), f"{tmp_path}/x")
     found = (tmp_path / "x").stat()
     if found.st_ino == kept(store)[0].stat().st_ino:  # no clones here
         assert stat.S_IMODE(found.st_mode) & 0o222 == 0
@@ -86,7 +93,7 @@ def test_a_shared_file_is_read_only(tmp_path, index, artifact):
 def test_a_copy_is_a_file_of_its_own(tmp_path, index, artifact):
     store = ContentStore(tmp_path / "cas", index, share=False)
     output = store.keep(str(artifact / "a"))
-    store.put(output, str(tmp_path), f"{tmp_path}/x")
+    put(store, output, str(tmp_path), f"{tmp_path}/x")
     with (tmp_path / "x").open("a") as file:
         file.write("more")
     assert store.problem(output) == ""

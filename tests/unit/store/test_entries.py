@@ -92,6 +92,37 @@ def test_uses_and_forgetting_a_run(index):
     assert index.entry("ab") is not None, "what a run has made stays when it is deleted"
 
 
+def test_many_are_found_at_once(index):
+    for key in ("a", "b", "c"):
+        index.commit(entry(key), index.claim(claim(key)))
+    found = index.entries_of(["c", "a", "x", "a"])
+    assert found == {"a": index.entry("a"), "c": index.entry("c")}
+
+
+def test_what_is_recalled_is_not_looked_for_again(index, tmp_path):
+    high = (1 << 64) - 5
+    for inode in (1, 2, high):
+        index.note(7, inode, f"stamp {inode}", f"digest {inode}")
+    index.close()
+    again = CacheIndex(index.file)
+    again.recall([(7, 1), (7, high), (8, 1)])
+    again.database.close()
+    index.file.rename(tmp_path / "elsewhere")
+    assert again.known(7, 1) == ("stamp 1", "digest 1")
+    assert again.known(7, high) == (f"stamp {high}", f"digest {high}")
+    assert again.known(7, 2) is again.known(8, 1) is None
+
+
+def test_what_was_noted_since_wins_over_what_is_recalled(index):
+    index.note(7, 1, "old", "old")
+    index.flush()
+    index.recall([(7, 1)])
+    index.note(7, 1, "new", "new")
+    assert index.known(7, 1) == ("new", "new")
+    index.flush()
+    assert index.known(7, 1) == ("new", "new")
+
+
 def test_finding_by_a_beginning(index):
     for key in ("aa", "ab"):
         index.commit(entry(key), index.claim(claim(key)))

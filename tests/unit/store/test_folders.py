@@ -4,12 +4,13 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import closing
 
 import pytest
 
 from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, UsageError
 from weft.store import folders
-from weft.store.folders import OwnerLock, RunFolders, is_owned, safe_open, sweep, sweep_runs, user_root
+from weft.store.folders import OpenFolders, OwnerLock, RunFolders, is_owned, safe_open, sweep, sweep_runs, user_root
 
 
 @pytest.fixture
@@ -278,3 +279,48 @@ def test_safe_open_leaks_no_descriptor(tree):
             safe_open(tree, *parts)
     safe_open(tree, "sub/file").close()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+class TestOpenFolders:
+    def test_folders_beside_each_other_are_made(self, tmp_path):
+        with closing(OpenFolders()) as folders:
+            found = [folders.make(str(tmp_path), ["a", "b", name]) for name in ("one", "two", "one")]
+            assert [new for _, new in found] == [True, True, False]
+            assert os.path.sameopenfile(found[0][0], found[2][0])
+            elsewhere, new = folders.make(str(tmp_path), ["c"])
+            assert new
+            for fd in (elsewhere, *(fd for fd, _ in found)):
+                os.close(fd)
+        assert sorted(path.name for path in (tmp_path / "a" / "b").iterdir()) == ["one", "two"]
+        assert (tmp_path / "c").is_dir()
+
+    def test_what_they_lie_in_stays_open(self, tmp_path):
+        with closing(OpenFolders()) as folders:
+            os.close(folders.make(str(tmp_path), ["a", "one"])[0])
+            (tmp_path / "a").rename(tmp_path / "b")
+            os.close(folders.make(str(tmp_path), ["a", "two"])[0])
+            assert (tmp_path / "b" / "two").is_dir()
+            folders.close()
+            os.close(folders.make(str(tmp_path), ["a", "three"])[0])
+        assert (tmp_path / "a" / "three").is_dir()
+
+    def test_no_names_mean_the_root(self, tmp_path):
+        with closing(OpenFolders()) as folders:
+            fd, new = folders.make(str(tmp_path), [])
+        assert os.path.samestat(os.fstat(fd), tmp_path.stat())
+        assert not new
+        os.close(fd)
+
+    @pytest.mark.parametrize("names", [["a", "link"], ["link", "a"]])
+    def test_no_link_is_followed(self, tmp_path, names):
+        (tmp_path / "elsewhere").mkdir()
+        (tmp_path / "a").mkdir()
+        for at in (tmp_path, tmp_path / "a"):
+            (at / "link").symlink_to(tmp_path / "elsewhere")
+        with closing(OpenFolders()) as folders, pytest.raises(OSError, match=r"Not a directory|symbolic links"):
+            folders.make(str(tmp_path), names)
+
+    @pytest.mark.parametrize("names", [["..", "a"], ["a", ".."], ["."], [""]])
+    def test_only_plain_names_are_taken(self, tmp_path, names):
+        with closing(OpenFolders()) as folders, pytest.raises(ForbiddenError):
+            folders.make(str(tmp_path), names)

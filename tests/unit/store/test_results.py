@@ -1,5 +1,9 @@
 """Keys, reasons, keeping and collecting of results."""
 
+import fcntl
+import hashlib
+import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +14,7 @@ from msgspec.structs import replace
 
 from weft.model.errors import NotFoundError
 from weft.store.entries import CacheIndex, Claim
-from weft.store.results import Recipe, ResultCache, tell_changes
+from weft.store.results import Recipe, ResultCache, digest_of_leaves, tell_changes
 
 
 class Clock:
@@ -251,6 +255,78 @@ def test_what_was_kept_is_put_in_place(world):
     assert world.cache.index.users(entry.key) == ["run-2"]
     with pytest.raises(NotFoundError, match="no output new"):
         world.cache.take(entry, replace(again, outputs={"new": f"{world.folder}/run-2/new"}))
+
+
+class TestTogether:
+    """Results that are looked up and taken at once."""
+
+    @pytest.fixture
+    def key(self, world) -> str:
+        assert world.make() == ""
+        return str(world.cache.key(world.recipe).key)
+
+    def free(self, world: World) -> bool:
+        """Whether somebody could remove what nobody refers to."""
+        fd = os.open(world.folder / ".cas" / "lock", os.O_RDWR)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(fd)
+        return True
+
+    def taken(self, world: World, key: str, run: str) -> str:
+        folder = world.folder / run
+        recipe = replace(world.recipe, run=run, outputs={"model": str(folder / "model"), "log": str(folder / "log")})
+        found = world.cache.find(key)
+        if found.entry is None:
+            return found.reason
+        world.cache.take(found.entry, recipe)
+        return (folder / "model").read_text()
+
+    def test_the_store_is_held_still_once(self, world, key):
+        with world.cache.together():
+            assert self.free(world), "it is not needed yet"
+            assert self.taken(world, key, "run-2") == "model of run-1"
+            assert not self.free(world)
+            assert self.taken(world, key, "run-3") == "model of run-1"
+        assert self.free(world)
+        assert self.taken(world, key, "run-4") == "model of run-1"
+        assert self.free(world)
+
+    def test_it_is_let_go_of_after_an_error_too(self, world, key):
+        other = replace(world.recipe, outputs={"other": f"{world.folder}/other"})
+        found = world.cache.find(key).entry
+        with pytest.raises(NotFoundError), world.cache.together():
+            world.cache.take(found, other)
+        assert self.free(world)
+
+    def test_what_is_foreseen_is_taken(self, world, key):
+        with world.cache.together():
+            world.cache.foresee([key, "unknown"])
+            assert self.taken(world, key, "run-2") == "model of run-1"
+            assert self.taken(world, key, "run-3") == "model of run-1", "once more"
+
+    def test_what_was_not_there_yet_is_found_all_the_same(self, world):
+        key = world.cache.key(world.recipe).key
+        with world.cache.together():
+            world.cache.foresee([key])
+            assert world.make() == ""
+            assert self.taken(world, key, "run-2") == "model of run-1"
+
+    def test_what_is_not_whole_any_more_is_not_taken(self, world, key):
+        with world.cache.together():
+            world.cache.foresee([key])
+            shutil.rmtree(world.folder / ".cas" / "objects")
+            assert "cannot be used" in self.taken(world, key, "run-2")
+            assert world.cache.find(key).entry is None, "it is forgotten"
+
+
+def test_the_digest_of_leaves_is_that_of_their_json():
+    leaves = {"b": 'quoted "text" \\ \n', "a": "ä€😀", "\x00": ""}
+    written = json.dumps(sorted(leaves.items()), ensure_ascii=True)
+    assert digest_of_leaves(leaves) == hashlib.sha256(written.encode()).hexdigest()
 
 
 def test_nothing_is_kept_without_a_claim_or_with_a_late_one(world):
