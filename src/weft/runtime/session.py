@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from weft.engine.commands import Command, Complete
 from weft.engine.events import Event
-from weft.engine.explain import Explained, explain
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import VertexState
 from weft.engine.master import Master
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     import threading
     from types import TracebackType
 
+    from weft.engine.explain import Explained
     from weft.engine.policy import ManagerFactory
     from weft.engine.ports import Cache, Clock, Executor, Journal
     from weft.engine.replay import Pending
@@ -172,6 +172,8 @@ class Run:
 
     def explained(self) -> Explained:
         """Return the same as data."""
+        from weft.engine.explain import explain  # few ask
+
         return explain(self._job.master.core)
 
     def error(self) -> WeftError | None:

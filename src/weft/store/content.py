@@ -15,7 +15,6 @@ import fcntl
 import hashlib
 import itertools
 import os
-import secrets
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -64,7 +63,7 @@ class ContentStore:
         self._objects = f"{folder}/objects"
         self.share = os.geteuid() != 0 if share is None else share
         self._no_clones: set[int] = set()
-        self._mark = secrets.token_hex(8)
+        self._mark = os.urandom(8).hex()
         self._numbers = itertools.count()
         self._made = False
 
@@ -119,7 +118,7 @@ class ContentStore:
     def _keep_file(self, path: bytes, about: os.stat_result) -> str:
         executable = bool(about.st_mode & 0o111)
         mode = 0o555 if executable else 0o444
-        draft = os.fsencode(self.folder / "drafts" / secrets.token_hex(12))
+        draft = os.fsencode(self.folder / "drafts" / f"{self._mark}{next(self._numbers):x}")
         source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             shared = False

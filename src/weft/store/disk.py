@@ -11,7 +11,6 @@ import errno
 import itertools
 import mmap
 import os
-import secrets
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -61,7 +60,7 @@ class ChunkFiles:
         self._durable = durable
         self._writev = writev
         self._count = itertools.count()
-        self._token = secrets.token_hex(4)
+        self._token = os.urandom(4).hex()
 
     def new_path(self) -> str:
         """Return a path that no file has had before."""

@@ -14,7 +14,6 @@ import errno
 import fcntl
 import os
 import re
-import secrets
 import shutil
 import stat
 import tempfile
@@ -254,7 +253,7 @@ def remove_folder(folder: Path) -> None:
 
     What cannot be removed, or is left by a kill, goes with `sweep_trash`.
     """
-    trash = folder.with_name(f"{_TRASH}{folder.name}-{secrets.token_hex(8)}")
+    trash = folder.with_name(f"{_TRASH}{folder.name}-{os.urandom(8).hex()}")
     with suppress(FileNotFoundError):
         folder.rename(trash)
         shutil.rmtree(trash, ignore_errors=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,7 +53,7 @@ def session_folders(name: str, spill_dir: Path | None) -> RunFolders:
     shared = shm_root()
     sweep(shared)
     sweep_runs(root, lambda _: False)
-    return RunFolders(f"{name}-{os.getpid()}-{secrets.token_hex(4)}", shared, root)
+    return RunFolders(f"{name}-{os.getpid()}-{os.urandom(4).hex()}", shared, root)
 
 
 class BackendPlace(NamedTuple):

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from weft.frontends.pipelines.body import NOT_RUN, WARNING
 from weft.frontends.pipelines.caching import recipe_of
-from weft.frontends.pipelines.compiler import is_step, outputs_of
+from weft.frontends.pipelines.compiler import is_step, output_names, outputs_of
 from weft.frontends.pipelines.paths import POST_PROCESS
 from weft.frontends.pipelines.states import WORDS, PipelineWords, worst
 from weft.model.errors import ConflictError, RunCancelledError, RunFailedError, TaskError, UsageError, WeftError
@@ -422,6 +422,8 @@ def unforeseen_outputs(planned: Collection[str]) -> Callable[[Vertex, int], dict
 
     def outputs(vertex: Vertex, index: int) -> dict[str, str]:
         step = item_name(PipelineWords().subject(vertex)[0], index)
+        if all(f"{step}.{name}" in planned for name in output_names(vertex)):
+            return {}
         return {name: path for name, path in outputs_of(vertex, index).items() if f"{step}.{name}" not in planned}
 
     return outputs

@@ -314,6 +314,11 @@ def planned_outputs(nodes: Iterable[Node]) -> dict[str, str]:
     return found
 
 
+def output_names(vertex: Vertex) -> list[str]:
+    """Return the names of the outputs of each task; none for a vertex that is no step."""
+    return [path.rpartition("/")[2] for path in vertex.program.params["outputs"]] if is_step(vertex) else []
+
+
 def outputs_of(vertex: Vertex, index: int) -> dict[str, str]:
     """Return where the outputs of a task lie, by name; nothing for a vertex that is no step."""
     params = vertex.program.params
