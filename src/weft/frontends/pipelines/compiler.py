@@ -8,6 +8,7 @@ width, and where it repeats a dag it answers with a patch. Their edges carry wha
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -486,7 +487,7 @@ def _named_paths(pipeline: Pipeline) -> Iterable[str]:
     found: dict[str, None] = {}
     for step in pipeline.steps.values():
         for word in _PATH.findall(step.command.value):
-            if "/" in word or Path(word).suffix.lower() in _SCRIPT:
+            if "/" in word or os.path.splitext(word)[1].lower() in _SCRIPT:
                 found[word] = None
         if len(found) >= _MOST_PATHS:
             break
