@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from types import EllipsisType, ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import ReferenceType, ref
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from weft.frontends.tensors.linear import matmul as matmul_nodes
 from weft.frontends.tensors.nodes import Node
 from weft.frontends.tensors.searching import elementwise
 from weft.frontends.tensors.searching import where as choose
-from weft.tensor import drawing, sessions
+from weft.tensor import drawing, sessions, views
 from weft.tensor.config import options
 from weft.tensor.running import Executable, Watch
 
@@ -35,17 +36,51 @@ class Tensor(Executable):
     `unique`) computes it; so do `float(x)`, `x.fetch()`, `print(x)` and whatever else needs values.
     """
 
-    __slots__ = ("__weakref__", "_node", "_order", "_value")
+    __slots__ = ("__weakref__", "_changes", "_of", "_order", "_own", "_seen", "_steps", "_value")
     __array_priority__ = 1000
 
     def __init__(self, node: Node, order: str = "C") -> None:
-        self._node = node
+        self._own = node
         self._order = order
         self._value: Any = None
+        self._changes = 0  # how often something was assigned to it
+        self._of: ReferenceType[Tensor] | None = None
+        self._steps: views.Steps = ()
+        self._seen = 0  # how often something had been assigned to what it is a view of
         if options.eager_mode:
             self.execute()
 
     # ------------------------------------------------------------------------------------------------ attributes
+
+    @property
+    def _node(self) -> Node:
+        """The expression, as it is now."""
+        if self._of is not None:
+            whole = self._of()
+            if whole is None:
+                self._of = None
+            elif whole._changes != self._seen:
+                self._own, self._value, self._seen = views.read(whole.node, self._steps), None, whole._changes
+        return self._own
+
+    def viewed(self, made: Node, step: views.Step) -> Tensor:
+        """Return the array that one step from this one leads to: a view, where NumPy has one, else one of its own."""
+        whole = self
+        steps: views.Steps = (step,)
+        if self._of is not None and (found := self._of()) is not None:
+            whole, steps = found, (*self._steps, step)
+        view = Tensor(made)
+        usual = len(steps) == 1 and whole._order == "C"
+        if usual or views.there_is(whole.shape, self.dtype, whole._order, steps):
+            view._of, view._steps, view._seen = ref(whole), steps, whole._changes
+        return view
+
+    def in_order(self) -> bool:
+        """Whether the elements would lie one behind the other, row by row, if NumPy held them: not so in all views."""
+        whole = None if self._of is None else self._of()
+        if whole is None:
+            return self._order == "C" or self.ndim < 2
+        return views.lying(whole.shape, self.dtype, whole._order, self._steps).flags.c_contiguous
 
     @property
     def node(self) -> Node:
@@ -71,7 +106,7 @@ class Tensor(Executable):
 
     @shape.setter
     def shape(self, shape: Any) -> None:
-        self._set(self.reshape(shape)._node)
+        self._of, self._own, self._value = None, self.reshape(shape)._node, None
 
     @property
     def size(self) -> int:
@@ -98,9 +133,7 @@ class Tensor(Executable):
     @property
     def flags(self) -> Any:
         """What NumPy says of the memory of the values when they are fetched: `x.flags["F_CONTIGUOUS"]`."""
-        steps = np.cumprod([self.dtype.itemsize, *(self.shape[::-1] if self._order == "C" else self.shape)])[:-1]
-        strides = steps[::-1] if self._order == "C" else steps
-        return np.lib.stride_tricks.as_strided(np.empty(1, self.dtype), self.shape, strides.tolist()).flags
+        return views.in_memory(self.shape, self.dtype, self._order).flags
 
     def ordered(self, order: str | None) -> Tensor:
         """Return the array with its values in rows ("C") or columns ("F") when they are fetched; otherwise as it is.
@@ -121,15 +154,16 @@ class Tensor(Executable):
     @property
     def T(self) -> Tensor:  # noqa: N802
         """The transpose: all axes in opposite order."""
-        return Tensor(shaping.permute(self.node, range(self.ndim)[::-1]))
+        axes = tuple(range(self.ndim)[::-1])
+        return self.viewed(shaping.permute(self.node, axes), views.Permuted(axes))
 
     @property
     def mT(self) -> Tensor:  # noqa: N802
         """The transpose of the last two axes; ValueError with fewer."""
         if self.ndim < 2:
             raise ValueError("matrix transpose with ndim < 2 is undefined")
-        axes = list(range(self.ndim))
-        return Tensor(shaping.permute(self.node, [*axes[:-2], axes[-1], axes[-2]]))
+        axes = (*range(self.ndim - 2), self.ndim - 1, self.ndim - 2)
+        return self.viewed(shaping.permute(self.node, axes), views.Permuted(axes))
 
     @property
     def real(self) -> Tensor:
@@ -160,19 +194,21 @@ class Tensor(Executable):
     # ---------------------------------------------------------------------------------------------------- values
 
     def _ready(self) -> bool:
-        return self._value is not None or creation.is_stored(self._node)
+        node = self._node
+        return self._value is not None or creation.is_stored(node)
 
     @classmethod
     def _compute(cls, things: Sequence[Any], session: sessions.Session | None, watch: Watch) -> None:
         nodes = [x._node for x in things]
         for x, node, settled in zip(things, nodes, sessions.settle(nodes, session, watch), strict=True):
             if x._node is node:  # somebody may have assigned to it meanwhile
-                x._node = settled
+                x._own = settled
 
     def _value_of(self) -> np.ndarray[Any, Any]:
+        node = self._node
         found: np.ndarray[Any, Any] | None = self._value
         if found is None:
-            found = sessions.assemble(self._node, self._order)
+            found = sessions.assemble(node, self._order)
             if found.nbytes <= AT_HAND:
                 self._value = found
         return found
@@ -261,7 +297,9 @@ class Tensor(Executable):
     # ---------------------------------------------------------------------------------------------------- indexing
 
     def __getitem__(self, index: Any) -> Tensor:
-        return Tensor(indexing.get(self.node, _index(index)))
+        wanted = _index(index)
+        made = indexing.get(self.node, wanted)
+        return self.viewed(made, views.Indexed(wanted)) if made.grid and views.is_basic(wanted) else Tensor(made)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if self.dtype.kind == "V" and not isinstance(value, Tensor):
@@ -270,8 +308,25 @@ class Tensor(Executable):
         self._set(indexing.put(self.node, _index(index), node))
 
     def _set(self, node: Node) -> None:
-        self._node = node
-        self._value = None
+        whole = None if self._of is None else self._of()
+        if whole is not None:
+            whole._set(views.written(whole.node, self._steps, node))
+            self._seen = whole._changes
+        self._own, self._value = node, None
+        self._changes += 1
+
+    def view(self) -> Tensor:
+        """Return another array with the same elements: what is assigned to one is seen in the other."""
+        return self.viewed(self.node, views.Indexed(...))
+
+    @property
+    def flat(self) -> Flat:
+        """The elements row by row, to be looked at and assigned to."""
+        return Flat(self)
+
+    @flat.setter
+    def flat(self, value: Any) -> None:
+        self.flat[...] = value
 
     # ------------------------------------------------------------------------------------------ the array standard
 
@@ -430,6 +485,31 @@ class Tensor(Executable):
         return self.rechunk(tuple(lengths))
 
 
+class Flat:
+    """The elements of an array row by row. Slices of them are copies, an assignment is one to the array."""
+
+    def __init__(self, x: Tensor) -> None:
+        self._x = x
+
+    def _elements(self) -> Tensor:
+        node = self._x.node
+        return Tensor(shaping.reshape(node, (node.size,)))
+
+    def __len__(self) -> int:
+        return self._x.size
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(self._elements())
+
+    def __getitem__(self, index: Any) -> Tensor:
+        return Tensor(self._elements()[index]._node)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        elements = self._elements()
+        elements[index] = value
+        self._x._set(shaping.reshape(elements._node, self._x.shape))
+
+
 def _from_values(values: np.ndarray[Any, Any]) -> Tensor:
     grid = sessions.cut(values.shape, values.dtype.itemsize)
     return Tensor(creation.from_array(values, grid, values.dtype))
@@ -580,6 +660,11 @@ def taking_out(at: int) -> Callable[[Callable[..., Tensor]], Callable[..., Tenso
         return taking
 
     return having
+
+
+def viewed(x: Any, made: Node, step: views.Step) -> Tensor:
+    """Return the array that one step from an array leads to; a view of it, if it is one of ours."""
+    return x.viewed(made, step) if isinstance(x, Tensor) else Tensor(made)
 
 
 def order_of(x: Any) -> str:

@@ -9,8 +9,8 @@ import numpy as np
 
 from weft.frontends.tensors import blocks, indexing, shaping
 from weft.frontends.tensors.reductions import axes_of
-from weft.tensor import sessions
-from weft.tensor.array import Tensor, as_node, taking_out
+from weft.tensor import sessions, views
+from weft.tensor.array import Tensor, as_node, taking_out, viewed
 from weft.tensor.running import ExecutableTuple
 
 
@@ -28,7 +28,7 @@ def permute_dims(x: Any, /, axes: tuple[int, ...]) -> Tensor:
     order = _order(axes, len(node.grid))
     if sorted(order) != list(range(len(node.grid))):
         raise ValueError("axes don't match array")
-    return Tensor(shaping.permute(node, order))
+    return viewed(x, shaping.permute(node, order), views.Permuted(order))
 
 
 def moveaxis(x: Any, source: Any, destination: Any, /) -> Tensor:
@@ -42,7 +42,7 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> Tensor:
     order = [axis for axis in range(ndim) if axis not in src]
     for to, axis in sorted(zip(dst, src, strict=True)):
         order.insert(to, axis)
-    return Tensor(shaping.permute(node, order))
+    return viewed(x, shaping.permute(node, order), views.Permuted(tuple(order)))
 
 
 def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Tensor:
@@ -68,7 +68,8 @@ def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
         rest = node.size
     if rest != node.size or -1 in wanted:
         raise ValueError(f"cannot reshape array of size {node.size} into shape {tuple(wanted)}")
-    return Tensor(shaping.reshape(node, wanted))
+    made = shaping.reshape(node, wanted)
+    return Tensor(made) if copy else viewed(x, made, views.Reshaped(tuple(wanted)))
 
 
 def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
@@ -76,7 +77,8 @@ def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
     node = as_node(x)
     listed = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
     at = axes_of(listed, len(node.grid) + len(listed))
-    return Tensor(indexing.expand(node, at))
+    made = indexing.expand(node, at)
+    return viewed(x, made, views.Reshaped(made.shape))
 
 
 def squeeze(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
@@ -87,13 +89,16 @@ def squeeze(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
     axes = axes_of(axis, len(node.grid))
     if any(node.shape[a] != 1 for a in axes):
         raise ValueError("cannot select an axis to squeeze out which has size not equal to one")
-    return Tensor(shaping.squeeze(node, axes))
+    made = shaping.squeeze(node, axes)
+    return viewed(x, made, views.Reshaped(made.shape))
 
 
 def flip(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
     """Turn the order of elements along axes round."""
     node = as_node(x)
-    return Tensor(shaping.flip(node, axes_of(axis, len(node.grid))))
+    axes = axes_of(axis, len(node.grid))
+    turned = tuple([slice(None, None, -1 if a in axes else None) for a in range(len(node.grid))])
+    return viewed(x, shaping.flip(node, axes), views.Indexed(turned))
 
 
 def roll(x: Any, /, shift: Any, *, axis: Any = None) -> Tensor:

@@ -84,7 +84,7 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "squeeze": manipulation.squeeze,
     "swapaxes": numpy_names.swapaxes,
     "ravel": numpy_names.ravel,
-    "flatten": numpy_names.ravel,
+    "flatten": numpy_names.flatten,
     "repeat": manipulation.repeat,
     "dot": linalg.dot,
     "trace": numpy_names.trace,

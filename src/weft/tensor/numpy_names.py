@@ -143,13 +143,13 @@ def angle(z: Any, deg: bool = False) -> Tensor:
 
 def transpose(x: Any, axes: Sequence[int] | None = None) -> Tensor:
     """Put the axes into another order, the opposite one if none is given."""
-    made = Tensor(as_node(x))
+    made = _tensor(x)
     return made.T if axes is None else manipulation.permute_dims(made, tuple(axes))
 
 
 def swapaxes(x: Any, axis1: int, axis2: int) -> Tensor:
     """Exchange two axes."""
-    made = Tensor(as_node(x))
+    made = _tensor(x)
     order = list(range(made.ndim))
     a, b = reductions.axes_of(axis1, made.ndim)[0], reductions.axes_of(axis2, made.ndim)[0]
     order[a], order[b] = order[b], order[a]
@@ -165,12 +165,18 @@ def rollaxis(x: Any, axis: int, start: int = 0) -> Tensor:
 
 
 def ravel(x: Any, order: str = "C") -> Tensor:
-    """Return the elements along one axis: row after row, or, with order "F", column after column."""
+    """Return the elements along one axis: row after row, or, with order "F", column after column.
+
+    It is a view, if they lie so.
+    """
     made = _tensor(x)
-    return manipulation.reshape(made, (made.size,), order=order)
+    flat = manipulation.reshape(made, (made.size,), order=order)
+    return flat if made.in_order() else Tensor(flat._node)
 
 
-flatten = ravel
+def flatten(x: Any, order: str = "C") -> Tensor:
+    """Return the elements along one axis as `ravel`, as an array of its own."""
+    return Tensor(ravel(x, order)._node)
 
 
 @taking_out(2)

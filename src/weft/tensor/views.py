@@ -1,0 +1,126 @@
+"""Views: arrays that are parts of others, so that what is assigned to one is seen in the other, as with NumPy.
+
+A view knows the array that it is of, and the steps that lead from that one's expression to its own. Expressions never
+change: an assignment gives the array another one, and a view makes its own from that when it is next looked at; an
+assignment to a view puts what was assigned back through its steps. A view does not keep its array alive, and is an
+array of its own when that is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from weft.frontends.tensors import indexing, shaping
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.nodes import Node
+
+
+class Indexed(NamedTuple):
+    """By an index of whole numbers, slices, None and an ellipsis."""
+
+    index: Any
+
+    def get(self, node: Node) -> Node:
+        """Return what the view has of an array."""
+        return indexing.get(node, self.index)
+
+    def put(self, node: Node, value: Node) -> Node:
+        """Return the array with other values in the place of the view."""
+        return indexing.put(node, self.index, value)
+
+    def of(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Return the view of an array of NumPy's."""
+        return np.asarray(x[self.index])
+
+
+class Permuted(NamedTuple):
+    """With the axes in another order."""
+
+    axes: tuple[int, ...]
+
+    def get(self, node: Node) -> Node:
+        """Return what the view has of an array."""
+        return shaping.permute(node, self.axes)
+
+    def put(self, node: Node, value: Node) -> Node:
+        """Return the array with other values in the place of the view."""
+        return shaping.permute(value, tuple(np.argsort(self.axes).tolist()))
+
+    def of(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Return the view of an array of NumPy's."""
+        return x.transpose(self.axes)
+
+
+class Reshaped(NamedTuple):
+    """In another shape, row by row."""
+
+    shape: tuple[int, ...]
+
+    def get(self, node: Node) -> Node:
+        """Return what the view has of an array."""
+        return shaping.reshape(node, self.shape)
+
+    def put(self, node: Node, value: Node) -> Node:
+        """Return the array with other values in the place of the view."""
+        return shaping.reshape(value, node.shape)
+
+    def of(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Return the view of an array of NumPy's. ValueError: there is none, it would be a copy."""
+        return np.reshape(x, self.shape, copy=False)
+
+
+Step = Indexed | Permuted | Reshaped
+Steps = tuple[Step, ...]
+
+
+def is_basic(index: Any) -> bool:
+    """Whether an index makes a view: it has no arrays in it."""
+    listed = index if isinstance(index, tuple) else (index,)
+    return all(one is None or isinstance(one, int | slice | EllipsisType) for one in listed)
+
+
+def read(node: Node, steps: Steps) -> Node:
+    """Return what a view has of an array."""
+    for step in steps:
+        node = step.get(node)
+    return node
+
+
+def written(node: Node, steps: Steps, value: Node) -> Node:
+    """Return the array with other values in the place of a view."""
+    before = [node]
+    for step in steps[:-1]:
+        before.append(step.get(before[-1]))
+    for held, step in zip(reversed(before), reversed(steps), strict=True):
+        value = step.put(held, value)
+    return value
+
+
+def in_memory(shape: Sequence[int], dtype: np.dtype[Any], order: str) -> np.ndarray[Any, Any]:
+    """Return an array that lies in memory as one of a shape would, without room for values: only to look at strides."""
+    lengths = [max(n, 1) for n in shape]
+    steps = np.cumprod([dtype.itemsize, *(lengths[::-1] if order == "C" else lengths)])[:-1].tolist()
+    strides = steps[::-1] if order == "C" else steps
+    return np.lib.stride_tricks.as_strided(np.empty(1, dtype), shape, strides)
+
+
+def lying(shape: Sequence[int], dtype: np.dtype[Any], order: str, steps: Steps) -> np.ndarray[Any, Any]:
+    """Return the view of an array `in_memory` that steps lead to. ValueError: they lead to a copy."""
+    found = in_memory(shape, dtype, order)
+    for step in steps:
+        found = step.of(found)
+    return found
+
+
+def there_is(shape: Sequence[int], dtype: np.dtype[Any], order: str, steps: Steps) -> bool:
+    """Whether steps from an array of a shape lead to a view."""
+    try:
+        lying(shape, dtype, order, steps)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,116 @@
+"""Views: whatever is assigned to whichever array, all of them show what NumPy's would."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import weft.tensor as wt
+
+VIEWS = [
+    lambda xp, x, n: x[n % x.shape[0] :],
+    lambda xp, x, n: x[:: -1 - n % 2],
+    lambda xp, x, n: x[..., n % x.shape[-1]],
+    lambda xp, x, n: x[None],
+    lambda xp, x, n: x.T,
+    lambda xp, x, n: x.reshape(-1),
+    lambda xp, x, n: xp.ravel(x),
+    lambda xp, x, n: xp.expand_dims(x, 0),
+    lambda xp, x, n: xp.squeeze(x),
+    lambda xp, x, n: xp.moveaxis(x, 0, -1),
+    lambda xp, x, n: xp.swapaxes(x, 0, -1),
+    lambda xp, x, n: xp.flip(x),
+    lambda xp, x, n: xp.split(x, [n % x.shape[0]])[1],
+    lambda xp, x, n: xp.atleast_3d(x),
+    lambda xp, x, n: x.view(),
+]
+COPIES = [
+    lambda xp, x, n: x.copy(),
+    lambda xp, x, n: x.flatten(),
+    lambda xp, x, n: xp.asarray(x, order="C", copy=True),
+]
+
+
+def assigned(x, how, n):
+    """Change an array in one of several ways; return it."""
+    if how == 0:
+        x[...] = n
+    elif how == 1:
+        x[n % x.shape[0]] = n
+    elif how == 2:
+        x += n
+    elif how == 3:
+        x[x > n] = -n
+    else:
+        np.add(x, n, out=x)
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.data())
+def test_what_is_assigned_is_seen_wherever_numpy_shows_it(data):
+    order = data.draw(st.sampled_from("CF"))
+    start = np.arange(24).reshape(2, 3, 4).copy(order)
+    ours, theirs = [wt.asarray(start.copy(order), chunk_size=2)], [start.copy(order)]
+    for _ in range(data.draw(st.integers(1, 7))):
+        at, n = data.draw(st.integers(0, len(ours) - 1)), data.draw(st.integers(0, 30))
+        if data.draw(st.booleans()):
+            make = data.draw(st.sampled_from([*VIEWS, *COPIES]))
+            made = make(np, theirs[at], n)
+            if made.size and made.ndim:
+                theirs.append(made)
+                ours.append(make(wt, ours[at], n))
+        else:
+            how = data.draw(st.integers(0, 4))
+            assigned(theirs[at], how, n)
+            assigned(ours[at], how, n)
+    for one, wanted in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(one.fetch(), wanted)
+
+
+def test_a_computed_view_shows_what_was_assigned_later():
+    x = wt.asarray(np.arange(6), chunk_size=2)
+    rows = x.reshape(2, 3).execute()
+    assert rows.fetch().tolist() == [[0, 1, 2], [3, 4, 5]]
+    x[1:3] = 9
+    assert rows.fetch().tolist() == [[0, 9, 9], [3, 4, 5]]
+    rows.execute()[0, 0] = 7
+    assert x.execute().fetch().tolist() == [7, 9, 9, 3, 4, 5]
+
+
+def test_one_element_is_no_view():
+    x = wt.asarray(np.arange(3))
+    first = x[0]
+    first += 5
+    assert (first.item(), x.tolist()) == (5, [0, 1, 2])
+
+
+def test_a_view_keeps_nothing_alive():
+    x = wt.ones((4, 4), chunk_size=2)
+    row, gone = x[0], weakref.ref(x)
+    del x
+    gc.collect()
+    assert gone() is None
+    row[1] = 5
+    assert row.tolist() == [1, 5, 1, 1]
+
+
+@pytest.mark.parametrize("make", [lambda x: x.flat, lambda x: x.T.flat])
+def test_elements_in_a_row_are_assigned_to_and_their_slices_are_copies(make):
+    raw = np.arange(6).reshape(2, 3)
+    x = wt.asarray(raw.copy(), chunk_size=2)
+    for flat in (make(x), make(raw)):
+        flat[1:4] = 9
+        part = flat[2:5]
+        part[0] = 77
+        assert part.tolist() == [77, 9, *[int(one) for one in flat][4:5]]
+    assert np.array_equal(x.fetch(), raw)
+
+
+def test_a_shape_is_set_in_place():
+    x = wt.asarray(np.arange(6), chunk_size=2)
+    x.shape = (2, 3)
+    x[0] = 7
+    assert x.tolist() == [[7, 7, 7], [3, 4, 5]]
