@@ -599,6 +599,12 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Tensor:
     node = as_node(x)
     if len(node.grid) != 1:
         raise ValueError(f"bincount: x has {len(node.grid)} axes; give an array of 1 dimension")
+    if minlength < 0:
+        raise ValueError("'minlength' must not be negative")
+    if weights is not None and as_node(weights).shape != node.shape:
+        raise ValueError("The weights and list don't have the same length.")
+    if not np.can_cast(node.dtype, INT, "safe"):
+        raise TypeError(f"Cannot cast array data from {node.dtype} to {INT} according to the rule 'safe'")
     node = in_one(node)
     inputs = [Input(node)] + ([Input(in_one(as_node(weights)))] if weights is not None else [])
     dtype = INT if weights is None else FLOAT
@@ -621,12 +627,19 @@ def outer(a: Any, b: Any) -> Tensor:
     return linalg.outer(ravel(a), ravel(b))
 
 
-def einsum(subscripts: str, *operands: Any) -> Tensor:
+def einsum(subscripts: str, *operands: Any, dtype: Any = None, casting: Any = "safe", order: str = "K") -> Tensor:
     """Return sums of products in Einstein's notation, two operands at a time, in the order that is cheapest.
 
-    ValueError: the subscripts do not fit the operands.
+    They are computed in `dtype`. ValueError: the subscripts do not fit. TypeError: `casting` does not allow
+    the type.
     """
     arrays = [_tensor(one) for one in operands]
+    if dtype is not None:
+        arrays = [one.astype(dtype, casting=casting) for one in arrays]
+    return _summed(subscripts, arrays).ordered(order)
+
+
+def _summed(subscripts: str, arrays: list[Tensor]) -> Tensor:
     text = subscripts.replace(" ", "")
     inputs, _, output = text.partition("->")
     if "..." in text:

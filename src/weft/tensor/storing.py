@@ -47,8 +47,10 @@ def from_hdf5(path: Any, group: str | None = None, dataset: str | None = None, *
         if not dataset:
             raise UsageError("no data set of the file is named", hint="Give dataset=.")
         found: Any = Hdf5Array(file_path("path", path), f"{group}/{dataset}" if group else dataset)
-    else:
+    elif hasattr(path, "dtype") and hasattr(path, "shape"):
         found = path
+    else:
+        raise TypeError(f"path is {type(path).__name__}: give the path of an HDF5 file, or an h5py.Dataset")
     return from_array(readable(found), _like(found) if chunk_size is None else chunk_size)
 
 

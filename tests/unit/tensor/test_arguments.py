@@ -44,6 +44,7 @@ def t(x, chunk_size=2):
         (lambda: wt.histogram(t(X), "sturges")[0], np.histogram(X, "sturges")[0]),
         (lambda: np.logaddexp.reduce(t(X), axis=1), np.logaddexp.reduce(X, axis=1)),
         (lambda: t(X).rebalance(num_partitions=3), X),
+        (lambda: wt.einsum("ij,kj->ik", t(X), t(X), dtype="f8", optimize=True), X @ X.T),
         (lambda: wt.array([1, 2], ndmin=2), np.array([1, 2], ndmin=2)),
     ],
 )
@@ -210,3 +211,19 @@ def test_random_arrays_take_the_arguments_of_mars():
 def test_dates_are_counted():
     days = wt.arange("2024-02-28", "2024-03-02", dtype="datetime64[D]", chunk_size=2)
     assert np.array_equal(wt.diff(days).fetch(), np.diff(np.arange("2024-02-28", "2024-03-02", dtype="datetime64[D]")))
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "words"),
+    [
+        (lambda: wt.bincount(t([[1, 2], [3, 4]])), ValueError, "1 dimension"),
+        (lambda: wt.bincount(t([1, 2]), minlength=-1), ValueError, "must not be negative"),
+        (lambda: wt.bincount(t([1, 2]), weights=[1.0]), ValueError, "the same length"),
+        (lambda: wt.bincount(t([1.0, 2.0])), TypeError, "Cannot cast array data"),
+        (lambda: wt.einsum("ij->i", t(X), dtype="i4"), TypeError, "Cannot cast array data"),
+        (lambda: wt.from_hdf5(object()), TypeError, "path is object"),
+    ],
+)
+def test_what_is_wrong_is_told_at_once(call, kind, words):
+    with pytest.raises(kind, match=words):
+        call()
