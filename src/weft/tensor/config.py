@@ -6,18 +6,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-_DEFAULTS: dict[str, Any] = {"eager_mode": False, "show_progress": False}
+_DEFAULTS: dict[str, Any] = {"chunk_size": None, "eager_mode": False, "show_progress": False}
 
 
 class Options:
     """What can be chosen for the whole process.
 
-    `eager_mode`: arrays are computed as soon as they are made. `show_progress`: bars on a terminal show how far a
-    computation is, once it takes long. AttributeError: there is no such option; TypeError: it is True or False.
+    `chunk_size`: that of new arrays, where neither the call nor the session has one. `eager_mode`: arrays are computed
+    as soon as they are made. `show_progress`: bars on a terminal show how far a computation is, once it takes long.
+    AttributeError: there is no such option; TypeError: it has no such value.
     """
 
     __slots__ = tuple(_DEFAULTS)
 
+    chunk_size: int | None
     eager_mode: bool
     show_progress: bool
 
@@ -28,7 +30,10 @@ class Options:
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in _DEFAULTS:
             raise AttributeError(f"there is no option {name!r}; there are {', '.join(_DEFAULTS)}")
-        if not isinstance(value, bool):
+        if name == "chunk_size":
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise TypeError(f"the option chunk_size is {value!r}: give a number of elements, or None")
+        elif not isinstance(value, bool):
             raise TypeError(f"the option {name} is {value!r}: give True or False")
         object.__setattr__(self, name, value)
 

@@ -651,6 +651,8 @@ def _summed(subscripts: str, arrays: list[Tensor]) -> Tensor:
     if "->" not in text:
         letters = "".join(terms)
         output = "".join(sorted({c for c in letters if letters.count(c) == 1}))
+    terms, arrays = _squeezed(terms, arrays)
+    text = f"{','.join(terms)}->{output}"
     dummies = [np.broadcast_to(np.empty(()), x.shape) for x in arrays]
     path = np.einsum_path(text, *dummies, optimize="greedy")[0][1:]
     parts = [_one_term(term, x) for term, x in zip(terms, arrays, strict=True)]
@@ -691,6 +693,28 @@ def _named(arrays: list[Tensor], terms: list[str], output: str | None) -> tuple[
         letters = "".join(term.replace("...", "") for term in terms)
         output = "..." + "".join(sorted({c for c in letters if letters.count(c) == 1}))
     return made, ",".join(names) + "->" + output.replace("...", "".join(free))
+
+
+def _squeezed(terms: list[str], arrays: list[Tensor]) -> tuple[list[str], list[Tensor]]:
+    """Leave out the axes of length 1 that are stretched to the length which their letter has elsewhere."""
+    longest: dict[str, int] = {}
+    for term, x in zip(terms, arrays, strict=True):
+        for c, n in zip(term, x.shape, strict=True):
+            longest[c] = n if longest.get(c, 1) == 1 else longest[c]
+    made = []
+    for term, x in zip(terms, arrays, strict=True):
+        for c, n in zip(term, x.shape, strict=True):
+            if n not in (1, longest[c]):
+                raise ValueError(
+                    f"einsum: {c} has lengths {longest[c]} and {n}: operands could not be broadcast together"
+                )
+        drop = tuple([at for at, c in enumerate(term) if x.shape[at] != longest[c]])
+        made.append(manipulation.squeeze(x, drop) if drop else x)
+    kept = [
+        "".join(c for c, n in zip(t, x.shape, strict=True) if n == longest[c])
+        for t, x in zip(terms, arrays, strict=True)
+    ]
+    return kept, made
 
 
 def _one_term(term: str, x: Tensor) -> tuple[str, Tensor]:

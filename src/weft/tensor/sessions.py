@@ -25,6 +25,7 @@ from weft.model.errors import NotFoundError, UsageError
 from weft.operators.blas import shared_by
 from weft.operators.namespaces import NUMPY, checked
 from weft.runtime.kept import Kept
+from weft.tensor.config import options
 from weft.tensor.running import Watch, execute, fetch, waiting
 
 if TYPE_CHECKING:
@@ -313,6 +314,7 @@ def cut(shape: Sequence[int], itemsize: int, wanted: Any = None) -> Grid:
     found = _found()
     if wanted is None and found is not None:
         wanted = found.chunk_size
+    wanted = options.chunk_size if wanted is None else wanted
     return normalize(wanted, shape, itemsize, workers(), chunk_bytes())
 
 

@@ -45,6 +45,8 @@ def t(x, chunk_size=2):
         (lambda: np.logaddexp.reduce(t(X), axis=1), np.logaddexp.reduce(X, axis=1)),
         (lambda: t(X).rebalance(num_partitions=3), X),
         (lambda: wt.einsum("ij,kj->ik", t(X), t(X), dtype="f8", optimize=True), X @ X.T),
+        (lambda: wt.einsum("ij,jk,j->i", t(X), t(X[:1].T), t(X[1])), np.einsum("ij,jk,j->i", X, X[:1].T, X[1])),
+        (lambda: wt.einsum("aij,a->ai", t(X[None]), t(X[0])), np.einsum("aij,a->ai", X[None], X[0])),
         (lambda: wt.array([1, 2], ndmin=2), np.array([1, 2], ndmin=2)),
     ],
 )
@@ -221,6 +223,7 @@ def test_dates_are_counted():
         (lambda: wt.bincount(t([1, 2]), weights=[1.0]), ValueError, "the same length"),
         (lambda: wt.bincount(t([1.0, 2.0])), TypeError, "Cannot cast array data"),
         (lambda: wt.einsum("ij->i", t(X), dtype="i4"), TypeError, "Cannot cast array data"),
+        (lambda: wt.einsum("ij,ij", t(X), t(X[:2])), ValueError, "could not be broadcast"),
         (lambda: wt.from_hdf5(object()), TypeError, "path is object"),
     ],
 )

@@ -179,9 +179,21 @@ def test_eager_mode_computes_what_is_made():
         assert (x + 1)._ready()
 
 
+def test_the_option_chunk_size_holds_where_nobody_else_says():
+    with wt.option_context({"chunk_size": 2}):
+        assert wt.ones(5).chunks == ((2, 2, 1),)
+        assert wt.ones(5, chunk_size=3).chunks == ((3, 2),)
+        with wt.Session(chunk_size=4, workers=1):
+            assert wt.ones(5).chunks == ((4, 1),)
+    for wrong in (0, "2", True):
+        with pytest.raises(TypeError, match="the option chunk_size is"):
+            setattr(wt.options, "chunk_size", wrong)  # noqa: B010 - a type checker knows better
+    assert wt.options.chunk_size is None
+
+
 def test_options_are_those_that_there_are():
     options = Options()
-    with pytest.raises(AttributeError, match="no option 'eagre_mode'; there are eager_mode, show_progress"):
+    with pytest.raises(AttributeError, match="no option 'eagre_mode'; there are chunk_size, eager_mode"):
         options.eagre_mode = True
     with pytest.raises(TypeError, match="give True or False"):
         options.eager_mode = 1  # type: ignore[assignment]
