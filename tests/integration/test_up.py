@@ -85,7 +85,8 @@ def test_a_schedule_from_its_birth_to_its_end(place):
     assert told["schedule"]["parameters"] == ["n=7"]
     assert any(one["run"] == "run-000001" for one in told["times"])
     assert place.weft("schedule", "delete", "often")[0] == 7
-    assert place.weft("schedule", "stop", "often")[0] == 0
+    stopped = json.loads(place.weft("schedule", "stop", "often", "--json")[1])
+    assert stopped == {"schema": "weft.schedule.stop/1", "schedule": "often"}
     assert place.weft("schedule", "stop", "often")[0] == 7
     until(lambda: not place.all_states() & ACTIVE)
     code, err = place.end_up()
@@ -95,7 +96,8 @@ def test_a_schedule_from_its_birth_to_its_end(place):
     assert set((place.folder / "ran").read_text().split()) == {"7"}
     assert {read_run(place.root.folder(run)).name for run in place.runs()} == {"often"}
     assert "terminated" in place.weft("schedule", "ls")[1]
-    assert place.weft("schedule", "delete", "often")[0] == 0
+    deleted = json.loads(place.weft("schedule", "delete", "often", "--json")[1])
+    assert deleted == {"schema": "weft.schedule.delete/1", "schedule": "often"}
     assert place.weft("schedule", "show", "often")[0] == 4
     assert place.runs(), "its runs stay"
 

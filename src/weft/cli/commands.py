@@ -514,6 +514,8 @@ def logs(
     if not shown:
         if attempt is not None and not look()[0]:
             raise NotFoundError(f"{run}/{step} has no log of attempt {attempt}", hint=f"See: weft show {run}")
+        if tail == 0:
+            return
         if read_run(folder).frontend == FRONTEND:
             context.say(f"{target} is of a Python program: what its tasks print goes to where the program runs")
         else:

@@ -231,22 +231,44 @@ def show(
 
 
 @schedule_app.command
-def stop(name: ScheduleName, /, *, project: Project = None, state_dir: StateDir = None, context: Given) -> None:
+def stop(
+    name: ScheduleName,
+    /,
+    *,
+    as_json: AsJson = False,
+    project: Project = None,
+    state_dir: StateDir = None,
+    context: Given,
+) -> None:
     """Stop a schedule for good; its runs go on."""
     from weft.runtime.scheduling import stop_schedule
 
     with _open(root_of(context, project, state_dir)) as schedules:
         stop_schedule(schedules, name, context.clock.wall())
+    if as_json:
+        print_json(context.out, "weft.schedule.stop/1", schedule=name)
+        return
     context.say(f"{name} is stopped; its runs go on")
 
 
 @schedule_app.command
-def delete(name: ScheduleName, /, *, project: Project = None, state_dir: StateDir = None, context: Given) -> None:
+def delete(
+    name: ScheduleName,
+    /,
+    *,
+    as_json: AsJson = False,
+    project: Project = None,
+    state_dir: StateDir = None,
+    context: Given,
+) -> None:
     """Forget a schedule that has ended; its runs stay."""
     with _open(root_of(context, project, state_dir)) as schedules:
         if schedules.find(name).state == "running":
             raise ConflictError(f"{name} is still running", hint=f"Stop it first: weft schedule stop {name}")
         schedules.remove(name)
+    if as_json:
+        print_json(context.out, "weft.schedule.delete/1", schedule=name)
+        return
     context.say(f"{name} is deleted; its runs stay")
 
 
