@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache, partial
+from itertools import count
 from typing import Any
 
 import dask
@@ -73,8 +74,12 @@ def transpose_sum(way: Way) -> dict[str, float]:
 TALL = (1_000_000, 50)
 
 
+_seeds = count(1)
+
+
 def _tall() -> da.Array:
-    return da.random.default_rng(1).random(TALL, chunks=(TALL[0] // 10, TALL[1]))
+    """Return a matrix that no scheduler has a result of yet."""
+    return da.random.default_rng(next(_seeds)).random(TALL, chunks=(TALL[0] // 10, TALL[1]))
 
 
 def _one_is_the_length(found: Any) -> None:

@@ -93,7 +93,24 @@ def a_detour() -> Graph:
     return graph
 
 
-SHAPES: tuple[Callable[[], Graph], ...] = (every_task_reads_all, results_are_kept, a_product, a_shuffle, a_detour)
+def two_passes() -> Graph:
+    """20 chunks, each read by two tasks at once, and again when a sum over what those made is known."""
+    graph = Graph("passes")
+    source = graph.map(chunk, range(20), name="source")
+    halves = [graph.add(lambda a: a[:1], one_to_one(source), name=name) for name in ("left", "right")]
+    summed = graph.add(lambda a, b: total([*a, *b]), *[gather(half) for half in halves], name="summed")
+    graph.add(lambda a, b: float(a[0]) + b[0], one_to_one(source), gather(summed), name="late")
+    return graph
+
+
+SHAPES: tuple[Callable[[], Graph], ...] = (
+    every_task_reads_all,
+    results_are_kept,
+    a_product,
+    a_shuffle,
+    a_detour,
+    two_passes,
+)
 
 
 def chunks_moved(make: Callable[[], Graph], eviction: str | Callable[[ChunkInfo], Any], spill_dir: str) -> int:

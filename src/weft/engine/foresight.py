@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 NEVER: Final = float("inf")
 """No task is known that will read it: somebody only keeps it."""
 
+LATER: Final = 1e7
+"""What is added for a task that also waits for something else: more than any depth, so that tasks which can run come
+first."""
+
 _DONE: Final = frozenset(
     int(state)
     for state in (TaskState.FINISHED, TaskState.FREED, TaskState.FATAL, TaskState.CANCELLED, TaskState.SKIPPED)
@@ -27,8 +31,9 @@ Passed = Callable[[str], Sequence[tuple[int, int]]]
 def next_use(stage: Stage, passed: Passed, index: int) -> float:
     """Return the priority of the task that will read an output next, the lower the sooner; NEVER if there is none.
 
-    It is the number that dispatch orders tasks by: deeper vertices first, then those that are further on. Safe to call
-    while the master is at work: what comes out may then be a moment old.
+    It is the number that dispatch orders tasks by, deeper vertices first, then those that are further on, and LATER
+    more where the task also waits for what is not made yet. Safe to call while the master is at work: what comes out
+    may then be a moment old.
     """
     return min((_next_reader(link, passed, index) for link in stage.outputs if link.data), default=NEVER)
 
@@ -41,9 +46,26 @@ def _next_reader(link: Link, passed: Passed, index: int) -> float:
         return float(-dst.depth)
     done = passed(dst.id) if dst.executing else ()
     if router.wide:  # every task reads it: the next of them does
-        return (dst.over + sum(hi - lo for lo, hi in done)) / dst.n - dst.depth
+        next_one = (dst.over + sum(hi - lo for lo, hi in done)) / dst.n - dst.depth
+        return next_one + (LATER if _shut(link) else 0.0)
     for first, last in router.consumers(index):
         for reader in range(first, last):
             if dst.state[reader] not in _DONE and not any(lo <= reader < hi for lo, hi in done):
-                return reader / dst.n - dst.depth
+                return reader / dst.n - dst.depth + (LATER if _shut(link) or _lacks(link, reader) else 0.0)
     return NEVER
+
+
+def _shut(known: Link) -> bool:
+    """Whether no task of a stage can start yet because of other stages than the one that is asked about."""
+    return any(link.gate and not link.opened for link in known.dst.inputs if link is not known)
+
+
+def _lacks(known: Link, reader: int) -> bool:
+    """Whether a task reads something that is not made, of other stages than the one that is asked about."""
+    return any(
+        link.src.state[source] not in _DONE
+        for link in known.dst.inputs
+        if link is not known and not link.gate and link.router is not None
+        for piece in link.router.inputs(reader)
+        for source in range(piece[0], piece[1])
+    )
