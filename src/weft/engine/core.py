@@ -239,6 +239,7 @@ class Core:
         self.beside: dict[tuple[int, int], tuple[int, ...]] = {}  # by request and the worker granted to it
         self.stuck: list[Link | ChoiceRow | Stage] = []
         self.torn: list[Stage] = []
+        self.taken_back: list[LeaseRow] = []
         self.patched = False
         self.stats: dict[str, Any] = {}
         self.managers: Mapping[str, ManagerFactory] = {}

@@ -158,15 +158,28 @@ def _reads_now(lease: LeaseRow, stage: Stage, indices: Sequence[int]) -> bool:
 def _start_again(core: Core, lease: LeaseRow) -> None:
     """What a lease reads is made again, so its tasks run again after that: with their region, if they have one."""
     if lease.stage.region >= 0:
+        lease.stopping = "region"  # now, and not with the others of its region: what it reads is freed next
+        core.out.append(Stop(lease.id, "region restart"))
         core.torn.append(lease.stage)
     elif lease.offered:
         core.out.append(Drop(lease.offered, lease.id))
         del core.leases[lease.id]
-        write(core, lease.stage, lease.lo, lease.hi, LEASED, UNSCHEDULED)  # it is counted afresh with the others
+        lease.stage.executing -= lease.hi - lease.lo
+        write(core, lease.stage, lease.lo, lease.hi, LEASED, UNSCHEDULED)
+        core.taken_back.append(lease)
     else:
         lease.stopping = "again"
         core.out.append(Stop(lease.id, AGAIN))
         stop_rival(core, lease, "again", AGAIN)
+
+
+def want_again(core: Core) -> None:
+    """Make again what the tasks of offers that were taken back read, and was dropped while nobody wanted it."""
+    leases, core.taken_back = core.taken_back, []
+    for lease in leases:
+        if missing_inputs(lease.stage, lease.lo, lease.hi):
+            remake(core, lease.stage)
+        recount(core, lease.stage)
 
 
 def wanted(stage: Stage, index: int) -> bool:

@@ -54,7 +54,7 @@ from weft.engine.failures import (
     spread_again,
     starve,
 )
-from weft.engine.lineage import lose, missing_inputs, remake
+from weft.engine.lineage import lose, missing_inputs, remake, want_again
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
 from weft.engine.placement import assign_sources
@@ -164,7 +164,8 @@ class Master:
             avoided = blame.judge(core)
             if avoided and core.tuning.race:
                 self._withdraw_offers(set(core.workers))  # what it was offered is shared out afresh
-        while core.torn:
+        while core.torn or core.taken_back:
+            want_again(core)
             gangs.mend(core)
         while core.stuck:
             starve(core)

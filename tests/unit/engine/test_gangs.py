@@ -1023,3 +1023,25 @@ def test_a_service_that_was_being_stopped_when_the_master_died_is_not_started_ag
     h.expect("launch b[0] on 4")
     h(h.done("b[0]"))
     h.skip()
+
+
+def test_who_reads_what_a_region_makes_again_is_stopped_before_that_is_freed(hand):
+    g = Graph("g")
+    s = g.add(body, n=2, name="s")
+    y = g.add(body, one_to_one(s, concurrent=True, storage=Storage.EPHEMERAL), n=2, name="y")
+    a = g.add(body, gather(y), n=1, name="a")
+    b = g.add(body, one_to_one(a, concurrent=True, storage=Storage.EPHEMERAL), n=1, name="b")
+    g.add(body, gather(y), after(g.add(body, n=1, name="slow")), n=1, name="u")
+    g.bubble(s, y, name="one")
+    g.bubble(a, b, name="two")
+    h = hand(g, workers=8, cones=False)
+    h.skip()
+    h(h.granted(s=(0, 1), y=(2, 3)), h.idle(4))
+    h.skip()
+    h(*[h.done(f"{vertex}[{i}]") for vertex in "sy" for i in (0, 1)])
+    h.skip()
+    h(h.granted(a=0, b=1))
+    h.skip()
+    h(h.output_lost("y[0]"))
+    said = [line for line in h.skip() if line.startswith(("stop", "free"))]
+    assert said == ["stop a[0]: region restart", "free y[1]", "stop b[0]: region restart"]

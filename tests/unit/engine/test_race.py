@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from tests.unit.engine.hand import Hand, body
-from weft.graph.builder import Graph, after
-from weft.graph.logical import Source
+from weft.graph.builder import Graph, after, gather, one_to_one
+from weft.graph.logical import Source, Storage
 from weft.model.resources import Resources
 
 
@@ -164,3 +164,28 @@ def test_a_granted_worker_is_asked_for_nothing_else(hand):
     h.expect()
     h(h.done("b[0]"))
     h.expect("release 0", "offer a[0] to 0", "offer a[1] to 0")
+
+
+def test_what_an_offer_that_is_taken_back_reads_is_made_again_all_of_it(hand):
+    g = Graph("g")
+    x = g.add(body, n=2, name="x")
+    s = g.add(body, n=2, name="s")
+    y = g.add(body, one_to_one(s, concurrent=True, storage=Storage.EPHEMERAL), n=2, name="y")
+    g.bubble(s, y, name="gang")
+    g.add(body, one_to_one(x), one_to_one(y), n=2, name="z")
+    g.add(body, gather(y), after(g.add(body, n=1, name="slow")), n=1, name="u")
+    h = hand(g, workers=8, race=True, cones=False)
+    h.skip()
+    h(h.granted(s=(0, 1), y=(2, 3)))
+    h.skip()
+    h(h.accepted("x[0]", 6), h.accepted("x[1]", 4), h.accepted("slow[0]", 5))
+    h.skip()
+    h(*[h.done(f"{vertex}[{i}]") for vertex in "xsy" for i in (0, 1)])
+    h.skip()
+    assert h.rows("z") == ["leased", "leased"]
+    h(h.output_lost("x[1]"))
+    assert h.rows("x") == ["finished", "freed"], "it was offered: nobody else wants it"
+    h(h.output_lost("y[0]"))  # u wants it, so all of its region starts again, and z[1] was to read what is dropped
+    assert h.skip("drop", "offer") == ["drop z[1] at 2 3", "offer x[1] to 2 3"]
+    assert h.rows("z")[1] == "unscheduled"
+    h.skip()
