@@ -42,6 +42,8 @@ COUNT = {"fast": 600, "soak": 200_000}.get(PROFILE, 10_000)
 """How many calls are tried in all."""
 TASKS = 0.03
 """The share of them that tasks of the engine carry out, however small they are."""
+HIDDEN = 0.25
+"""The share of them of arrays whose lengths depend on data."""
 
 
 @pytest.fixture(scope="module")
@@ -76,11 +78,14 @@ def drawn(draw: Draw, rng: random.Random) -> Case:
 def compare(case: Case, rng: random.Random, session: wt.Session | None) -> None:
     """Carry out a call with both, and compare types, shapes and values; or see that both refuse."""
     cut = [chunks(rng, x.shape) for x in case.arrays]
-    told = f"{case.name}\narrays {case.arrays!r}\nchunk_size {cut}"
+    hide = rng.random() < HIDDEN
+    hidden = [hide and x.ndim > 0 and rng.random() < 0.7 for x in case.arrays]
+    told = f"{case.name}\narrays {case.arrays!r}\nchunk_size {cut}\nof lengths that depend on data {hidden}"
     expected, refused = attempt(lambda: case.theirs(*[x.copy() for x in case.arrays]))
 
     def ours() -> Any:
-        made = case.ours(*[wt.asarray(x, chunk_size=size) for x, size in zip(case.arrays, cut, strict=True)])
+        given = zip(case.arrays, cut, hidden, strict=True)
+        made = case.ours(*[among_others(rng, x) if hide else wt.asarray(x, chunk_size=n) for x, n, hide in given])
         return made, [one.shape for one in listed(made)], [one.fetch(session) for one in listed(made)]
 
     found, failed = attempt(ours)
@@ -94,6 +99,16 @@ def compare(case: Case, rng: random.Random, session: wt.Session | None) -> None:
     assert [one.dtype for one in wanted] == [one.dtype for one in listed(made)] == [one.dtype for one in values], told
     for one, other in zip(values, wanted, strict=True):
         check(one, other, case, told)
+
+
+def among_others(rng: random.Random, x: np.ndarray[Any, Any]) -> wt.Tensor:
+    """Return an array whose length only its values can tell: rows that a mask picks from among others."""
+    drawn_from = [True] * len(x) + [False] * rng.randint(0, 4)
+    rng.shuffle(drawn_from)
+    picked = np.asarray(drawn_from, bool)
+    whole = np.ones((len(picked), *x.shape[1:]), x.dtype)
+    whole[picked] = x
+    return wt.asarray(whole, chunk_size=chunks(rng, whole.shape))[wt.asarray(picked)]
 
 
 def attempt(call: Callable[[], Any]) -> tuple[Any, Exception | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from types import EllipsisType, ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,13 +12,16 @@ import numpy as np
 
 from weft.frontends.tensors import blocks, creation, indexing, shaping
 from weft.frontends.tensors.chunks import known
+from weft.frontends.tensors.later import lengths_known, stand_in
 from weft.frontends.tensors.linear import matmul as matmul_nodes
 from weft.frontends.tensors.nodes import Node
 from weft.frontends.tensors.searching import elementwise
 from weft.frontends.tensors.searching import where as choose
 from weft.tensor import drawing, sessions, views
-from weft.tensor.config import options
-from weft.tensor.running import Executable, Watch
+from weft.tensor.later import Expressed, needs_lengths
+
+if TYPE_CHECKING:
+    from weft.tensor.running import Watch
 
 Scalar = bool | int | float | complex
 _VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
@@ -29,14 +32,18 @@ AT_HAND = 2**20
 """Values of at most this many bytes are kept by the array itself once they were fetched."""
 
 
-class Tensor(Executable):
+def _first(x: Tensor, *rest: Any, **more: Any) -> Tensor:
+    return x
+
+
+class Tensor(Expressed):
     """An n-dimensional array that is computed when it is looked at.
 
     Made by the functions of `weft.tensor`. Reading `.shape` of an array whose lengths depend on data (boolean indexing,
     `unique`) computes it; so do `float(x)`, `x.fetch()`, `print(x)` and whatever else needs values.
     """
 
-    __slots__ = ("__weakref__", "_changes", "_of", "_order", "_own", "_seen", "_steps", "_value")
+    __slots__ = ("__weakref__", "_changes", "_of", "_order", "_own", "_seen", "_steps", "_sure", "_value")
     __array_priority__ = 1000
 
     def __init__(self, node: Node, order: str = "C") -> None:
@@ -47,33 +54,51 @@ class Tensor(Executable):
         self._of: ReferenceType[Tensor] | None = None
         self._steps: views.Steps = ()
         self._seen = 0  # how often something had been assigned to what it is a view of
-        if options.eager_mode:
-            self.execute()
+        self._sure = True  # whether it is a view, if it may be one; unknown lengths may have to tell
+        super().__init__(node)
 
     # ------------------------------------------------------------------------------------------------ attributes
 
     @property
     def _node(self) -> Node:
         """The expression, as it is now."""
-        if self._of is not None:
-            whole = self._of()
-            if whole is None:
-                self._of = None
-            elif whole._changes != self._seen:
-                self._own, self._value, self._seen = views.read(whole.node, self._steps), None, whole._changes
+        whole = self._seen_in()
+        if whole is not None and whole._changes != self._seen:
+            self._own, self._value, self._seen = _read(whole, self._steps)._node, None, whole._changes
         return self._own
+
+    def _seen_in(self) -> Tensor | None:
+        """Return the array that this one is a view of, if it is one."""
+        whole = None if self._of is None else self._of()
+        if whole is None:
+            self._of = None
+        elif not self._sure and whole._changes != self._seen:
+            self._sure = True
+            if not views.there_is(whole.shape, self.dtype, whole._order, self._steps):
+                whole = self._of = None
+        return whole
 
     def viewed(self, made: Node, step: views.Step) -> Tensor:
         """Return the array that one step from this one leads to: a view, where NumPy has one, else one of its own."""
-        whole = self
-        steps: views.Steps = (step,)
-        if self._of is not None and (found := self._of()) is not None:
-            whole, steps = found, (*self._steps, step)
         view = Tensor(made)
-        usual = len(steps) == 1 and whole._order == "C"
-        if usual or views.there_is(whole.shape, self.dtype, whole._order, steps):
-            view._of, view._steps, view._seen = ref(whole), steps, whole._changes
+        view._look(self, (step,))
         return view
+
+    def _look(self, whole: Tensor, steps: views.Steps) -> None:
+        """Make this, which steps lead to from another array, a view of that, where NumPy has one."""
+        if whole._of is not None and (found := whole._of()) is not None:
+            whole, steps = found, (*whole._steps, *steps)
+        usual = len(steps) == 1 and whole._order == "C"
+        sure = usual or not any(isinstance(step, views.Reshaped) for step in steps)
+        if sure or not lengths_known(whole._node) or views.there_is(whole.shape, self.dtype, whole._order, steps):
+            self._sure = sure or lengths_known(whole._node)
+            self._of, self._steps, self._seen = ref(whole), steps, whole._changes
+
+    def like(self, sample: Expressed, given: Mapping[int, Expressed]) -> None:
+        """Be made as a sample was: a view of the array whose stand-in that is a view of."""
+        whole = None if not isinstance(sample, Tensor) or sample._of is None else given.get(id(sample._of()))
+        if isinstance(sample, Tensor) and isinstance(whole, Tensor):
+            self._look(whole, sample._steps)
 
     def in_order(self) -> bool:
         """Whether the elements would lie one behind the other, row by row, if NumPy held them: not so in all views."""
@@ -81,13 +106,6 @@ class Tensor(Executable):
         if whole is None:
             return self._order == "C" or self.ndim < 2
         return views.lying(whole.shape, self.dtype, whole._order, self._steps).flags.c_contiguous
-
-    @property
-    def node(self) -> Node:
-        """The expression, with all lengths known: computes it where they are not."""
-        if not known(self._node.grid):
-            self.execute()
-        return self._node
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -154,16 +172,14 @@ class Tensor(Executable):
     @property
     def T(self) -> Tensor:  # noqa: N802
         """The transpose: all axes in opposite order."""
-        axes = tuple(range(self.ndim)[::-1])
-        return self.viewed(shaping.permute(self.node, axes), views.Permuted(axes))
+        return _permuted(self, tuple(range(self.ndim)[::-1]))
 
     @property
     def mT(self) -> Tensor:  # noqa: N802
         """The transpose of the last two axes; ValueError with fewer."""
         if self.ndim < 2:
             raise ValueError("matrix transpose with ndim < 2 is undefined")
-        axes = (*range(self.ndim - 2), self.ndim - 1, self.ndim - 2)
-        return self.viewed(shaping.permute(self.node, axes), views.Permuted(axes))
+        return _permuted(self, (*range(self.ndim - 2), self.ndim - 1, self.ndim - 2))
 
     @property
     def real(self) -> Tensor:
@@ -193,18 +209,25 @@ class Tensor(Executable):
 
     # ---------------------------------------------------------------------------------------------------- values
 
+    @property
+    def manner(self) -> tuple[Any, ...]:
+        """What the class is called with beside an expression to make one like this."""
+        return (self._order,)
+
     def _ready(self) -> bool:
         node = self._node
         return self._value is not None or creation.is_stored(node)
 
     @classmethod
     def _compute(cls, things: Sequence[Any], session: sessions.Session | None, watch: Watch) -> None:
+        cls.must_compute()
         nodes = [x._node for x in things]
         for x, node, settled in zip(things, nodes, sessions.settle(nodes, session, watch), strict=True):
             if x._node is node:  # somebody may have assigned to it meanwhile
                 x._own = settled
 
     def _value_of(self) -> np.ndarray[Any, Any]:
+        self.must_compute()
         node = self._node
         found: np.ndarray[Any, Any] | None = self._value
         if found is None:
@@ -215,6 +238,11 @@ class Tensor(Executable):
 
     def _give_name(self, name: str, session: sessions.Session | None) -> None:
         (session or sessions.current()).name(name, self)
+
+    @classmethod
+    def of_values(cls, values: np.ndarray[Any, Any]) -> Tensor:
+        """Return an array of NumPy's as one of ours."""
+        return cls(as_node(values))
 
     def to_numpy(self, session: sessions.Session | None = None) -> np.ndarray[Any, Any]:
         """Return the values as a NumPy array, computing them first where that was not done yet."""
@@ -269,7 +297,7 @@ class Tensor(Executable):
             return drawing.values(self.dtype, self.shape, self._corners())
         shape = ", ".join("?" if size < 0 else str(size) for size in self._node.shape)
         shape += "," if self.ndim == 1 else ""
-        return f"Tensor <{self._node.name}, shape=({shape}), dtype={self.dtype}, chunks={self._node.chunks}>"
+        return f"Tensor <{self._node.name}, shape=({shape}), dtype={self.dtype}, chunks={self._node.chunks or '?'}>"
 
     def __str__(self) -> str:
         return str(self.fetch()) if self.size <= drawing.FEW else repr(self.execute())
@@ -287,7 +315,7 @@ class Tensor(Executable):
 
     def _repr_html_(self) -> str:
         node, known_ = self._node, known(self._node.grid)
-        chunks = [cut.lengths() if cut.known else (-1,) * cut.n for cut in node.grid]
+        chunks = [cut.lengths() if cut.known else (-1,) * max(1, cut.n) for cut in node.grid]
         state = "computed" if self._ready() else "to be computed"
         return drawing.html(chunks, self.dtype, node.nbytes if known_ else None, state, node.name)
 
@@ -297,27 +325,22 @@ class Tensor(Executable):
     # ---------------------------------------------------------------------------------------------------- indexing
 
     def __getitem__(self, index: Any) -> Tensor:
-        wanted = _index(index)
-        made = indexing.get(self.node, wanted)
-        return self.viewed(made, views.Indexed(wanted)) if made.grid and views.is_basic(wanted) else Tensor(made)
+        return _getitem(self, _index(index))
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        if self.dtype.kind == "V" and not isinstance(value, Tensor):
-            value = np.asarray(value, self.dtype)
-        node = shaping.cast(as_node(value, self.dtype), self.dtype)
-        self._set(indexing.put(self.node, _index(index), node))
+        self._set(_setitem(self, _index(index), value)._node)
 
     def _set(self, node: Node) -> None:
-        whole = None if self._of is None else self._of()
+        whole = self._seen_in()
         if whole is not None:
-            whole._set(views.written(whole.node, self._steps, node))
+            whole._set(_written(whole, self._steps, Tensor(node))._node)
             self._seen = whole._changes
         self._own, self._value = node, None
         self._changes += 1
 
     def view(self) -> Tensor:
         """Return another array with the same elements: what is assigned to one is seen in the other."""
-        return self.viewed(self.node, views.Indexed(...))
+        return _getitem(self, ...)
 
     @property
     def flat(self) -> Flat:
@@ -449,20 +472,23 @@ class Tensor(Executable):
     def __imatmul__(self, other: Any) -> Tensor:
         return _in_place(self, matmul(self, other))
 
+    @needs_lengths
     def astype(
         self, dtype: Any, /, order: str = "K", casting: Any = "unsafe", subok: bool = True, copy: bool = True
     ) -> Tensor:
         """Return the array with another dtype. TypeError: `casting` does not allow it."""
         if not np.can_cast(self.dtype, dtype, casting):
             raise TypeError(f"Cannot cast array data from {self.dtype} to {np.dtype(dtype)} by the rule {casting!r}")
-        return Tensor(shaping.cast(self._node, np.dtype(dtype)), self._order).ordered(order)
+        return Tensor(shaping.cast(self.loose, np.dtype(dtype)), self._order).ordered(order)
 
+    @needs_lengths(sample=_first)
     def rechunk(self, chunk_size: Any) -> Tensor:
         """Return the same array in other chunks."""
         node = self.node
         grid = sessions.cut(node.shape, node.dtype.itemsize, chunk_size)
         return Tensor(blocks.rechunk(node, grid), self._order)
 
+    @needs_lengths(sample=_first)
     def rebalance(
         self,
         factor: float | None = None,
@@ -477,7 +503,7 @@ class Tensor(Executable):
         if num_partitions is None:
             if factor is None:
                 raise ValueError("rebalance takes num_partitions, or factor: how many chunks for each worker")
-            num_partitions = int(factor * sessions.workers())
+            num_partitions = int(factor * sessions.cutting().workers)
         lengths = list(self.chunks)
         n = self.shape[axis]
         each = max(-(-n // max(num_partitions, 1)), 1)
@@ -544,7 +570,7 @@ def as_node(value: Any, like: np.dtype[Any] | None = None) -> Node:
 
 
 def _index(index: Any) -> Any:
-    """Return an index with plain integers, and nodes for arrays."""
+    """Return an index with plain integers, and arrays for what is no slice."""
     if isinstance(index, tuple):
         return tuple([_index(one) for one in index])
     if index is None or isinstance(index, EllipsisType):
@@ -552,16 +578,67 @@ def _index(index: Any) -> Any:
     if isinstance(index, slice):
         return slice(*[None if end is None else _whole(end) for end in (index.start, index.stop, index.step)])
     if isinstance(index, bool | np.bool):
-        return as_node(np.asarray(index))
+        return np.asarray(index)
     if isinstance(index, int | np.integer):
         return int(index)
     if isinstance(index, Tensor):
-        return index.node if index.dtype.kind == "b" or index.ndim else int(index)
+        return index if index.dtype.kind == "b" or index.ndim else int(index)
     if isinstance(index, np.ndarray | list):
-        return as_node(np.asarray(index, None if len(index) else np.int64))
+        return np.asarray(index, None if len(index) else np.int64)
     raise IndexError(
         "only integers, slices (`:`), ellipsis (`...`), None and integer or boolean arrays are valid indices"
     )
+
+
+def _nodes_in(index: Any) -> Any:
+    """Return an index with nodes for arrays."""
+    if isinstance(index, tuple):
+        return tuple([_nodes_in(one) for one in index])
+    return as_node(index) if isinstance(index, Tensor | np.ndarray) else index
+
+
+def _getitem_sample(x: Tensor, index: Any) -> Tensor:
+    """Return an array with the axes that an index leaves, whatever the lengths."""
+    entries: list[Any] = []
+    for one in index if isinstance(index, tuple) else (index,):
+        if isinstance(one, Tensor | np.ndarray) and one.dtype.kind == "b":
+            entries += [np.zeros(1, np.intp)] * one.ndim if one.ndim else [np.True_]
+        elif isinstance(one, Tensor | np.ndarray):
+            entries.append(np.zeros((1,) * one.ndim, np.intp))
+        else:
+            entries.append(0 if isinstance(one, int) else slice(None) if isinstance(one, slice) else one)
+    shape = np.broadcast_to(np.empty((), np.bool), x.shape)[tuple(entries)].shape
+    made = stand_in(shape, x.dtype)
+    return x.viewed(made, views.Indexed(index)) if made.grid and views.is_basic(index) else Tensor(made)
+
+
+@needs_lengths(sample=_getitem_sample)
+def _getitem(x: Tensor, index: Any) -> Tensor:
+    made = indexing.get(x.node, _nodes_in(index))
+    return x.viewed(made, views.Indexed(index)) if made.grid and views.is_basic(index) else Tensor(made)
+
+
+@needs_lengths
+def _read(x: Tensor, steps: views.Steps) -> Tensor:
+    return Tensor(views.read(x.node, steps))
+
+
+@needs_lengths(sample=_first)
+def _written(x: Tensor, steps: views.Steps, value: Tensor) -> Tensor:
+    return Tensor(views.written(x.node, steps, value.node))
+
+
+@needs_lengths(sample=_first)
+def _setitem(x: Tensor, index: Any, value: Any) -> Tensor:
+    if x.dtype.kind == "V" and not isinstance(value, Tensor):
+        value = np.asarray(value, x.dtype)
+    node = shaping.cast(as_node(value, x.dtype), x.dtype)
+    return Tensor(indexing.put(x.node, _nodes_in(index), node))
+
+
+@needs_lengths
+def _permuted(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    return x.viewed(shaping.permute(x.node, axes), views.Permuted(axes))
 
 
 def _whole(value: Any) -> int:
@@ -571,23 +648,33 @@ def _whole(value: Any) -> int:
 def loose(value: Any) -> Node | Scalar:
     """Return a node, or a Python number as it is."""
     if isinstance(value, Tensor):
-        return value._node
+        return value.loose
     if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
         return value
     return as_node(value)
 
 
-def apply(fn: np.ufunc, *operands: Any, out: int = 0) -> Tensor:
-    """Return a ufunc of arrays and Python numbers."""
+def aligned(*operands: Any) -> list[Node | Scalar]:
+    """Return arrays as nodes that go together element by element, and Python numbers as they are.
+
+    Lengths may be unknown where all arrays have the same ones.
+    """
     nodes = [loose(one) for one in operands]
-    if not any(isinstance(one, Node) for one in nodes):
-        nodes = [as_node(one) for one in operands]
-    elif any(isinstance(one, Node) and not known(one.grid) for one in nodes) and len(nodes) > 1:
+    if any(isinstance(one, Node) and not known(one.grid) for one in nodes) and len(nodes) > 1:
         grids = {tuple(map(id, one.grid)) for one in nodes if isinstance(one, Node) and one.grid}
         if len(grids) > 1:
-            nodes = [
+            return [
                 as_node(one) if isinstance(one, Tensor) else node for one, node in zip(operands, nodes, strict=True)
             ]
+    return nodes
+
+
+@needs_lengths
+def apply(fn: np.ufunc, *operands: Any, out: int = 0) -> Tensor:
+    """Return a ufunc of arrays and Python numbers."""
+    nodes = aligned(*operands)
+    if not any(isinstance(one, Node) for one in nodes):
+        nodes = [as_node(one) for one in operands]
     arrays = [one for one in operands if isinstance(one, Tensor) and one._node.grid]
     columns = arrays and all(one._order == "F" for one in arrays)
     return Tensor(blocks.apply(fn, *nodes, out=out), "F" if columns else "C")
@@ -672,12 +759,14 @@ def order_of(x: Any) -> str:
     return x._order if isinstance(x, Tensor) else "C"
 
 
+@needs_lengths
 def part_of(x: Any, fn: Callable[[Any], Any]) -> Tensor:
     """Return the real or the imaginary part (`numpy.real`, `numpy.imag`)."""
     node = as_node(x)
     return Tensor(elementwise(fn, [node], fn(np.empty(0, node.dtype)).dtype))
 
 
+@needs_lengths
 def matmul(x1: Any, x2: Any, /) -> Tensor:
     """Return the matrix product; axes before the last two are broadcast. ValueError: the shapes do not fit."""
     left, right = as_node(x1), as_node(x2)

@@ -12,6 +12,7 @@ from weft.frontends.tensors.blocks import broadcast_shapes
 from weft.tensor import sessions
 from weft.tensor.array import DEVICE, Tensor, as_node, dense, order_of
 from weft.tensor.files import readable
+from weft.tensor.later import needs_lengths
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.chunks import Grid
@@ -248,6 +249,7 @@ def triu(x: Any, /, k: int = 0) -> Tensor:
     return _triangle(x, k, upper=True)
 
 
+@needs_lengths
 def _triangle(x: Any, k: int, *, upper: bool) -> Tensor:
     node = as_node(x)
     if len(node.grid) < 2:

@@ -9,7 +9,8 @@ import numpy as np
 
 from weft.frontends.tensors.searching import elementwise as elementwise_nodes
 from weft.frontends.tensors.shaping import cast
-from weft.tensor.array import Tensor, apply, as_node, called, install, loose, order_of, part_of, taking_out
+from weft.tensor.array import Tensor, aligned, apply, as_node, called, install, loose, order_of, part_of, taking_out
+from weft.tensor.later import needs_lengths
 
 
 def _one(name: str, ufunc: np.ufunc) -> Callable[..., Tensor]:
@@ -107,12 +108,13 @@ def _floor_divide(x1: Any, x2: Any) -> Any:
     return made
 
 
+@needs_lengths
 def floor_divide(x1: Any, x2: Any, /) -> Tensor:
     """Divide and round down."""
     plain = apply(np.floor_divide, x1, x2)
     if plain.dtype.kind != "f":
         return plain
-    operands = [loose(x1), loose(x2)]
+    operands = aligned(x1, x2)
     return Tensor(elementwise_nodes(_floor_divide, operands, plain.dtype, "floor_divide"))
 
 
@@ -128,6 +130,7 @@ def _expm1(x: Any) -> Any:
     return made
 
 
+@needs_lengths
 def expm1(x: Any, /) -> Tensor:
     """exp(x) - 1, exact for small x."""
     plain = apply(np.expm1, x)
@@ -147,6 +150,7 @@ def _tanh(x: Any) -> Any:
     return made
 
 
+@needs_lengths
 def tanh(x: Any, /) -> Tensor:
     """The hyperbolic tangent."""
     plain = apply(np.tanh, x)
@@ -166,6 +170,7 @@ def imag(x: Any, /) -> Tensor:
 
 
 @taking_out(2)
+@needs_lengths
 def round(x: Any, /, decimals: int = 0) -> Tensor:
     """Round to the nearest integer, halves to even; with `decimals`, to so many of them."""
     node = as_node(x)
@@ -181,6 +186,7 @@ def _rounded(x: Any, *, decimals: int) -> Any:
 
 
 @taking_out(3)
+@needs_lengths
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
     """Bring elements between `min` and `max`, which have the dtype of `x`."""
     node = as_node(x)
@@ -193,5 +199,5 @@ def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
             held = cast(held, node.dtype)
         made = apply(
             ufunc, Tensor(made), Tensor(held) if not isinstance(held, int | float | bool | complex) else held
-        )._node
+        ).node
     return Tensor(cast(made, node.dtype), order_of(x))

@@ -23,6 +23,7 @@ from weft.frontends.tensors.searching import elementwise, pick
 from weft.tensor import arguments
 from weft.tensor.array import Tensor, apply, as_node, matmul, taking_out
 from weft.tensor.extras import needed
+from weft.tensor.later import needs_lengths
 from weft.tensor.manipulation import broadcast_to, concat, permute_dims, reshape
 from weft.tensor.running import together
 from weft.tensor.searching import take_along_axis
@@ -332,7 +333,7 @@ def _with_tolerance(
     if rtol is not None:
         limit = as_node(rtol)
         np.broadcast_shapes(limit.shape, node.shape[:-2])
-        nodes.append(broadcast_to(Tensor(limit), node.shape[:-2])._node)
+        nodes.append(broadcast_to(Tensor(limit), node.shape[:-2]).node)
         core.append(0)
     (made,) = stacks(fn, nodes, core, [(size, dtype)], name)
     return Tensor(made)
@@ -378,6 +379,7 @@ def matrix_transpose(x: Any, /) -> Tensor:
     return Tensor(as_node(x)).mT
 
 
+@needs_lengths
 def outer(x1: Any, x2: Any, /) -> Tensor:
     """Return the products of all elements of one vector with all of another."""
     left, right = as_node(x1), as_node(x2)
@@ -401,6 +403,7 @@ def _paired(x1: Any, x2: Any, axis: int, name: str) -> tuple[Node, Node, int]:
     return left, right, at
 
 
+@needs_lengths
 def vecdot(x1: Any, x2: Any, /, axis: int = -1) -> Tensor:
     """Return the products of vectors that lie along an axis, the first one conjugated."""
     left, right, at = _paired(x1, x2, axis, "vecdot")
@@ -419,6 +422,7 @@ def cross(x1: Any, x2: Any, /, axis: int = -1) -> Tensor:
     return Tensor(elementwise(_cross, nodes, dtype, "cross", axis=at))
 
 
+@needs_lengths
 def tensordot(x1: Any, x2: Any, /, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
     """Return sums of products along pairs of axes: the last ones of `x1` and first of `x2`, or those that are named."""
     left, right = as_node(x1), as_node(x2)
@@ -443,6 +447,7 @@ def tensordot(x1: Any, x2: Any, /, axes: int | tuple[Sequence[int], Sequence[int
 # ------------------------------------------------------------------------------------------- diagonals and norms
 
 
+@needs_lengths
 def diagonal(x: Any, /, offset: int = 0) -> Tensor:
     """Return the diagonals of matrices, `offset` above the main one."""
     node = as_node(x)
@@ -468,9 +473,10 @@ def matrix_norm(x: Any, /, keepdims: bool = False, ord: Any = "fro") -> Tensor:
         return vector_norm(Tensor(node), axis=(-2, -1), keepdims=keepdims)
     (made,) = _factored(_matrix_norm, node, [((1, 1), _real(dtype))], "matrix_norm", ord=ord)
     ndim = made.ndim
-    return made if keepdims else Tensor(shaping.squeeze(made._node, (ndim - 2, ndim - 1)))
+    return made if keepdims else Tensor(shaping.squeeze(made.node, (ndim - 2, ndim - 1)))
 
 
+@needs_lengths
 def vector_norm(
     x: Any,
     /,
@@ -488,7 +494,7 @@ def vector_norm(
     if ord == -np.inf:
         return smallest(size, axis=axis, keepdims=keepdims)
     if ord == 0:
-        there = apply(np.not_equal, given, 0)._node
+        there = apply(np.not_equal, given, 0).node
         return Tensor(reductions.reduce(np.add, there, axis, keepdims=keepdims, dtype=size.dtype, name="count"))
     if ord == 1:
         return total(size, axis=axis, keepdims=keepdims)

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from weft.frontends.tensors import blocks, indexing, shaping
+from weft.frontends.tensors.later import stand_in
 from weft.frontends.tensors.reductions import axes_of
 from weft.tensor import sessions, views
 from weft.tensor.array import Tensor, as_node, taking_out, viewed
+from weft.tensor.later import needs_lengths
 from weft.tensor.running import ExecutableTuple
 
 
@@ -22,6 +24,7 @@ def _order(axes: Any, ndim: int) -> tuple[int, ...]:
     return tuple([_axis(axis, ndim) for axis in axes])
 
 
+@needs_lengths
 def permute_dims(x: Any, /, axes: tuple[int, ...]) -> Tensor:
     """Put the axes into another order."""
     node = as_node(x)
@@ -31,6 +34,7 @@ def permute_dims(x: Any, /, axes: tuple[int, ...]) -> Tensor:
     return viewed(x, shaping.permute(node, order), views.Permuted(order))
 
 
+@needs_lengths
 def moveaxis(x: Any, source: Any, destination: Any, /) -> Tensor:
     """Move axes to other places; the others keep their order."""
     node = as_node(x)
@@ -45,6 +49,18 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> Tensor:
     return viewed(x, shaping.permute(node, order), views.Permuted(tuple(order)))
 
 
+def _reshaped_sample(x: Tensor, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Tensor:
+    wanted = shape if isinstance(shape, tuple | list) else (shape,)
+    columns = order == "F" or (order == "A" and x.order == "F")
+    made = stand_in([max(1, int(size)) for size in wanted], x.dtype)
+    return Tensor(made, "F" if columns else "C") if copy or columns else viewed(x, made, _reshaping(shape))
+
+
+def _reshaping(shape: Any) -> views.Reshaped:
+    return views.Reshaped(tuple([int(size) for size in (shape if isinstance(shape, tuple | list) else (shape,))]))
+
+
+@needs_lengths(sample=_reshaped_sample)
 def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Tensor:
     """Give another shape; one length may be -1.
 
@@ -69,30 +85,37 @@ def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
     if rest != node.size or -1 in wanted:
         raise ValueError(f"cannot reshape array of size {node.size} into shape {tuple(wanted)}")
     made = shaping.reshape(node, wanted)
-    return Tensor(made) if copy else viewed(x, made, views.Reshaped(tuple(wanted)))
+    return Tensor(made) if copy else viewed(x, made, _reshaping(shape))
 
 
+@needs_lengths
 def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
     """Put in axes of length 1."""
     node = as_node(x)
     listed = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
     at = axes_of(listed, len(node.grid) + len(listed))
     made = indexing.expand(node, at)
-    return viewed(x, made, views.Reshaped(made.shape))
+    return viewed(x, made, views.Indexed(tuple([None if a in at else slice(None) for a in range(len(made.grid))])))
 
 
 def squeeze(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
     """Drop axes of length 1: those that are named, or all; ValueError for one that is longer."""
-    node = as_node(x)
     if axis is None:
-        axis = tuple([a for a, n in enumerate(node.shape) if n == 1])
+        axis = tuple([a for a, n in enumerate(as_node(x).shape) if n == 1])
+    return _squeezed(x, axis)
+
+
+@needs_lengths
+def _squeezed(x: Any, axis: int | Sequence[int]) -> Tensor:
+    node = as_node(x)
     axes = axes_of(axis, len(node.grid))
     if any(node.shape[a] != 1 for a in axes):
         raise ValueError("cannot select an axis to squeeze out which has size not equal to one")
-    made = shaping.squeeze(node, axes)
-    return viewed(x, made, views.Reshaped(made.shape))
+    one = tuple([0 if a in axes else slice(None) for a in range(len(node.grid))])
+    return viewed(x, shaping.squeeze(node, axes), views.Indexed(one))
 
 
+@needs_lengths
 def flip(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
     """Turn the order of elements along axes round."""
     node = as_node(x)
@@ -101,6 +124,7 @@ def flip(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
     return viewed(x, shaping.flip(node, axes), views.Indexed(turned))
 
 
+@needs_lengths
 def roll(x: Any, /, shift: Any, *, axis: Any = None) -> Tensor:
     """Move elements along axes; those that leave at one end come in at the other."""
     if axis is None:
@@ -129,6 +153,7 @@ def _rolled(x: Tensor, by: int, axis: int) -> Tensor:
     return concat([x[tuple(tail)], x[tuple(head)]], axis=axis)
 
 
+@needs_lengths
 def concat(arrays: Sequence[Any], /, axis: int | None = 0) -> Tensor:
     """Put arrays one behind the other along an axis; with None, all flat."""
     nodes = [as_node(one) for one in arrays]
@@ -159,6 +184,7 @@ def concat(arrays: Sequence[Any], /, axis: int | None = 0) -> Tensor:
 
 
 @taking_out(2)
+@needs_lengths
 def stack(arrays: Sequence[Any], /, axis: int = 0) -> Tensor:
     """Put arrays of one shape beside one another, along a new axis."""
     given = [Tensor(as_node(one)) for one in arrays]
@@ -178,6 +204,7 @@ def unstack(x: Any, /, axis: int = 0) -> tuple[Tensor, ...]:
     return ExecutableTuple([made[(*before, i)] for i in range(made.shape[at])])
 
 
+@needs_lengths
 def tile(x: Any, repetitions: int | tuple[int, ...], /) -> Tensor:
     """Repeat the whole array along its axes."""
     made = Tensor(as_node(x))
@@ -194,6 +221,7 @@ def tile(x: Any, repetitions: int | tuple[int, ...], /) -> Tensor:
     return made
 
 
+@needs_lengths
 def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> Tensor:
     """Repeat elements along an axis: each as often as `repeats` says."""
     node = as_node(x)
@@ -211,6 +239,7 @@ def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> Tensor:
     return Tensor(shaping.repeat(node, repeats, along))
 
 
+@needs_lengths
 def broadcast_to(x: Any, /, shape: tuple[int, ...]) -> Tensor:
     """Repeat along axes of length 1 until the array has a shape; ValueError if it cannot have it."""
     node = as_node(x)
@@ -227,6 +256,7 @@ def broadcast_to(x: Any, /, shape: tuple[int, ...]) -> Tensor:
     return Tensor(shaping.broadcast_to(node, tuple(grid)))
 
 
+@needs_lengths
 def broadcast_arrays(*arrays: Any) -> tuple[Tensor, ...]:
     """Return arrays repeated to the shape that all go together in."""
     nodes = [as_node(one) for one in arrays]

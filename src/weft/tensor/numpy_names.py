@@ -20,6 +20,7 @@ from weft.frontends.tensors.nodes import Input, Node, Where
 from weft.operators.regions import Kind
 from weft.tensor import linalg, manipulation, statistics
 from weft.tensor.array import Tensor, apply, as_node, called, matmul, put_into, taking_out
+from weft.tensor.later import needs_lengths
 from weft.tensor.running import ExecutableTuple
 from weft.tensor.searching import fields_of
 
@@ -101,6 +102,7 @@ def divmod(x1: Any, x2: Any) -> ExecutableTuple:
     return ExecutableTuple([apply(np.floor_divide, x1, x2), apply(np.remainder, x1, x2)])
 
 
+@needs_lengths
 def isclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
     """Return where two arrays are as good as equal: |a - b| <= atol + rtol * |b|."""
     nodes = [as_node(a), as_node(b)]
@@ -131,6 +133,7 @@ def nan_to_num(
     return made if copy or not isinstance(x, Tensor) else put_into(x, made)
 
 
+@needs_lengths
 def angle(z: Any, deg: bool = False) -> Tensor:
     """Return the angle of each complex number."""
     node = as_node(z)
@@ -141,12 +144,14 @@ def angle(z: Any, deg: bool = False) -> Tensor:
 # --------------------------------------------------------------------------------------------------------- shapes
 
 
+@needs_lengths
 def transpose(x: Any, axes: Sequence[int] | None = None) -> Tensor:
     """Put the axes into another order, the opposite one if none is given."""
     made = _tensor(x)
     return made.T if axes is None else manipulation.permute_dims(made, tuple(axes))
 
 
+@needs_lengths
 def swapaxes(x: Any, axis1: int, axis2: int) -> Tensor:
     """Exchange two axes."""
     made = _tensor(x)
@@ -156,6 +161,7 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Tensor:
     return manipulation.permute_dims(made, tuple(order))
 
 
+@needs_lengths
 def rollaxis(x: Any, axis: int, start: int = 0) -> Tensor:
     """Move an axis to before another."""
     ndim = as_node(x).grid.__len__()
@@ -164,13 +170,14 @@ def rollaxis(x: Any, axis: int, start: int = 0) -> Tensor:
     return manipulation.moveaxis(x, axis, start - 1 if axis < start else start)
 
 
+@needs_lengths
 def ravel(x: Any, order: str = "C") -> Tensor:
     """Return the elements along one axis: row after row, or, with order "F", column after column.
 
     It is a view, if they lie so.
     """
     made = _tensor(x)
-    flat = manipulation.reshape(made, (made.size,), order=order)
+    flat = manipulation.reshape(made, (-1,), order=order)
     return flat if made.in_order() else Tensor(flat._node)
 
 
@@ -241,6 +248,7 @@ def column_stack(arrays: Sequence[Any]) -> Tensor:
     return manipulation.concat(made, axis=1)
 
 
+@needs_lengths
 def array_split(x: Any, parts: int | Sequence[int], axis: int = 0) -> ExecutableTuple:
     """Cut an array into parts along an axis, which may differ by one in length, or at the given places."""
     made = _tensor(x)
@@ -254,6 +262,7 @@ def array_split(x: Any, parts: int | Sequence[int], axis: int = 0) -> Executable
     return ExecutableTuple([made[(*before, slice(lo, hi))] for lo, hi in itertools.pairwise(ends)])
 
 
+@needs_lengths(sample=array_split)
 def split(x: Any, parts: int | Sequence[int], axis: int = 0) -> ExecutableTuple:
     """Cut an array into equal parts along an axis, or at the given places. ValueError: it cannot be cut evenly."""
     if isinstance(parts, int) and _tensor(x).shape[axis] % parts:
@@ -326,11 +335,12 @@ def cumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Tensor:
     return statistics.cumulative_prod(given, axis=0 if axis is None else axis, dtype=dtype)
 
 
+@needs_lengths
 def _without_nan(x: Any, value: Any) -> Tensor:
     node = as_node(x)
     if node.dtype.kind not in "fc":
         return Tensor(node)
-    return Tensor(searching.where(apply(np.isnan, Tensor(node))._node, value, node, node.dtype))
+    return Tensor(searching.where(apply(np.isnan, Tensor(node)).node, value, node, node.dtype))
 
 
 @taking_out(3)
@@ -369,6 +379,7 @@ def nanmin(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     return _reduced(np.fmin, x, axis, keepdims, "nanmin")
 
 
+@needs_lengths
 def _reduced(fn: np.ufunc, x: Any, axis: Axis, keepdims: bool, name: str) -> Tensor:
     node = as_node(x)
     return Tensor(reductions.reduce(fn, node, axis, keepdims=keepdims, dtype=node.dtype, name=name))
@@ -380,6 +391,7 @@ def _counted(x: Any, axis: Axis, keepdims: bool) -> Tensor:
 
 
 @taking_out(3)
+@needs_lengths
 def nanmean(x: Any, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Tensor:
     """Return the mean of what is not NaN."""
     given = _tensor(x) if dtype is None else _tensor(x).astype(dtype)
@@ -391,6 +403,7 @@ def nanmean(x: Any, axis: Axis = None, dtype: Any = None, *, keepdims: bool = Fa
 
 
 @taking_out(3)
+@needs_lengths
 def nanvar(x: Any, axis: Axis = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Tensor:
     """Return the variance of what is not NaN."""
     given = _tensor(x) if dtype is None else _tensor(x).astype(dtype)
@@ -408,6 +421,7 @@ def nanstd(x: Any, axis: Axis = None, dtype: Any = None, *, ddof: float = 0, kee
     return apply(np.sqrt, nanvar(x, axis, dtype, ddof=ddof, keepdims=keepdims))
 
 
+@needs_lengths
 def average(x: Any, axis: Axis = None, weights: Any = None, returned: bool = False) -> Any:
     """Return the mean, weighted where weights are given; with `returned`, and the sums of the weights."""
     if weights is None:
@@ -468,6 +482,7 @@ def nanmedian(x: Any, axis: Axis = None, overwrite_input: bool = False, keepdims
     return _quantile(np.nanquantile, x, 0.5, axis, "linear", keepdims)
 
 
+@needs_lengths
 def _quantile(fn: Any, x: Any, q: Any, axis: Axis, method: str, keepdims: bool) -> Tensor:
     node = as_node(x)
     axes = reductions.axes_of(axis, len(node.grid))
@@ -594,6 +609,7 @@ def histogram(
     return ExecutableTuple([counts, Tensor(as_node(edges))])
 
 
+@needs_lengths
 def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Tensor:
     """Return how often each whole number occurs; reads the array as one chunk."""
     node = as_node(x)
@@ -765,6 +781,7 @@ def _product(sizes: dict[str, int], letters: Sequence[str]) -> int:
     return made
 
 
+@needs_lengths
 def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """Return the diagonals of two axes; they come last."""
     made = _tensor(x)
@@ -777,6 +794,7 @@ def _put_diagonal(x: Any, *, k: int) -> Any:
     return np.diag(x, k)
 
 
+@needs_lengths
 def diag(v: Any, k: int = 0, *, chunk_size: Any = None) -> Tensor:
     """Return the k-th diagonal of a matrix, or a matrix with a vector on it."""
     made = _tensor(v)
@@ -810,6 +828,7 @@ def _top(x: Any, k: int, axis: int | None, largest: bool, order: bool, fields: A
     return Tensor(made[0]), Tensor(made[1])
 
 
+@needs_lengths
 def topk(
     x: Any,
     k: int,
@@ -827,6 +846,7 @@ def topk(
     return ExecutableTuple(made) if return_index else made[0]
 
 
+@needs_lengths
 def argtopk(
     x: Any, k: int, axis: int | None = -1, largest: bool = True, sorted: bool = True, order: Any = None
 ) -> Tensor:
@@ -843,11 +863,13 @@ def compress(condition: Any, x: Any, axis: int | None = None) -> Tensor:
     return Tensor(node)
 
 
+@needs_lengths
 def flatnonzero(x: Any) -> Tensor:
     """Return the places of the elements that are not zero, in the flat array."""
     return Tensor(searching.nonzero(ravel(x).node)[0])
 
 
+@needs_lengths
 def argwhere(x: Any) -> Tensor:
     """Return the coordinates of the elements that are not zero, a row for each."""
     found = searching.nonzero(as_node(x))

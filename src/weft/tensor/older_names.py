@@ -333,8 +333,8 @@ def choose(a: Any, choices: Sequence[Any], mode: str = "raise") -> Tensor:
     given = _tensor(a)
     shape = np.broadcast_shapes(given.shape, *[one.shape for one in made])
     dtype = np.result_type(*[one.dtype for one in made])
-    at = manipulation.broadcast_to(given, shape)._node
-    inputs = [manipulation.broadcast_to(one.astype(dtype), shape)._node for one in made]
+    at = manipulation.broadcast_to(given, shape).node
+    inputs = [manipulation.broadcast_to(one.astype(dtype), shape).node for one in made]
     return Tensor(nodes.elementwise(_chosen, [at, *inputs], dtype, "choose", mode=mode))
 
 
@@ -348,7 +348,7 @@ def unravel_index(indices: Any, shape: Sequence[int], order: str = "C") -> tuple
     if order not in ("C", "F"):
         raise ValueError("only 'C' or 'F' order is permitted")
     made = [
-        Tensor(nodes.elementwise(_coordinate, [given._node], INT, "unravel", shape=tuple(shape), order=order, at=at))
+        Tensor(nodes.elementwise(_coordinate, [given.loose], INT, "unravel", shape=tuple(shape), order=order, at=at))
         for at in range(len(shape))
     ]
     return ExecutableTuple(made)
@@ -422,7 +422,7 @@ def _nan_place(place: Any, instead: float, x: Any, axis: int | None, keepdims: b
     nan = apply(np.isnan, given)
     found = place(searching.where(nan, instead, given), axis=axis, keepdims=keepdims)
     none = statistics.all(nan, axis=axis, keepdims=keepdims)
-    return Tensor(nodes.elementwise(_some, [found._node, none._node], found.dtype, "nanarg"))
+    return Tensor(nodes.elementwise(_some, [found.node, none.node], found.dtype, "nanarg"))
 
 
 def _some(found: Any, none: Any) -> Any:

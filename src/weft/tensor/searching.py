@@ -9,7 +9,8 @@ import numpy as np
 from weft.frontends.tensors import indexing, searching, shaping
 from weft.frontends.tensors.nodes import Node
 from weft.frontends.tensors.reductions import axes_of
-from weft.tensor.array import Tensor, as_node, loose, taking_out
+from weft.tensor.array import Tensor, aligned, as_node, taking_out
+from weft.tensor.later import needs_lengths
 from weft.tensor.running import ExecutableTuple, together
 
 
@@ -42,16 +43,17 @@ class UniqueInverse(NamedTuple):
 _NONE = object()
 
 
+@needs_lengths
 def where(condition: Any, x1: Any = _NONE, x2: Any = _NONE, /) -> Any:
     """Return elements of `x1` where a condition holds, else of `x2`; without both, `nonzero` of the condition."""
     if x1 is _NONE and x2 is _NONE:
         return nonzero(condition)
     if x1 is _NONE or x2 is _NONE:
         raise ValueError("either both or neither of x and y should be given")
-    chosen = as_node(condition)
+    chosen: Any
+    chosen, left, right = aligned(condition if isinstance(condition, Tensor) else Tensor(as_node(condition)), x1, x2)
     if chosen.dtype.kind != "b":
         chosen = shaping.cast(chosen, np.dtype(bool))
-    left, right = loose(x1), loose(x2)
     dtype = np.result_type(*[one.dtype if isinstance(one, Node) else one for one in (left, right)])
     return Tensor(searching.where(chosen, _held(left, dtype), _held(right, dtype), dtype))
 
@@ -61,6 +63,7 @@ def _held(value: Any, dtype: np.dtype[Any]) -> Any:
     return value if isinstance(value, Node) else np.asarray(value, dtype)[()].item()
 
 
+@needs_lengths
 def nonzero(x: Any, /) -> tuple[Tensor, ...]:
     """Return the coordinates of the elements that are not zero, one array for each axis; ValueError for a 0-d array."""
     node = as_node(x)
@@ -92,6 +95,7 @@ def _to_sort(x: Any, axis: int | None, kind: str | None, order: Any) -> tuple[No
     return node, axes_of(axis, len(node.grid))[0], fields_of(Tensor(node), order)
 
 
+@needs_lengths
 def sort(
     x: Any,
     /,
@@ -116,6 +120,7 @@ def sort(
     return ExecutableTuple([made, Tensor(places)])
 
 
+@needs_lengths
 def argsort(
     x: Any,
     /,
@@ -131,6 +136,7 @@ def argsort(
     return Tensor(searching.argsort(node, along, descending=descending, stable=stable, order=fields))
 
 
+@needs_lengths
 def searchsorted(x1: Any, x2: Any, /, side: str = "left", sorter: Any = None) -> Tensor:
     """Return where each element of `x2` would go into `x1`, which is sorted, or is so in the order of `sorter`."""
     if side not in ("left", "right"):
@@ -144,29 +150,34 @@ def searchsorted(x1: Any, x2: Any, /, side: str = "left", sorter: Any = None) ->
     return Tensor(searching.searchsorted(sorted_, as_node(x2, sorted_.dtype), side, order))
 
 
+@needs_lengths
 def unique_all(x: Any, /) -> UniqueAll:
     """Return the values of an array, ascending, their first places in the flat array, inverse and counts."""
     values, indices, inverse, counts = searching.unique(as_node(x))
     return UniqueAll(Tensor(values), Tensor(indices), Tensor(inverse), Tensor(counts))
 
 
+@needs_lengths
 def unique_counts(x: Any, /) -> UniqueCounts:
     """Return the values of an array, ascending, and how often each is there; NaNs are all different."""
     values, _, _, counts = searching.unique(as_node(x))
     return UniqueCounts(Tensor(values), Tensor(counts))
 
 
+@needs_lengths
 def unique_inverse(x: Any, /) -> UniqueInverse:
     """Return the values of an array, ascending, and for each element which of them it is."""
     values, _, inverse, _ = searching.unique(as_node(x))
     return UniqueInverse(Tensor(values), Tensor(inverse))
 
 
+@needs_lengths
 def unique_values(x: Any, /) -> Tensor:
     """Return the values of an array, ascending; NaNs are all different."""
     return Tensor(searching.unique_values(as_node(x)))
 
 
+@needs_lengths
 def isin(x1: Any, x2: Any, /, invert: bool = False) -> Tensor:
     """Return for each element of `x1` whether it is one of `x2`; with `invert`, whether it is none."""
     left = as_node(x1, as_node(x2).dtype)
@@ -174,6 +185,7 @@ def isin(x1: Any, x2: Any, /, invert: bool = False) -> Tensor:
 
 
 @taking_out(3)
+@needs_lengths
 def take(x: Any, indices: Any, /, axis: int | None = None) -> Tensor:
     """Return elements along an axis by their numbers; without an axis, of the flat array."""
     node, numbers = as_node(x), as_node(indices)
@@ -186,6 +198,7 @@ def take(x: Any, indices: Any, /, axis: int | None = None) -> Tensor:
     return Tensor(indexing.take(node, numbers, axes_of(axis, len(node.grid))[0]))
 
 
+@needs_lengths
 def take_along_axis(x: Any, indices: Any, /, axis: int = -1) -> Tensor:
     """Return elements along an axis, by an index for each place of the other axes, which are broadcast."""
     node, numbers = as_node(x), as_node(indices)

@@ -9,18 +9,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count, product
-from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from weft.frontends.tensors import blocks, creation
-from weft.frontends.tensors.chunks import CHUNK_BYTES, FEWEST_BYTES, Cut, Grid, known, normalize
-from weft.frontends.tensors.compiler import compile_nodes
+from weft.frontends.tensors import creation
+from weft.frontends.tensors.chunks import CHUNK_BYTES, FEWEST_BYTES, Grid, known, normalize
+from weft.frontends.tensors.compiler import Compiled, compile_nodes, described
 from weft.frontends.tensors.direct import evaluate, small
+from weft.frontends.tensors.later import Later, Plan, first_of, measured, no_one
 from weft.frontends.tensors.nodes import Where
-from weft.frontends.tensors.searching import INDEX
 from weft.model.errors import NotFoundError, UsageError
 from weft.operators.blas import shared_by
 from weft.operators.namespaces import NUMPY, checked
@@ -103,32 +102,29 @@ class Session:
 
         Chunks are freed with the last node that reads them.
         """
-        shapes = {node.number: blocks.call(np.shape, node, node.grid, INDEX) for node in nodes if not known(node.grid)}
         own = self.workers if self.apart else 0
+        budget = self.engine.store.budget
         compiled = compile_nodes(
-            [*nodes, *shapes.values()],
+            nodes,
             fusion=self.fusion,
             held=self._holds,
             processes=own,
             space=self.array_namespace,
+            budget=budget,
         )
-        compiled.check(self.engine.store.budget)
+        compiled.check(budget)
         given = {vertex: self._kept(node) for vertex, node in compiled.given.items()}
         with shared_by(1 if own else min(self.workers, compiled.widest)):
             run = self.engine.submit(compiled.graph, given=given)
             try:
                 results = follow(run, watch or Watch())
+                found = [_found_in(results, compiled, number, node) for number, node in enumerate(nodes)]
                 made: dict[str, Node] = {}
-                for node in nodes:
-                    vertex = compiled.vertex(node)
-                    if vertex.id in made:
-                        continue
-                    grid, at = node.grid, None
-                    if node.number in shapes:
-                        grid, at = _measured(node.grid, results[compiled.vertex(shapes[node.number])])
-                    kept = given.get(vertex.id) or results.keep(vertex, at)
-                    made[vertex.id] = creation.stored(kept, grid, node.dtype)
-                return [made[compiled.vertex(node).id] for node in nodes]
+                for node, (vertex, grid, at) in zip(nodes, found, strict=True):
+                    if vertex not in made:
+                        kept = given.get(vertex) or results.keep(vertex, at)
+                        made[vertex] = creation.stored(kept, grid, node.dtype)
+                return [made[vertex] for vertex, _, _ in found]
             finally:
                 if run.done:
                     run.forget()
@@ -216,6 +212,17 @@ class _Slices:
 
     def __iter__(self) -> Iterator[Any]:
         return (creation.part_of(self._array, self._where(index)) for index in range(self._n))
+
+
+def _found_in(results: Results, compiled: Compiled, number: int, node: Node) -> tuple[str, Grid, list[int] | None]:
+    """Return the vertex that made a wanted node, its lengths, and which tasks of the vertex are its chunks."""
+    if isinstance(node, Later):
+        return results.value(described(results, compiled.expander, number))  # type: ignore[no-any-return]
+    vertex = compiled.vertex(node).id
+    if known(node.grid):
+        return vertex, node.grid, None
+    found = measured(node.grid, results[compiled.lengths(node)])
+    return vertex, found.grid, found.at
 
 
 def follow(run: Run, watch: Watch) -> Results:
@@ -309,31 +316,49 @@ def _found() -> Session | None:
     return getattr(_current, "session", None) or _default
 
 
-def cut(shape: Sequence[int], itemsize: int, wanted: Any = None) -> Grid:
-    """Return the chunks of a new array: those that are asked for, else what the current session has for all."""
-    found = _found()
-    if wanted is None and found is not None:
-        wanted = found.chunk_size
-    wanted = options.chunk_size if wanted is None else wanted
-    return normalize(wanted, shape, itemsize, workers(), chunk_bytes())
+class Cutting(NamedTuple):
+    """What the chunks of new arrays depend on beside shape and dtype.
+
+    `chunk_size` is that of arrays for which none is given, as `Session` takes it, `workers` how many tasks run at a
+    time, `chunk_bytes` how large a chunk may be where nobody says so.
+    """
+
+    chunk_size: Any
+    workers: int
+    chunk_bytes: int
 
 
-def chunk_bytes() -> int:
-    """Return how large a chunk may be where nobody says so: each worker holds several at a time."""
-    found = _found()
-    if found is None:
-        return CHUNK_BYTES
-    return max(FEWEST_BYTES, min(CHUNK_BYTES, found.engine.store.budget // (CHUNKS_HELD * found.workers)))
-
-
-def workers() -> int:
-    """Return how many workers the current session has, without making one."""
+def cutting() -> Cutting:
+    """Return what holds for the arrays that this thread makes: as the current session has it, without making one."""
+    told: Cutting | None = getattr(_current, "cutting", None)
+    if told is not None:
+        return told
     found = _found()
     if found is not None:
-        return found.workers
+        room = found.engine.store.budget // (CHUNKS_HELD * found.workers)  # each worker holds several at a time
+        size = options.chunk_size if found.chunk_size is None else found.chunk_size
+        return Cutting(size, found.workers, max(FEWEST_BYTES, min(CHUNK_BYTES, room)))
     import os
 
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return Cutting(options.chunk_size, cores, CHUNK_BYTES)
+
+
+@contextmanager
+def cutting_as(told: Cutting) -> Iterator[None]:
+    """Have this thread cut new arrays as was told."""
+    before = getattr(_current, "cutting", None)
+    _current.cutting = told
+    try:
+        yield
+    finally:
+        _current.cutting = before
+
+
+def cut(shape: Sequence[int], itemsize: int, wanted: Any = None) -> Grid:
+    """Return the chunks of a new array: those that are asked for, else what the current session has for all."""
+    how = cutting()
+    return normalize(how.chunk_size if wanted is None else wanted, shape, itemsize, how.workers, how.chunk_bytes)
 
 
 # --------------------------------------------------------------------------------------------------------- values
@@ -347,37 +372,30 @@ def settle(nodes: Sequence[Node], session: Session | None = None, watch: Watch |
         return list(nodes)
     todo = list(wanted.values())
     order = small(todo) if found is None or found.direct else None
-    if order is None:
-        made = (found or current()).compute(todo, watch)
-    else:
-        made = [_stored(node, values) for node, values in zip(todo, evaluate(todo, order), strict=True)]
+    made = (found or current()).compute(todo, watch) if order is None else _in_place(todo, order, session, watch)
     settled = dict(zip(wanted, made, strict=True))
     return [settled.get(node.number, node) for node in nodes]
+
+
+def _in_place(todo: Sequence[Node], order: Sequence[Node], session: Session | None, watch: Watch | None) -> list[Node]:
+    """Compute small nodes in this thread, and of what needs lengths first that; `order` is what `small` returned."""
+    later = [node for node in todo if isinstance(node, Later)]
+    if not later:
+        return [_stored(node, values) for node, values in zip(todo, evaluate(todo, order), strict=True)]
+    same = {node.number: node for node in order}
+    first = first_of(todo, same, no_one)
+    plain = [node for node in todo if not isinstance(node, Later)]
+    computed = settle([*plain, *first], session, watch)
+    rest = settle(Plan(later, first, same)(computed[len(plain) :]), session, watch)
+    settled = dict(zip([node.number for node in (*plain, *later)], [*computed[: len(plain)], *rest], strict=True))
+    return [settled[node.number] for node in todo]
 
 
 def _stored(node: Node, values: list[Any]) -> Node:
     if known(node.grid):
         return creation.stored(values, node.grid, node.dtype)
-    grid, at = _measured(node.grid, [np.shape(value) for value in values])
-    return creation.stored([values[i] for i in at], grid, node.dtype)
-
-
-def _measured(grid: Grid, shapes: Sequence[tuple[int, ...]]) -> tuple[Grid, list[int]]:
-    """Return a grid with the lengths that chunks turned out to have, and which chunks are in it: none without elements,
-    as far as there are others.
-    """
-    counts = [cut.n for cut in grid]
-    lengths = [_lengths(axis, cut, counts, shapes) for axis, cut in enumerate(grid)]
-    kept = [[i for i, length in enumerate(one) if length] or [0] for one in lengths]  # an empty chunk is in the way
-    found = tuple([Cut.of([one[i] for i in some]) for one, some in zip(lengths, kept, strict=True)])
-    return found, [int(np.ravel_multi_index(index, counts)) for index in product(*kept)]
-
-
-def _lengths(axis: int, cut: Cut, counts: Sequence[int], shapes: Sequence[tuple[int, ...]]) -> Sequence[int]:
-    if cut.known:
-        return cut.lengths()
-    step = prod(counts[axis + 1 :])
-    return [shapes[i * step][axis] for i in range(cut.n)]
+    found = measured(node.grid, [np.shape(value) for value in values])
+    return creation.stored([values[i] for i in found.at], found.grid, node.dtype)
 
 
 def assemble(node: Node, order: Any = "C") -> Any:
@@ -395,10 +413,10 @@ def assemble(node: Node, order: Any = "C") -> Any:
     def bring(index: int, where: Sequence[tuple[int, int]]) -> None:
         whole[tuple([slice(lo, hi) for lo, hi in where])] = read(index)
 
-    if whole.nbytes < ASSEMBLED_FROM or workers() == 1:
+    if whole.nbytes < ASSEMBLED_FROM or cutting().workers == 1:
         for index, where in enumerate(product(*spans)):
             bring(index, where)
     else:
-        with ThreadPoolExecutor(workers(), "weft-assembling") as pool:
+        with ThreadPoolExecutor(cutting().workers, "weft-assembling") as pool:
             deque(pool.map(bring, count(), product(*spans)), maxlen=0)
     return whole

@@ -9,6 +9,7 @@ import numpy as np
 
 from weft.frontends.tensors import blocks, reductions, shaping
 from weft.tensor.array import Tensor, apply, as_node, taking_out
+from weft.tensor.later import needs_lengths
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.nodes import Node
@@ -25,7 +26,7 @@ def _sum_dtype(node: Node, dtype: Any) -> np.dtype[Any]:
 
 def _lazy(x: Any) -> Node:
     """Return the expression of an array, whose lengths may depend on data that nobody has computed."""
-    return x._node if isinstance(x, Tensor) else as_node(x)
+    return x.loose if isinstance(x, Tensor) else as_node(x)
 
 
 def _total(fn: np.ufunc, x: Any, axis: Axis, dtype: Any, keepdims: bool, name: str) -> Tensor:
@@ -35,18 +36,21 @@ def _total(fn: np.ufunc, x: Any, axis: Axis, dtype: Any, keepdims: bool, name: s
 
 
 @taking_out(3)
+@needs_lengths
 def sum(x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """Return the sum; integers are summed in 64 bits."""
     return _total(np.add, x, axis, dtype, keepdims, "sum")
 
 
 @taking_out(3)
+@needs_lengths
 def prod(x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """Return the product; integers are multiplied in 64 bits."""
     return _total(np.multiply, x, axis, dtype, keepdims, "prod")
 
 
 @taking_out(2)
+@needs_lengths
 def max(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return the largest element; NaN if there is one."""
     node = _lazy(x)
@@ -54,6 +58,7 @@ def max(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 
 @taking_out(2)
+@needs_lengths
 def min(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return the smallest element; NaN if there is one."""
     node = _lazy(x)
@@ -61,6 +66,7 @@ def min(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 
 @taking_out(2)
+@needs_lengths
 def all(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return whether all elements are true."""
     kind = np.dtype(bool)
@@ -68,6 +74,7 @@ def all(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 
 @taking_out(2)
+@needs_lengths
 def any(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return whether some element is true."""
     kind = np.dtype(bool)
@@ -75,6 +82,7 @@ def any(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 
 @taking_out(9)
+@needs_lengths
 def count_nonzero(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return how many elements are not zero."""
     node = _lazy(x)
@@ -84,6 +92,7 @@ def count_nonzero(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tenso
 
 
 @taking_out(3)
+@needs_lengths
 def mean(x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """Return the mean; of integers, in float64."""
     node = _lazy(x)
@@ -95,6 +104,7 @@ def mean(x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False
 
 
 @taking_out(3)
+@needs_lengths
 def var(
     x: Any,
     /,
@@ -118,6 +128,7 @@ def var(
 
 
 @taking_out(3)
+@needs_lengths
 def std(
     x: Any,
     /,
@@ -139,12 +150,14 @@ def _flat(node: Node, axis: int | None) -> tuple[Node, int]:
 
 
 @taking_out(2)
+@needs_lengths
 def argmax(x: Any, /, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Return the first position of the largest element along an axis, or in the flat array."""
     return _arg(np.argmax, x, axis, keepdims)
 
 
 @taking_out(2)
+@needs_lengths
 def argmin(x: Any, /, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Return the first position of the smallest element along an axis, or in the flat array."""
     return _arg(np.argmin, x, axis, keepdims)
@@ -160,12 +173,14 @@ def _arg(fn: Any, x: Any, axis: int | None, keepdims: bool) -> Tensor:
 
 
 @taking_out(9)
+@needs_lengths
 def cumulative_sum(x: Any, /, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
     """Return running sums along an axis, which may be left out with one axis only."""
     return _scan(np.add, x, axis, dtype, include_initial)
 
 
 @taking_out(9)
+@needs_lengths
 def cumulative_prod(x: Any, /, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
     """Return running products along an axis, which may be left out with one axis only."""
     return _scan(np.multiply, x, axis, dtype, include_initial)
@@ -190,6 +205,7 @@ def _scan(fn: np.ufunc, x: Any, axis: int | None, dtype: Any, include_initial: b
     return Tensor(made)
 
 
+@needs_lengths
 def diff(x: Any, /, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
     """Return differences of neighbours along an axis, `n` times over; with `n` 0 the array itself."""
     node = as_node(x)

@@ -9,6 +9,7 @@ array of its own when that is gone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -57,13 +58,14 @@ class Permuted(NamedTuple):
 
 
 class Reshaped(NamedTuple):
-    """In another shape, row by row."""
+    """In another shape, row by row; one length may be -1, and is then what the others leave."""
 
     shape: tuple[int, ...]
 
     def get(self, node: Node) -> Node:
         """Return what the view has of an array."""
-        return shaping.reshape(node, self.shape)
+        told = prod([n for n in self.shape if n >= 0])
+        return shaping.reshape(node, [node.size // max(told, 1) if n < 0 else n for n in self.shape])
 
     def put(self, node: Node, value: Node) -> Node:
         """Return the array with other values in the place of the view."""

@@ -51,6 +51,31 @@ def test_the_result_is_the_same(place, tmp_path):
     np.testing.assert_array_equal(found, X.T + 1)
 
 
+def unread(x, dies):
+    """A source of unknown length dies before anybody knows its lengths."""
+    return x[x >= 0].map_chunk(dies, dtype=x.dtype)[::-2]
+
+
+def waiting(x, dies):
+    """What is made when the lengths are known dies, and with it chunks of the source that it reads."""
+    return x[x >= 0].rechunk(5).map_chunk(dies, dtype=x.dtype)[::-2]
+
+
+def far(x, dies):
+    """The same where lengths were waited for twice."""
+    found = x[x >= 0][::-1]
+    return found[found >= 0].map_chunk(dies, dtype=x.dtype)[::2]
+
+
+@pytest.mark.parametrize("place", [unread, waiting, far])
+def test_the_result_is_the_same_where_lengths_were_unknown(place, tmp_path):
+    flat = X.ravel()
+    with wt.Session(backend="processes", workers=2, direct=False):
+        found = place(wt.asarray(flat, chunk_size=7), DiesOnce(tmp_path / "died", 13.0)).fetch()
+    assert (tmp_path / "died").exists()
+    np.testing.assert_array_equal(found, flat[::-2])
+
+
 def test_an_array_that_was_kept_outlives_a_worker(tmp_path):
     with wt.Session(backend="processes", workers=2, direct=False):
         kept = (wt.asarray(X, chunk_size=3) + 0).execute()

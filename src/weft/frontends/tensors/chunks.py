@@ -3,7 +3,8 @@
 A grid of chunks is the product of its cuts, its chunks are numbered in row-major order, and no object stands for a
 chunk. An even cut (every chunk as long as the first, but for the last) costs three numbers however many chunks it has;
 one with lengths of its own costs a number for each chunk of its axis, never for each chunk of the grid. Lengths may be
-unknown until the graph has run (boolean indexing, `unique`): then only the number of chunks is there.
+unknown until the graph has run (boolean indexing, `unique`): then only the number of chunks is there, and of what is
+made of such an array in other chunks not even that.
 
 An axis of length 0 has one chunk of length 0, so that every grid has at least one chunk.
 """
@@ -66,6 +67,11 @@ class Cut:
         """Return a cut into `n` chunks of lengths that nobody knows yet."""
         return cls(UNKNOWN, n)
 
+    @classmethod
+    def uncounted(cls) -> Cut:
+        """Return a cut of which not even the number of chunks is known."""
+        return cls(UNKNOWN, 0)
+
     @property
     def known(self) -> bool:
         """Whether the lengths are known."""
@@ -122,7 +128,7 @@ class Cut:
 
     def __repr__(self) -> str:
         if not self.known:
-            return f"Cut({self.n} chunks of unknown lengths)"
+            return f"Cut({self.n or 'no one knows how many'} chunks of unknown lengths)"
         return f"Cut({self.size} by {self.chunk or self.lengths()})"
 
 

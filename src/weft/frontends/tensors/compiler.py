@@ -14,11 +14,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from weft.frontends.tensors.chunks import Grid, counts, known, largest
+import numpy as np
+
+from weft.frontends.tensors.blocks import call
+from weft.frontends.tensors.chunks import Grid, chunks_in, counts, known, largest
 from weft.frontends.tensors.creation import gone
-from weft.frontends.tensors.nodes import Input, Node, Read, Where
-from weft.graph.builder import Graph, gather, grid, one_to_one
+from weft.frontends.tensors.later import Later, Plan, copy_of, first_of, made, measured, no_one, without_empty
+from weft.frontends.tensors.nodes import Input, Node, Read, Where, walk
+from weft.frontends.tensors.searching import INDEX
+from weft.graph.builder import Graph, after, gather, grid, one_to_one
 from weft.graph.builder import Node as Vertex
+from weft.graph.logical import Patch
 from weft.model.errors import CapacityError
 from weft.operators.blas import share
 from weft.operators.namespaces import NUMPY
@@ -66,15 +72,27 @@ def _described(node: Node) -> str:
 
 
 class Compiled:
-    """A graph, the vertices that make the wanted nodes, and the sources whose values go with the graph, by vertex."""
+    """A graph, the vertices that make the wanted nodes, and the sources whose values go with the graph, by vertex.
+
+    What the wanted nodes are whose operations need lengths that nobody knows yet, the vertex `expander` answers; of
+    such a node `vertex` has nothing, and `Described` is the value of `described(expander, its place among all)`.
+    """
 
     def __init__(
-        self, graph: Graph, vertices: Mapping[int, Vertex], given: Mapping[str, Node], needs: Sequence[Need]
+        self,
+        graph: Graph,
+        vertices: Mapping[int, Vertex],
+        lengths: Mapping[int, Vertex],
+        given: Mapping[str, Node],
+        needs: Sequence[Need],
+        expander: str = "",
     ) -> None:
         self.graph = graph
         self._vertices = vertices
+        self._lengths = lengths
         self.given = given
         self._needs = needs
+        self.expander = expander
 
     def check(self, budget: int) -> None:
         """Raise CapacityError if a task needs more than `budget` bytes at once: it could never run."""
@@ -91,52 +109,197 @@ class Compiled:
         """Return the vertex whose values are the chunks of a wanted node."""
         return self._vertices[node.number]
 
+    def lengths(self, node: Node) -> Vertex:
+        """Return the vertex whose values are the shapes of the chunks of a wanted node of unknown lengths."""
+        return self._lengths[node.number]
+
+
+class How(NamedTuple):
+    """How nodes become vertices: what `compile_nodes` is told."""
+
+    fusion: str
+    processes: int
+    space: str
+    budget: int | None
+
 
 def compile_nodes(
     wanted: Sequence[Node],
     *,
     fusion: str = "region",
     name: str = "tensors",
-    held: Callable[[Node], bool] | None = None,
+    held: Callable[[Node], bool] = no_one,
     processes: int = 0,
     space: str = NUMPY,
+    budget: int | None = None,
 ) -> Compiled:
     """Return the graph that makes the chunks of the wanted nodes.
 
     `processes` is how many worker processes compute it, which share the cores; 0 where workers are no processes.
     `space` is the namespace that they compute with.
+    `budget` is how many bytes a task may use that only becomes known while the graph runs; None for any number.
 
     Sources of which `held` is true become vertices of their own, whose values are given with the graph.
     """
+    return _compile(Graph(name), wanted, How(fusion, processes, space, budget), range(len(wanted)), held=held)
+
+
+def _compile(
+    graph: Graph,
+    wanted: Sequence[Node],
+    how: How,
+    numbers: Sequence[int],
+    *,
+    held: Callable[[Node], bool] = no_one,
+    there: Mapping[int, Vertex] | None = None,
+    prefix: str = "",
+) -> Compiled:
+    """Add to a graph what makes the chunks of the wanted nodes, which the user knows by their `numbers`.
+
+    The vertices of some nodes are `there` already. The names of all others begin with `prefix`.
+    """
     same = _unify(wanted)
-    order = _order([same[node.number] for node in wanted], same)
-    targets = {same[node.number].number for node in wanted}
-    given = {node.number: node for node in order if held is not None and not node.inputs and held(node)}
-    region_of = _fuse(order, targets | given.keys(), same, chain=fusion == "chain")
+    first = first_of([same[node.number] for node in wanted], same, held)
+    plain = [same[node.number] for node in wanted if not isinstance(node, Later)]
+    lengths = {n.number: call(np.shape, n, n.grid, INDEX) for n in (*plain, *first) if not known(n.grid)}
+    same.update({node.number: node for node in lengths.values()})
+    done = dict(there or {})
+    order = [node for node in walk([*plain, *first, *lengths.values()], same) if node.number not in done]
+    targets = {node.number for node in (*plain, *first, *lengths.values())}
+    given = {node.number: node for node in order if not node.inputs and held(node)}
+    region_of = _fuse(order, targets | given.keys(), same, chain=how.fusion == "chain")
     members: dict[int, list[Node]] = {}
     for node in order:
         for region in region_of[node.number]:
             members.setdefault(region, []).append(node)
-    graph = Graph(name)
-    made: dict[int, Vertex] = {}
     needs: list[Need] = []
     for node in order:
         if node.number in given:
-            made[node.number] = graph.add(gone, n=node.chunks, items=range(node.chunks), name=_free(graph, node.name))
+            done[node.number] = graph.add(
+                gone, n=node.chunks, items=range(node.chunks), name=_free(graph, prefix + node.name)
+            )
         elif node.number in members and node.number in region_of[node.number]:
-            made[node.number], need = _emit(graph, members[node.number], made, same, processes, space)
+            done[node.number], need = _emit(graph, members[node.number], done, same, how, prefix)
             needs.append(need)
-    for number in targets:
-        made[number].keep()
-    vertices = {node.number: made[same[node.number].number] for node in wanted}
-    return Compiled(graph, vertices, {made[number].id: node for number, node in given.items()}, needs)
+    for node in plain:
+        done[node.number].keep()
+        if not known(node.grid):
+            done[lengths[node.number].number].keep()
+    expander = ""
+    if first:
+        for node in first:
+            done[node.number].vertex.lazy = False  # who reads it is not known yet
+        later = {number: node for number, node in zip(numbers, wanted, strict=True) if isinstance(node, Later)}
+        sources = [Made(done[n.number].id, n.chunks, n.grid, n.dtype, n.name) for n in first]
+        expander = _free(graph, prefix + "lengths")
+        graph.add(
+            Expansion(expander, Plan(list(later.values()), first, same), sources, tuple(later), how),
+            *[gather(done[lengths[node.number].number]) for node in first if not known(node.grid)],
+            *[after(done[node.number]) for node in first],
+            name=expander,
+            expands=True,
+            keep=False,
+        )
+    asked = {node.number: same[node.number].number for node in wanted if not isinstance(node, Later)}
+    return Compiled(
+        graph,
+        {number: done[of] for number, of in asked.items()},
+        {number: done[lengths[of].number] for number, of in asked.items() if of in lengths},
+        {done[number].id: node for number, node in given.items()},
+        needs,
+        expander,
+    )
+
+
+class Made(NamedTuple):
+    """A node whose chunks are made by a vertex of the live graph."""
+
+    vertex: str
+    tasks: int
+    grid: Grid
+    dtype: np.dtype[Any]
+    name: str
+
+
+class Described(NamedTuple):
+    """What became of a wanted node whose operation needed lengths: its chunks are tasks `at` of a vertex."""
+
+    vertex: str
+    grid: Grid
+    at: list[int]
+
+
+class Expansion:
+    """The program of an expander: makes the nodes that need lengths, now that these are there, and their vertices.
+
+    It is given the shapes of the chunks of those sources whose lengths were unknown, and reads no data. What its nodes
+    make from them in turn may have unknown lengths: then there is an expander in the patch, too.
+    """
+
+    def __init__(self, name: str, plan: Plan, sources: Sequence[Made], numbers: Sequence[int], how: How) -> None:
+        self.name = name
+        self._plan = plan
+        self._sources = sources
+        self._numbers = numbers
+        self._how = how
+
+    def __call__(self, *shapes: Sequence[tuple[int, ...]]) -> Patch:
+        """Return the rest of the graph; CapacityError, or what NumPy raises for arrays of these lengths."""
+        graph = Graph("patch")
+        told = iter(shapes)
+        there: dict[int, Vertex] = {}
+        first: list[Node] = []
+        for source in self._sources:
+            found = None if known(source.grid) else measured(source.grid, next(told))
+            node = made(source.grid if found is None or not found.everything else found.grid, source.dtype, source.name)
+            there[node.number] = graph.add(gone, n=source.tasks, items=range(source.tasks), name=source.vertex)
+            first.append(node if found is None or found.everything else without_empty(node, found))
+        wanted = [copy_of(node) if node.number in there else node for node in self._plan(first)]
+        prefix = f"{self.name}/"
+        compiled = _compile(graph, wanted, self._how, self._numbers, there=there, prefix=prefix)
+        if self._how.budget is not None:
+            compiled.check(self._how.budget)
+        for number, node in zip(self._numbers, wanted, strict=True):
+            if not isinstance(node, Later):
+                reads = [] if known(node.grid) else [gather(compiled.lengths(node))]
+                graph.add(
+                    Describe(compiled.vertex(node).id, node.grid), *reads, name=_answer(self.name, number), keep=True
+                )
+        fresh = tuple([vertex for vertex in graph.vertices.values() if vertex.id.startswith(prefix)])
+        return Patch(fresh, tuple(graph.edges))
+
+
+class Describe:
+    """The program of a vertex that says what became of a wanted node, from the shapes of its chunks if need be."""
+
+    def __init__(self, vertex: str, grid: Grid) -> None:
+        self._vertex = vertex
+        self._grid = grid
+
+    def __call__(self, shapes: Sequence[tuple[int, ...]] = ()) -> Described:
+        """Return it."""
+        if known(self._grid):
+            return Described(self._vertex, self._grid, list(range(chunks_in(self._grid))))
+        found = measured(self._grid, shapes)
+        return Described(self._vertex, found.grid, found.at)
+
+
+def described(kept: Iterable[str], expander: str, number: int) -> str:
+    """Return which of the vertices of a run says what became of the wanted node `number`."""
+    last = _answer("", number)
+    return next(name for name in kept if name.startswith(f"{expander}/") and name.endswith(last))
+
+
+def _answer(expander: str, number: int) -> str:
+    """Return a name that no operation has, since it begins with a digit."""
+    return f"{expander}/{number}.result"
 
 
 def _unify(wanted: Sequence[Node]) -> dict[int, Node]:
     """Map each node to the one that stands for all that are the same."""
     same: dict[int, Node] = {}
     known: dict[Any, Node] = {}
-    for node in _walk(wanted):
+    for node in walk(wanted):
         key = node.key()
         if key is None:
             same[node.number] = node
@@ -145,36 +308,6 @@ def _unify(wanted: Sequence[Node]) -> dict[int, Node]:
         (kind, fn, _, *rest), texts = key
         same[node.number] = known.setdefault((kind, fn, inputs, *rest, texts), node)
     return same
-
-
-def _walk(wanted: Iterable[Node]) -> list[Node]:
-    """Return all nodes, inputs first. Without recursion: expressions may be thousands deep."""
-    seen: set[int] = set()
-    order: list[Node] = []
-    stack: list[tuple[Node, bool]] = [(node, False) for node in reversed(list(wanted))]
-    while stack:
-        node, done = stack.pop()
-        if done:
-            order.append(node)
-            continue
-        if node.number in seen:
-            continue
-        seen.add(node.number)
-        stack.append((node, True))
-        stack.extend((one.node, False) for one in reversed(node.inputs) if one.node.number not in seen)
-    return order
-
-
-def _order(wanted: Sequence[Node], same: Mapping[int, Node]) -> list[Node]:
-    """Return the nodes that stand for themselves and are needed, inputs first."""
-    needed: set[int] = set()
-    stack = list(wanted)
-    while stack:
-        node = stack.pop()
-        if node.number not in needed:
-            needed.add(node.number)
-            stack.extend(same[one.node.number] for one in node.inputs)
-    return [node for node in _walk(wanted) if node.number in needed]
 
 
 def _fuse(
@@ -211,8 +344,8 @@ def _emit(
     nodes: Sequence[Node],
     made_by: Mapping[int, Vertex],
     same: Mapping[int, Node],
-    processes: int,
-    space: str,
+    how: How,
+    prefix: str,
 ) -> tuple[Vertex, Need]:
     """Add the vertex of one region, whose nodes come inputs first; return it and what a task of it needs."""
     nodes = sorted(nodes, key=_in_tiles)  # a slice of an array between two ufuncs would keep them from sharing tiles
@@ -247,18 +380,18 @@ def _emit(
     name = "-".join(names if len(names) <= _NAMED else [names[0], "etc", names[-1]])
     sizes = [_largest(node.grid) for node in nodes]
     calls = any(node.kind in (Kind.CALL, Kind.PLACED) for node in nodes) and (sizes[-1] is None or sizes[-1] >= _WORTH)
-    threads = share(min(processes, last.chunks)) if processes and calls else 0
+    threads = share(min(how.processes, last.chunks)) if how.processes and calls else 0
     most: int | None = None if None in sizes else max(sizes)  # type: ignore[type-var]
-    region = Region(len(links), steps, most, threads, space)
+    region = Region(len(links), steps, most, threads, how.space)
     made = [(size or 0) * node.dtype.itemsize for size, node in zip(sizes, nodes, strict=True)]
     pieces = [nbytes for nbytes, (one, _) in zip(given, reads_of.values(), strict=True) if one.pieces]
-    scratch = most_held(len(links), steps, [*given, *made], tiled=region.tiled and space == NUMPY) + sum(pieces)
+    scratch = most_held(len(links), steps, [*given, *made], tiled=region.tiled and how.space == NUMPY) + sum(pieces)
     vertex = graph.add(
         region,
         *links,
         n=last.chunks,
         items=range(last.chunks),
-        name=_free(graph, name),
+        name=_free(graph, prefix + name),
         output_bytes=None if sizes[-1] is None else made[-1],
         scratch_bytes=scratch,
         lazy=True,

@@ -8,7 +8,7 @@ written; nothing is computed before a value is asked for.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from enum import Enum
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -68,6 +68,19 @@ class Input:
         self.partial = partial
         self.pieces = pieces
 
+    def of(self, node: Node) -> Input:
+        """Return the same way of reading another node."""
+        return Input(
+            node,
+            self.read,
+            k=self.k,
+            src=self.src,
+            dst=self.dst,
+            axes=self.axes,
+            partial=self.partial,
+            pieces=self.pieces,
+        )
+
     @property
     def key(self) -> tuple[Any, ...]:
         """What tells it from other inputs."""
@@ -123,6 +136,21 @@ class Node:
         self.name = name or getattr(fn, "__name__", "chunk").strip("_")
         self.unique = unique
 
+    def over(self, inputs: Sequence[Input]) -> Node:
+        """Return the same call over other inputs."""
+        return Node(
+            self.kind,
+            self.fn,
+            inputs,
+            self.grid,
+            self.dtype,
+            args=self.args,
+            kwargs=self.kwargs,
+            cheap=self.cheap,
+            unique=self.unique,
+            name=self.name,
+        )
+
     @property
     def chunks(self) -> int:
         """The number of chunks."""
@@ -161,6 +189,30 @@ class Node:
             return None
         # 1, 1.0 and True are equal, and so are 0.0 and -0.0: they are not the same call.
         return (parts, repr((self.args, parts[4])))
+
+
+def walk(wanted: Iterable[Node], same: Mapping[int, Node] | None = None, *, stop: Container[int] = ()) -> list[Node]:
+    """Return all nodes, inputs first. Without recursion: expressions may be thousands deep.
+
+    With `same` each node counts as the one that it names; beyond nodes whose numbers are in `stop` nobody looks.
+    """
+    seen: set[int] = set()
+    order: list[Node] = []
+    stack: list[tuple[Node, bool]] = [(node, False) for node in reversed(list(wanted))]
+    while stack:
+        node, done = stack.pop()
+        if done:
+            order.append(node)
+            continue
+        if same is not None:
+            node = same[node.number]
+        if node.number in seen:
+            continue
+        seen.add(node.number)
+        stack.append((node, True))
+        if node.number not in stop:
+            stack.extend((one.node, False) for one in reversed(node.inputs) if one.node.number not in seen)
+    return order
 
 
 class Where:

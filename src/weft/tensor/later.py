@@ -1,0 +1,293 @@
+"""Functions of arrays whose lengths nobody knows yet: they stay lazy, and their nodes are made while the graph runs.
+
+A function marked `needs_lengths` is called at once where all lengths are known. Where some depend on data, it is
+called with stand-ins first, to learn the dtype and the axes of what it returns, and once more, while the graph runs,
+with the true lengths.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+
+import numpy as np
+
+from weft.frontends.tensors.later import Later, lengths_known, sample_of, stand_in
+from weft.model.errors import UsageError
+from weft.tensor.config import options
+from weft.tensor.running import Executable
+from weft.tensor.sessions import Cutting, cutting, cutting_as
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.nodes import Node
+
+Given = ParamSpec("Given")
+Returned = TypeVar("Returned")
+
+LARGE = 64 * 1024
+"""NumPy arrays of so many bytes that a function is given become arrays of ours, which are read chunk by chunk."""
+
+
+class LengthsNeededError(Exception):
+    """A function asked for what is not there before the graph has run; never seen by users."""
+
+
+class _Here(threading.local):
+    """Whether this thread may not compute anything, since it only finds out what there is to compute."""
+
+    asking = False
+
+
+_here = _Here()
+
+
+@contextmanager
+def _asking() -> Iterator[None]:
+    before = _here.asking
+    _here.asking = True
+    try:
+        yield
+    finally:
+        _here.asking = before
+
+
+class Expressed(Executable):
+    """An array by its expression. The class itself is what functions here make arrays of."""
+
+    __slots__ = ()
+
+    def __init__(self, node: Node, *manner: Any) -> None:
+        if options.eager_mode and not _here.asking:
+            self.execute()
+
+    @property
+    def _node(self) -> Node:
+        """The expression, whatever is known of it."""
+        raise NotImplementedError
+
+    @property
+    def node(self) -> Node:
+        """The expression, with all lengths known: computes it where they are not."""
+        if not lengths_known(self._node):
+            self.must_compute()
+            self.execute()
+        return self._node
+
+    @property
+    def loose(self) -> Node:
+        """The expression, with the number of chunks known, if not their lengths: computes it where that is not."""
+        return self.node if isinstance(self._node, Later) else self._node
+
+    @property
+    def manner(self) -> tuple[Any, ...]:
+        """What the class is called with beside an expression to make one like this."""
+        return ()
+
+    def like(self, sample: Expressed, given: Mapping[int, Expressed]) -> None:
+        """Be what a sample is of its operands; `given` has for each of these, by its id, what it stood for."""
+        raise NotImplementedError
+
+    @staticmethod
+    def must_compute() -> None:
+        """Be told that a value, or a length, is asked for that only computing can tell."""
+        if _here.asking:
+            raise LengthsNeededError
+
+    @classmethod
+    def of_values(cls, values: np.ndarray[Any, Any]) -> Expressed:
+        """Return an array of NumPy's as one of ours."""
+        raise NotImplementedError
+
+
+class _At(int):
+    """The place of an array in the arguments of a call."""
+
+
+def _without(value: Any, found: list[Expressed], kind: type[Expressed]) -> Any:
+    """Return an argument with places for the arrays in it, which are added to those that were found."""
+    if type(value) is np.ndarray and value.nbytes >= LARGE:
+        value = kind.of_values(value)
+    if isinstance(value, Expressed):
+        found.append(value)
+        return _At(len(found) - 1)
+    if type(value) in (list, tuple):
+        return type(value)([_without(one, found, kind) for one in value])
+    if type(value) is dict:
+        return {key: _without(one, found, kind) for key, one in value.items()}
+    return value
+
+
+def _with(value: Any, arrays: Sequence[Expressed]) -> Any:
+    if type(value) is _At:
+        return arrays[value]
+    if type(value) in (list, tuple):
+        return type(value)([_with(one, arrays) for one in value])
+    if type(value) is dict:
+        return {key: _with(one, arrays) for key, one in value.items()}
+    return value
+
+
+class Call:
+    """A call of a marked function, which is made when the lengths of the arrays among its arguments are known."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        kind: type[Expressed],
+        manners: Sequence[tuple[Any, ...]],
+        arguments: tuple[tuple[Any, ...], dict[str, Any]],
+        how: Cutting,
+    ) -> None:
+        self._function = function
+        self._kind = kind
+        self._manners = manners
+        self._arguments = arguments
+        self._how = how
+
+    @property
+    def name(self) -> str:
+        """What the function is called."""
+        return self._function.__name__.strip("_")
+
+    def arrays(self, operands: Sequence[Node]) -> list[Expressed]:
+        """Return arrays of these expressions, to be the operands."""
+        with _asking():
+            return [self._kind(node, *manner) for node, manner in zip(operands, self._manners, strict=True)]
+
+    def returned(self, operands: Sequence[Expressed], function: Callable[..., Any] | None = None) -> Any:
+        """Return what the function, or another one that takes the same arguments, returns."""
+        with _asking(), cutting_as(self._how):
+            args, kwargs = _with(self._arguments, operands)
+            return (function or self._function)(*args, **kwargs)
+
+    def __call__(self, operands: Sequence[Node]) -> list[Node]:
+        """Return the nodes of what the function returns."""
+        try:
+            made = self.returned(self.arrays(operands))
+        except LengthsNeededError as needed:
+            if needed.__cause__ is None:
+                raise UsageError(
+                    f"{self.name} asks for values while the graph is made that it is part of",
+                    hint="Compute its arguments first: x.execute().",
+                ) from needed
+            raise needed.__cause__ from None
+        except Exception as error:
+            shapes = ", ".join(str(node.shape) for node in operands)
+            error.add_note(f"Raised by {self.name}, when the lengths of its arrays were known: {shapes}")
+            raise
+        return [one._node for one in (made if isinstance(made, tuple) else (made,))]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By name: what has it in its module may be another function around this one.
+        kind = self._kind.__module__, self._kind.__qualname__
+        return _call, (
+            (self._function.__module__, self._function.__qualname__),
+            kind,
+            self._manners,
+            self._arguments,
+            self._how,
+        )
+
+
+def _call(function: tuple[str, str], kind: tuple[str, str], manners: Any, arguments: Any, how: Cutting) -> Call:
+    return Call(_named(*function), _named(*kind), manners, arguments, how)
+
+
+def _named(module: str, path: str) -> Any:
+    found: Any = import_module(module)
+    for part in path.split("."):
+        found = getattr(found, part)
+    return found
+
+
+@overload
+def needs_lengths(function: Callable[Given, Returned], /) -> Callable[Given, Returned]: ...
+@overload
+def needs_lengths(
+    *, sample: Callable[..., Any]
+) -> Callable[[Callable[Given, Returned]], Callable[Given, Returned]]: ...
+def needs_lengths(function: Any = None, /, *, sample: Callable[..., Any] | None = None) -> Any:
+    """Mark a function that returns arrays, whose number, dtypes and axes do not depend on lengths: a decorator.
+
+    It stays lazy where lengths are unknown. `sample` is called in its place with stand-ins, in which unknown lengths
+    are 1; without it the function itself is. Where neither takes stand-ins the arrays are computed at the call.
+    """
+
+    def mark(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
+        @wraps(function)
+        def marked(*args: Given.args, **kwargs: Given.kwargs) -> Returned:
+            unknown = _unknown((*args, *kwargs.values()) if kwargs else args)
+            if unknown is None or (options.eager_mode and not _here.asking):
+                return function(*args, **kwargs)
+            try:
+                with _asking():
+                    return function(*args, **kwargs)
+            except LengthsNeededError:
+                pass
+            try:
+                return _deferred(marked, sample, type(unknown), args, kwargs)  # type: ignore[no-any-return]
+            except LengthsNeededError:
+                if _here.asking:
+                    raise
+            except (ValueError, IndexError, TypeError) as wrong:
+                if _here.asking:  # whether these lengths are to blame, or others, the caller finds out
+                    raise LengthsNeededError from wrong
+            return function(*args, **kwargs)
+
+        return marked
+
+    return mark if function is None else mark(function)
+
+
+def _unknown(values: tuple[Any, ...] | list[Any]) -> Expressed | None:
+    """Return an array of unknown lengths that is among some values."""
+    for value in values:
+        if isinstance(value, Expressed):
+            if not lengths_known(value._node):
+                return value
+        elif type(value) in (list, tuple) and (found := _unknown(value)) is not None:
+            return found
+    return None
+
+
+def _deferred(
+    function: Callable[..., Any],
+    sample: Callable[..., Any] | None,
+    kind: type[Expressed],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> Any:
+    """Return arrays that are made when the lengths are known; what the function raises for stand-ins of all sizes."""
+    arrays: list[Expressed] = []
+    arguments = _without((args, dict(kwargs)), arrays, kind)
+    call = Call(function, kind, [one.manner for one in arrays], arguments, cutting())
+    nodes = [one._node for one in arrays]
+    made, given = _sampled(call, nodes, sample)
+    several = made if isinstance(made, tuple) else (made,)
+    samples = [sample_of(one._node) for one in several]
+    with _asking():
+        later: list[Any] = [
+            kind(Later(call, nodes, at, stand_in([max(1, n) for n in one.shape], one.dtype)), *like.manner)
+            for at, (one, like) in enumerate(zip(samples, several, strict=True))
+        ]
+    stood_for = {id(one): array for one, array in zip(given, arrays, strict=True)}
+    for one, like in zip(later, several, strict=True):
+        one.like(like, stood_for)
+    if not isinstance(made, tuple):
+        return later[0]
+    return type(made)(*later) if hasattr(made, "_fields") else type(made)(later)
+
+
+def _sampled(call: Call, nodes: Sequence[Node], sample: Callable[..., Any] | None) -> tuple[Any, list[Expressed]]:
+    """Return what the function returns for stand-ins, and these."""
+    given = call.arrays([sample_of(node) for node in nodes])
+    try:
+        return call.returned(given, sample), given
+    except (ValueError, IndexError):
+        # A length of 1 does not go together with the others: of all arrays let every one be 1.
+        given = call.arrays([stand_in([1] * len(node.grid), node.dtype) for node in nodes])
+        return call.returned(given, sample), given
