@@ -199,3 +199,18 @@ def test_a_large_array_beside_it_is_read_chunk_by_chunk():
     with wt.Session(backend="processes", workers=2, direct=False):
         a = wt.asarray(A, chunk_size=17)
         np.testing.assert_array_equal(wt.concat([a[a > 0], large])[-5:].fetch(), np.concatenate([A[A > 0], large])[-5:])
+
+
+def test_parts_of_unknown_lengths_are_views(where):
+    def assigned(xp, a):
+        picked = a[a > 0]
+        every = picked[::2]
+        rest, column = every[1:], xp.reshape(every, (-1, 1))
+        rest[0] = 5
+        picked[0] = 7
+        column.T[0, 2] = 9
+        return picked, every, rest, column
+
+    values = assigned(wt, arrays()[0])
+    for value, expected in zip(wt.fetch(*values), assigned(np, A), strict=True):
+        np.testing.assert_array_equal(value, expected)
