@@ -350,6 +350,28 @@ def test_sys_exit_in_a_task_is_an_error_of_the_task(shared):
         shared.run(g)
 
 
+def forks(value):
+    child = os.fork()
+    if child == 0:
+        return "the child's"
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def forks_and_exits(value):
+    child = os.fork()
+    if child == 0:
+        sys.exit(value)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_forked_child_that_comes_back_from_a_task_ends(shared):
+    g = Graph("forks")
+    back = g.map(forks, [0], name="back")
+    left = g.map(forks_and_exits, [0, 7], name="left")
+    results = shared.run(g)
+    assert (results[back], results[left]) == ([1], [0, 7])
+
+
 def test_full_shared_memory_and_full_disk_fail_the_task(tmp_path):
     with opened(tmp_path) as session:
 
@@ -458,6 +480,23 @@ def test_a_task_that_hangs_is_killed_at_its_timeout(tmp_path):
         with pytest.raises(TaskError, match="longer than its timeout"):
             session.run(g)
         eventually(lambda: len(session.executor.pids) == 2 and max(session.executor.pids) == 2)
+
+
+def test_the_time_of_a_task_begins_when_its_process_is_there(tmp_path, monkeypatch):
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    (tmp_path / "sitecustomize.py").write_text(f"open({str(gate)!r}).read()")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    limit_s = 2.0
+    with opened(tmp_path, workers=1, grace_s=0.0) as session:
+        g = Graph("slow-start")
+        n = g.map(abs, [-42], timeout_s=limit_s)
+        run = session.submit(g)
+        try:
+            assert not run.wait(timeout_s=1.25 * limit_s), run.error()
+        finally:
+            gate.write_text("")
+        assert run.result()[n] == [42]
 
 
 def test_a_task_of_several_cores_waits_for_the_one_that_replaces_a_killed_worker(tmp_path):

@@ -44,7 +44,7 @@ class LaterError(Exception):
 class Conn:
     """One worker process as seen from here. `lock` guards the page, `current` and the outbox.
 
-    `paths` is its `sys.path`, as far as it was told one.
+    `paths` is its `sys.path`, as far as it was told one. `born_at` is when it said that it is there.
     """
 
     def __init__(self, number: int, sock: socket.socket, page: mmap.mmap, frames: Frames, paths: Sequence[str]) -> None:
@@ -59,7 +59,7 @@ class Conn:
         self.lock = threading.Lock()
         self.current: RemoteLease | None = None
         self.dead = False
-        self.born = False
+        self.born_at: float | None = None
         self.reason = ""
         self.codes: set[int] = set()
         self.cones: set[int] = set()

@@ -228,6 +228,19 @@ class Processes(LocalBackend):
             local = lease.local
             self.loop.post_later(local.job.id, local.report(lease, crashed(lease, error), self.loop.clock.now()))
 
+    def stop(self, job: Job, lease: int, reason: str) -> None:
+        """See `Executor.stop`. The time of a task does not run while the process that is to run it is being started."""
+        running = job.backend.running.get(lease)
+        if reason == "timeout" and isinstance(running, RemoteLease) and not running.stop:
+            now = self.loop.clock.now()
+            limit = job.master.core.by_id[running.root.vertex].vertex.timeout_s or 0.0
+            began = running.conn.born_at
+            left = limit if began is None else began + limit - now  # not above 0 where it was sent after that
+            if left > 0:
+                self.timers.call(now + left, partial(self.stop, job, lease, reason))
+                return
+        super().stop(job, lease, reason)
+
     def ask_to_stop(self, lease: WorkerLease) -> None:
         """Tell a task to stop, wherever it runs."""
         if isinstance(lease, RemoteLease):
@@ -501,7 +514,7 @@ class Processes(LocalBackend):
         """Act on one message of a worker."""
         kind, *rest = message
         if kind == HELLO:
-            conn.born = True
+            conn.born_at = self.loop.clock.now()
             self._stillborn = 0
             return
         lease = self._leases.get(rest[0])
@@ -761,7 +774,7 @@ class Processes(LocalBackend):
 
     def _lost(self, conn: Conn, reason: str) -> None:
         """A worker is gone: let go of what it held, tell the loop."""
-        if not conn.born:
+        if conn.born_at is None:
             self._stillborn += 1
         with conn.lock:
             if not conn.dead:

@@ -7,10 +7,12 @@ for each. A cone runs its template with a value stack, so that values inside it 
 
 from __future__ import annotations
 
+import os
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from weft.model.chunks import ChunkRef
 from weft.model.errors import (
@@ -55,9 +57,11 @@ PATIENCE = 25
 def run(lease: WorkerLease, store: ChunkStore, target_s: float = 0.002, values: list[Any] | None = None) -> Outcome:
     """Run a lease to its end, its first failure or its stop. Raises nothing.
 
-    Values are appended to `values`, an empty list, where the caller wants to see how far it is.
+    Values are appended to `values`, an empty list, where the caller wants to see how far it is. A process that a task
+    has forked, and that comes back from the task, ends here: it would report on the lease of its parent.
     """
     started = perf_counter()
+    process = os.getpid()
     if values is None:
         values = []
     where = [lease.root.vertex, lease.lo]
@@ -70,7 +74,11 @@ def run(lease: WorkerLease, store: ChunkStore, target_s: float = 0.002, values: 
         else:
             _run_tasks(lease, store, values, where)
     except BaseException as error:  # noqa: BLE001
+        if os.getpid() != process:
+            _end_fork(where, error)
         return _failed(lease, values, where, error, perf_counter() - started)
+    if os.getpid() != process:
+        _end_fork(where, None)
     outcome = Outcome(lease.lo + len(values) if reached < 0 else lease.lo + 1, values, perf_counter() - started)
     outcome.reached = reached
     code = lease.root
@@ -80,6 +88,23 @@ def run(lease: WorkerLease, store: ChunkStore, target_s: float = 0.002, values: 
         outcome.kind = "stopped"
         outcome.vertex, outcome.index, outcome.message = str(where[0]), outcome.hi, "told to stop"
     return outcome
+
+
+def _end_fork(where: list[Any], error: BaseException | None) -> NoReturn:
+    """End a process that a task has forked; one that asked for it by `sys.exit` ends without a word."""
+    status = 1
+    try:
+        if isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
+            status = error.code or 0
+        else:
+            task = f"{where[0]}[{where[1]}]"
+            sys.stderr.write(f"{task} forked, and the child came back from the task: it ends here. Use os._exit().\n")
+            if error is not None:
+                traceback.print_exception(error)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(status & 0xFF)
 
 
 def measure(code: TaskCode, outcome: Outcome) -> None:
@@ -111,7 +136,7 @@ def _failed(lease: WorkerLease, values: list[Any], where: list[Any], error: Base
     done = len(values)
     outcome = Outcome(lease.lo + done, values, seconds)
     outcome.vertex, outcome.index = str(where[0]), where[1]
-    outcome.message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    outcome.message = _told(error)
     if isinstance(error, InputLostError):
         outcome.kind = error.kind
         outcome.lost = error.where
@@ -127,6 +152,16 @@ def _failed(lease: WorkerLease, values: list[Any], where: list[Any], error: Base
     if not outcome.traceback and not isinstance(error, (TaskError, CapacityError, ProgramError)):
         outcome.traceback = _user_traceback(error)
     return outcome
+
+
+def _told(error: BaseException) -> str:
+    """Return type and message of an exception of the user's, whose own code may fail at that."""
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except Exception as why:  # noqa: BLE001
+        return f"{name} (its message cannot be had: {type(why).__name__} in its __str__)"
+    return f"{name}: {text}" if text else name
 
 
 def _user_traceback(error: BaseException) -> str:

@@ -191,6 +191,19 @@ def until_told(ctx: Any, inputs: Any) -> None:
     raise RunCancelledError("stopped")
 
 
+class MuteError(Exception):
+    """Its message cannot be had."""
+
+    def __str__(self) -> str:
+        """Fail."""
+        raise RuntimeError("mute")
+
+
+def raises_mute() -> None:
+    """Raise what cannot be printed."""
+    raise MuteError
+
+
 def emits(ctx: Any, inputs: Any) -> None:
     """Emit an event."""
     ctx.emit("said", {"index": ctx.index})
@@ -419,6 +432,16 @@ def a_task_that_takes_too_long_fails(rig: Rig) -> None:
     assert "longer than its timeout" in seen.error.message
 
 
+def an_exception_whose_message_cannot_be_had_is_the_users(rig: Rig) -> None:
+    """What fails in a class of the user's is told of, and not tried again as if a worker had been lost."""
+    graph = Graph("mute")
+    graph.add(raises_mute, n=1, name="mute")
+    seen = rig.run(graph)
+    assert isinstance(seen.error, TaskError)
+    assert "mute[0] failed: MuteError" in seen.error.message
+    assert [event.kind for event in seen.events(Failed)] == [Failure.USER]
+
+
 def events_are_heard(rig: Rig) -> None:
     """What tasks emit reaches the master once each."""
     graph = Graph("events")
@@ -486,6 +509,7 @@ VALUE_CHECKS: tuple[Callable[[Rig], None], ...] = (
     others_go_on,
     a_failed_task_is_tried_again,
     a_task_that_takes_too_long_fails,
+    an_exception_whose_message_cannot_be_had_is_the_users,
     events_are_heard,
     services_are_found_and_stopped,
     an_expander_decides,
