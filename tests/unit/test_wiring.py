@@ -491,3 +491,24 @@ class TestProgress:
         monkeypatch.setattr(sessions, "picture", None)
         with Session(workers=1) as session:
             assert session.run(squares(), progress=False).value("total") == 45
+
+
+@pytest.mark.parametrize(
+    ("values", "n", "text"),
+    [
+        ([1, 2, 3], 2, "more values than n, which is 2"),
+        ([1], 2, "fewer values than n, which is 2"),
+        (1, 2, "values is 1; it must be"),
+        ([1], "1", "n is '1'; it must be a whole number"),
+    ],
+)
+def test_wrong_values_are_not_put(values, n, text):
+    with weft.Session(workers=1) as session, pytest.raises(UsageError, match=text):
+        session.put(values, n)
+
+
+def test_only_what_was_kept_can_be_given():
+    g = weft.Graph("given")
+    g.map(abs, [1], name="numbers")
+    with weft.Session(workers=1) as session, pytest.raises(UsageError, match=r"what is given for 'numbers' is \[1\]"):
+        session.submit(g, given={"numbers": [1]})  # type: ignore[dict-item]

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from itertools import count
 from math import prod
 from types import NoneType
@@ -388,6 +389,12 @@ class Graph(LogicalGraph):
                 )
         elif not callable(fn):
             raise wrong_type("what a vertex calls", fn, "a function or 'module:function'")
+        elif getattr(getattr(fn, "__code__", None), "co_flags", 0) & _LATER:
+            raise GraphError(
+                f"{fn.__name__!r} is a generator or `async def`: its call gives nothing that others could read",
+                rule="program",
+                hint="Return a list instead of yielding; inside a plain function use asyncio.run(...).",
+            )
         if name is None:
             id = self._unique(fn)
         elif isinstance(name, str):
@@ -556,6 +563,7 @@ class Graph(LogicalGraph):
 
 
 _NOTHING = Vertex("", Program(""))
+_LATER = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 _LIGHT = (Resources(cpu=0),)
 _BUBBLE: Wanted = {"prewarmed": ((bool,), "True or False"), "timeout_s": ((int, float), "a number of seconds")}
 

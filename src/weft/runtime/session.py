@@ -34,7 +34,7 @@ from weft.model.errors import (
     WeftError,
 )
 from weft.model.ids import parse_task
-from weft.runtime.arguments import functions, patience, shown, text
+from weft.runtime.arguments import functions, patience, shown, text, whole
 from weft.runtime.arguments import graph as check_graph
 from weft.runtime.clock import RealClock
 from weft.runtime.kept import Kept, Shelf
@@ -339,13 +339,21 @@ class Session:
     def put(self, values: Iterable[Any], n: int) -> Kept:
         """Put `n` values into the store, to be read by runs as those of a vertex with as many tasks.
 
-        DiskFullError: there is no room for them.
+        UsageError: there are more or fewer of them. DiskFullError: there is no room for them.
         """
         self.check_open()
+        n = whole("n", n, lo=0)
+        if not isinstance(values, Iterable):
+            raise UsageError(f"values is {shown(values)}; it must be something with {n} values in it")
         column = self.store.column(("given", str(next(self._numbers))), n)
         kept = self._shelf.keep(column)
-        for index, value in enumerate(values):
-            self.store.put_range(column, index, [value])
+        count = 0
+        for count, value in enumerate(values, 1):
+            if count > n:
+                break
+            self.store.put_range(column, count - 1, [value])
+        if count != n:
+            raise UsageError(f"there are {'more' if count > n else 'fewer'} values than n, which is {n}")
         return kept
 
     def keep(self, job: JobRun, vertex: str, at: Sequence[int]) -> Kept:
@@ -409,6 +417,11 @@ class Session:
     def _given(self, graph: LogicalGraph, given: Mapping[str, Kept]) -> dict[str, Column]:
         """Return the columns of values that are there before a run, whose vertices keep them whoever reads them."""
         for name, kept in given.items():
+            if not isinstance(kept, Kept):
+                raise UsageError(
+                    f"what is given for {shown(name)} is {shown(kept)}",
+                    hint="Pass what put or Results.keep has returned.",
+                )
             vertex = graph.vertices.get(name)
             if vertex is None or vertex.parallelism != len(kept):
                 raise UsageError(f"there are {len(kept)} values given for {shown(name)}, which is no vertex of so many")

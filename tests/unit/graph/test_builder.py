@@ -283,11 +283,22 @@ def test_grid_wrapper_keeps_shapes():
     g.finish()
 
 
+def yields(x=0):
+    yield x
+
+
+async def awaits(x=0):
+    return x
+
+
 @pytest.mark.parametrize(
     ("call", "text"),
     [
         (lambda g, a: g.add(3), "what a vertex calls is a int"),
         (lambda g, a: g.add(None), "what a vertex calls is a NoneType"),
+        (lambda g, a: g.add(yields), "'yields' is a generator or `async def`"),
+        (lambda g, a: g.add(awaits), "'awaits' is a generator or `async def`"),
+        (lambda g, a: g.task(yields), "'yields' is a generator or `async def`"),
         (lambda g, a: g.add("nocolon"), "'nocolon' names no function"),
         (lambda g, a: g.add("m:"), "'m:' names no function"),
         (lambda g, a: g.add(":f"), "':f' names no function"),
