@@ -10,8 +10,6 @@ from __future__ import annotations
 import itertools
 import os
 import secrets
-import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -24,6 +22,7 @@ from weft.model.errors import ProgramError, RunCancelledError
 from weft.remote.calls import Call, filled
 from weft.remote.fibers import Ended, Parked, Turns
 from weft.tensor.running import Watch, here
+from weft.wiring.concrete import session_folders
 
 _numbers = itertools.count(1)
 
@@ -48,9 +47,9 @@ class Door:
 
     def __init__(self, desk: Any) -> None:
         self._desk = desk
-        self._folder = tempfile.mkdtemp(prefix="weft-")
+        self._folders = session_folders("calls", None)  # swept by the next session, however this one ends
         self._key = secrets.token_bytes(32)
-        self._listener = Listener(os.path.join(self._folder, "door"), "AF_UNIX", backlog=128, authkey=self._key)
+        self._listener = Listener(str(self._folders.state / "door"), "AF_UNIX", backlog=128, authkey=self._key)
         self._turns: dict[str, Turns] = {}
         self._open = True
         threading.Thread(target=self._listen, name="weft-door", daemon=True).start()
@@ -74,7 +73,7 @@ class Door:
         with suppress(OSError):
             Client(self._listener.address, "AF_UNIX", authkey=self._key).close()  # wakes the listener
         self._listener.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folders.close()
 
     def _listen(self) -> None:
         while self._open:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 import threading
 from concurrent.futures import CancelledError
 from contextlib import suppress
@@ -346,3 +347,12 @@ def test_wrong_arguments_are_told_at_once():
         wr.spawn(inc, (1,), n_output=0)
     with pytest.raises(TypeError, match="unexpected keyword"):
         wr.spawn(inc, (1,), k=1)  # type: ignore[call-arg]
+
+
+def test_the_socket_lies_where_sessions_sweep_what_killed_ones_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with wt.Session(backend="processes", workers=1):
+        assert wr.spawn(inc, 1).execute().fetch() == 2
+        [door] = tmp_path.glob("weft-*/runs/calls-*/door")
+        assert [path for path in tmp_path.iterdir() if not path.name.startswith(f"weft-{os.getuid()}")] == []
+    assert not door.parent.exists()
