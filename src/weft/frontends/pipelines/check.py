@@ -66,11 +66,12 @@ class _Family(Struct, frozen=True):
 
 
 class _Scene(Struct, frozen=True):
-    """What a rule sees."""
+    """What a rule sees. `outputs` are those of components that were asked for, by `id`: thousands may name one."""
 
     pipeline: Pipeline
     problems: Problems
     families: list[_Family]
+    outputs: dict[int, Mapping[str, Text]] = field(default_factory=dict)
 
     def members(self) -> Iterator[tuple[_Family, Component]]:
         """Yield every component that could be read, with its family."""
@@ -78,6 +79,12 @@ class _Scene(Struct, frozen=True):
             for component in family.members.values():
                 if not isinstance(component, Unread):
                     yield family, component
+
+    def outputs_of(self, component: Component) -> Mapping[str, Text]:
+        found = self.outputs.get(id(component))
+        if found is None:
+            found = self.outputs[id(component)] = _outputs_of(component)
+        return found
 
 
 def _families(pipeline: Pipeline) -> list[_Family]:
@@ -419,7 +426,7 @@ def _check_sibling(note: _Note, family: _Family, component: Component, what: str
 def _check_target(note: _Note, target: Component, what: str) -> None:
     if isinstance(target, Unread):
         return
-    known = target.parameters if what == "parameter" else _outputs_of(target)
+    known = target.parameters if what == "parameter" else note.scene.outputs_of(target)
     if note.template.name not in known:
         near = nearest(note.template.name, known)
         hint = f"did you mean {near}?" if near else f"it has: {choices(known)}"
