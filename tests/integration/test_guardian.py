@@ -100,12 +100,15 @@ class Owner:
         "spec = call.CommandSpec(text=sys.argv[2], env={}, grace_s=0.2, **places)\n"
         "guardians.GUARDIAN = sys.argv[4]\n"
         "call.run_guarded(spec, on_started=started)\n"
+        "while sys.argv[3] == 'idle':\n"
+        "    signal.pause()\n"
     )
 
-    def __init__(self, folder: Path, text: str, *, copy: bool = False, ways: str = GUARDIAN) -> None:
+    def __init__(self, folder: Path, text: str, *, kind: str = "plain", ways: str = GUARDIAN) -> None:
+        """`kind` is "copy" for one that leaves a copy of itself, "idle" for one that stays after its command."""
         self.copy: ProcessId | None = None
         self.record = folder / "record"
-        command = [sys.executable, "-c", self.CODE, str(folder), text, "copy" if copy else "plain", ways]
+        command = [sys.executable, "-c", self.CODE, str(folder), text, kind, ways]
         self.process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(SOURCE)})
 
     def wait_for_copy(self) -> ProcessId:
@@ -559,6 +562,69 @@ class TestGuardhouse:
         house.close()
 
 
+class TestGuardian:
+    """One guardian serves one command after the other."""
+
+    def of(self, run: CommandSpec) -> ProcessId:
+        assert run_guarded(replace(run, text="echo $PPID")).ok
+        return identity_of(int(run.log.read_text().split()[-1]))
+
+    def test_takes_the_next_command_and_keeps_nothing_of_the_last(self, spec, tmp_path):
+        folder = tmp_path / "folder"
+        folder.mkdir()
+        first = self.of(spec("", cwd=folder, record=tmp_path / "record"))
+        process = Path(f"/proc/{first.pid}")
+        wait_until(lambda: os.readlink(process / "cwd") == "/")
+        files = sorted(os.listdir(process / "fd"))
+        second = run_guarded(spec("sleep 1000", timeout_s=0.1, record=tmp_path / "record"))
+        assert second.cause == "timeout"
+        assert run_guarded(spec("kill -KILL $$", record=tmp_path / "record")).signal == signal.SIGKILL
+        assert self.of(spec("", env={"A": "b"})) == first
+        wait_until(lambda: os.readlink(process / "cwd") == "/")
+        assert sorted(os.listdir(process / "fd")) == files
+        assert not child_rows(first.pid)
+
+    def test_that_was_told_to_stop_takes_no_more(self, spec, tmp_path, mark):
+        run = Running(spec(f"echo $PPID; sleep {mark}; true"))
+        wait_until(lambda: running(mark))
+        stopped = identity_of(int(text_of(tmp_path / "log").split()[0]))
+        run.cancel()
+        run.result()
+        wait_until(lambda: not is_alive(stopped))
+        assert self.of(spec("")) != stopped
+
+    @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+    def test_without_work_ends_by_a_signal(self, spec, number):
+        guard = self.of(spec(""))
+        send_signal(row_of(guard.pid), number)
+        wait_until(lambda: not is_alive(guard))
+        assert self.of(spec("")) != guard
+
+    def test_without_work_ends_with_its_owner(self, own, tmp_path):
+        owner = own("echo $PPID", kind="idle")
+        guard = identity_of(int(wait_until(lambda: text_of(tmp_path / "log"))))
+        wait_until(lambda: not (tmp_path / "record").exists(), what="the end of the command")
+        wait_until(lambda: os.readlink(f"/proc/{guard.pid}/cwd") == "/", what="the wait for the next one")
+        owner.kill()
+        wait_until(lambda: not is_alive(guard))
+
+    def test_without_work_ends_when_the_guardhouse_is_closed(self, spec):
+        guard = self.of(spec(""))
+        close_guardhouse()
+        wait_until(lambda: not is_alive(guard))
+
+    def test_of_many_at_once_are_kept_up_to_a_limit(self, spec, tmp_path, monkeypatch):
+        monkeypatch.setattr(guardians, "IDLE", 2)
+        wait = "echo $PPID; touch {0}; while [ ! -e gate ]; do sleep 0.01; done"
+        with ThreadPoolExecutor(5) as pool:
+            runs = [pool.submit(run_guarded, spec(wait.format(n), log=tmp_path / f"{n}.log")) for n in range(5)]
+            wait_until(lambda: all((tmp_path / str(n)).exists() for n in range(5)))
+            (tmp_path / "gate").touch()
+            assert all(run.result(DEADLINE_S).ok for run in runs)
+        pids = [int(text_of(tmp_path / f"{n}.log")) for n in range(5)]
+        wait_until(lambda: sum(look_up(pid) is not None for pid in pids) == 2)
+
+
 class TestWithoutSubreaper:
     """The ways that other systems need, tried here as far as they can be."""
 
@@ -587,7 +653,7 @@ class TestWithoutSubreaper:
         wait_until(lambda: not running(mark))
 
     def test_death_of_the_owner_is_seen_without_its_socket(self, own, mark):
-        owner = own(f"sleep {mark}; true", copy=True, ways=guardians.GUARDIAN)
+        owner = own(f"sleep {mark}; true", kind="copy", ways=guardians.GUARDIAN)
         wait_until(lambda: running(mark))
         copy = owner.wait_for_copy()
         owner.kill()
@@ -641,7 +707,7 @@ class TestDeathOfTheOwner:
         wait_until(lambda: not (tmp_path / "record").exists(), what="the end of the record")
 
     def test_is_seen_though_a_copy_of_the_socket_is_open_elsewhere(self, own, mark):
-        owner = own(f"sleep {mark}", copy=True)
+        owner = own(f"sleep {mark}", kind="copy")
         wait_until(lambda: running(mark))
         copy = owner.wait_for_copy()
         house = identity_of(row_of(read_record(owner.record)[0].pid).parent)

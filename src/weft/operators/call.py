@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from weft.model.errors import DefinitionError, DiskFullError, InternalError, ProgramError, RunCancelledError, TaskError
 from weft.model.ids import task_name
 from weft.model.records import as_dict
-from weft.operators.guardians import start_guardian
+from weft.operators.guardians import start_guardian, take_back_guardian
 
 if TYPE_CHECKING:
     from weft.graph.task import TaskContext
@@ -148,10 +148,14 @@ def run_guarded(
         spec.log.parent.mkdir(parents=True, exist_ok=True)
     ours = start_guardian()
     lock = threading.Lock()
+    stopped = ended = False
 
     def stop() -> None:
-        with lock, contextlib.suppress(OSError):  # the lock: never on a number that somebody else has by now
-            ours.shutdown(socket.SHUT_WR)
+        nonlocal stopped
+        with lock, contextlib.suppress(OSError):
+            if not ended:  # else the guardian may have another command by now
+                stopped = True
+                ours.shutdown(socket.SHUT_WR)
 
     started: tuple[int, str] | None = None
     frame: dict[str, Any] | None = None
@@ -167,10 +171,15 @@ def run_guarded(
                 on_started(*started)
             frame = _receive(ours)
     finally:
-        stop()  # if we leave early, this ends the command
+        if frame is None or "again" not in frame:
+            stop()  # if we leave early, this ends the command
         while frame is None or "pid" in frame:  # until nothing of it is left, or the guardian is gone
             frame = _receive(ours)
         with lock:
+            ended = True
+        if frame.get("again") and not stopped:
+            take_back_guardian(ours)
+        else:
             ours.close()
     if frame.get("failed", ("",))[0] == "namespace" and spec.view is not None and spec.view.optional:
         _refused.append(why_not_mounted(frame["failed"][1]))

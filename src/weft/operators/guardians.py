@@ -1,8 +1,8 @@
 """Where guardians come from: one small process for each process that runs commands.
 
-It is started by `open_guardhouse`, or when the first command is (some milliseconds), and forks a guardian for each
-(`weft/worker/guardian.py`, a program of its own that is started by its path). It ends with this process, however that
-ends.
+It is started by `open_guardhouse`, or when the first command is (some milliseconds), and forks guardians
+(`weft/worker/guardian.py`, a program of its own that is started by its path), as many as there are commands at a time.
+It ends with this process, however that ends.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ GUARDIAN = "import sys; sys.path.append(sys.argv[1]); import guardian; guardian.
 GUARDIAN_FOLDER = Path(__file__).parents[1] / "worker"
 PATIENCE_S = 5.0
 """How long an ending process waits for its guardhouse, which has nothing left to do."""
+IDLE = 16
+"""Guardians that are kept for the next commands; what they need is some 2 MB each."""
 
 
 class Guardhouse:
@@ -33,6 +35,7 @@ class Guardhouse:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._door: socket.socket | None = None
+        self._idle: list[socket.socket] = []
 
     def open(self) -> None:
         """Start the process if it is not there, without waiting for it; a first command that comes later needs not."""
@@ -41,7 +44,13 @@ class Guardhouse:
                 self._door = self._open()
 
     def start(self) -> socket.socket:
-        """Start a guardian and return our end of its control socket. InternalError if it cannot be started."""
+        """Return our end of the control socket of a guardian without work. InternalError if it cannot be started."""
+        with self._lock:
+            while self._idle:
+                known = self._idle.pop()
+                if _is_there(known):
+                    return known
+                known.close()
         try:
             ours, theirs = socket.socketpair()
             with theirs, ExitStack() as undo:
@@ -60,8 +69,16 @@ class Guardhouse:
             ) from error
         return ours
 
+    def take_back(self, control: socket.socket) -> None:
+        """Keep a guardian for the next command that has said `again`, and to which nothing was sent since."""
+        with self._lock:
+            if self._door is not None and len(self._idle) < IDLE:
+                self._idle.append(control)
+                return
+        control.close()
+
     def close(self) -> None:
-        """End the process; guardians that are there go on without it."""
+        """End the process and the guardians without work; those that are at work go on without it."""
         with self._lock:
             self._close()
 
@@ -70,9 +87,11 @@ class Guardhouse:
         self._lock = threading.Lock()
         if self._process is not None:
             self._process.returncode = 0
-        if self._door is not None:
-            self._door.close()
+        for one in (self._door, *self._idle):
+            if one is not None:
+                one.close()
         self._process = self._door = None
+        self._idle = []
 
     def _hand_over(self, control: socket.socket) -> None:
         if self._door is None:
@@ -96,6 +115,14 @@ class Guardhouse:
         return ours
 
     def _close(self) -> None:
+        for one in self._idle:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_WR)
+        for one in self._idle:
+            one.settimeout(PATIENCE_S)
+            with one, suppress(OSError):
+                one.recv(1)  # until it has ended
+        self._idle = []
         if self._door is not None:
             self._door.close()
         if self._process is not None:
@@ -104,9 +131,21 @@ class Guardhouse:
         self._process = self._door = None
 
 
+def _is_there(control: socket.socket) -> bool:
+    """Tell whether the guardian at the other end lives: without work it says nothing, and its end ends the socket."""
+    try:
+        control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
 _HOUSE = Guardhouse()
 open_guardhouse = _HOUSE.open
 start_guardian = _HOUSE.start
+take_back_guardian = _HOUSE.take_back
 close_guardhouse = _HOUSE.close
 atexit.register(_HOUSE.close)
 os.register_at_fork(after_in_child=_HOUSE.forget)
