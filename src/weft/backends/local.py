@@ -589,16 +589,40 @@ class Timers:
 @contextlib.contextmanager
 def reserved(store: Keeper, lease: WorkerLease) -> Iterator[Any]:
     """Hold memory for a lease's outputs while it runs, where they are expected to be large."""
-    if lease.nbytes < 2**20:
+    nbytes = lease.nbytes
+    if store.on_disk:  # of what lies there, each task has a copy of its own while it runs
+        nbytes += min(_read_back(lease), max(0, store.budget - nbytes))
+    if nbytes < 2**20:
         yield None
         return
     owner = f"{lease.root.vertex}[{lease.lo}]"
     if lease.root.in_bubble:
-        with store.claim(owner, lease.nbytes) as reservation:
+        with store.claim(owner, nbytes) as reservation:
             yield reservation
         return
-    with store.reserve(owner, lease.nbytes, cancelled=lambda: lease.stop) as reservation:
+    with store.reserve(owner, nbytes, cancelled=lambda: lease.stop) as reservation:
         yield reservation
+
+
+def _read_back(lease: WorkerLease) -> int:
+    """Return how many bytes a task of a lease reads whole from disk at most.
+
+    What is read in pieces a vertex counts among what it works in.
+    """
+    steps = [(0, 1, 0)] if lease.cone is None else [(step[0], step[1], step[2]) for step in lease.cone.steps]
+    inner = frozenset() if lease.cone is None else frozenset(lease.cone.members)
+    return max(
+        sum(
+            cell.nbytes
+            for inp in lease.codes[member].inputs
+            if inp.mode != PIECES and not inp.live and inp.source not in inner
+            for lo, hi, _, _ in inp.router.inputs(unit * mult + offset)
+            for cell in inp.column.values[lo:hi]
+            if type(cell) is ChunkRef and cell.tier == "disk"
+        )
+        for unit in range(lease.lo, max(lease.lo + 1, lease.hi))
+        for member, mult, offset in steps
+    )
 
 
 def input_bytes(inp: InputCode, index: int) -> int:

@@ -23,6 +23,7 @@ _OPTIONS: Final[Mapping[str, tuple[type, ...]]] = {
     "eviction": (str,),
     "stream_window": (int, type(None)),
     "history": (str, bool),
+    "whole_process": (bool,),
 }
 """What is kept, under the names of the arguments of a session; an eviction function is not."""
 _FLAGS: Final = ("workers", "memory", "gpus", "gpu_type", "eviction", "stream_window")

@@ -166,6 +166,10 @@ class Run:
         except ValueError:
             return False
 
+    def _expands(self, task: str) -> bool:
+        stage = self._job.master.core.by_id.get(parse_task(task)[0])
+        return stage is not None and stage.vertex.expands
+
     def explain(self) -> tuple[str, ...]:
         """Set what was planned and what was executed side by side, with every change and what it was made from."""
         return tuple(self.explained().lines())
@@ -200,6 +204,9 @@ class Run:
             )
         of_kind = {"capacity": CapacityError, "disk": DiskFullError, "program": ProgramError}.get(outcome.kind)
         if of_kind is not None:
+            if outcome.kind == "capacity" and self._expands(outcome.task):  # not the task is too large: what it made is
+                told, _, advice = outcome.message.partition("\n")
+                return CapacityError(told, hint="\n".join(filter(None, (advice, hint))))
             return of_kind(f"{outcome.task} failed: {outcome.message}", hint=hint)
         at = f" at {outcome.task}" if outcome.task else ""
         return RunFailedError(f"{job.graph.name} failed{at}: {outcome.message}", hint=hint)

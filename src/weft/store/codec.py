@@ -10,7 +10,8 @@ Layout of an encoded chunk, little endian, every offset counted from its first b
 The pieces of a partitioned value are encoded chunks themselves, so one is read alone; pieces of 64 KiB and more start
 on a page, so that they can be given back alone. Nothing here depends on where a chunk lies: spilling copies bytes.
 
-Encoding copies no large buffer: `Encoded` refers to the memory of the value until it is written. Decoded arrays and
+Encoding copies no large buffer: `Encoded` refers to the memory of the value until it is written, and what does not lie
+side by side there is copied strip by strip. Decoded arrays and
 tables are views of the given memory, read-only if that is.
 """
 
@@ -20,7 +21,7 @@ import pickle
 import struct
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from weft.model.errors import NotFoundError, ProgramError
 from weft.store.api import ABSENT, sizeof
@@ -36,6 +37,7 @@ _HEAD: Final = struct.Struct("<4sBBHQQ")
 _ENTRY: Final = struct.Struct("<QQ")
 _PICKLE, _NUMPY, _TABLE, _BATCH, _BYTES, _PARTS = range(6)
 _SMALL_PIECE: Final = 256
+_STRIP: Final = 1 << 20
 _IN_BAND_MAX: Final = 1024  # below this a buffer of its own costs more than the copy it saves
 _ZEROS: Final = bytes(PAGE)
 
@@ -47,10 +49,25 @@ class Encoded(NamedTuple):
     """
 
     header: bytes
-    buffers: list[memoryview]
+    buffers: list[memoryview | Scattered]
     nbytes: int
     parts: int
     offsets: list[int]
+
+
+class Scattered:
+    """The bytes of an array whose elements do not lie side by side, copied a strip at a time while they are written."""
+
+    def __init__(self, numpy: Any, array: Any) -> None:
+        self._numpy = numpy
+        self._array = array
+        self.nbytes: int = array.nbytes
+
+    def __iter__(self) -> Iterator[memoryview]:
+        rows = len(self._array)
+        step = max(1, _STRIP * rows // self.nbytes)
+        for lo in range(0, rows, step):
+            yield _flat(self._numpy, self._numpy.ascontiguousarray(self._array[lo : lo + step]))
 
 
 class _Sink(Protocol):
@@ -99,7 +116,7 @@ def encode_parts(pieces: Sequence[Any]) -> Encoded:
     encoded = [None if piece is ABSENT else encode(piece) for piece in pieces]
     at = _HEAD.size + _ENTRY.size * len(encoded)
     entries: list[tuple[int, int]] = []
-    buffers: list[memoryview] = []
+    buffers: list[memoryview | Scattered] = []
     offsets: list[int] = []
     for piece in encoded:
         if piece is None:
@@ -138,7 +155,7 @@ def _header(kind: int, entries: list[tuple[int, int]], meta: bytes) -> bytes:
     return b"".join((head, *(_ENTRY.pack(*entry) for entry in entries), meta))
 
 
-def _assemble(kind: int, meta: bytes, buffers: list[memoryview]) -> Encoded:
+def _assemble(kind: int, meta: bytes, buffers: Sequence[memoryview | Scattered]) -> Encoded:
     """Lay out buffers behind a header, each aligned."""
     at = _HEAD.size + _ENTRY.size * len(buffers) + len(meta)
     entries = []
@@ -146,17 +163,23 @@ def _assemble(kind: int, meta: bytes, buffers: list[memoryview]) -> Encoded:
         at = -(-at // ALIGN) * ALIGN
         entries.append((at, buffer.nbytes))
         at += buffer.nbytes
-    return Encoded(_header(kind, entries, meta), buffers, at, 0, [offset for offset, _ in entries])
+    return Encoded(_header(kind, entries, meta), list(buffers), at, 0, [offset for offset, _ in entries])
 
 
 def _encode_array(numpy: Any, array: Any) -> Encoded:
-    order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
+    rows, columns = array.flags.c_contiguous, array.flags.f_contiguous
+    order = "F" if columns and not rows else "C"
     meta = pickle.dumps((array.dtype, array.shape, order), 5)
     if not array.nbytes:
         return _assemble(_NUMPY, meta, [])
-    # By way of uint8: dates and records have no buffer protocol of their own.
-    whole = array.T if order == "F" else numpy.ascontiguousarray(array)
-    return _assemble(_NUMPY, meta, [memoryview(whole.reshape(-1).view(numpy.uint8))])
+    if not rows and not columns:
+        return _assemble(_NUMPY, meta, [Scattered(numpy, array)])
+    return _assemble(_NUMPY, meta, [_flat(numpy, array.T if order == "F" else array)])
+
+
+def _flat(numpy: Any, array: Any) -> memoryview:
+    """Return the bytes of an array, by way of uint8: dates and records have no buffer protocol of their own."""
+    return memoryview(array.reshape(-1).view(numpy.uint8))
 
 
 class _Pieces:
@@ -199,7 +222,7 @@ def _encode_arrow(arrow: Any, kind: int, value: Any) -> Encoded:
     for piece in pieces:
         offsets.append(at)
         at += piece.nbytes
-    return Encoded(_header(kind, [(at - total, total)], b""), pieces, at, 0, offsets)
+    return Encoded(_header(kind, [(at - total, total)], b""), list(pieces), at, 0, offsets)
 
 
 def _encode_pickle(value: Any) -> Encoded:
@@ -251,7 +274,10 @@ def spans(encoded: Encoded) -> Iterator[bytes | memoryview]:
     for offset, buffer in zip(encoded.offsets, encoded.buffers, strict=True):
         if offset > at:
             yield _ZEROS[: offset - at]
-        yield buffer
+        if type(buffer) is Scattered:
+            yield from buffer
+        else:
+            yield cast("memoryview", buffer)
         at = offset + buffer.nbytes
 
 

@@ -12,7 +12,7 @@ import itertools
 import mmap
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -31,6 +31,7 @@ WriteV = Callable[[int, Sequence[bytes | memoryview]], int]
 """`os.writev`, or a stand-in that fails like a bad disk."""
 
 _IOV_MAX: Final = 512
+_BATCH: Final = 4 << 20
 _GONE: Final = {errno.ENOENT, errno.ENOTDIR, errno.ESTALE}
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -96,21 +97,16 @@ class ChunkFiles:
     def _write_file(self, path: str, chunks: list[Encoded]) -> list[int]:
         at = 0
         offsets: list[int] = []
-        pieces: list[bytes | memoryview] = []
         for chunk in chunks:
-            start = codec.align(at, chunk.nbytes)
-            if start > at:
-                pieces.append(bytes(start - at))
-            offsets.append(start)
-            pieces.extend(codec.spans(chunk))
-            at = start + chunk.nbytes
+            offsets.append(codec.align(at, chunk.nbytes))
+            at = offsets[-1] + chunk.nbytes
         partial = path + ".part"
         fd = recycling.take(self._recycled, at, partial) if self._recycled else -1
         if fd < 0:
             fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             try:
-                self._write_all(fd, pieces)
+                self._write_all(fd, _laid_out(chunks, offsets))
                 if self._durable:
                     os.fsync(fd)
             finally:
@@ -121,17 +117,40 @@ class ChunkFiles:
             raise
         return offsets
 
-    def _write_all(self, fd: int, pieces: list[bytes | memoryview]) -> None:
-        at = 0
-        while at < len(pieces):
-            batch = pieces[at : at + _IOV_MAX]
-            written = self._writev(fd, batch)
-            for piece in batch:
-                if written < len(piece):
-                    pieces[at] = memoryview(piece)[written:]
-                    break
-                written -= len(piece)
-                at += 1
+    def _write_all(self, fd: int, pieces: Iterator[bytes | memoryview]) -> None:
+        for batch in _batches(pieces):
+            at = 0
+            while at < len(batch):
+                written = self._writev(fd, batch[at:])
+                while at < len(batch) and written >= len(batch[at]):
+                    written -= len(batch[at])
+                    at += 1
+                if written:
+                    batch[at] = memoryview(batch[at])[written:]
+
+
+def _laid_out(chunks: Sequence[Encoded], offsets: Sequence[int]) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of chunks that begin at these offsets, gaps filled."""
+    at = 0
+    for chunk, start in zip(chunks, offsets, strict=True):
+        if start > at:
+            yield bytes(start - at)
+        yield from codec.spans(chunk)
+        at = start + chunk.nbytes
+
+
+def _batches(pieces: Iterator[bytes | memoryview]) -> Iterator[list[bytes | memoryview]]:
+    """Put pieces together for one call each: what is copied to be written is not held for longer."""
+    batch: list[bytes | memoryview] = []
+    nbytes = 0
+    for piece in pieces:
+        batch.append(piece)
+        nbytes += len(piece)
+        if len(batch) == _IOV_MAX or nbytes >= _BATCH:
+            yield batch
+            batch, nbytes = [], 0
+    if batch:
+        yield batch
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
+import heapq
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from weft.store.api import ChunkInfo
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from weft.model.chunks import ChunkRef
-    from weft.store.api import Column
+    from weft.store.api import Column, EvictionKey
+
+_LOOK_AT: Final = 4096
+"""How many chunks an eviction policy compares at a time."""
 
 
 class Entry:
@@ -87,6 +95,22 @@ def memory_bytes() -> int:
     return limit
 
 
+def resident_bytes() -> int:
+    """Return the bytes of memory that this process holds now; 0 where the system does not say."""
+    with suppress(OSError, ValueError, IndexError), open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+_libc = ctypes.CDLL(None)
+
+
+def give_back() -> None:
+    """Have the allocator return to the system what was freed, where it can be asked to."""
+    if hasattr(_libc, "malloc_trim"):  # not glibc
+        _libc.malloc_trim(0)
+
+
 def default_budget(shm: Path | str | None = None) -> int:
     """Return half of the memory, but no more than what is free in the folder for shared memory."""
     budget = memory_bytes() // 2
@@ -108,3 +132,15 @@ class Trash(NamedTuple):
 def no_trash() -> Trash:
     """Return an empty one."""
     return Trash([], [], [])
+
+
+def in_order(entries: Sequence[Entry], key: EvictionKey) -> Iterator[Entry]:
+    """Yield chunks in the order of their keys, of very many only a part; the first few are had without sorting."""
+    entries = entries[:: 1 + len(entries) // _LOOK_AT]
+    heap = [
+        (key(ChunkInfo(entry.column, entry.index, entry.nbytes, entry.tier, entry.used)), at, entry)
+        for at, entry in enumerate(entries)
+    ]
+    heapq.heapify(heap)
+    while heap:
+        yield heapq.heappop(heap)[2]

@@ -22,7 +22,6 @@ Waiting happens in one place, `reserve`. Growth beyond a reservation never waits
 from __future__ import annotations
 
 import glob
-import heapq
 import itertools
 import threading
 from bisect import insort
@@ -42,9 +41,19 @@ from weft.model.errors import (
     RunCancelledError,
 )
 from weft.store import codec, disk, segments
-from weft.store.api import ABSENT, FIXED, SMALL, ChunkInfo, Column, EvictionKey, fixed_size, sizeof
+from weft.store.api import ABSENT, FIXED, SMALL, Column, EvictionKey, fixed_size, sizeof
 from weft.store.disk import ChunkFiles
-from weft.store.holdings import Entry, HeldFile, Stats, Trash, default_budget, no_trash
+from weft.store.holdings import (
+    Entry,
+    HeldFile,
+    Stats,
+    Trash,
+    default_budget,
+    give_back,
+    in_order,
+    no_trash,
+    resident_bytes,
+)
 from weft.store.recycling import FreeFiles
 from weft.store.segments import INLINE_MAX, SegmentWriter
 
@@ -54,8 +63,6 @@ if TYPE_CHECKING:
 _CANCEL_POLL_S: Final = 0.1
 _SPILL_SHARE: Final = 64
 """A spill frees at least this part of the budget where it can, so that files are not tiny."""
-_LOOK_AT: Final = 4096
-"""How many chunks an eviction policy compares at a time."""
 _RECYCLED_SHARE: Final = 4
 """At most this part of the budget lies in files of freed chunks that wait to be written again."""
 
@@ -116,7 +123,8 @@ class Keeper:
     `budget` bytes are for memory and shared memory together (default: `default_budget`). `shm` is the run's folder
     under /dev/shm, `spill` its folder on disk (or the writer to use for it). Files in these folders are the keeper's
     alone; files elsewhere are read but neither counted nor removed. Without `spill`, nothing is evicted. `eviction`
-    orders the chunks that may leave (default: least recently used first). Safe for any thread.
+    orders the chunks that may leave (default: least recently used first). `ceiling` are the bytes that the whole
+    process is to stay under: where it would hold more, what was freed is given back to the system. Safe for any thread.
     """
 
     def __init__(
@@ -126,8 +134,11 @@ class Keeper:
         shm: Path | str | None = None,
         spill: Path | str | ChunkFiles | None = None,
         eviction: EvictionKey | None = None,
+        ceiling: int | None = None,
     ) -> None:
         self.budget = default_budget(shm) if budget is None else budget
+        self.ceiling = self.budget if ceiling is None else ceiling
+        self._tight = ceiling is not None
         self._spill = spill if spill is None or isinstance(spill, ChunkFiles) else ChunkFiles(spill)
         spill_folder = None if self._spill is None else self._spill.folder
         self._writer = None if shm is None else SegmentWriter(shm, prefix="keeper-", fallback=spill_folder)
@@ -520,7 +531,7 @@ class Keeper:
             cell[part_lo:part_hi] = [ABSENT] * len(old)
             entry = column.tracked.get(index)
             if entry is not None and not entry.busy:
-                given = min(entry.nbytes, sum(map(sizeof, old)))
+                given = min(entry.nbytes, sum([sizeof(piece) for piece in old if not _shares(piece)]))
                 self._resize_entry(entry, entry.nbytes - given)
                 self._changed.notify_all()
             # The ends first: whoever frees in order would make this a long search otherwise.
@@ -648,7 +659,7 @@ class Keeper:
         order: Iterable[Entry] = self._lru
         if self._eviction is not None:
             key = self._eviction
-            order = _sorted(list(self._lru), key)
+            order = in_order(list(self._lru), key)
         chosen: list[Entry] = []
         for entry in order:
             if nbytes <= 0:
@@ -784,6 +795,7 @@ class Keeper:
                 self._queue.remove(ticket)
                 self._changed.notify_all()
         self._shrink_recycled()
+        self._stay_under()
         return Reservation(self, owner, nbytes)
 
     def try_reserve(self, owner: str, nbytes: int) -> Reservation | None:
@@ -793,6 +805,7 @@ class Keeper:
                 return None
             self._reserved += nbytes
         self._shrink_recycled()
+        self._stay_under()
         return Reservation(self, owner, nbytes)
 
     def claim(self, owner: str, nbytes: int) -> Reservation:
@@ -804,6 +817,11 @@ class Keeper:
         with suppress(CapacityError):
             reservation.grow(nbytes)
         return reservation
+
+    @property
+    def on_disk(self) -> int:
+        """How many bytes of chunks lie in files on disk."""
+        return self._disk_used
 
     def wake(self) -> None:
         """Have every waiting `reserve` ask its `cancelled` now."""
@@ -818,6 +836,15 @@ class Keeper:
             self._changed.notify_all()
         if grown:
             self._make_room(0)
+            self._stay_under()
+
+    def _stay_under(self) -> None:
+        """Give back what was freed, where the process would hold more than it may when all tasks have what they take.
+
+        An allocator keeps freed memory for the next who asks, and that need not be one whom it fits.
+        """
+        if self._tight and resident_bytes() + self._reserved > self.ceiling:
+            give_back()
 
     # ------------------------------------------------------------------------------------------------ other processes
 
@@ -940,6 +967,11 @@ class Keeper:
         self.close()
 
 
+def _shares(piece: Any) -> bool:
+    """Whether a piece is a view of memory that others may look at: freeing it alone gives nothing back."""
+    return getattr(piece, "base", None) is not None
+
+
 def _sorted_out(column: Column, lo: int, values: Sequence[Any]) -> tuple[int, int, list[Entry]]:
     """Return how many of the values are small, their bytes, and an entry for each of the others."""
     count = small = 0
@@ -960,15 +992,3 @@ def _sorted_out(column: Column, lo: int, values: Sequence[Any]) -> tuple[int, in
         count += 1
         small += nbytes
     return count, small, large
-
-
-def _sorted(entries: Sequence[Entry], key: EvictionKey) -> Iterator[Entry]:
-    """Yield chunks in the order of their keys, of very many only a part; the first few are had without sorting."""
-    entries = entries[:: 1 + len(entries) // _LOOK_AT]
-    heap = [
-        (key(ChunkInfo(entry.column, entry.index, entry.nbytes, entry.tier, entry.used)), at, entry)
-        for at, entry in enumerate(entries)
-    ]
-    heapq.heapify(heap)
-    while heap:
-        yield heapq.heappop(heap)[2]

@@ -583,8 +583,11 @@ def _index(index: Any) -> Any:
         return int(index)
     if isinstance(index, Tensor):
         return index if index.dtype.kind == "b" or index.ndim else int(index)
-    if isinstance(index, np.ndarray | list):
-        return np.asarray(index, None if len(index) else np.int64)
+    if isinstance(index, np.ndarray):
+        return index if index.ndim or index.dtype.kind not in "iu" else int(index)
+    if isinstance(index, list):
+        found = np.asarray(index)
+        return found if found.size else found.astype(np.int64)
     raise IndexError(
         "only integers, slices (`:`), ellipsis (`...`), None and integer or boolean arrays are valid indices"
     )

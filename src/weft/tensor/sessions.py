@@ -80,7 +80,7 @@ class Session:
         self.chunk_size = chunk_size
         self.direct = direct
         self.array_namespace = checked(array_namespace)
-        self.engine: EngineSession = Engine(**arguments)
+        self.engine: EngineSession = Engine(whole_process=True, **arguments)
         self.apart = arguments.get("backend", "threads") != "threads"
         self._lock = threading.Lock()
         self._placed: WeakKeyDictionary[Any, Kept] = WeakKeyDictionary()
@@ -111,8 +111,9 @@ class Session:
             processes=own,
             space=self.array_namespace,
             budget=budget,
+            memory=self.engine.store.ceiling,
         )
-        compiled.check(budget)
+        compiled.check(budget, self.engine.store.ceiling)
         given = {vertex: self._kept(node) for vertex, node in compiled.given.items()}
         with shared_by(1 if own else min(self.workers, compiled.widest)):
             run = self.engine.submit(compiled.graph, given=given)

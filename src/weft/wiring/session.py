@@ -21,6 +21,7 @@ from weft.runtime import session as runtime
 from weft.runtime.clock import RealClock, ResumedClock
 from weft.runtime.settings import Settings, parse_size
 from weft.runtime.state import StateRoot
+from weft.store.holdings import resident_bytes
 from weft.store.keeper import Keeper
 from weft.wiring.concrete import BACKENDS, MANAGERS, BackendPlace, eviction_key, make_backend, session_folders
 from weft.wiring.waiting import noted_signals, orders_of, picture, wait_for_end
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 GRACE_S: Final = 3.0
 """How long a task that was told to stop may take before it is given up, in seconds."""
+_OWN: Final = 32 << 20
+"""What a session adds to the memory of its process beside values: threads, modules, tiles that tasks work in."""
 _SETTLE_S: Final = 60.0
 """How long a session that is closed waits until the ends of its durable runs are on disk, in seconds."""
 
@@ -59,6 +62,10 @@ class Session(runtime.Session):
     too long is run a second time on an idle worker, and the first to end counts (default: with "processes", where what
     a process was at when it died is run again in any case). Nothing of a session is left when it is closed, and what a
     killed one leaves is swept by the next.
+
+    With `whole_process` the `memory` that is given bounds all that this process holds, as far as the tasks say what
+    they work in: what it holds already is taken off, but for half of the memory. Workers that are processes of their
+    own are not counted.
 
     With `durable` each run has a folder as those of the command line have, under the state folder that is named, or
     with True the one that `weft` would use from here. Its values are written to files there and its decisions to a
@@ -87,6 +94,7 @@ class Session(runtime.Session):
         gpus: int = 0,
         gpu_type: str = "",
         history: bool | str | os.PathLike[str] = False,
+        whole_process: bool = False,
     ) -> None:
         self.name = _session_name(name)
         count = Settings().worker_count if workers is None else arguments.whole("workers", workers, lo=1)
@@ -99,7 +107,15 @@ class Session(runtime.Session):
         kept = self._state if history is True and self._state is not None else _state("history", history)
         with ExitStack() as undo:
             folders = undo.enter_context(session_folders(self.name, base))
-            store = Keeper(budget, shm=folders.shm, spill=folders.spill, eviction=eviction_key(eviction))
+            whole = arguments.truth("whole_process", whole_process) and budget is not None and backend == "threads"
+            room = max(budget - resident_bytes() - _OWN, budget // 2) if whole and budget else budget
+            store = Keeper(
+                room,
+                shm=folders.shm,
+                spill=folders.spill,
+                eviction=eviction_key(eviction),
+                ceiling=budget if whole else None,
+            )
             undo.callback(store.close)
             twice = backend == "processes" if backups is None else backups
             began_on = backend if isinstance(backend, str) else type(backend).__name__.lower()
@@ -118,6 +134,7 @@ class Session(runtime.Session):
             clock = clock or (ResumedClock() if self._state is not None else None)
             options: dict[str, Any] = {"workers": workers, "memory": budget, "gpus": gpus, "gpu_type": gpu_type}
             options |= {"grace_s": grace_s, "backups": backups, "eviction": eviction, "stream_window": window}
+            options["whole_process"] = whole_process
             options["history"] = kept is not None and str(kept.path)
             self._about = {"backend": began_on, opened.KEY: opened.kept(options)}
             if twice:

@@ -145,9 +145,20 @@ def test_encoding_refers_to_the_values_memory():
     nested = {"a": [array], "t": pa.table({"a": array})}
     for value, wanted in ((array, array.nbytes), (nested, 2 * array.nbytes), (pa.table({"a": array}), array.nbytes)):
         chunk = codec.encode(value)
-        large = [buffer for buffer in chunk.buffers if buffer.nbytes == array.nbytes]
+        large = [buffer for buffer in chunk.buffers if isinstance(buffer, memoryview) and buffer.nbytes == array.nbytes]
         assert sum(buffer.nbytes for buffer in large) == wanted
         assert all(np.shares_memory(np.frombuffer(buffer, np.uint8), array) for buffer in large)
+
+
+@pytest.mark.parametrize("step", [1, 2, -1])
+def test_elements_that_do_not_lie_side_by_side_are_copied_strip_by_strip(step):
+    array = np.arange(1_200_000.0).reshape(600, 2000)[::step, 100:1900]
+    chunk = codec.encode(array)
+    strips = [span for span in codec.spans(chunk) if isinstance(span, memoryview)]
+    assert len(strips) > 2
+    assert max(span.nbytes for span in strips) <= 1 << 20
+    assert chunk.nbytes == sum(map(len, codec.spans(chunk)))
+    assert np.array_equal(codec.decode(codec.to_bytes(chunk)), array)
 
 
 @pytest.mark.parametrize("value", [np.arange(5000), {"a": np.arange(5000)}, pa.table({"a": np.arange(5000)})])

@@ -10,7 +10,7 @@ import pytest
 
 from weft.model.chunks import ChunkRef
 from weft.model.errors import CapacityError, DiskFullError, InternalError, NotFoundError
-from weft.store import codec, disk, holdings, segments
+from weft.store import codec, disk, holdings, keeper, segments
 from weft.store.api import ABSENT, SMALL
 from weft.store.disk import ChunkFiles
 from weft.store.keeper import Keeper
@@ -512,6 +512,37 @@ def test_freed_parts_give_back_their_pages(folders, tier):
     assert column.values == [ABSENT, ABSENT]
     assert [path for path in folders[tier].iterdir() if path.is_file()] == []
     assert store.stats()[1:6] == (0, 0, 0, 0, 0)
+
+
+def test_parts_that_are_views_of_one_array_count_until_the_last_is_freed(folders):
+    store = Keeper(1 << 20, **folders)
+    column = store.column(("j", "v"), 1, parts=4)
+    whole = np.zeros((4, 8192))
+    store.put_range(column, 0, [[whole[p] for p in range(4)]])
+    store.free_parts(column, 0, 3, 0, 1)
+    assert store.stats().used >= whole.nbytes
+    store.free_parts(column, 3, 4, 0, 1)
+    assert store.stats().used == 0
+
+
+def test_what_was_freed_is_given_back_before_the_process_is_too_large(folders, monkeypatch):
+    held, given = [80 * KIB], []
+
+    def give_back():
+        given.append(held[0])
+        held[0] = 10 * KIB
+
+    monkeypatch.setattr(keeper, "resident_bytes", lambda: held[0])
+    monkeypatch.setattr(keeper, "give_back", give_back)
+    for ceiling, wanted in ((100 * KIB, [80 * KIB]), (None, [])):
+        given.clear()
+        held[0] = 80 * KIB
+        store = Keeper(90 * KIB, ceiling=ceiling, **folders)
+        with store.reserve("a", 15 * KIB):
+            assert not given, "there is room for both"
+            with store.reserve("b", 15 * KIB), store.reserve("c", 15 * KIB):
+                assert given == wanted
+        store.close()
 
 
 def test_freed_parts_in_memory_make_room(folders):

@@ -1,18 +1,24 @@
 """The memory of a session is kept to, for data that is many times as large; what can never fit is told beforehand."""
 
 import random
+import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import weft
 import weft.tensor as wt
 from weft.frontends.tensors import blocks
 from weft.frontends.tensors.chunks import largest
 from weft.frontends.tensors.compiler import compile_nodes
 from weft.model.errors import CapacityError
+from weft.store.holdings import resident_bytes
 
 MEGA = 2**20
 
@@ -73,14 +79,64 @@ def test_a_task_that_can_never_fit_is_told_before_anything_runs():
 
     with wt.Session(backend="threads", workers=1, memory=16 * MEGA):
         x = wt.from_array(Noted(), chunk_size=400_000)
-        told = (
-            r"rechunk-multiply would hold .* bytes at once, and .* 16,777,216: .*4000000 float64, 1 chunks of 4000000"
-        )
+        told = r"rechunk-multiply would hold .* bytes at once, and .* of its 16,777,216 .*float64, 1 chunks of 4000000"
         with pytest.raises(CapacityError, match=told) as error:
             (x.rechunk(-1) * 2).execute()
         assert "Use smaller chunks" in str(error.value.hint)
         assert not made
         assert float(wt.sum(x)) == 0
+    (enough,) = map(int, re.findall(r"(\d+) MiB or more", str(error.value.hint)))
+    assert enough <= 2 * 96
+    with wt.Session(backend="threads", workers=1, memory=enough * MEGA):
+        assert float((x.rechunk(-1) * 2)[5]) == 0
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_what_only_then_is_known_not_to_fit_is_told_in_the_same_words(backend):
+    def words(x):
+        with pytest.raises(CapacityError) as error:
+            (x.rechunk(-1) * 2).execute()
+        return re.sub(" of (mask|add) ", " ", error.value.message), error.value.hint
+
+    with wt.Session(backend=backend, workers=2, memory=16 * MEGA, direct=False):
+        x = wt.arange(4 * MEGA, dtype=wt.float64, chunk_size=MEGA // 4)
+        assert words(x[x >= 0]) == words(x + 0)
+
+
+def test_the_memory_is_that_of_the_process():
+    """What it holds already is taken off, but for half; with workers of their own nothing is."""
+    held = resident_bytes()
+    with wt.Session(workers=1, memory=held + 200 * MEGA) as session:
+        assert max(100 * MEGA, held // 2) <= session.engine.store.budget <= max(200 * MEGA, held // 2 + 100 * MEGA)
+    with wt.Session(workers=1, memory=MEGA) as session:
+        assert session.engine.store.budget == MEGA // 2
+    with wt.Session(backend="processes", workers=1, memory=MEGA) as session:
+        assert session.engine.store.budget == MEGA
+    with weft.Session(workers=1, memory=MEGA) as plain:
+        assert plain.store.budget == MEGA
+
+
+PROGRAMS = {
+    "reduced": "x = random((40 * 2**20,), chunk_size=2**19); m = x.mean(); wt.fetch(m, (x < m + x.std()).mean())",
+    "rechunked": "float(random((5120, 8192), chunk_size=(64, 8192)).rechunk((5120, 102)).mean())",
+}
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system does not say what a process held")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_process_never_holds_more_than_the_memory(name, tmp_path):
+    """320 MiB of numbers with 200 MiB; what the process held at most is what the system says."""
+    program = f"""
+import weft.tensor as wt
+random = wt.random.default_rng(1).random
+with wt.Session(workers=2, memory=200 * 2**20, spill_dir={str(tmp_path)!r}) as session:
+    {PROGRAMS[name]}
+    assert session.engine.store.stats().spilled > 2**27
+print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) * 1024 <= 200 * MEGA
 
 
 def test_chunks_are_chosen_for_the_memory():

@@ -90,6 +90,25 @@ class TestInspection:
             x.__array_namespace__(api_version="1999.01")
 
 
+class TestIndices:
+    @pytest.mark.parametrize(
+        "index",
+        [
+            (None, np.zeros((0, 3, 4), bool), 4),
+            (np.zeros((0, 3), bool),),
+            (slice(1), np.zeros((0, 4), bool), 2),
+            (np.array(1), np.array([], np.intp)),
+            (np.array(-1), 2),
+            ([], 1),
+        ],
+    )
+    def test_of_numpy_with_no_elements_or_no_axes(self, index):
+        values = np.arange(2 * 3 * 4 * 5).reshape(2, 3, 4, 5)
+        found = wt.asarray(values, chunk_size=2)[index]
+        assert found.shape == values[index].shape
+        np.testing.assert_array_equal(found.fetch(), values[index])
+
+
 class TestErrorsAtTheCall:
     """What shapes and types tell is told before any value is read."""
 

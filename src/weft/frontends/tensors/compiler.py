@@ -30,6 +30,7 @@ from weft.operators.blas import share
 from weft.operators.namespaces import NUMPY
 from weft.operators.regions import Kind, Region, Slot, Step, most_held
 
+_MIB = 2**20
 _WORTH = 4096
 """Chunks of this many elements are worth a look at how many threads BLAS uses."""
 _NAMED = 3
@@ -37,7 +38,10 @@ _NAMED = 3
 
 
 class Need(NamedTuple):
-    """What a task of a vertex takes at most, in bytes as far as they are known: what it reads, makes, and works in."""
+    """What a task of a vertex takes at most, in bytes as far as they are known: what it reads, makes, and works in.
+
+    `vertex` is named by its operations, wherever in the graph it is.
+    """
 
     vertex: str
     inputs: int
@@ -50,18 +54,23 @@ class Need(NamedTuple):
         """All of it."""
         return self.inputs + self.output + self.scratch
 
-    def too_much(self, budget: int) -> CapacityError:
-        """Return the error of a region whose tasks fit into no memory of `budget` bytes."""
+    def too_much(self, budget: int, memory: int) -> CapacityError:
+        """Return the error of a region whose tasks do not fit: of `memory` bytes a session has `budget` for values."""
         node = self.nodes[-1]
         reads = ", ".join(
             dict.fromkeys(_described(one.node) for at in self.nodes for one in at.inputs if one.node not in self.nodes)
         )
+        held = max(0, memory - budget)
+        beside = f" of its {memory:,} beside what the process holds" if held else ""
+        enough = (
+            2 * self.total if 0 < budget <= held else min(self.total + held, 2 * self.total)
+        )  # at least half is had
         return CapacityError(
-            f"{self.vertex} would hold {self.total:,} bytes at once, and the session may use {budget:,}: for a chunk "
-            f"of {_described(node)} a task makes {self.output:,} bytes, reads {self.inputs:,}"
+            f"{self.vertex} would hold {self.total:,} bytes at once, and the session may use {budget:,}{beside}: "
+            f"for a chunk of {_described(node)} a task makes {self.output:,} bytes, reads {self.inputs:,}"
             f"{f' of {reads}' if reads else ''}, and works in {self.scratch:,}",
             hint="Use smaller chunks (chunk_size= where the array is made, or .rechunk before this), or give the "
-            "session more memory=.",
+            f"session memory= of {-(-enough // _MIB)} MiB or more.",
         )
 
 
@@ -94,11 +103,14 @@ class Compiled:
         self._needs = needs
         self.expander = expander
 
-    def check(self, budget: int) -> None:
-        """Raise CapacityError if a task needs more than `budget` bytes at once: it could never run."""
+    def check(self, budget: int, memory: int = 0) -> None:
+        """Raise CapacityError if a task needs more than `budget` bytes at once: it could never run.
+
+        `memory` is what the session was given, where this is a part of it.
+        """
         for need in self._needs:
             if need.total > budget:
-                raise need.too_much(budget)
+                raise need.too_much(budget, memory)
 
     @property
     def widest(self) -> int:
@@ -121,6 +133,7 @@ class How(NamedTuple):
     processes: int
     space: str
     budget: int | None
+    memory: int
 
 
 def compile_nodes(
@@ -132,16 +145,18 @@ def compile_nodes(
     processes: int = 0,
     space: str = NUMPY,
     budget: int | None = None,
+    memory: int = 0,
 ) -> Compiled:
     """Return the graph that makes the chunks of the wanted nodes.
 
     `processes` is how many worker processes compute it, which share the cores; 0 where workers are no processes.
     `space` is the namespace that they compute with.
-    `budget` is how many bytes a task may use that only becomes known while the graph runs; None for any number.
+    `budget` is how many bytes a task may use that only becomes known while the graph runs, None for any number, and
+    `memory` that of which it is a part.
 
     Sources of which `held` is true become vertices of their own, whose values are given with the graph.
     """
-    return _compile(Graph(name), wanted, How(fusion, processes, space, budget), range(len(wanted)), held=held)
+    return _compile(Graph(name), wanted, How(fusion, processes, space, budget, memory), range(len(wanted)), held=held)
 
 
 def _compile(
@@ -258,7 +273,7 @@ class Expansion:
         prefix = f"{self.name}/"
         compiled = _compile(graph, wanted, self._how, self._numbers, there=there, prefix=prefix)
         if self._how.budget is not None:
-            compiled.check(self._how.budget)
+            compiled.check(self._how.budget, self._how.memory)
         for number, node in zip(self._numbers, wanted, strict=True):
             if not isinstance(node, Later):
                 reads = [] if known(node.grid) else [gather(compiled.lengths(node))]
@@ -396,7 +411,7 @@ def _emit(
         scratch_bytes=scratch,
         lazy=True,
     )
-    return vertex, Need(vertex.id, sum(given) - sum(pieces), made[-1], scratch, nodes)
+    return vertex, Need(vertex.id.removeprefix(prefix), sum(given) - sum(pieces), made[-1], scratch, nodes)
 
 
 def _in_tiles(node: Node) -> bool:
