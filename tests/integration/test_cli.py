@@ -150,6 +150,8 @@ def test_an_output_that_was_not_made_is_told(weft, backend):
     assert re.search(r"^only +✔ succeeded .*warning: its output model was not made", answer.stdout, re.MULTILINE)
     assert "warning: no command, so nothing is run here" in answer.stderr
     assert "warning: its output model was not made" in weft("show", "@last").stdout
+    assert re.search(r"^output only\.model +\S+/model \(not there\)$", weft("show", "@last").stdout, re.MULTILINE)
+    assert re.search(r"^output model +\S+/model \(not there\)$", weft("show", "@last/only").stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -18,7 +18,7 @@ from weft.model.errors import DefinitionError, TaskError
 from weft.runtime.records import read_run
 from weft.runtime.settings import Settings
 from weft.store.folders import shm_root
-from weft.wiring import Surroundings, load_pipeline, plan_pipeline, run_pipeline
+from weft.wiring import Surroundings, load_pipeline, plan_pipeline, resume_run, run_pipeline
 
 ROOT = "/weft-test"
 WEFT = [sys.executable, "-c", "import sys; from weft.cli.main import main; sys.exit(main())"]
@@ -308,6 +308,16 @@ class TestWhereItCannotBe:
                 begin(load_pipeline(str(place.file)), Settings(workers=1))
         assert not (place.folder / ".pipeline").exists()
         assert run_pipeline(load_pipeline(str(place.file), around=Surroundings(mounts=False)), Settings()).error is None
+
+    def test_so_it_is_before_a_run_goes_on_with_an_edited_file(self, place):
+        place.write({"a": {"command": "test -e repaired", **mount("part")}}, fs_options=PPL)
+        began = place.run()
+        assert began.state == "failed"
+        extra = [{"name": "ppl", "mount_path": "/usr", "sub_path": "part"}]
+        place.write({"a": {"command": "true", "extra_fs": extra}}, fs_options=PPL)
+        with pytest.raises(DefinitionError, match=r"step a cannot start: a mount at .* would hide /usr/"):
+            resume_run(began.folder, Settings(workers=1), file=str(place.file))
+        assert read_run(began.folder).state == "failed"
 
     def test_mounts_can_be_turned_off(self, place):
         command = f"test ! -e {ROOT}-part && echo none"

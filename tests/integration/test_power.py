@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from weft.runtime.records import Record, read_run
-from weft.runtime.settings import Settings
+from weft.runtime.settings import Origin, Settings
 from weft.store import disk
 from weft.wiring import RunResult, load_pipeline, resume_run, run_pipeline
 
@@ -84,6 +84,26 @@ def test_a_step_whose_output_cannot_be_made_durable_has_not_succeeded(machine):
     assert again.state == "succeeded"
     assert machine.log.count("a running") == 2
     assert "flush out" in machine.before("a succeeded")
+
+
+def test_a_run_that_goes_on_is_as_safe_as_it_was_begun(machine):
+    machine.breaks_with = "b"
+    result = machine.run()
+    assert result.state == "failed"
+    machine.breaks_with = ""
+    machine.log.clear()
+    assert resume_run(result.folder, Settings(workers=1), on_record=machine.hear).state == "succeeded"
+    assert "flush out b" in machine.before("b succeeded")
+
+
+def test_unless_a_flag_says_otherwise(machine):
+    machine.breaks_with = "b"
+    result = machine.run()
+    machine.breaks_with = ""
+    machine.log.clear()
+    flag = Settings(workers=1, durability="process", origins={"durability": Origin("flag")})
+    assert resume_run(result.folder, flag, on_record=machine.hear).state == "succeeded"
+    assert not any(line.startswith("flush") for line in machine.log)
 
 
 def test_a_last_step_that_cannot_be_made_durable_fails_the_run(machine):

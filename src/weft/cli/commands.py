@@ -46,7 +46,7 @@ from weft.cli.arguments import (
 from weft.cli.context import Context, RunResult, drop_output
 from weft.cli.parsing import App, Parameter
 from weft.cli.steps import print_steps, run_document, took
-from weft.cli.tables import clean, iso, moment, one_line, print_json, print_table, short_path
+from weft.cli.tables import clean, iso, moment, one_line, output_path, print_json, print_table, short_path
 from weft.model.errors import ConflictError, NotFoundError, RunCancelledError, UsageError
 from weft.model.records import as_dict
 
@@ -452,7 +452,7 @@ def show(
         ("parameters", one_line(", ".join(f"{k}={v}" for k, v in found.parameters.items()), 500)),
         ("error", f"{found.error_code} {one_line(found.message, 500)}" if found.error_code else ""),
         ("folder", short_path(found.folder, context.cwd)),
-        *((f"output {one_line(name, 40)}", short_path(place, context.cwd)) for name, place in found.outputs.items()),
+        *((f"output {one_line(name, 40)}", output_path(place, context.cwd)) for name, place in found.outputs.items()),
         ("results", _in_python(found) if found.frontend == FRONTEND and found.state == "succeeded" else ""),
     ]
     out = context.console()

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from weft.cli.tables import duration, iso, moment, one_line, print_json, print_table, short_path, short_paths
+from weft.cli.tables import (
+    duration,
+    iso,
+    moment,
+    one_line,
+    output_path,
+    print_json,
+    print_table,
+    short_path,
+    short_paths,
+)
 from weft.model.records import as_dict
 
 if TYPE_CHECKING:
@@ -112,7 +122,7 @@ def show_step(context: Context, found: RunRecord, name: str, *, as_json: bool) -
         ("exit code", "" if part.exit is None else str(part.exit)),
         ("items", _remark(step) if loop else ""),
         ("message", one_line(part.message, 2000)),
-        *((f"output {one_line(key, 40)}", short_path(path, context.cwd)) for key, path in outputs.items() if not loop),
+        *((f"output {one_line(key, 40)}", output_path(path, context.cwd)) for key, path in outputs.items() if not loop),
         *(("log", short_path(log.path, context.cwd)) for log in logs if not loop),
     ]
     width = max(len(key) for key, value in head if value)

@@ -113,6 +113,11 @@ def short_path(path: Path | str, cwd: Path) -> str:
     return shlex.quote(clean(shown).replace("\n", "?"))
 
 
+def output_path(path: Path | str, cwd: Path) -> str:
+    """Return the path of an output as `short_path` does, and say so where nothing is there."""
+    return short_path(path, cwd) if os.path.lexists(path) else f"{short_path(path, cwd)} (not there)"
+
+
 def console(stream: TextIO, environ: Mapping[str, str], color: str) -> Console:
     """Return a console for `stream`; `color` is auto, always or never. What is no terminal has no width."""
     from rich.console import Console

@@ -15,6 +15,7 @@ import os
 import queue
 import re
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -62,6 +63,8 @@ STEP_STATES: Final = (
 _MESSAGE_LIMIT: Final = 64 << 10
 _LINE_LIMIT: Final = 1 << 20
 _LAST_TICK_S: Final = 5.0
+_GATHER_S: Final = 0.002
+"""What the loop tells within this time is written at once."""
 
 
 class WallClock(Protocol):
@@ -399,6 +402,8 @@ class RunRecorder:
         going = True
         while going:
             items = [self._queue.get()]
+            if isinstance(items[0], _Tick):
+                time.sleep(_GATHER_S)  # whoever starts the next step has the interpreter to itself meanwhile
             with suppress(queue.Empty):
                 while True:
                     items.append(self._queue.get_nowait())

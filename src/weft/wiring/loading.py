@@ -273,6 +273,19 @@ def in_containers(loaded: Loaded, note: Callable[[str], None], *, pull: bool = T
     return replace(loaded, containers=Containers(engine.kind, engine.program, found))
 
 
+def made_ready(loaded: Loaded, note: Callable[[str], None]) -> Loaded:
+    """Return a pipeline with what its steps need around them; errors as `in_containers` and `check_mounts`.
+
+    UsageError: nothing is given for a file system that steps mount.
+    """
+    if loaded.around.mounts and loaded.unbound:
+        hint = f"Give it one: -f {loaded.unbound[0]}=FOLDER, or under [fs] in weft.toml"
+        raise UsageError(f"no folder is given for the file system {loaded.unbound[0]}, which steps mount", hint=hint)
+    loaded = in_containers(loaded, note)
+    check_mounts(loaded)
+    return loaded
+
+
 def check_mounts(loaded: Loaded) -> None:
     """Refuse a pipeline whose steps can never have their mounts. DefinitionError: the first of them, and why."""
     images = {} if loaded.containers is None else loaded.containers.images

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 
 _OUTPUTS: Final = ".pipeline"
+DURABILITY: Final = "durability"
+"""What `run.json` calls what a told end of a step survives: the setting that the run was begun with."""
 CODE: Final = "code"
 """What `run.json` calls what the code of each step was made of when it was to run; see `code_of`."""
 
@@ -97,7 +99,9 @@ def place_of_outputs(loaded: Loaded) -> list[str] | None:
     return [*Path(sub_path).parts, _OUTPUTS]
 
 
-def index_run(catalog: Catalog, loaded: Loaded, folder: RunFolder, number: int, nodes: list[Node]) -> None:
+def index_run(
+    catalog: Catalog, loaded: Loaded, folder: RunFolder, number: int, nodes: list[Node], durability: str
+) -> None:
     """Write what the run is into its folder and into the index."""
     from weft.store.catalog import RunRow
 
@@ -119,6 +123,7 @@ def index_run(catalog: Catalog, loaded: Loaded, folder: RunFolder, number: int, 
         "mounts": loaded.around.mounts,
         "docker_env": loaded.around.docker_env,
         "main_fs": loaded.origin.main_fs,
+        DURABILITY: durability,
     }
     folder.describe(**told, **about, **own)
     indexed = {"file": about["file"], "parameters": about["parameters"]}

@@ -27,9 +27,9 @@ from weft.runtime.state import RunFolder, StateRoot, owned, read_description
 from weft.wiring.concrete import BACKENDS
 from weft.wiring.loading import (
     Loaded,
-    in_containers,
     loaded_again,
     made_for,
+    made_ready,
     main_elsewhere,
     make_loaded,
     nodes_at_the_end,
@@ -229,7 +229,7 @@ def _edited(
         loaded.around,
         urls,
     )
-    new = in_containers(new, lambda _: None)
+    new = made_ready(new, lambda _: None)
     where = place_of_outputs(new)
     if where is not None and place_of_outputs(loaded) is None:
         make_place(new, where, folder.run_id)

@@ -19,7 +19,7 @@ from weft.frontends.pipelines.caching import recipe_of
 from weft.frontends.pipelines.compiler import is_step, output_names, outputs_of
 from weft.frontends.pipelines.paths import POST_PROCESS
 from weft.frontends.pipelines.states import WORDS, PipelineWords, worst
-from weft.model.errors import ConflictError, RunCancelledError, RunFailedError, TaskError, UsageError, WeftError
+from weft.model.errors import ConflictError, RunCancelledError, RunFailedError, TaskError, WeftError
 from weft.model.resources import Resources
 from weft.runtime import session as runtime
 from weft.runtime.clock import RealClock, ResumedClock
@@ -31,8 +31,8 @@ from weft.store.locks import LOCKS
 from weft.store.results import close_cache, open_cache
 from weft.wiring.asked import refreshed_vertices
 from weft.wiring.concrete import MANAGERS, BackendPlace, eviction_key, make_backend, session_folders
-from weft.wiring.loading import Loaded, check_mounts, in_containers, made_for, main_elsewhere, nodes_at_the_end
-from weft.wiring.places import hold_copies, index_run, place_of_outputs, take_id
+from weft.wiring.loading import Loaded, made_for, made_ready, main_elsewhere, nodes_at_the_end
+from weft.wiring.places import DURABILITY, hold_copies, index_run, place_of_outputs, take_id
 from weft.wiring.waiting import Signals, noted_signals, orders_of, wait_for_end
 
 if TYPE_CHECKING:
@@ -121,11 +121,7 @@ def _run(
     tell: Tell,
     on_id: Callable[[str], None],
 ) -> RunResult:
-    if loaded.around.mounts and loaded.unbound:
-        hint = f"Give it one: -f {loaded.unbound[0]}=FOLDER, or under [fs] in weft.toml"
-        raise UsageError(f"no folder is given for the file system {loaded.unbound[0]}, which steps mount", hint=hint)
-    loaded = in_containers(loaded, tell.note)
-    check_mounts(loaded)
+    loaded = made_ready(loaded, tell.note)
     copies = hold_copies(loaded, undo, tell.note)
     number, run_id = take_id(catalog, loaded, copies)
     folder = undo.enter_context(RunFolder.create(state, run_id))
@@ -135,7 +131,8 @@ def _run(
         remove_folder(folder.path)
         raise
     nodes, graph = made_for(loaded, folder)
-    index_run(catalog, loaded, folder, number, [*nodes, *nodes_at_the_end(loaded, folder)])
+    all_nodes = [*nodes, *nodes_at_the_end(loaded, folder)]
+    index_run(catalog, loaded, folder, number, all_nodes, settings.durability)
     result = execute(loaded, graph, settings, catalog, folder, undo, signals, tell)
     for copy in copies:
         copy.give_back(tell.note)
@@ -178,7 +175,8 @@ def execute(
     window = settings.stream_window or None
     place = BackendPlace(settings.worker_count, store, folders.shm, spill, PIPELINE_GRACE_S, node, window)
     executor = make_backend(settings.backend, place)
-    files = _files_of(loaded, folder, undo) if settings.durability == "power" else None
+    durability = settings.durability if before is None else _durability_again(settings, folder)
+    files = _files_of(loaded, folder, undo) if durability == "power" else None
     plan = None if before is None else plan_again(folder, graph, executor.tuning, before)
     restored = frozenset() if plan is None else plan.finished
     over = frozenset() if plan is None or before is None else _told_already(plan, before)
@@ -278,6 +276,15 @@ def execute(
         state, error = "failed", RunFailedError(f"{folder.run_id} ended, but not on the disk: see its notes")
     outputs = {name: path for one in runs for name, path in _made_outputs(one).items()}
     return RunResult(run_id, state, folder.path, outputs, error)
+
+
+def _durability_again(settings: Settings, folder: RunFolder) -> str:
+    """Return what a run that goes on survives: what it was begun with, unless a flag says otherwise, from then on."""
+    was = read_description(folder.path).get(DURABILITY, settings.durability)
+    if settings.origin("durability").kind != "flag" or settings.durability == was:
+        return str(was)
+    folder.describe_again(**{DURABILITY: settings.durability})
+    return settings.durability
 
 
 def _files_of(loaded: Loaded, folder: RunFolder, undo: ExitStack) -> FileSystems:
