@@ -13,6 +13,7 @@ from weft.frontends.tensors.reductions import axes_of
 from weft.tensor import arguments
 from weft.tensor.array import DEVICE, Tensor, as_node
 from weft.tensor.creation import asarray
+from weft.tensor.later import needs_lengths
 from weft.tensor.manipulation import roll
 
 if TYPE_CHECKING:
@@ -69,31 +70,45 @@ def _one(
     return _transform(fn, node, {along: size}, dtype, {"n": n, "axis": along, "norm": norm})
 
 
+@needs_lengths
 def fft(x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """Return the transform along an axis, which is cut or filled with zeros to `n` elements first."""
     return _one(np.fft.fft, x, n, axis, norm, kinds="biufc", real=False, half=False)
 
 
+@needs_lengths
 def ifft(x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """Return the inverse transform along an axis."""
     return _one(np.fft.ifft, x, n, axis, norm, kinds="biufc", real=False, half=False)
 
 
+@needs_lengths
 def rfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """Return the transform of real numbers along an axis: the half of it that says all."""
     return _one(np.fft.rfft, x, n, axis, norm, kinds="biuf", real=False, half=True)
 
 
+def _irfft_sample(x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+    return irfft(x, 2 if n is None else n, axis, norm)
+
+
+@needs_lengths(sample=_irfft_sample)
 def irfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """Return the inverse of `rfft`: `n` real numbers along an axis, 2(m - 1) of m where it is not given."""
     return _one(np.fft.irfft, x, n, axis, norm, kinds="biufc", real=True, half=False)
 
 
+def _hfft_sample(x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+    return hfft(x, 2 if n is None else n, axis, norm)
+
+
+@needs_lengths(sample=_hfft_sample)
 def hfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """Return the transform of a signal with Hermitian symmetry: real numbers."""
     return _one(np.fft.hfft, x, n, axis, norm, kinds="biufc", real=True, half=False)
 
 
+@needs_lengths
 def ihfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """Return the inverse of `hfft`."""
     return _one(np.fft.ihfft, x, n, axis, norm, kinds="biuf", real=False, half=True)
@@ -123,6 +138,7 @@ def _several(
     return _transform(fn, node, sizes, dtype, {"s": tuple(given), "axes": tuple(along), "norm": norm})
 
 
+@needs_lengths
 def fftn(
     x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
 ) -> Tensor:
@@ -130,6 +146,7 @@ def fftn(
     return _several(np.fft.fftn, x, s, axes, norm)
 
 
+@needs_lengths
 def ifftn(
     x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
 ) -> Tensor:
@@ -137,6 +154,7 @@ def ifftn(
     return _several(np.fft.ifftn, x, s, axes, norm)
 
 
+@needs_lengths
 def rfftn(
     x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
 ) -> Tensor:
@@ -144,6 +162,13 @@ def rfftn(
     return _several(np.fft.rfftn, x, s, axes, norm, "half")
 
 
+def _irfftn_sample(
+    x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
+) -> Tensor:
+    return irfftn(x, [2] * (x.ndim if axes is None else len(axes)) if s is None else s, axes, norm)
+
+
+@needs_lengths(sample=_irfftn_sample)
 def irfftn(
     x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
 ) -> Tensor:
@@ -195,11 +220,13 @@ def _centred(x: Any, axes: int | Sequence[int] | None, direction: int) -> Tensor
     return roll(made, halves, axis=along) if along else made
 
 
+@needs_lengths
 def fftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Tensor:
     """Put the frequency 0 into the middle of axes."""
     return _centred(x, axes, 1)
 
 
+@needs_lengths
 def ifftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Tensor:
     """Undo `fftshift`."""
     return _centred(x, axes, -1)

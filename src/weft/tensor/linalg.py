@@ -178,6 +178,7 @@ def _cross(a: Any, b: Any, *, axis: int) -> Any:
 # ------------------------------------------------------------------------------------------------ factorisations
 
 
+@needs_lengths
 def cholesky(x: Any, /, lower: bool | None = None, *, upper: bool = False) -> Tensor:
     """Return the lower (or upper) triangular factor of positive definite matrices; `lower=False` is `upper=True`."""
     upper = upper if lower is None else not lower
@@ -190,6 +191,7 @@ def cholesky(x: Any, /, lower: bool | None = None, *, upper: bool = False) -> Te
     return made
 
 
+@needs_lengths
 def det(x: Any, /) -> Tensor:
     """Return the determinants of square matrices."""
     node, dtype = _matrices(x, square=True)
@@ -199,6 +201,7 @@ def det(x: Any, /) -> Tensor:
     return made
 
 
+@needs_lengths
 def slogdet(x: Any, /) -> SlogdetResult:
     """Return the signs of the determinants of square matrices, and the logarithms of their absolute values."""
     node, dtype = _matrices(x, square=True)
@@ -209,6 +212,7 @@ def slogdet(x: Any, /) -> SlogdetResult:
     return SlogdetResult(*_factored(_tuple_of, node, out, "slogdet", of=np.linalg.slogdet))
 
 
+@needs_lengths
 def eigh(x: Any, /) -> EighResult:
     """Return eigenvalues and eigenvectors of symmetric (or Hermitian) matrices."""
     node, dtype = _matrices(x, square=True)
@@ -216,6 +220,7 @@ def eigh(x: Any, /) -> EighResult:
     return EighResult(*_factored(_tuple_of, node, out, "eigh", of=np.linalg.eigh))
 
 
+@needs_lengths
 def eigvalsh(x: Any, /) -> Tensor:
     """Return the eigenvalues of symmetric (or Hermitian) matrices, ascending."""
     node, dtype = _matrices(x, square=True)
@@ -223,6 +228,7 @@ def eigvalsh(x: Any, /) -> Tensor:
     return made
 
 
+@needs_lengths
 def eig(x: Any, /) -> EigResult:
     """Return eigenvalues and eigenvectors of square matrices, as complex numbers."""
     node, own = _matrices(x, square=True)
@@ -231,6 +237,7 @@ def eig(x: Any, /) -> EigResult:
     return EigResult(*_factored(_eig, node, out, "eig", dtype=dtype))
 
 
+@needs_lengths
 def eigvals(x: Any, /) -> Tensor:
     """Return the eigenvalues of square matrices, as complex numbers."""
     node, own = _matrices(x, square=True)
@@ -239,6 +246,7 @@ def eigvals(x: Any, /) -> Tensor:
     return made
 
 
+@needs_lengths
 def inv(x: Any, /) -> Tensor:
     """Return the inverses of square matrices; LinAlgError, when it is computed, for a singular one."""
     node, dtype = _matrices(x, square=True)
@@ -249,6 +257,7 @@ def inv(x: Any, /) -> Tensor:
     return made
 
 
+@needs_lengths
 def qr(x: Any, /, mode: str = "reduced") -> QRResult:
     """Return orthonormal and upper triangular factors; `mode` "complete" makes the first one square."""
     if mode not in ("reduced", "complete"):
@@ -274,6 +283,7 @@ def _lies(node: Node) -> bool:
     return len(node.grid) == 2 and tall.is_tall(shaping.permute(whole_along(node, (0,)), (1, 0)))
 
 
+@needs_lengths
 def svd(x: Any, /, full_matrices: bool = True, *, method: str | None = None) -> SVDResult:
     """Return the singular value decomposition of matrices; Mars's `method="tsqr"` is `full_matrices=False`."""
     if method not in (None, "tsqr"):
@@ -298,6 +308,7 @@ def svd(x: Any, /, full_matrices: bool = True, *, method: str | None = None) -> 
     return SVDResult(*_factored(_svd, node, out, "svd", full_matrices=full_matrices))
 
 
+@needs_lengths
 def svdvals(x: Any, /) -> Tensor:
     """Return the singular values of matrices, descending."""
     node, dtype = _matrices(x)
@@ -307,6 +318,7 @@ def svdvals(x: Any, /) -> Tensor:
     return made
 
 
+@needs_lengths
 def solve(x1: Any, x2: Any, /) -> Tensor:
     """Return x of `x1 @ x = x2` for square matrices `x1`; `x2` is one vector or a stack of matrices."""
     left, own = _matrices(x1, square=True)
@@ -339,18 +351,21 @@ def _with_tolerance(
     return Tensor(made)
 
 
+@needs_lengths
 def pinv(x: Any, /, rtol: Any = None) -> Tensor:
     """Return the pseudo-inverses; singular values below `rtol` times the largest count as 0."""
     node, dtype = _matrices(x)
     return _with_tolerance(_pinv, node, rtol, node.shape[-2:][::-1], dtype, "pinv")
 
 
+@needs_lengths
 def matrix_rank(x: Any, /, rtol: Any = None) -> Tensor:
     """Return how many singular values are above `rtol` times the largest."""
     node, _ = _matrices(x)
     return _with_tolerance(_rank, node, rtol, (), np.dtype(np.int64), "matrix_rank")
 
 
+@needs_lengths
 def matrix_power(x: Any, n: int, /) -> Tensor:
     """Return the n-th power of square matrices; of their inverses where n is negative."""
     node, dtype = _matrices(x, square=True)
@@ -412,6 +427,7 @@ def vecdot(x1: Any, x2: Any, /, axis: int = -1) -> Tensor:
     return total(product, axis=at, dtype=product.dtype)
 
 
+@needs_lengths
 def cross(x1: Any, x2: Any, /, axis: int = -1) -> Tensor:
     """Return the cross products of vectors of three elements that lie along an axis."""
     left, right, at = _paired(x1, x2, axis, "cross")
@@ -464,6 +480,7 @@ def trace(x: Any, /, offset: int = 0, dtype: Any = None) -> Tensor:
 _ORDERS = (None, 1, -1, 2, -2, np.inf, -np.inf, "fro", "nuc")
 
 
+@needs_lengths
 def matrix_norm(x: Any, /, keepdims: bool = False, ord: Any = "fro") -> Tensor:
     """Return a norm of matrices: "fro", "nuc", 1, 2, inf, or -1, -2, -inf."""
     node, dtype = _matrices(x)
@@ -565,6 +582,7 @@ def _triangular(a: Any, b: Any, *, lower: bool) -> Any:
     return solve_triangular(a, b, lower=lower)
 
 
+@needs_lengths
 def solve_triangular(a: Any, b: Any, lower: bool = False) -> Tensor:
     """Return x of `a @ x = b`, of whose `a` only the upper (or lower) triangle is read; SciPy does it."""
     needed("scipy")
@@ -583,6 +601,7 @@ def _lu(x: Any) -> tuple[Any, ...]:
     return tuple(lu(x))
 
 
+@needs_lengths
 def lu(x: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Return a permutation, a lower and an upper triangular matrix whose product is the matrix.
 

@@ -198,10 +198,11 @@ def stack(arrays: Sequence[Any], /, axis: int = 0) -> Tensor:
 
 def unstack(x: Any, /, axis: int = 0) -> tuple[Tensor, ...]:
     """Return the parts of an array along an axis."""
-    made = Tensor(as_node(x))
+    made = x if isinstance(x, Tensor) else Tensor(as_node(x))
     at = _axis(axis, made.ndim)
     before = (slice(None),) * at
-    return ExecutableTuple([made[(*before, i)] for i in range(made.shape[at])])
+    cut = made._node.grid[at]
+    return ExecutableTuple([made[(*before, i)] for i in range(cut.size if cut.known else made.shape[at])])
 
 
 @needs_lengths

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.frontends.tensors import indexing, reductions, searching, shaping
+from weft.frontends.tensors import reductions, searching, shaping
 from weft.frontends.tensors.blocks import call, in_one, mapped, whole_along
 from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.nodes import Input, Node, Where
@@ -22,7 +22,7 @@ from weft.tensor import linalg, manipulation, statistics
 from weft.tensor.array import Tensor, apply, as_node, called, matmul, put_into, taking_out
 from weft.tensor.later import needs_lengths
 from weft.tensor.running import ExecutableTuple
-from weft.tensor.searching import fields_of
+from weft.tensor.searching import fields_of, take
 
 Axis = int | Sequence[int] | None
 FLOAT = np.dtype(np.float64)
@@ -127,10 +127,14 @@ def nan_to_num(
     x: Any, copy: bool = True, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
     """Put numbers in the place of NaN and of the infinities; without `copy`, in the array that was given."""
-    node = as_node(x)
-    kwargs = {"nan": nan, "posinf": posinf, "neginf": neginf}
-    made = Tensor(searching.elementwise(np.nan_to_num, [node], node.dtype, "nan_to_num", **kwargs))
+    made = _nan_to_num(x, {"nan": nan, "posinf": posinf, "neginf": neginf})
     return made if copy or not isinstance(x, Tensor) else put_into(x, made)
+
+
+@needs_lengths
+def _nan_to_num(x: Any, instead: dict[str, Any]) -> Tensor:
+    node = as_node(x)
+    return Tensor(searching.elementwise(np.nan_to_num, [node], node.dtype, "nan_to_num", **instead))
 
 
 @needs_lengths
@@ -859,8 +863,8 @@ def compress(condition: Any, x: Any, axis: int | None = None) -> Tensor:
     """Return the elements along an axis where a condition holds."""
     given = ravel(x) if axis is None else _tensor(x)
     (along,) = reductions.axes_of(axis or 0, given.ndim)
-    node = indexing.take(given.node, as_node(np.flatnonzero(_tensor(condition).fetch())), along)
-    return Tensor(node)
+    places = flatnonzero(condition) if isinstance(condition, Tensor) else np.flatnonzero(condition)
+    return take(given, places, axis=along)
 
 
 @needs_lengths

@@ -45,6 +45,13 @@ def test_reductions_are_lazy(number, limit, where):
     np.testing.assert_allclose(made.fetch(), CALLS[number](np, VALUES[mask] * 2), rtol=1e-12)
 
 
+def test_rows_are_picked_chunk_by_chunk():
+    x = wt.asarray(VALUES, chunk_size=(5, 6))
+    picked = x[wt.asarray(VALUES[:, 0] > 0, chunk_size=5)]._node
+    assert picked.chunks == 8
+    assert picked.grid[1].known
+
+
 def test_of_nothing_at_all():
     with wt.Session(workers=1):
         x = wt.asarray(np.arange(10.0), chunk_size=3)
@@ -84,6 +91,21 @@ LATER = {
     "where": lambda xp, a, b, m: xp.where(a[a > 0] > 1, a[a > 0], 0.0),
     "nothing": lambda xp, a, b, m: a[a > 50][::2],
     "nothing and nothing": lambda xp, a, b, m: xp.concat([a[a > 50], b[b > 50]]),
+    "nan_to_num": lambda xp, a, b, m: xp.nan_to_num(a[a > -1] * np.inf, posinf=5.0)[::2],
+    "compress": lambda xp, a, b, m: xp.compress(b[b > 3] > 9, a[a > 0]),
+    "compress by unknown": lambda xp, a, b, m: xp.compress(a > 0, a)[1:],
+    "compress rows": lambda xp, a, b, m: xp.compress([True, False, True], m[m[:, 0] > 0], axis=0),
+    "unstack": lambda xp, a, b, m: xp.unstack(m[m[:, 0] > 0], axis=1)[2],
+    "fft": lambda xp, a, b, m: xp.abs(xp.fft.fftshift(xp.fft.fft(b[b > 3][:16]))) > 40,
+    "irfft": lambda xp, a, b, m: xp.fft.irfft(b[b > 3][:9]) > 7,
+    "irfftn": lambda xp, a, b, m: xp.fft.irfftn(m[m[:, 0] > 0][:8]) > 0.1,
+    "hfft": lambda xp, a, b, m: xp.fft.hfft(b[b > 3][:9]) > 7,
+    "fft2": lambda xp, a, b, m: xp.abs(xp.fft.fft2(m[m[:, 0] > 0])) > 10,
+    "qr": lambda xp, a, b, m: xp.abs(xp.linalg.qr(m[m[:, 0] > 0]).R) > 1,
+    "singular values": lambda xp, a, b, m: xp.linalg.svd(m[m[:, 0] > 0], full_matrices=False)[1] > 5,
+    "eigenvalues": lambda xp, a, b, m: xp.linalg.eigvalsh(m[m[:, 0] > 0][:6]) > 0,
+    "solve": lambda xp, a, b, m: xp.linalg.solve(m[m[:, 0] > 0][:6], b[b > 3][:6]) > 0,
+    "determinant": lambda xp, a, b, m: xp.linalg.slogdet(m[m[:, 0] > 0][:6])[0],
     "searchsorted": lambda xp, a, b, m: xp.searchsorted(xp.sort(a[a > 0]), b / 30),
 }  # fmt: skip
 

@@ -174,11 +174,11 @@ def _compile(
     The vertices of some nodes are `there` already. The names of all others begin with `prefix`.
     """
     same = _unify(wanted)
-    first = first_of([same[node.number] for node in wanted], same, held)
+    done = dict(there or {})
+    first = first_of([same[node.number] for node in wanted], same, lambda node: node.number in done or held(node))
     plain = [same[node.number] for node in wanted if not isinstance(node, Later)]
     lengths = {n.number: call(np.shape, n, n.grid, INDEX) for n in (*plain, *first) if not known(n.grid)}
     same.update({node.number: node for node in lengths.values()})
-    done = dict(there or {})
     order = [node for node in walk([*plain, *first, *lengths.values()], same) if node.number not in done]
     targets = {node.number for node in (*plain, *first, *lengths.values())}
     given = {node.number: node for node in order if not node.inputs and held(node)}

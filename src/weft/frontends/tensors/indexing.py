@@ -194,8 +194,9 @@ def get(node: Node, index: Any) -> Node:
     arrays = [one for one in parsed.per_axis if isinstance(one, Node)]
     if not arrays:
         return expand(take_slices(node, parsed.per_axis), _new_positions(index, len(node.grid)))
-    if len(arrays) == 1 and len(parsed.per_axis) == 1 and not parsed.new and arrays[0].dtype.kind == "b":
-        return _masked(node, arrays[0])
+    first, *rest = parsed.per_axis
+    if first is arrays[0] and first.dtype.kind == "b" and not parsed.new and all(one == slice(None) for one in rest):
+        return _masked(node, first)
     if len(arrays) == 1 and not parsed.new and arrays[0].dtype.kind in "iu":
         axis = next(i for i, one in enumerate(parsed.per_axis) if isinstance(one, Node))
         if all(isinstance(one, slice) for i, one in enumerate(parsed.per_axis) if i != axis):
