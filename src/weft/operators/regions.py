@@ -14,7 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
+from functools import partial
 from math import prod
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -281,43 +283,60 @@ class _Tiled:
         if flat:
             operands = {slot: x if x.ndim == 0 else x.reshape(-1) for slot, x in operands.items()}
             whole = {slot: x.reshape(-1) for slot, x in made.items()}
-            tiles: Iterator[tuple[slice, ...]] = ((slice(lo, lo + TILE),) for lo in range(0, prod(shape), TILE))
-            size: tuple[int, ...] = (prod(shape),)
+            tiles = _rows((prod(shape),))
         else:
             operands = {slot: _aligned(x, len(shape)) for slot, x in operands.items()}
             whole = made
-            tiles, size = _rows(shape), shape
-        fills = {slot: step.fn(places[slot], **step.kwargs) for step, slot in self.steps if step.kind is Kind.FILL}
+            tiles = _rows(shape)
+        # Between two calls a tile holds the interpreter's lock, and other threads wait: all is looked up beforehand.
+        cells: list[Any] = [None] * len(slots)
+        moving = {slot: x for slot, x in operands.items() if x.ndim}
+        for slot, x in operands.items():
+            cells[slot] = x
+        calls = [self._call(step, slot, places, cells) for step, slot in self.steps if step.kind is not Kind.REDUCE]
+        reduce = None if tail is None else partial(tail[0].fn.reduce, dtype=_wide(tail[0]))
         scratch: dict[int, Any] = {}
         parts: list[Any] = []
-        for tile in tiles:
-            here = tuple([min(s.stop, n) - s.start for s, n in zip(tile, size, strict=False)]) + size[len(tile) :]
-            count = prod(here)
-            values = {slot: _cut(x, tile) for slot, x in operands.items()}
-            for step, slot in self.steps:
-                if tail is not None and slot == tail[1]:
-                    part = values[step.args[0].at]
-                    parts.append(
-                        (tile, reduce_chunk(tail[0], part)) if not flat else step.fn.reduce(part, dtype=_wide(step))
-                    )
-                    continue
-                if slot in whole:
-                    out = whole[slot][tile]
-                else:
-                    number = self.buffer[slot]
-                    buffer = scratch.get(number)
-                    if buffer is None:
-                        buffer = scratch[number] = np.empty(count, step.dtype)
-                    out = buffer[:count].reshape(here)
-                if step.kind is Kind.FILL:
-                    fills[slot](out)
-                else:
-                    step.fn(*[values[a.at] if type(a) is Slot else a for a in step.args], out=out, **step.kwargs)
-                values[slot] = out
+        known: tuple[int, ...] = ()
+        for tile, here in tiles:
+            if here != known:  # none is larger than the first
+                known = here
+                for step, slot in self.steps:
+                    number = self.buffer.get(slot)
+                    if number is not None:
+                        if number not in scratch:
+                            scratch[number] = np.empty(prod(here), step.dtype)
+                        cells[slot] = scratch[number][: prod(here)].reshape(here)
+            for slot, x in moving.items():
+                cells[slot] = x[tile] if flat else _cut(x, tile)
+            for slot, x in whole.items():
+                cells[slot] = x[tile]
+            for fn, given in calls:
+                fn(*given(cells))
+            if tail is not None and reduce is not None:
+                part = cells[tail[0].args[0].at]
+                parts.append(reduce(part) if flat else (tile, reduce_chunk(tail[0], part)))
         for slot, x in made.items():
             slots[slot] = x
         if tail is not None:
             slots[tail[1]] = _joined(tail[0], parts, shape, flat)
+
+    @staticmethod
+    def _call(step: Step, slot: int, places: Mapping[int, Place], cells: list[Any]) -> tuple[Any, Any]:
+        """Return what a step calls for each tile, and what gets the arguments out of the cells; the last is for `out`.
+
+        Constants are put at the end of the cells.
+        """
+        if step.kind is Kind.FILL:
+            return step.fn(places[slot], **step.kwargs), itemgetter(slice(slot, slot + 1))
+        at = []
+        for arg in step.args:
+            if type(arg) is Slot:
+                at.append(arg.at)
+            else:
+                at.append(len(cells))
+                cells.append(arg)
+        return partial(step.fn, **step.kwargs) if step.kwargs else step.fn, itemgetter(*at, slot)
 
 
 def _buffers(steps: Sequence[tuple[Step, int]], wanted: Sequence[int]) -> dict[int, int]:
@@ -375,18 +394,19 @@ def _cut(x: Any, tile: tuple[slice, ...]) -> Any:
     return x[tuple([s if n > 1 else slice(None) for s, n in zip(tile, x.shape, strict=False)])]
 
 
-def _rows(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
-    """Cut along the first axis; along the second, too, where its rows are larger than a tile."""
+def _rows(shape: tuple[int, ...]) -> Iterator[tuple[tuple[slice, ...], tuple[int, ...]]]:
+    """Cut along the first axis, and along the second where its rows are larger than a tile; yield tiles and shapes."""
     inner = prod(shape[1:])
     if inner <= TILE or len(shape) == 1:
         rows = max(1, TILE // max(1, inner))
+        full = (rows, *shape[1:])
         for lo in range(0, shape[0], rows):
-            yield (slice(lo, lo + rows),)
+            yield (slice(lo, lo + rows),), full if lo + rows <= shape[0] else (shape[0] - lo, *shape[1:])
         return
     columns = max(1, TILE // max(1, prod(shape[2:])))
     for row in range(shape[0]):
         for lo in range(0, shape[1], columns):
-            yield slice(row, row + 1), slice(lo, lo + columns)
+            yield (slice(row, row + 1), slice(lo, lo + columns)), (1, min(columns, shape[1] - lo), *shape[2:])
 
 
 def _joined(step: Step, parts: list[Any], shape: tuple[int, ...], flat: bool) -> Any:
