@@ -217,13 +217,12 @@ def launch(core: Core, stage: Stage, ready: Intervals, worker: int) -> None:
     """Take a lease from the front of `ready` and give it to `worker`."""
     wide = width(core, stage, ready.count)
     root, leaves = stage, 1
+    lo, top = ready.spans[-1]
     if stage.cone_into is not None or (stage.narrow and stage.chain_next is not None):
-        lo, top = ready.spans[-1]
         room = top - lo
         root, leaves = climb(core, stage, lo, room, wide)
     if root is stage:
-        most = min(wide, core.tuning.realign) if stage.cone_into is not None and not stage.narrow else wide
-        lo, hi = ready.take(most)
+        lo, hi = ready.take(_until_a_cone_fits(core, stage, lo, wide))
         write(core, stage, lo, hi, READY, LEASED)
         alone = stage.alone
         if not alone:
@@ -242,6 +241,14 @@ def launch(core: Core, stage: Stage, ready: Intervals, worker: int) -> None:
         lease = LeaseRow(core.fresh(), root, lo, hi, cone, members, leaf_ids, worker)
         stage.last_width = units * leaves
     give(core, lease)
+
+
+def _until_a_cone_fits(core: Core, stage: Stage, lo: int, wide: int) -> int:
+    """Return how many tasks from `lo` on to lease where no cone does: to where one may begin again, or a few."""
+    if stage.cone_into is None or stage.narrow:
+        return wide
+    group = stage.cone_into.group
+    return min(wide, group - lo % group if lo % group else core.tuning.realign)
 
 
 _STARTED = VERTEX[VertexState.CONFIGURED]["task_started"]

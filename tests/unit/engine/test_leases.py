@@ -129,6 +129,20 @@ def test_a_cone_takes_a_whole_subtree(hand):
     assert run_out(h, [0]) == ["a[7]", "body[3]", "body-2[1]", "root[0]", "complete succeeded"]
 
 
+def test_tasks_that_no_cone_fits_end_where_one_may_begin(hand):
+    g = Graph("g")
+    g.reduce(body, g.add(body, n=64, name="a"), arity=8, name="root")
+    h = hand(g, workers=1, growth=100, realign=4)
+    h(h.idle(0))
+    h.expect("launch a[0] on 0")
+    h(h.done("a[0]"), h.idle(0))
+    h.expect("launch a[1:8] on 0")
+    h(h.done("a[1:8]"), h.idle(0))
+    h.expect("launch body[0] on 0")
+    h(h.done("body[0]"), h.idle(0))
+    h.expect_any_order("free a[0:8]", "launch body[1] on 0 with a")
+
+
 def test_the_template_of_a_cone_runs_in_post_order_and_knows_its_height(hand):
     g = Graph("g")
     g.reduce(body, g.add(body, n=16, name="a"), arity=4, name="root")
