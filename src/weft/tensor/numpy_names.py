@@ -133,7 +133,7 @@ def nan_to_num(
 
 @needs_lengths
 def _nan_to_num(x: Any, instead: dict[str, Any]) -> Tensor:
-    node = as_node(x)
+    node = _loose(x)
     return Tensor(searching.elementwise(np.nan_to_num, [node], node.dtype, "nan_to_num", **instead))
 
 
@@ -883,6 +883,12 @@ def argwhere(x: Any) -> Tensor:
 # ------------------------------------------------------------------------------------------------------ own functions
 
 
+def _loose(x: Any) -> Node:
+    """Return the expression of an array, whose chunks may be of unknown lengths."""
+    return x.loose if isinstance(x, Tensor) else as_node(x)
+
+
+@needs_lengths
 def map_chunk(x: Any, fn: Callable[..., Any], args: Sequence[Any] = (), **kwargs: Any) -> Tensor:
     """Return what a function makes of each chunk, which keeps its shape unless it is told.
 
@@ -890,9 +896,9 @@ def map_chunk(x: Any, fn: Callable[..., Any], args: Sequence[Any] = (), **kwargs
     `elementwise=False` says that lengths may change: they are known when it has run. `with_chunk_index=True` gives the
     function `chunk_index=` too: the numbers of the chunk along each axis.
     """
-    node = as_node(x)
     dtype, same = kwargs.pop("dtype", None), kwargs.pop("elementwise", True)
     numbered = kwargs.pop("with_chunk_index", False)
+    node = as_node(x) if numbered else _loose(x)
     if dtype is None:
         first = {"chunk_index": (0,) * len(node.grid)} if numbered else {}
         dtype = np.asarray(fn(np.ones((1,) * len(node.grid), node.dtype), *args, **kwargs, **first)).dtype

@@ -82,6 +82,7 @@ class Session:
         self.array_namespace = checked(array_namespace)
         self.engine: EngineSession = Engine(whole_process=True, **arguments)
         self.apart = arguments.get("backend", "threads") != "threads"
+        self.durable = arguments.get("durable", False) is not False
         self._lock = threading.Lock()
         self._placed: WeakKeyDictionary[Any, Kept] = WeakKeyDictionary()
         self._named: dict[str, Any] = {}
@@ -132,7 +133,10 @@ class Session:
 
     def _holds(self, node: Node) -> bool:
         """Whether the chunks of a source go into the store: those that a session has kept, and, where workers do not
-        read the memory of this process, those that are large."""
+        read the memory of this process, those that are large. A durable run has them in its graph: who goes on with it
+        finds them there."""
+        if self.durable:
+            return False
         source = node.kwargs.get("source")
         if type(source) is creation.Stored:
             return isinstance(source.values, Kept) or (self.apart and node.nbytes >= STORED_FROM)

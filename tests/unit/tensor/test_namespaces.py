@@ -1,24 +1,41 @@
 """Chunks computed by another namespace than NumPy's: a module that wraps NumPy, counts, and lets nobody else read."""
 
 import importlib
+import itertools
+import os
 import pickle
+import sys
+from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import weft.tensor as wt
 from weft.model.errors import MissingExtraError, UsageError
+from weft.operators import namespaces
 from weft.operators.regions import Kind, Region, Slot, Step
 
 NAME = "counting_arrays"
 SOURCE = '''
 """NumPy behind a class of its own that none of NumPy's protocols can look into."""
 
+import os
 from collections import Counter
 
 import numpy as np
 
-calls = Counter()
+
+class Calls(Counter):
+    """What was called in this process; what any process has called stands in a file of its number."""
+
+    def __setitem__(self, name, count):
+        super().__setitem__(name, count)
+        with open(f"{__file__}.{os.getpid()}", "a") as file:
+            file.write(f"{name}\\n")
+
+
+calls = Calls()
 
 
 class Array:
@@ -70,15 +87,42 @@ def __getattr__(name):
 X = np.random.default_rng(12).normal(size=(12, 9))
 
 
+class Called:
+    """What the processes have called of the namespace."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def by_process(self) -> dict[int, list[str]]:
+        files = self.folder.glob(f"{NAME}.py.*")
+        return {int(path.suffix[1:]): path.read_text().split() for path in files if path.suffix[1:].isdigit()}
+
+    def names(self) -> Counter[str]:
+        return Counter(itertools.chain.from_iterable(self.by_process().values()))
+
+
+@pytest.fixture(scope="module", params=["threads", "processes"])
+def session(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("namespace")
+    (folder / f"{NAME}.py").write_text(SOURCE)
+    sys.path.insert(0, str(folder))
+    try:
+        with wt.Session(backend=request.param, array_namespace=NAME, direct=False, workers=2) as session:
+            yield session, folder
+    finally:
+        sys.path.remove(str(folder))
+        sys.modules.pop(NAME, None)
+        namespaces.namespace.cache_clear()
+
+
 @pytest.fixture
-def calls(tmp_path, monkeypatch):
-    (tmp_path / f"{NAME}.py").write_text(SOURCE)
-    monkeypatch.syspath_prepend(tmp_path)
-    found = importlib.import_module(NAME).calls
-    found.clear()
-    with wt.Session(array_namespace=NAME, direct=False, workers=2) as session:
-        session.as_default()
-        yield found
+def calls(session):
+    """Nobody but the workers may have called it: on worker processes, not this one."""
+    opened, folder = session
+    for path in folder.glob(f"{NAME}.py.*"):
+        path.unlink()
+    yield (called := Called(folder))
+    assert opened.apart == (os.getpid() not in called.by_process()) or not called.names()
 
 
 @pytest.mark.parametrize(
@@ -98,30 +142,33 @@ def test_a_namespace_computes_what_numpy_would(calls, call, used):
     made = call(wt, lambda x: wt.asarray(x, chunk_size=4))
     assert made.dtype == wanted.dtype
     np.testing.assert_allclose(made.fetch(), wanted)
-    assert used <= set(calls)
+    assert used <= set(calls.names())
 
 
 def test_what_it_does_not_have_numpy_computes_between_its_own_calls(calls):
     made = wt.sum(wt.cbrt(wt.exp(wt.asarray(X, chunk_size=4))) + 1)
     np.testing.assert_allclose(float(made), np.sum(np.cbrt(np.exp(X)) + 1))
-    assert {"exp", "add", "sum"} <= set(calls)
+    assert {"exp", "add", "sum"} <= set(calls.names())
     np.testing.assert_array_equal(wt.sort(wt.exp(wt.asarray(X, chunk_size=4)), axis=0).fetch(), np.sort(np.exp(X), 0))
 
 
-def test_values_stay_in_the_namespace_from_step_to_step(calls):
+def test_values_stay_in_the_namespace_from_step_to_step(tmp_path, monkeypatch):
+    name = f"{NAME}_here"
+    (tmp_path / f"{name}.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
     f8 = np.dtype(np.float64)
     steps = [Step(Kind.UFUNC, np.exp, (Slot(at),), {}, f8) for at in range(3)]
-    region = pickle.loads(pickle.dumps(Region(1, steps, X.size, space=NAME)))
+    region = pickle.loads(pickle.dumps(Region(1, steps, X.size, space=name)))
     made = region(0, X / 9)
     assert type(made) is np.ndarray
     np.testing.assert_allclose(made, np.exp(np.exp(np.exp(X / 9))))
-    assert dict(calls) == {"exp": 3}
+    assert dict(importlib.import_module(name).calls) == {"exp": 3}
 
 
 def test_what_is_no_number_is_for_numpy(calls):
     days = wt.arange("2024-02-28", "2024-03-02", dtype="datetime64[D]", chunk_size=2)
     assert wt.subtract(days, days).fetch().astype(int).tolist() == [0, 0, 0]
-    assert not calls
+    assert not calls.names()
 
 
 def test_a_module_may_be_given_itself():

@@ -128,6 +128,23 @@ def runs(monkeypatch, where):
     return counted
 
 
+def doubled(chunk, chunk_index=(0,)):
+    return chunk * (2 + chunk_index[0])
+
+
+def test_a_function_of_chunks_waits_for_lengths_only_where_it_must(where, runs):
+    x = wt.asarray(A, chunk_size=17)
+    picked = x[x > 0]
+    made = picked.map_chunk(doubled)
+    later = picked[::2].map_chunk(doubled)
+    told = picked.map_chunk(doubled, with_chunk_index=True)
+    assert not runs, "something was computed at the call"
+    assert made._node.chunks == picked._node.chunks
+    np.testing.assert_array_equal(made.fetch(), A[A > 0] * 2)
+    np.testing.assert_array_equal(later.fetch(), A[A > 0][::2] * 2)
+    np.testing.assert_array_equal(told[:3].fetch(), A[A > 0][:3] * 2)
+
+
 @pytest.mark.parametrize("name", LATER)
 def test_what_needs_lengths_is_one_run(name, where, runs):
     made = LATER[name](wt, *arrays())

@@ -140,12 +140,18 @@ class Chunks(Protocol):
 
 
 class Stored:
-    """Chunks that were computed before: in memory, or kept by a session, which reads one where it is asked for."""
+    """Chunks that were computed before: in memory, or kept by a session, which reads one where it is asked for.
+
+    It travels with all of them.
+    """
 
     __slots__ = ("__weakref__", "values")
 
     def __init__(self, values: Chunks) -> None:
         self.values = values
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Stored, ([*self.values],)
 
 
 def full(grid: Grid, value: Any, dtype: np.dtype[Any]) -> Node:
