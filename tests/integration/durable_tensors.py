@@ -32,7 +32,7 @@ def noted(chunk: Any, marks: str, name: str) -> Any:
 def answer(marks: str) -> wt.Tensor:
     """Return what is computed: a slice and other chunks need the lengths of what is picked."""
     x = wt.arange(N, dtype=wt.float64, chunk_size=CHUNK).map_chunk(noted, (marks, "early"), dtype=np.float64)
-    picked = x[x % 3 == 0][::2].rechunk(CHUNK).map_chunk(noted, (marks, "late"), dtype=np.float64)
+    picked = x[wt.equal(x % 3, 0)][::2].rechunk(CHUNK).map_chunk(noted, (marks, "late"), dtype=np.float64)
     return picked.sum() + x.max()
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.unit.engine.hand import Hand, body, run_out
+from weft.engine.events import WorkerJoined
 from weft.engine.placement import _blocks
 from weft.graph.builder import Graph, gather, grid, shuffle
 from weft.graph.grid import group
@@ -48,6 +49,7 @@ def test_no_node_has_more_than_its_share(hand, n, workers):
     assert all(node in nodes for node in placed)
     for node in set(nodes):
         assert placed.count(node) <= -(-n * nodes.count(node) // workers)
+        assert abs(placed.count(node) - n * nodes.count(node) / workers) <= 1
 
 
 def test_shuffles_and_broadcasts_hold_nothing_together(hand):
@@ -146,6 +148,46 @@ def test_the_work_of_a_lost_node_is_done_by_the_others(hand):
     h.expect()
     assert h.rows("a") == ["ready"] * 4
     assert run_out(h, [1])[-1] == "complete succeeded"
+
+
+def test_only_what_has_not_begun_goes_to_a_worker_that_joins(hand):
+    g = Graph("g")
+    g.add(body, g.add(body, n=6, name="a"), name="b")
+    h = hand(g, workers=2, nodes=2, cones=False)
+    h(h.idle(1, 0))
+    h.expect("launch a[3] on 1", "launch a[0] on 0")
+    h(h.done("a[0]", seconds=1.0, nbytes=9))
+    h.expect()
+    before = homes(h, "a")
+    h(WorkerJoined(h.now, 2, 2, "node2"))
+    h.expect()
+    assert homes(h, "a") == before
+    assert homes(h, "b")[0] == 0, "what reads a[0] stays where that is"
+    h(h.idle(2))
+    (line,) = h.skip("launch")
+    assert line in {"launch b[0] on 2", *[f"launch a[{at}] on 2" for at in (1, 2, 4, 5)]}
+    assert h.rows("a")[0] == "finished"
+    assert h.rows("a")[3] == "leased"
+
+
+def test_only_what_has_not_ended_or_is_lost_leaves_a_worker_that_dies(hand):
+    """The node stays, and with it what its workers have made."""
+    g = Graph("g")
+    g.add(body, g.add(body, n=4, name="a"), name="b")
+    h = hand(g, workers=4, nodes=2, cones=False)
+    h(h.idle(0, 1))
+    h.expect("launch a[0] on 0", "launch a[1] on 1")
+    h(h.done("a[0]", seconds=1.0, nbytes=9))
+    h.expect()
+    h(h.worker_lost(0))
+    h.expect()
+    assert h.rows("a")[:2] == ["finished", "leased"]
+    assert homes(h, "b")[0] == 0
+    h(h.done("a[1]", seconds=1.0, nbytes=9))
+    h.expect()
+    assert run_out(h, [1, 2, 3])[-1] == "complete succeeded"
+    ran = [line for line in map(str, h.leases) if line.startswith("a[0")]
+    assert ran == ["a[0]"], "it was made once"
 
 
 def test_gathered_inputs_tie_a_task_to_no_node(hand):

@@ -1,14 +1,17 @@
 """What graph an expression becomes: fusion, common sub-expressions, and a cost that does not depend on chunks."""
 
+from collections import Counter
+
 import numpy as np
+import pytest
 
 from weft.frontends.tensors import creation, linear, shaping
 from weft.frontends.tensors.blocks import apply, rechunk
 from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.compiler import compile_nodes
-from weft.frontends.tensors.nodes import Node
+from weft.frontends.tensors.nodes import Node, walk
 from weft.frontends.tensors.reductions import reduce
-from weft.operators.regions import Kind
+from weft.operators.regions import Kind, Region, Slot
 
 F8 = np.dtype(np.float64)
 
@@ -31,10 +34,36 @@ def vertices(*nodes, **options):
     return {name: vertex.parallelism for name, vertex in graph.vertices.items()}
 
 
+def regions_of(*nodes, **options) -> list[Region]:
+    made = [vertex.program.target for vertex in compile_nodes(nodes, **options).graph.vertices.values()]
+    return [region for region in made if isinstance(region, Region)]
+
+
 def test_the_seeds_example_under_the_seeds_rule():
     """(a + b).sum(): the addition is fused with the sum, the sources with nothing."""
     made = vertices(total(apply(np.add, rand(), rand())), fusion="chain")
     assert made == {"rand": 4, "rand-2": 4, "add-sum": 4, "combine-squeeze": 1}
+
+
+@pytest.mark.parametrize("fusion", ["chain", "region"])
+def test_what_is_fused_is_what_was_written(fusion):
+    """Each operation is a step of one vertex, in the order of what it reads, and no other step is there."""
+    a, b = rand(), rand()
+    both = apply(np.multiply, apply(np.add, a, b), apply(np.exp, b))
+    nodes = [both, total(apply(np.sqrt, both)), rechunk(apply(np.negative, a), (Cut.even(20, 10),))]
+    regions = regions_of(*nodes, fusion=fusion)
+    assert Counter(step.fn for region in regions for step in region.steps) == Counter(node.fn for node in walk(nodes))
+    for region in regions:
+        for at, step in enumerate(region.steps):
+            assert all(arg.at < region.inputs + at for arg in step.args if type(arg) is Slot)
+
+
+def test_what_has_several_results_is_fused_with_none_of_their_readers_under_the_seeds_rule():
+    x = rand()
+    mantissa, exponent = (apply(np.frexp, x, out=at) for at in range(2))
+    regions = regions_of(total(mantissa), total(apply(np.negative, exponent)), fusion="chain")
+    (several,) = [region for region in regions if any(step.fn is np.frexp for step in region.steps)]
+    assert len(several.steps) == 1
 
 
 def test_a_region_takes_in_all_that_is_read_chunk_by_chunk():
