@@ -6,7 +6,7 @@ The rows that go to disk take a few GB; with `BENCHMARKS_FULL=1` in the environm
 from __future__ import annotations
 
 from benchmarks.harness import Side, Spec
-from benchmarks.tensors.sizes import GB, SIZES
+from benchmarks.tensors.sizes import GB, LONGEST_S, SIZES
 
 _MODULES = {"numpy": "peer_numpy", "dask threads": "peer_dask", "dask distributed": "peer_distributed"}
 _LONGEST_S = 3600.0
@@ -36,18 +36,36 @@ def _in_processes(row: str, target: float) -> Spec:
     return _against("dask distributed", f"processes_{row}", target, about)
 
 
-def _out_of_core(row: str, about: str) -> tuple[Spec, Spec]:
+def _out_of_core(row: str, about: str) -> tuple[Spec, ...]:
     module = "benchmarks.tensors.out_of_core"
     ours = Side("weft", module, row, fresh=True, longest_s=_LONGEST_S)
     disk = Side("disk", module, f"{row}_on_disk", fresh=True, longest_s=_LONGEST_S)
     return (
         Spec(f"out_of_core_{row}", "s", ours, 4.0, about, disk),
         Spec(f"out_of_core_{row}_gb", "GB", ours, SIZES.memory / GB, "The most memory that process held.", figure="gb"),
+        Spec(
+            f"out_of_core_{row}_vs_distributed",
+            "s",
+            ours,
+            1.0,
+            "The same against two worker processes of dask.distributed with half of that memory each: inf if they died "
+            f"or were not done after {LONGEST_S / 60:g} minutes.",
+            Side(
+                "dask distributed",
+                "benchmarks.tensors.peer_distributed",
+                row,
+                peer=True,
+                fresh=True,
+                longest_s=_LONGEST_S,
+            ),
+        ),
     )
 
 
 _DRAWN = {"ewise": 0.7, "rechunk": 0.5, "cumsum": 1.0, "transpose_sum": 0.7, "qr": 1.0, "svd": 1.0, "ata": 1.0}
 """The rows on numbers that are drawn on the way, each with its target on processes."""
+_GIVEN = {"matmul": 1.0, "fused_e1": 1.0, "fused_e3": 1.0}
+"""Those on arrays in memory."""
 
 SPECS = (
     _against(
@@ -82,7 +100,7 @@ SPECS = (
         "One of 50,000 chunks of a single element of ((x + 1) * 2 - x).sum(), the whole call divided.",
         scale=1e6 / 50_000,
     ),
-    *[_memory(row) for row in (*_DRAWN, "matmul", "fused_e1", "fused_e3")],
+    *[_memory(row) for row in (*_DRAWN, *_GIVEN)],
     *_out_of_core(
         "reduced",
         f"Mean, standard deviation and the share of numbers below their sum of {SIZES.reduced / GB:g} GB of random "
@@ -93,5 +111,5 @@ SPECS = (
         f"{SIZES.rechunked / GB:g} GB of random numbers from rows to columns, and their mean, with "
         f"memory={SIZES.memory / GB:g} GB; against writing and reading as much once.",
     ),
-    *[_in_processes(row, target) for row, target in _DRAWN.items()],
+    *[_in_processes(row, target) for row, target in {**_DRAWN, **_GIVEN}.items()],
 )

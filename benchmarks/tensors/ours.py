@@ -224,5 +224,5 @@ CASES: Mapping[str, Callable[[], Mapping[str, float]]] = {
     "graph_1e6_chunks": graph_1e6_chunks,
     "chunk_overhead": chunk_overhead,
     **{f"peak_{name}": partial(case, PEAK) for name, case in {**DRAWN, **GIVEN}.items()},
-    **{f"processes_{name}": partial(case, PROCESSES) for name, case in DRAWN.items()},
+    **{f"processes_{name}": partial(case, PROCESSES) for name, case in {**DRAWN, **GIVEN}.items()},
 }

@@ -11,10 +11,8 @@ import numpy as np
 
 import weft.tensor as wt
 from benchmarks.harness import peak_gb, timed
-from benchmarks.tensors.sizes import GB, SIZES
+from benchmarks.tensors.sizes import GB, ROWS, SIZES
 from benchmarks.tensors.ways import near
-
-ROWS = 20_000
 
 
 def _room(nbytes: int) -> None:

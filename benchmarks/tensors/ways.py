@@ -13,10 +13,14 @@ Check = Callable[[Any], None]
 
 
 class Way(NamedTuple):
-    """`measure(run, check)` returns the figures of a case; `hold` computes arrays that are its result."""
+    """`measure(run, check)` returns the figures of a case; `hold` computes arrays that are its result.
+
+    `given` is called with an array that is in memory before a case begins, and returns it where tasks read it.
+    """
 
     measure: Callable[[Run, Check], dict[str, float]]
     hold: Callable[..., Any]
+    given: Callable[[Any], Any] = lambda x: x
 
 
 def near(wanted: float, within: float) -> Check:

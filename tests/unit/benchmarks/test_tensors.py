@@ -22,7 +22,9 @@ def test_every_row_has_a_case(module):
 
 def test_peers_have_the_cases_of_our_rows():
     assert cases(SimpleNamespace(__name__="benchmarks.tensors.peer_distributed")) == {
-        f"processes_{name}" for name in ours.DRAWN
+        *[f"processes_{name}" for name in (*ours.DRAWN, *ours.GIVEN)],
+        "reduced",
+        "rechunked",
     }
     assert cases(SimpleNamespace(__name__="benchmarks.tensors.peer_dask")) == {
         *ours.DRAWN,
