@@ -15,12 +15,13 @@ _NAMES: Mapping[tuple[str, ...], str] = {
     ("data",): "tensor scalar",
     ("x",): "array asarray",
     ("a",): (
-        "all amax amin any argmax argmin argpartition argsort argtopk argwhere around ascontiguousarray asfortranarray "
-        "average copy count_nonzero cumprod cumsum diff ediff1d empty_like expand_dims flatnonzero full_like histogram "
-        "histogram_bin_edges max mean median min moveaxis nanargmax nanargmin nancumprod nancumsum nanmax nanmean "
-        "nanmedian nanmin nanprod nanquantile nanstd nansum nanvar ndim nonzero ones_like partition percentile prod "
-        "product ptp quantile ravel repeat roll shape sort squeeze std sum swapaxes take topk transpose var zeros_like "
-        "cholesky inv lu qr svd fft ifft fft2 ifft2 fftn ifftn rfft irfft rfft2 irfft2 rfftn irfftn hfft ihfft"
+        "all amax amin any argmax argmin argpartition argsort argtopk argwhere around ascontiguousarray "
+        "asfortranarray average copy count_nonzero cumprod cumsum diff ediff1d empty_like expand_dims flatnonzero "
+        "full_like histogram histogram_bin_edges max mean median min moveaxis nanargmax nanargmin nancumprod "
+        "nancumsum nanmax nanmean nanmedian nanmin nanpercentile nanprod nanquantile nanstd nansum nanvar ndim "
+        "nonzero ones_like partition percentile prod product ptp quantile ravel repeat roll shape sort squeeze std "
+        "sum swapaxes take topk transpose var zeros_like cholesky inv lu qr svd fft ifft fft2 ifft2 fftn ifftn rfft "
+        "irfft rfft2 irfft2 rfftn irfftn hfft ihfft"
     ),
     ("m",): "cov flip fliplr flipud tril triu",
     ("N",): "eye",

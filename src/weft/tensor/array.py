@@ -545,7 +545,9 @@ def _from_values(values: np.ndarray[Any, Any]) -> Tensor:
 
 
 def dense(value: Any) -> Any:
-    """Return what was given. TypeError: it is a sparse array."""
+    """Return what was given. TypeError: it is a sparse array, or some of its elements are masked."""
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise TypeError("some elements are masked: masks are not supported; give x.filled(value)")
     if hasattr(value, "toarray") and hasattr(value, "nnz"):
         raise TypeError(f"{type(value).__name__}: sparse arrays are not supported; give x.toarray()")
     return value

@@ -97,7 +97,12 @@ array = asarray
 
 
 def from_array(array: Any, chunk_size: Any = None) -> Tensor:
-    """Return an array over one that takes slices: NumPy, a memory map, Zarr, HDF5. It is read where it is needed."""
+    """Return an array over one that takes slices: NumPy, a memory map, Zarr, HDF5. It is read where it is needed.
+
+    TypeError: it is none, is sparse, or has masked elements.
+    """
+    if not all(hasattr(dense(array), name) for name in ("shape", "dtype", "__getitem__")):
+        raise TypeError(f"array is {type(array).__name__}, without a shape and a dtype: give what takes slices")
     dtype = np.dtype(array.dtype)
     array = readable(array)
     return Tensor(creation.from_array(array, _grid(array.shape, dtype, chunk_size), dtype))

@@ -415,8 +415,10 @@ def nanvar(x: Any, axis: Axis = None, dtype: Any = None, *, ddof: float = 0, kee
         return statistics.var(given, axis=axis, correction=ddof, keepdims=keepdims)
     away = apply(np.subtract, given, nanmean(given, axis, keepdims=True))
     squares = apply(np.square, apply(np.absolute, away))
+    there = searching.where(apply(np.isnan, given).node, 0, squares.node, squares.dtype)
     count = apply(np.subtract, _counted(given, axis, keepdims), float(ddof))
-    return apply(np.true_divide, nansum(squares, axis, keepdims=keepdims), count).astype(squares.dtype)
+    total = statistics.sum(Tensor(there), axis=axis, keepdims=keepdims)
+    return apply(np.true_divide, total, count).astype(squares.dtype)
 
 
 @taking_out(3)
@@ -443,98 +445,76 @@ def average(x: Any, axis: Axis = None, weights: Any = None, returned: bool = Fal
     return ExecutableTuple([made, whole.astype(made.dtype)]) if returned else made
 
 
-def _order_statistic(x: Any, *, q: Any, axis: tuple[int, ...] | None, method: str, keepdims: bool, fn: Any) -> Any:
-    return np.asarray(fn(x, q, axis=axis, method=method, keepdims=keepdims))
+def _order_statistic(x: Any, *, fn: Any, q: Any, how: tuple[tuple[str, Any], ...]) -> Any:
+    return np.asarray(fn(x, **_wanted(q), **dict(how)))
 
 
-@taking_out(3)
-def quantile(
-    x: Any,
-    q: Any,
-    axis: Axis = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
-    keepdims: bool = False,
-    *,
-    interpolation: str | None = None,
-) -> Tensor:
-    """Return quantiles; the axes that they are of are read as one chunk. `interpolation` is an older name of `method`.
-
-    The array that is given is never changed, `overwrite_input` or not.
-    """
-    return _quantile(np.quantile, x, q, axis, interpolation or method, keepdims)
-
-
-@taking_out(3)
-def nanquantile(
-    x: Any,
-    q: Any,
-    axis: Axis = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
-    keepdims: bool = False,
-    *,
-    interpolation: str | None = None,
-) -> Tensor:
-    """Return quantiles of what is not NaN, as `quantile`."""
-    return _quantile(np.nanquantile, x, q, axis, interpolation or method, keepdims)
-
-
-@taking_out(2)
-def nanmedian(x: Any, axis: Axis = None, overwrite_input: bool = False, keepdims: bool = False) -> Tensor:
-    """Return the median of what is not NaN; the axes that it is of are read as one chunk."""
-    return _quantile(np.nanquantile, x, 0.5, axis, "linear", keepdims)
+def _wanted(q: Any) -> dict[str, Any]:
+    """Return the quantiles of a call: None, a number, or several as a tuple and their dtype."""
+    if q is None:
+        return {}
+    return {"q": np.asarray(*q) if isinstance(q, tuple) else q}
 
 
 @needs_lengths
-def _quantile(fn: Any, x: Any, q: Any, axis: Axis, method: str, keepdims: bool) -> Tensor:
+def _order(fn: Any, x: Any, axis: Axis, keepdims: bool, q: Any = None, **how: Any) -> Tensor:
+    """Return medians or quantiles by a function of NumPy's; `q` goes to it as it is, since its dtype counts."""
     node = as_node(x)
     axes = reductions.axes_of(axis, len(node.grid))
     node = whole_along(node, axes)
-    wanted = np.asarray(q.fetch() if isinstance(q, Tensor) else q)
-    if np.any((wanted < 0) | (wanted > 1)):
-        raise ValueError("Quantiles must be in the range [0, 1]")
-    dtype = np.quantile(np.ones(1, node.dtype), wanted, method=method).dtype  # type: ignore[call-overload]
-    kept = [cut if a not in axes else Cut.even(1, 1) for a, cut in enumerate(node.grid) if keepdims or a not in axes]
-    front = [Cut.even(n, max(n, 1)) for n in wanted.shape]
-    one = mapped(
-        node, (*front, *kept), [*[None] * len(front), *[a for a in range(len(node.grid)) if keepdims or a not in axes]]
-    )
-    kwargs = {"q": tuple(wanted.tolist()) if wanted.ndim else float(wanted), "axis": axes, "method": method}
-    made = Node(
-        Kind.CALL,
-        _order_statistic,
-        [one],
-        (*front, *kept),
-        dtype,
-        kwargs={**kwargs, "keepdims": keepdims, "fn": fn},
-        name="quantile",
-    )
-    return Tensor(made)
+    front: list[Cut] = []
+    if not (q is None or isinstance(q, int | float)):
+        several = np.asarray(q.fetch() if isinstance(q, Tensor) else q)
+        front = [Cut.even(n, max(n, 1)) for n in several.shape]
+        q = (tuple(several.tolist()), several.dtype) if several.ndim else several[()]
+    dtype = np.asarray(fn(np.ones(1, node.dtype), **_wanted(q), **how)).dtype
+    left = [a for a in range_(len(node.grid)) if keepdims or a not in axes]
+    grid = (*front, *[Cut.even(1, 1) if a in axes else node.grid[a] for a in left])
+    one = mapped(node, grid, [*[None] * len(front), *left])
+    kwargs = {"fn": fn, "q": q, "how": tuple({**how, "axis": axes, "keepdims": keepdims}.items())}
+    return Tensor(Node(Kind.CALL, _order_statistic, [one], grid, dtype, kwargs=kwargs, name=fn.__name__))
 
 
-@taking_out(3)
-def percentile(
-    x: Any,
-    q: Any,
-    axis: Axis = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
-    keepdims: bool = False,
-    *,
-    interpolation: str | None = None,
-) -> Tensor:
-    """Return percentiles: quantiles of `q / 100`."""
-    wanted = np.asarray(q.fetch() if isinstance(q, Tensor) else q)
-    if np.any((wanted < 0) | (wanted > 100)):
-        raise ValueError("Percentiles must be in the range [0, 100]")
-    return _quantile(np.quantile, x, wanted / 100, axis, interpolation or method, keepdims)
+def _quantiles(fn: Any, name: str, text: str) -> Callable[..., Tensor]:
+    def function(
+        x: Any,
+        q: Any,
+        axis: Axis = None,
+        overwrite_input: bool = False,
+        method: str = "linear",
+        keepdims: bool = False,
+        *,
+        interpolation: str | None = None,
+    ) -> Tensor:
+        return _order(fn, x, axis, keepdims, q, method=interpolation or method)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""{text}; the axes that they are of are read as one chunk.
+
+    `interpolation` is an older name of `method`. The array that is given is never changed, `overwrite_input` or not.
+    ValueError: a `q` is out of bounds.
+    """
+    return taking_out(3)(function)
+
+
+quantile = _quantiles(np.quantile, "quantile", "Return quantiles, `q` from 0 to 1")
+nanquantile = _quantiles(np.nanquantile, "nanquantile", "Return quantiles of what is not NaN, `q` from 0 to 1")
+percentile = _quantiles(np.percentile, "percentile", "Return percentiles, `q` from 0 to 100")
+nanpercentile = _quantiles(
+    np.nanpercentile, "nanpercentile", "Return percentiles of what is not NaN, `q` from 0 to 100"
+)
 
 
 @taking_out(2)
 def median(x: Any, axis: Axis = None, overwrite_input: bool = False, keepdims: bool = False) -> Tensor:
     """Return the median; the axes that it is of are read as one chunk."""
-    return _quantile(np.quantile, x, 0.5, axis, "linear", keepdims)
+    return _order(np.median, x, axis, keepdims)
+
+
+@taking_out(2)
+def nanmedian(x: Any, axis: Axis = None, overwrite_input: bool = False, keepdims: bool = False) -> Tensor:
+    """Return the median of what is not NaN; the axes that it is of are read as one chunk."""
+    return _order(np.nanmedian, x, axis, keepdims)
 
 
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Tensor:
@@ -892,9 +872,10 @@ def _loose(x: Any) -> Node:
 def map_chunk(x: Any, fn: Callable[..., Any], args: Sequence[Any] = (), **kwargs: Any) -> Tensor:
     """Return what a function makes of each chunk, which keeps its shape unless it is told.
 
-    `dtype` and `shape` of a chunk's result are found by calling it on an empty chunk; where that fails, give `dtype=`.
-    `elementwise=False` says that lengths may change: they are known when it has run. `with_chunk_index=True` gives the
-    function `chunk_index=` too: the numbers of the chunk along each axis.
+    `dtype` is found by calling it on a chunk of a single 1; where that fails, give `dtype=`. `elementwise=False` says
+    that lengths may change: they are known when it has run. `with_chunk_index=True` gives the function `chunk_index=`
+    too: the numbers of the chunk along each axis. All other arguments are the function's. ValueError, when computed: a
+    result has another shape than its chunk, or with `elementwise=False` another number of axes.
     """
     dtype, same = kwargs.pop("dtype", None), kwargs.pop("elementwise", True)
     numbered = kwargs.pop("with_chunk_index", False)
@@ -903,9 +884,8 @@ def map_chunk(x: Any, fn: Callable[..., Any], args: Sequence[Any] = (), **kwargs
         first = {"chunk_index": (0,) * len(node.grid)} if numbered else {}
         dtype = np.asarray(fn(np.ones((1,) * len(node.grid), node.dtype), *args, **kwargs, **first)).dtype
     grid = node.grid if same else tuple([Cut.unknown(cut.n) for cut in node.grid])
-    call_it = (
-        _Numbered(fn, tuple(args), dict(kwargs), Where(node.grid)) if numbered else _Mapped(fn, tuple(args), kwargs)
-    )
+    where = Where(node.grid) if numbered else None
+    call_it = (_Numbered if numbered else _Mapped)(fn, tuple(args), kwargs, same, where)
     kind = Kind.PLACED if numbered else Kind.CALL
     made = Node(kind, call_it, [Input(node)], grid, np.dtype(dtype), unique=True, name="map_chunk")
     return Tensor(made)
@@ -916,24 +896,40 @@ class _Mapped:
 
     __name__ = "map_chunk"
 
-    def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], same: bool, where: Where | None
+    ) -> None:
         self.fn = fn
         self.args = args
         self.kwargs = kwargs
+        self.same = same
+        self.where = where
 
     def __call__(self, chunk: Any) -> Any:
-        return np.asarray(self.fn(chunk, *self.args, **self.kwargs))
+        return self._checked(chunk, self.fn(chunk, *self.args, **self.kwargs))
+
+    def _checked(self, chunk: Any, result: Any) -> Any:
+        made = np.asarray(result)
+        if self.same and made.shape != chunk.shape:
+            raise ValueError(
+                f"map_chunk: the function made an array of shape {made.shape} of a chunk of shape {chunk.shape}: give "
+                "elementwise=False if it changes lengths"
+            )
+        if made.ndim != chunk.ndim:
+            raise ValueError(
+                f"map_chunk: the function made an array of {made.ndim} axes of a chunk of {chunk.ndim}: have it keep "
+                "them, with length 1 where it reduces"
+            )
+        return made
 
 
 class _Numbered(_Mapped):
     """The same, for one that is told which chunk it has."""
 
-    def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], where: Where) -> None:
-        super().__init__(fn, args, kwargs)
-        self.where = where
-
     def __call__(self, place: Any, chunk: Any) -> Any:  # type: ignore[override]
-        return np.asarray(self.fn(chunk, *self.args, chunk_index=self.where(place.number).at, **self.kwargs))
+        assert self.where is not None
+        at = self.where(place.number).at
+        return self._checked(chunk, self.fn(chunk, *self.args, chunk_index=at, **self.kwargs))
 
 
 def rechunk(x: Any, chunk_size: Any) -> Tensor:

@@ -417,7 +417,7 @@ def nanargmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Tensor
 
 def _nan_place(place: Any, instead: float, x: Any, axis: int | None, keepdims: bool) -> Tensor:
     given = _tensor(x)
-    if given.dtype.kind != "f":
+    if given.dtype.kind not in "fc":
         return place(given, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
     nan = apply(np.isnan, given)
     found = place(searching.where(nan, instead, given), axis=axis, keepdims=keepdims)

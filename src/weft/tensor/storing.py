@@ -6,8 +6,9 @@ HDF5 needs `pip install 'weft[hdf5]'`, Zarr `pip install 'weft[zarr]'`.
 from __future__ import annotations
 
 import os
+import posixpath
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import ceil, prod
 from typing import Any
@@ -16,7 +17,8 @@ import numpy as np
 
 from weft.frontends.tensors import blocks
 from weft.frontends.tensors.chunks import CHUNK_BYTES, Cut
-from weft.frontends.tensors.nodes import Input, Node, Read, Where
+from weft.frontends.tensors.creation import Source, stored
+from weft.frontends.tensors.nodes import Input, Node, Read, Where, walk
 from weft.model.errors import ConflictError, NotFoundError, UsageError
 from weft.operators.regions import Kind, Place
 from weft.tensor import sessions
@@ -24,7 +26,7 @@ from weft.tensor.array import Tensor, as_node
 from weft.tensor.creation import from_array
 from weft.tensor.extras import needed
 from weft.tensor.files import Hdf5Array, NpyFile, file_path, opened_hdf5, readable
-from weft.tensor.running import execute
+from weft.tensor.running import Watch, execute
 
 # --------------------------------------------------------------------------------------------------------- reading
 
@@ -102,9 +104,39 @@ class _Write:
         self.where = where
 
     def __call__(self, place: Place, chunk: Any) -> Any:
-        at = self.where(place.number)
-        self.target[tuple([slice(lo, lo + n) for lo, n in zip(at.begin, at.shape, strict=True)])] = chunk
+        _put(self.target, self.where(place.number), chunk)
         return np.zeros(place.shape, bool)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if _only_here(self.target):
+            raise UsageError(
+                f"what is written into this process's memory ({type(self.target).__name__}) is part of a larger "
+                "expression, which worker processes compute",
+                hint="Execute what `store` or `to_zarr` returned by itself, or write into a file.",
+            )
+        return _Write, (self.target, self.where)
+
+
+def _put(target: Any, at: Place, chunk: Any) -> None:
+    target[tuple([slice(lo, lo + n) for lo, n in zip(at.begin, at.shape, strict=True)])] = chunk
+
+
+def _only_here(target: Any) -> bool:
+    """Whether other processes would write into a copy of theirs: unless it is a file, or its class says how it travels.
+
+    Nobody can tell what an object that is pickled by its attributes is made of.
+    """
+    if isinstance(target, NpyFile | Hdf5Array):
+        return False
+    store = getattr(target, "store", None)
+    if store is not None and type(target).__module__.partition(".")[0] == "zarr":
+        names = getattr(getattr(store, "fs", None), "protocol", ())
+        return "memory" in (names, *names) or isinstance(store, needed("zarr").storage.MemoryStore)
+    kind = type(target)
+    plain = all(
+        getattr(kind, name) is getattr(object, name) for name in ("__reduce__", "__reduce_ex__", "__getstate__")
+    )
+    return plain or isinstance(target, np.ndarray)
 
 
 class _Written:
@@ -119,8 +151,38 @@ class _Written:
         return np.empty(0, bool)
 
 
+class _Writing(Tensor):
+    """An empty array: computing it writes another one into a target.
+
+    Tasks write each chunk; where these are in other processes and the target is in this one's memory, this one does.
+    """
+
+    __slots__ = ("_finish", "_source", "_target")
+
+    def __init__(self, node: Node, source: Node, target: Any, finish: Callable[[], None] | None) -> None:
+        self._source, self._target, self._finish = source, target, finish
+        super().__init__(node)
+
+    @classmethod
+    def _compute(cls, things: Sequence[Any], session: sessions.Session | None, watch: Watch) -> None:
+        cls.must_compute()
+        found = session or sessions.current()
+        here = [found.apart and _only_here(x._target) for x in things]
+        nodes = [x._source if own else x._node for x, own in zip(things, here, strict=True)]
+        for x, own, node in zip(things, here, sessions.settle(nodes, found, watch), strict=True):
+            x._own = x._filled(node) if own else node
+
+    def _filled(self, node: Node) -> Node:
+        """Write what was computed, and return what says so."""
+        values = node.kwargs["source"].values
+        for index in range(node.chunks):
+            _put(self._target, node.place(index), values[index])
+        done = (Cut.even(0, 1),)
+        return stored([_Written(self._finish)(None)], done, np.dtype(bool))
+
+
 def written(x: Any, target: Any, finish: Callable[[], None] | None = None) -> Tensor:
-    """Return an empty array: computing it writes `x` into what takes slices, chunk by chunk, in tasks.
+    """Return an empty array: computing it writes `x` into what takes slices, chunk by chunk.
 
     Chunks of ours hold whole chunks of the target, so that no two tasks write to one. `finish` is called at the end.
     """
@@ -136,7 +198,8 @@ def written(x: Any, target: Any, finish: Callable[[], None] | None = None) -> Te
     parts = Node(Kind.PLACED, write, [Input(node)], ones, np.dtype(bool), unique=True, name="write")
     none = (Cut.even(0, 1),)
     read = [Input(parts, Read.ALL)]
-    return Tensor(Node(Kind.CALL, _Written(finish), read, none, np.dtype(bool), unique=True, name="written"))
+    last = Node(Kind.CALL, _Written(finish), read, none, np.dtype(bool), unique=True, name="written")
+    return _Writing(last, node, target, finish)
 
 
 def _aligned(cut: Cut, chunk: int) -> Cut:
@@ -147,10 +210,21 @@ def _aligned(cut: Cut, chunk: int) -> Cut:
 
 
 def store(sources: Any, targets: Any, *, compute: bool = True) -> Any:
-    """Write arrays into targets that take slices, one each, in one run; with `compute=False` return what does so."""
+    """Write arrays into targets that take slices, one each, in one run; with `compute=False` return what does so.
+
+    On worker processes, tasks write into files, and this process into what is in its memory. UsageError: there are more
+    arrays than targets, or fewer.
+    """
     several = isinstance(sources, list | tuple)
-    pairs = zip(sources, targets, strict=True) if several else [(sources, targets)]
-    made = [written(source, readable(target)) for source, target in pairs]
+    sources, targets = (list(sources), list(targets)) if several else ([sources], [targets])
+    if len(sources) != len(targets):
+        raise UsageError(
+            f"there are {len(sources)} arrays and {len(targets)} targets", hint="Give one target for each array."
+        )
+    made = [
+        written(source, target if isinstance(target, np.ndarray) else readable(target))
+        for source, target in zip(sources, targets, strict=True)
+    ]
     if compute:
         execute(made)
         return None
@@ -192,7 +266,7 @@ def to_hdf5(
 
     The data set is made at once, in chunks like those of the array; `options` are those of `h5py`'s `create_dataset`,
     such as `compression`. HDF5 is written to by one task at a time. ConflictError: there is such a data set already,
-    and `overwrite` does not allow to replace it.
+    and `overwrite` does not allow to replace it, or `x` reads it.
     """
     needed("h5py")
     if not dataset:
@@ -206,6 +280,7 @@ def to_hdf5(
         if name in file:
             if not overwrite:
                 raise ConflictError(f"{where} has a data set {name!r} already", hint="Give overwrite=True.")
+            _not_read(node, _in_file(where, name))
             del file[name]
         file.create_dataset(name, shape=node.shape, dtype=node.dtype, **options)
     return written(Tensor(node), Hdf5Array(where, name))
@@ -224,7 +299,7 @@ def to_zarr(
 
     The Zarr array is made at once, in chunks like those of the array; `options` are those of `zarr.create_array`, such
     as `compressors`. Chunks are written side by side. ConflictError: there is such an array already, and `overwrite`
-    does not allow to replace it.
+    does not allow to replace it, or `x` reads it.
     """
     zarr = needed("zarr")
     if hasattr(path, "dtype"):
@@ -233,6 +308,9 @@ def to_zarr(
     if node.grid and node.size:
         options.setdefault("chunks", tuple([cut.longest for cut in node.grid]))
     inner = "/".join(part for part in (group, dataset) if part) or None
+    if overwrite:
+        with suppress(FileNotFoundError, KeyError):
+            _not_read(node, _location(zarr.open(_store(path), path=inner, mode="r")))
     try:
         target = zarr.create_array(
             _store(path), name=inner, shape=node.shape, dtype=node.dtype, overwrite=overwrite, **options
@@ -240,6 +318,32 @@ def to_zarr(
     except (FileExistsError, zarr.errors.ContainsArrayError) as error:
         raise ConflictError(f"there is a Zarr array already: {error}", hint="Give overwrite=True.") from None
     return written(Tensor(node), target)
+
+
+def _not_read(node: Node, location: str) -> None:
+    """Raise ConflictError if an expression reads what lies at a location, which is about to be replaced."""
+    for one in walk([node]):
+        source = one.kwargs.get("source")
+        if isinstance(source, Source) and f"{_location(source.array)}/".startswith(f"{location}/"):
+            raise ConflictError(
+                f"the array that is to be written reads {location}, which would be gone before",
+                hint="Write it elsewhere, or compute it first: x.execute().",
+            )
+
+
+def _in_file(path: str, dataset: str) -> str:
+    return f"{os.path.realpath(path)}/{posixpath.normpath(dataset.strip('/'))}"
+
+
+def _location(array: Any) -> str:
+    """Return where an array in a file lies, "" for another one."""
+    if isinstance(array, Hdf5Array):
+        return _in_file(array.path, array.dataset)
+    place = getattr(array, "store_path", None)
+    if place is None:
+        return ""
+    root = getattr(place.store, "root", None)
+    return str(place) if root is None else os.path.realpath(os.path.join(root, place.path))
 
 
 fromhdf5, fromzarr = from_hdf5, from_zarr

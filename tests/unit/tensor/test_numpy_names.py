@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import weft.tensor as wt
+from weft.model.errors import TaskError
 from weft.tensor import creation, numpy_names
 from weft.tensor.array import Tensor
 
@@ -15,6 +16,9 @@ Y = np.random.default_rng(6).normal(size=(6, 5))
 V = np.arange(1.0, 8.0)
 NAN = np.where(X > 1, np.nan, X)
 W = np.abs(X) + 0.1
+INF = np.array([[np.inf, np.inf, 1.0], [1.0, -np.inf, -np.inf], [1.0, 2.0, np.inf], [-np.inf, 1.0, np.inf]])
+COMPLEX = np.array([3 - 2j, 5 + 1j, complex(np.nan, 9)])
+F4, F2 = np.ones(4, "f4"), np.arange(5, dtype="f2")
 
 CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("arctan2", (X, X[::-1]), {}),
@@ -59,6 +63,26 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("quantile", (X, 0.3), {"keepdims": True}),
     ("percentile", (X, 30), {"axis": 1}),
     ("median", (X,), {"axis": 0}),
+    ("median", (INF,), {"axis": 1}),
+    ("median", (INF,), {"axis": ()}),
+    ("median", (F4,), {}),
+    ("median", (F2,), {"keepdims": True}),
+    ("median", (X > 0,), {}),
+    ("median", (X + 1j * X,), {"axis": 0}),
+    ("nanmedian", (F4,), {}),
+    ("nanmedian", (NAN,), {"axis": 1}),
+    ("quantile", (INF, 1), {"axis": 1}),
+    ("quantile", (np.array([1, 2, 3]), 1), {}),
+    ("quantile", (np.array([1, 2, 3]), [[0, 1], [1, 0]]), {}),
+    ("quantile", (F4, np.float64(0.5)), {}),
+    ("nanquantile", (INF, 0), {"axis": 1}),
+    ("percentile", (F4, 30), {}),
+    ("percentile", (F4, [30, 40.5]), {}),
+    ("nanpercentile", (NAN, [5, 50]), {"axis": 0}),
+    ("nanvar", (INF,), {"axis": 1}),
+    ("nanstd", (INF,), {"axis": 0}),
+    ("nanargmax", (COMPLEX,), {}),
+    ("nanargmin", (COMPLEX,), {}),
     ("cov", (X,), {}),
     ("cov", (X,), {"rowvar": False}),
     ("cov", (V, V[::-1].copy()), {}),
@@ -109,13 +133,22 @@ def cut(value: Any, chunk: Any) -> Any:
 @pytest.mark.parametrize(("name", "args", "kwargs"), CASES, ids=[f"{c[0]}-{i}" for i, c in enumerate(CASES)])
 def test_a_function_gives_what_numpy_gives(name, args, kwargs, chunk):
     reference: Callable[..., Any] = getattr(np, name)
-    made = values(getattr(wt, name)(*[cut(one, chunk) for one in args], **kwargs))
-    expected = reference(*args, **kwargs)
+    lazy = getattr(wt, name)(*[cut(one, chunk) for one in args], **kwargs)
+    made = values(lazy)
+    with np.errstate(all="ignore"):
+        expected = reference(*args, **kwargs)
     pairs = zip(made, expected, strict=True) if isinstance(made, list) else [(made, expected)]
     for one, other in pairs:
         assert np.shape(one) == np.shape(other)
         np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
         assert np.asarray(one).dtype == np.asarray(other).dtype
+    if isinstance(lazy, Tensor):
+        assert lazy.dtype == made.dtype
+
+
+def test_the_median_of_nothing_is_not_a_number():
+    with pytest.warns(RuntimeWarning, match="empty"):
+        assert np.isnan(wt.median(wt.zeros(0)).fetch())
 
 
 @pytest.mark.parametrize("chunk", [None, 3])
@@ -131,6 +164,23 @@ def test_a_function_of_ones_own_sees_each_chunk():
     assert np.array_equal(numpy_names.map_chunk(x, lambda chunk, by: chunk * by, (2,)).fetch(), X * 2)
     counted = numpy_names.map_chunk(x, lambda chunk: chunk[:1, :1], elementwise=False)
     assert counted.shape == (3, 2)
+
+
+@pytest.mark.parametrize("fn", [lambda b: b[b > 3], lambda b: b.sum(), lambda b, **_: b[:1]])
+@pytest.mark.parametrize("numbered", [False, True])
+def test_a_function_of_ones_own_that_changes_lengths_says_so(fn, numbered):
+    def called(chunk, chunk_index=None):
+        return fn(chunk)
+
+    x = creation.arange(10, chunk_size=5)
+    with pytest.raises(TaskError, match=r"shape \(\d?,?\) of a chunk of shape \(5,\): give elementwise=False"):
+        numpy_names.map_chunk(x, called, with_chunk_index=numbered).fetch()
+
+
+def test_a_function_of_ones_own_keeps_the_axes():
+    x = creation.arange(10, chunk_size=5)
+    with pytest.raises(TaskError, match="array of 0 axes of a chunk of 1"):
+        numpy_names.map_chunk(x, np.sum, elementwise=False).fetch()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 import weft.tensor as wt
-from weft.model.errors import ConflictError, MissingExtraError, NotFoundError, TaskError, UnreadableError, UsageError
+from weft.model.errors import (
+    ConflictError,
+    MissingExtraError,
+    NotFoundError,
+    ProgramError,
+    TaskError,
+    UnreadableError,
+    UsageError,
+)
 from weft.tensor import extras
 from weft.tensor.files import MappedFile, readable
 
@@ -154,8 +162,74 @@ def test_several_are_stored_together_or_later():
     with pytest.raises(UsageError, match=r"shape \(4,\) does not fit into a target of shape \(3,\)"):
         wt.store(wt.ones(4), np.zeros(3))
 
+    with pytest.raises(UsageError, match="1 arrays and 2 targets"):
+        wt.store([wt.ones(4)], targets)
+
+
+@pytest.mark.parametrize("target", [np.zeros(X.shape), np.zeros((300, 400)), Noted(np.zeros(X.shape), (4, 5))])
+def test_what_is_in_memory_is_written_from_everywhere(session, target):
+    values = np.random.default_rng(4).random(target.shape)
+    assert wt.store([wt.asarray(values, chunk_size=7) * 2], [target]) is None
+    np.testing.assert_array_equal(getattr(target, "values", target), values * 2)
+
+
+def test_memory_maps_are_written(session, tmp_path):
+    target = np.memmap(tmp_path / "m", np.float64, "w+", 16, X.shape)
+    wt.store(wt.asarray(X, chunk_size=7), target)
+    np.testing.assert_array_equal(np.memmap(tmp_path / "m", np.float64, "r", 16, X.shape), X)
+
+
+def test_a_store_in_memory_is_written_from_everywhere(session, zarr):
+    store = zarr.storage.MemoryStore()
+    wt.to_zarr(store, wt.asarray(X, chunk_size=7)).execute()
+    np.testing.assert_array_equal(zarr.open_array(store)[:], X)
+
+
+def test_what_is_in_memory_is_not_written_on_the_way_by_worker_processes():
+    target = np.zeros(X.shape)
+    with wt.Session(backend="processes", workers=1, direct=False):
+        written = wt.store(wt.asarray(X), target, compute=False)
+        with pytest.raises(ProgramError, match="into this process's memory"):
+            wt.count_nonzero(written).fetch()
+    assert not target.any()
+
+
+def test_masked_elements_are_refused():
+    masked = np.ma.array([1, 100], mask=[False, True])
+    calls = [
+        lambda: wt.asarray(masked),
+        lambda: wt.sum(masked),
+        lambda: wt.ones(2) + masked,
+        lambda: wt.from_array(masked),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match=r"some elements are masked.*x\.filled\(value\)"):
+            call()
+    assert wt.asarray(np.ma.array([1, 2])).fetch().tolist() == [1, 2]
+    with pytest.raises(TaskError, match=r"elements from \(2,\) on are masked"):
+        wt.from_array(Noted(np.ma.array([1, 2, 3, 4], mask=[False, False, False, True])), chunk_size=2).fetch()
+
+
+def test_what_is_no_array_is_told():
+    with pytest.raises(TypeError, match="array is list, without a shape and a dtype"):
+        wt.from_array([1, 2])
+
 
 # ------------------------------------------------------------------------------------------------------------ HDF5
+
+
+@pytest.mark.parametrize("name", ["x", "/a//x", "a"])
+def test_a_data_set_that_is_read_is_not_replaced(tmp_path, h5py, name):
+    path = tmp_path / "t.hdf5"
+    own = "x" if name == "x" else "a/x"
+    wt.to_hdf5(path, wt.ones(5), dataset=own).execute()
+    x = wt.from_hdf5(path, dataset=own) + 1
+    (tmp_path / "link").symlink_to(path)
+    with pytest.raises(ConflictError, match=r"reads .*, which would be gone"):
+        wt.to_hdf5(tmp_path / "link", x, dataset=name, overwrite=True)
+    assert wt.from_hdf5(path, dataset=own).fetch().tolist() == [1] * 5
+    wt.to_hdf5(path, x.execute(), dataset=name, overwrite=True).execute()
+    assert wt.from_hdf5(path, dataset=name).fetch().tolist() == [2] * 5
 
 
 def test_hdf5_files_are_read_and_written(session, tmp_path, h5py):
@@ -205,6 +279,19 @@ def test_what_is_wrong_with_hdf5_is_told(tmp_path, h5py):
 
 
 # ------------------------------------------------------------------------------------------------------------ Zarr
+
+
+def test_a_zarr_array_that_is_read_is_not_replaced(tmp_path, zarr):
+    path = tmp_path / "a.zarr"
+    wt.to_zarr(path, wt.ones(5), group="g", dataset="x").execute()
+    (tmp_path / "link.zarr").symlink_to(path)
+    for name, where in ((path, {"group": "g", "dataset": "x"}), (tmp_path / "link.zarr", {"group": "g"})):
+        x = wt.from_zarr(path, group="g", dataset="x") + 1
+        with pytest.raises(ConflictError, match=r"reads .*, which would be gone"):
+            wt.to_zarr(name, x, overwrite=True, **where)
+    assert wt.from_zarr(path, group="g", dataset="x").fetch().tolist() == [1] * 5
+    wt.to_zarr(path, x.execute(), group="g", dataset="x", overwrite=True).execute()
+    assert wt.from_zarr(path, group="g", dataset="x").fetch().tolist() == [2] * 5
 
 
 def test_zarr_arrays_are_read_and_written(session, tmp_path, zarr):

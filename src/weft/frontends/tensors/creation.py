@@ -52,8 +52,13 @@ def _diagonal(place: Place, k: int, dtype: np.dtype[Any]) -> Any:
 
 
 def part_of(array: Any, place: Place) -> Any:
-    """Return the part of an array that is a chunk."""
-    return array[tuple([slice(lo, lo + n) for lo, n in zip(place.begin, place.shape, strict=True)])]
+    """Return the part of an array that is a chunk. ValueError: some of its elements are masked."""
+    part = array[tuple([slice(lo, lo + n) for lo, n in zip(place.begin, place.shape, strict=True)])]
+    if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):
+        raise ValueError(
+            f"elements from {place.begin} on are masked, and masks are not supported: have the array give values there"
+        )
+    return part
 
 
 def _slice_of(place: Place, source: Source) -> Any:
