@@ -350,6 +350,7 @@ class LocalJob:
             outcome.seconds,
             outcome.nbytes,
             outcome.lost,
+            outcome.raised,
         )
 
     def restore(self, stage: Stage, indices: Collection[int]) -> None:

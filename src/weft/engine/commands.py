@@ -152,6 +152,7 @@ class Complete(NamedTuple):
     message: str = ""
     traceback: str = ""
     kind: str = ""
+    raised: str = ""
 
 
 Command = (

@@ -161,6 +161,7 @@ class Cause(Struct, frozen=True):
     message: str
     traceback: str = ""
     kind: str = ""
+    raised: str = ""
 
 
 class Lights:

@@ -130,7 +130,10 @@ class Failure(Enum):
 
 
 class Failed(NamedTuple):
-    """A lease ended badly: units below `hi` are done, task `index` of `vertex` failed, the rest never started."""
+    """A lease ended badly: units below `hi` are done, task `index` of `vertex` failed, the rest never started.
+
+    `raised` is the class of what the code of the task raised, as `module:qualname`.
+    """
 
     now: float
     lease: int
@@ -143,6 +146,7 @@ class Failed(NamedTuple):
     seconds: float = 0.0
     nbytes: int = 0
     lost: tuple[str, int] | None = None
+    raised: str = ""
 
 
 class GaveBack(NamedTuple):

@@ -105,7 +105,9 @@ def delay_of(stage: Stage, index: int, kind: Failure) -> float:
     return float(pause * 2 ** min(stage.attempts[index][_COLUMN[kind]] - 1, 6))
 
 
-def fatal(core: Core, stage: Stage, index: int, kind: Failure, message: str, traceback: str = "") -> None:
+def fatal(
+    core: Core, stage: Stage, index: int, kind: Failure, message: str, traceback: str = "", raised: str = ""
+) -> None:
     """A task has failed for good; its row must already be out of every live state."""
     name = task_name(stage.id, index)
     tries = stage.attempts.get(index, (0, 0, 0))[2] if stage.attempts and kind is Failure.INFRASTRUCTURE else 0
@@ -113,7 +115,7 @@ def fatal(core: Core, stage: Stage, index: int, kind: Failure, message: str, tra
         message += f"\nThat was attempt {tries}: its retries after lost workers are used up."
     core.note(name, f"failed for good ({kind.value}): {message}")
     if core.cause is None:
-        core.cause = Cause(name, message, traceback, kind.value)
+        core.cause = Cause(name, message, traceback, kind.value, raised)
     if stage.state[index] == READY:
         unqueue(stage, index, index + 1)
     stage.state[index] = FATAL

@@ -279,7 +279,8 @@ class Master:
         if cause is None or core.status is JobState.SUCCEEDED:  # what failed was not needed in the end
             core.out.append(Complete(core.status.value))
         else:
-            core.out.append(Complete(core.status.value, cause.task, cause.message, cause.traceback, cause.kind))
+            told = (cause.task, cause.message, cause.traceback, cause.kind, cause.raised)
+            core.out.append(Complete(core.status.value, *told))
 
     # ------------------------------------------------------------------------------------------------ the pool
 
@@ -712,7 +713,7 @@ class Master:
             lease.stopping = ""
             timeout = root.vertex.timeout_s
             event = event._replace(
-                kind=Failure.USER, message=f"took longer than its timeout of {timeout:g} s", traceback=""
+                kind=Failure.USER, message=f"took longer than its timeout of {timeout:g} s", traceback="", raised=""
             )
             kind = Failure.USER
         elif lease.stopping:
@@ -828,7 +829,7 @@ class Master:
         for member, _ in lease.members:
             if member.over == member.n:
                 end(core, member)
-        fatal(core, stage, index, kind, event.message, event.traceback)
+        fatal(core, stage, index, kind, event.message, event.traceback, event.raised)
         if core.status is JobState.RUNNING:
             gangs.goes_on(core, lease.stage)
             for member_stage in {s.index: s for s in redo}.values():

@@ -161,14 +161,20 @@ class RunFailedError(WeftError):
 
 
 class TaskError(RunFailedError):
-    """The user's code raised. `task` names it as `vertex[index]`, `traceback_text` is the remote traceback."""
+    """The user's code raised. `task` names it as `vertex[index]`, `traceback_text` is the remote traceback.
+
+    `raised` is the class of what it raised, as `module:qualname`; "" where that is not known.
+    """
 
     code = "WEFT501"
 
-    def __init__(self, message: str, *, task: str = "", traceback_text: str = "", hint: str = "") -> None:
+    def __init__(
+        self, message: str, *, task: str = "", traceback_text: str = "", raised: str = "", hint: str = ""
+    ) -> None:
         super().__init__(message, hint=hint)
         self.task = task
         self.traceback_text = traceback_text
+        self.raised = raised
 
 
 class RunCancelledError(WeftError):

@@ -221,7 +221,7 @@ def whole_step(step: Step, slot: int) -> Run:
 def reduce_chunk(step: Step, x: Any) -> Any:
     """Reduce one array, or one tile of it."""
     fn: np.ufunc = step.fn
-    return fn.reduce(x, keepdims=True, dtype=step.dtype if fn in _SUMS else None, **step.kwargs)
+    return fn.reduce(x, keepdims=True, dtype=_wide(step), **step.kwargs)
 
 
 _SUMS = frozenset({np.add, np.multiply})
@@ -362,7 +362,12 @@ def _buffers(steps: Sequence[tuple[Step, int]], wanted: Sequence[int]) -> dict[i
 
 
 def _wide(step: Step) -> Any:
-    return step.dtype if step.fn in _SUMS else None
+    return sums_in(step.dtype) if step.fn in _SUMS else None
+
+
+def sums_in(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+    """Return the dtype that a ufunc is told to add up in: None for times, since ufuncs take none that has a unit."""
+    return None if dtype.kind in "mM" else dtype
 
 
 def memory_order(operands: Sequence[Any], shape: tuple[int, ...]) -> list[int] | None:

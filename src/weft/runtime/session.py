@@ -200,6 +200,7 @@ class Run:
                 f"{outcome.task} failed: {outcome.message}",
                 task=outcome.task,
                 traceback_text=outcome.traceback,
+                raised=outcome.raised,
                 hint=hint,
             )
         of_kind = {"capacity": CapacityError, "disk": DiskFullError, "program": ProgramError}.get(outcome.kind)

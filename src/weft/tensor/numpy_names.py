@@ -402,7 +402,7 @@ def nanmean(x: Any, axis: Axis = None, dtype: Any = None, *, keepdims: bool = Fa
     if given.dtype.kind not in "fc":
         return statistics.mean(given, axis=axis, keepdims=keepdims)
     return apply(np.true_divide, nansum(given, axis, keepdims=keepdims), _counted(given, axis, keepdims)).astype(
-        given.dtype
+        given.dtype.newbyteorder("=")
     )
 
 

@@ -20,11 +20,12 @@ from weft.frontends.tensors.compiler import Compiled, compile_nodes, described
 from weft.frontends.tensors.direct import evaluate, small
 from weft.frontends.tensors.later import Later, Plan, first_of, measured, no_one
 from weft.frontends.tensors.nodes import Where
-from weft.model.errors import NotFoundError, UsageError
+from weft.model.errors import NotFoundError, TaskError, UsageError
 from weft.operators.blas import shared_by
 from weft.operators.namespaces import NUMPY, checked
 from weft.runtime.kept import Kept
 from weft.tensor.config import options
+from weft.tensor.raised import as_raised
 from weft.tensor.running import Watch, execute, fetch, waiting
 
 if TYPE_CHECKING:
@@ -231,7 +232,10 @@ def _found_in(results: Results, compiled: Compiled, number: int, node: Node) -> 
 
 
 def follow(run: Run, watch: Watch) -> Results:
-    """Wait for the end of a run and return its results; Ctrl-C ends the run. Errors as of `Run.result`."""
+    """Wait for the end of a run and return its results; Ctrl-C ends the run.
+
+    Errors as of `Run.result`; what the code of a task raised can be caught as that, and as TaskError.
+    """
     watch.began(run.cancel, partial(_share, run))
     with waiting():
         try:
@@ -243,6 +247,8 @@ def follow(run: Run, watch: Watch) -> Results:
                     while not run.wait(_LOOK_S):
                         look()
             return run.result()
+        except TaskError as error:
+            raise as_raised(error) from None
         except KeyboardInterrupt:
             run.cancel("interrupted")
             run.wait()

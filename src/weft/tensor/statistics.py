@@ -97,7 +97,7 @@ def mean(x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False
     """Return the mean; of integers, in float64."""
     node = _lazy(x)
     kind = np.dtype(np.float64) if node.dtype.kind in "biu" else node.dtype
-    kind = kind if dtype is None else np.dtype(dtype)
+    kind = (kind if dtype is None else np.dtype(dtype)).newbyteorder("=")
     total = reductions.reduce(np.add, node, axis, keepdims=keepdims, dtype=kind, name="sum")
     count = reductions.count_along(node, reductions.axes_of(axis, len(node.grid)), keepdims=keepdims)
     return Tensor(shaping.cast(blocks.apply(np.true_divide, total, count), kind))

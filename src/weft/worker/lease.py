@@ -93,7 +93,8 @@ class WorkerLease:
 class Outcome:
     """What became of a lease: units below `hi` are done and `values` are the root's, the first of them of unit `lo`.
 
-    With `kind` set, task `index` of `vertex` failed in unit `hi`. `reached` >= 0: a linear cone stopped after that
+    With `kind` set, task `index` of `vertex` failed in unit `hi`, and `raised` is the class of what its code raised,
+    as `module:qualname`. `reached` >= 0: a linear cone stopped after that
     member, whose value is the only one in `values`.
     """
 
@@ -104,6 +105,7 @@ class Outcome:
         "lost",
         "message",
         "nbytes",
+        "raised",
         "reached",
         "rows",
         "seconds",
@@ -124,6 +126,7 @@ class Outcome:
         self.index = -1
         self.message = ""
         self.traceback = ""
+        self.raised = ""
         self.lost: tuple[str, int] | None = None
         self.stats: tuple[tuple[str, list[int]], ...] = ()
         self.rows = 0

@@ -397,6 +397,7 @@ class Worker:
                 outcome.index,
                 outcome.message,
                 outcome.traceback,
+                outcome.raised,
                 outcome.lost,
                 outcome.stats,
                 outcome.rows,

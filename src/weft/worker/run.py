@@ -149,6 +149,8 @@ def _failed(lease: WorkerLease, values: list[Any], where: list[Any], error: Base
         if isinstance(error, WeftError):
             outcome.message = str(error)
             outcome.traceback = error.traceback_text if isinstance(error, TaskError) else ""
+        else:
+            outcome.raised = f"{type(error).__module__}:{type(error).__qualname__}"
     if not outcome.traceback and not isinstance(error, (TaskError, CapacityError, ProgramError)):
         outcome.traceback = _user_traceback(error)
     return outcome

@@ -196,3 +196,32 @@ def test_a_function_of_ones_own_keeps_the_axes():
 def test_what_is_wrong_is_told_at_once(call, kind, words):
     with pytest.raises(kind, match=words):
         call(creation.asarray(X))
+
+
+SUMS = ("sum", "prod", "mean", "std", "var", "cumsum", "cumprod", "nansum", "nanmean", "nanstd", "max", "nanmin")
+OF_TIMES = ("sum", "mean", "cumsum", "nansum", "nanmean", "max")
+
+
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("chunk", [6, 2])
+@pytest.mark.parametrize("dtype", [">f4", ">f8", ">i4", ">u2", ">c8", "m8[s]", ">m8[ns]"])
+def test_sums_of_either_byte_order_and_of_times(dtype, chunk, direct):
+    given = np.arange(6).astype(dtype)
+    with wt.Session(workers=1, direct=direct):
+        x = wt.array(given, chunk_size=chunk)
+        for name in OF_TIMES if given.dtype.kind == "m" else SUMS:
+            made, wanted = getattr(wt, name)(x), getattr(np, name)(given)
+            np.testing.assert_allclose(made.fetch().astype("c16"), wanted.astype("c16"), rtol=1e-6)
+            assert made.dtype == made.fetch().dtype == wanted.dtype, name
+        trace = wt.trace(x.reshape(2, 3))
+        assert trace.fetch() == np.trace(given.reshape(2, 3))
+        assert trace.dtype == np.trace(given.reshape(2, 3)).dtype
+
+
+def test_a_long_sum_of_times_and_of_either_byte_order():
+    for dtype in ("m8[s]", ">f8"):
+        given = np.arange(500_000).astype(dtype)
+        x = wt.array(given, chunk_size=300_000)
+        assert wt.sum(x).fetch() == given.sum()
+        assert wt.sum(x + x).fetch() == (given + given).sum()
+        assert wt.cumsum(x)[-1].fetch() == given.sum()

@@ -1,5 +1,6 @@
 """Where arrays are computed: in place or by tasks, in what chunks."""
 
+import pickle
 import threading
 
 import numpy as np
@@ -7,10 +8,11 @@ import pytest
 
 import weft.tensor as wt
 from weft.frontends.tensors.direct import MOST_CHUNKS, MOST_ELEMENTS, evaluate, small
-from weft.model.errors import UsageError
+from weft.model.errors import TaskError, UsageError
 from weft.operators.regions import TILE
 from weft.tensor import sessions
 from weft.tensor.numpy_names import map_chunk
+from weft.tensor.raised import as_raised
 
 
 @pytest.fixture
@@ -113,3 +115,51 @@ def test_large_arrays_are_put_together_by_several_threads(monkeypatch):
     x = np.arange(60.0).reshape(6, 10)
     with wt.Session(workers=2, direct=False):
         assert np.array_equal((wt.asarray(x, chunk_size=4) + 1).fetch(), x + 1)
+
+
+class OddError(Exception):
+    """An error of the user's, whose instances need arguments."""
+
+    def __init__(self, first, second):
+        super().__init__(first, second)
+
+
+def raises_odd(chunk):
+    if chunk.size > 1:
+        raise OddError(1, 2)
+    return chunk
+
+
+def singular():
+    return wt.linalg.inv(wt.ones((64, 64)))
+
+
+def out_of_bounds():
+    return wt.arange(100, chunk_size=50)[wt.arange(100) + 5]
+
+
+def empty():
+    x = wt.zeros(100, chunk_size=50)
+    return wt.max(x[x > 5])
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_what_numpy_raises_is_caught_as_that_from_tasks_too(backend):
+    with wt.Session(workers=1, backend=backend, direct=False):
+        for make, kind in ((singular, np.linalg.LinAlgError), (out_of_bounds, IndexError), (empty, ValueError)):
+            with pytest.raises(kind) as told:
+                make().fetch()
+            assert isinstance(told.value, TaskError)
+            assert f"{told.value.task} failed: {kind.__name__}: " in str(told.value)
+            again = pickle.loads(pickle.dumps(told.value))
+            assert isinstance(again, kind)
+            assert (str(again), again.task) == (str(told.value), told.value.task)
+        with pytest.raises(OddError, match="OddError: "):
+            wt.ones(4, chunk_size=2).map_chunk(raises_odd).fetch()
+
+
+def test_a_class_that_is_not_known_here_leaves_a_task_error():
+    error = TaskError("f[0] failed: Odd", task="f[0]", raised="nowhere:Odd")
+    assert as_raised(error) is error
+    local = TaskError("f[0] failed: Odd", raised=f"{__name__}:f.<locals>.Odd")
+    assert as_raised(local) is local

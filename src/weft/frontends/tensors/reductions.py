@@ -17,7 +17,7 @@ from weft.frontends.tensors.blocks import call, mapped
 from weft.frontends.tensors.chunks import Cut, Grid, counts
 from weft.frontends.tensors.nodes import Input, Node, Read
 from weft.graph.axes import Axis, copy, group, whole
-from weft.operators.regions import Kind, Place
+from weft.operators.regions import Kind, Place, sums_in
 
 FAN_IN = 8
 """How many parts are put together at a time."""
@@ -93,13 +93,15 @@ def reduce(
 ) -> Node:
     """Reduce by a ufunc (add, multiply, minimum, maximum, logical_and, logical_or).
 
-    ValueError, as NumPy words it, where nothing is reduced and the ufunc has no identity.
+    What comes out has the byte order of the machine, as with NumPy. ValueError, as NumPy words it, where nothing is
+    reduced and the ufunc has no identity.
     """
     axes = axes_of(axis, len(node.grid))
+    dtype = dtype.newbyteorder("=")
     if fn.identity is None and any(node.grid[a].size == 0 for a in axes):
         raise ValueError(f"zero-size array to reduction operation {fn.__name__} which has no identity")
     if fn.identity is None and any(not node.grid[a].known for a in axes):
-        return _reduce_unknown(fn, node, axes, keepdims=keepdims, name=name)
+        return _reduce_unknown(fn, node, axes, keepdims=keepdims, dtype=dtype, name=name)
     part = Node(
         Kind.REDUCE,
         fn,
@@ -130,12 +132,14 @@ def _there(x: Any, *, fn: np.ufunc, axes: tuple[int, ...]) -> Any:
     return x
 
 
-def _reduce_unknown(fn: np.ufunc, node: Node, axes: tuple[int, ...], *, keepdims: bool, name: str) -> Node:
+def _reduce_unknown(
+    fn: np.ufunc, node: Node, axes: tuple[int, ...], *, keepdims: bool, dtype: np.dtype[Any], name: str
+) -> Node:
     """Reduce chunks that may turn out to have no elements, by a ufunc that says nothing of those."""
     kwargs = {"fn": fn, "axes": axes}
-    part = call(_part, node, parts_grid(node.grid, axes), node.dtype, kwargs=kwargs, name=name)
+    part = call(_part, node, parts_grid(node.grid, axes), dtype, kwargs=kwargs, name=name)
     made = tree(part, axes, _combine_some, kwargs)
-    return finished(call(_there, made, made.grid, node.dtype, kwargs=kwargs, name=name), axes, keepdims=keepdims)
+    return finished(call(_there, made, made.grid, dtype, kwargs=kwargs, name=name), axes, keepdims=keepdims)
 
 
 def count_along(node: Node, axes: Sequence[int], *, keepdims: bool) -> Node | float:
@@ -199,7 +203,8 @@ def variance(
 ) -> Node:
     """Return the variance; `dtype` is that of the result, real."""
     axes = axes_of(axis, len(node.grid))
-    wide = np.result_type(node.dtype, np.float64) if node.dtype.kind in "biu" else node.dtype
+    wide = np.result_type(node.dtype, np.float64) if node.dtype.kind in "biu" else node.dtype.newbyteorder("=")
+    dtype = dtype.newbyteorder("=")
     kwargs = {"axes": axes, "dtype": wide}
     part = call(_moments, node, parts_grid(node.grid, axes), dtype, kwargs=kwargs, name="moments")
     made = tree(part, axes, _combine_moments, {"axes": axes})
@@ -244,14 +249,14 @@ def arg_reduce(fn: Callable[..., Any], node: Node, axis: int, *, keepdims: bool)
 
 
 def _running(x: Any, *, fn: np.ufunc, axis: int, dtype: np.dtype[Any]) -> Any:
-    return fn.accumulate(x, axis=axis, dtype=dtype)
+    return fn.accumulate(x, axis=axis, dtype=sums_in(dtype))
 
 
 def _before(totals: list[Any], *, fn: np.ufunc, axis: int) -> Any:
     """Return what comes before each chunk: for the first the identity."""
     first = np.full_like(totals[0], fn.identity)
     joined = np.concatenate([first, *totals[:-1]], axis=axis)
-    return fn.accumulate(joined, axis=axis, dtype=joined.dtype)
+    return fn.accumulate(joined, axis=axis, dtype=sums_in(joined.dtype))
 
 
 def scan(fn: np.ufunc, node: Node, axis: int, dtype: np.dtype[Any]) -> Node:
@@ -260,6 +265,7 @@ def scan(fn: np.ufunc, node: Node, axis: int, dtype: np.dtype[Any]) -> Node:
     Each chunk by itself, and onto it what all before it come to: those are few numbers, put together by one task. So
     a chunk is read twice, and written once.
     """
+    dtype = dtype.newbyteorder("=")
     kwargs = {"fn": fn, "axis": axis, "dtype": dtype}
     if node.grid[axis].n == 1:
         return call(_running, node, node.grid, dtype, kwargs=kwargs, name=fn.__name__)

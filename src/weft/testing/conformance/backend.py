@@ -400,6 +400,7 @@ def an_error_names_task_and_traceback(rig: Rig) -> None:
     assert seen.error.task == "numbers[2]"
     assert "ValueError: 3 is odd" in seen.error.message
     assert "in odd_fails" in seen.error.traceback_text
+    assert seen.error.raised == "builtins:ValueError"
 
 
 def others_go_on(rig: Rig) -> None:

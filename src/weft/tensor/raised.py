@@ -1,0 +1,45 @@
+"""What the code of a task raised, as an error that can be caught as that, too.
+
+A small expression is computed by whoever asks for it, a large one by tasks: `except numpy.linalg.LinAlgError` has to
+work for both.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+from weft.model.errors import TaskError, WeftError
+
+
+def as_raised(error: TaskError) -> TaskError:
+    """Return an error with the same words that is also of the class that the code of the task raised.
+
+    The error itself is returned where this process does not know the class, or cannot make an error of both.
+    """
+    module, _, name = error.raised.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if isinstance(found, type) and issubclass(found, Exception) and not issubclass(found, WeftError):
+        with suppress(TypeError):  # two classes with fields in C, or one whose instances need arguments
+            kind = _both(found)
+            made = kind.__new__(kind)
+            made.__dict__.update(error.__dict__)
+            made.args = error.args
+            return made
+    return error
+
+
+@cache
+def _both(kind: type[Exception]) -> type[TaskError]:
+    return type(TaskError.__name__, (TaskError, kind), {"__module__": TaskError.__module__, "__reduce__": _reduced})
+
+
+def _reduced(error: TaskError) -> tuple[Any, ...]:
+    plain = TaskError.__new__(TaskError)
+    plain.__dict__.update(error.__dict__)
+    plain.args = error.args
+    return as_raised, (plain,)
