@@ -23,7 +23,7 @@ def as_raised(error: TaskError) -> TaskError:
     found: Any = sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)
-    if isinstance(found, type) and issubclass(found, Exception) and not issubclass(found, WeftError):
+    if _can_be_caught(found):
         with suppress(TypeError):  # two classes with fields in C, or one whose instances need arguments
             kind = _both(found)
             made = kind.__new__(kind)
@@ -31,6 +31,10 @@ def as_raised(error: TaskError) -> TaskError:
             made.args = error.args
             return made
     return error
+
+
+def _can_be_caught(found: Any) -> bool:
+    return isinstance(found, type) and issubclass(found, Exception) and not issubclass(found, WeftError)
 
 
 @cache

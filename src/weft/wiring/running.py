@@ -454,5 +454,7 @@ def error_of(run: Run) -> WeftError | None:
     error = run.error()
     if isinstance(error, TaskError):
         own = error.message.removeprefix(f"{error.task} failed: ")
-        return TaskError(own, task=error.task, traceback_text=error.traceback_text, raised=error.raised, hint=error.hint)
+        return TaskError(
+            own, task=error.task, traceback_text=error.traceback_text, raised=error.raised, hint=error.hint
+        )
     return error

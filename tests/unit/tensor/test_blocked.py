@@ -10,6 +10,7 @@ from weft.frontends.tensors import indexing, linear, panels
 from weft.frontends.tensors.compiler import compile_nodes
 
 RNG = np.random.default_rng(13)
+KINDS = st.sampled_from(("f8", "f4", "i8", "i2"))
 
 
 @pytest.fixture(autouse=True)
@@ -137,3 +138,41 @@ def test_no_task_holds_a_matrix_that_lies():
     given = wt.ones((7, 100), chunk_size=(7, 20))
     for part in (*wt.linalg.qr(given), *wt.linalg.svd(given, full_matrices=False)):
         assert max(part.chunks[-1]) <= 20
+
+
+# ----------------------------------------------------------------------------------------------- many put together
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.data())
+def test_many_arrays_are_put_together_as_numpy_does(data):
+    """However many there are, of whatever lengths, in whatever chunks, along either axis."""
+    draw = data.draw
+    axis = draw(st.integers(0, 1))
+    lengths = draw(st.lists(st.integers(0, 3), min_size=17, max_size=300 if draw(st.booleans()) else 40))
+    parts = [np.full((n, 2) if axis == 0 else (2, n), i, draw(KINDS)) for i, n in enumerate(lengths)]
+    chunk = draw(st.sampled_from((1, 2, 10)))
+    tensors = [wt.asarray(one, chunk_size=chunk) + 0 for one in parts]
+    made = wt.concat(tensors, axis=axis)
+    wanted = np.concatenate(parts, axis=axis)
+    assert (made.dtype, made.shape) == (wanted.dtype, wanted.shape)
+    np.testing.assert_array_equal(made.fetch(), wanted)
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_many_are_put_together_by_tasks(backend):
+    with wt.Session(workers=1, backend=backend, direct=False):
+        several = [wt.arange(i, i + 3, chunk_size=1 + i % 3) for i in range(40)]
+        doubled = [one.map_chunk(_doubled) for one in several]
+        wanted = np.concatenate([np.arange(i, i + 3) for i in range(40)])
+        np.testing.assert_array_equal(wt.concat(several).fetch(), wanted)
+        np.testing.assert_array_equal(wt.concat(doubled).fetch(), wanted * 2)
+        stacked = wt.stack([wt.sum(one) for one in several])
+        np.testing.assert_array_equal(stacked.fetch(), [3 * i + 3 for i in range(40)])
+        large = [wt.full(30_000, i) for i in range(20)]
+        np.testing.assert_array_equal(wt.concat(large).fetch(), np.repeat(np.arange(20), 30_000))
+        np.testing.assert_array_equal(wt.concat([*large, *large, wt.ones(1)])[-2:].fetch(), [19, 1])
+
+
+def _doubled(x):
+    return x * 2

@@ -41,7 +41,7 @@ def small(wanted: Sequence[Node]) -> list[Node] | None:
         seen.add(node.number)
         chunks += node.chunks
         elements += max(0, node.size)
-        if chunks > MOST_CHUNKS or elements > MOST_ELEMENTS or not _plain(node) or _tiled(node):
+        if chunks > MOST_CHUNKS or elements > MOST_ELEMENTS or not plain(node) or _tiled(node):
             return None
         if node.inputs:
             stack.append((node, True))
@@ -56,7 +56,7 @@ def _tiled(node: Node) -> bool:
     return node.size > TILE and largest(node.grid) > TILE
 
 
-def _plain(node: Node) -> bool:
+def plain(node: Node) -> bool:
     """Whether a node calls nothing but NumPy, on what is in memory: what users wrote, and files, are for workers."""
     source = node.kwargs.get("source")
     if type(source) is Source and type(source.array) is not np.ndarray:

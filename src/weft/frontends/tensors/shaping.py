@@ -9,11 +9,17 @@ from typing import Any
 import numpy as np
 
 from weft.frontends.tensors.blocks import call, mapped, rechunk, whole_along
-from weft.frontends.tensors.chunks import Cut, Grid, chunks_in, counts, one_chunk
+from weft.frontends.tensors.chunks import Cut, Grid, chunks_in, counts, known, one_chunk
+from weft.frontends.tensors.direct import plain
 from weft.frontends.tensors.indexing import take_slices
 from weft.frontends.tensors.nodes import Input, Node, Read
 from weft.graph.axes import copy, ranges
-from weft.operators.regions import Kind, Place
+from weft.operators.regions import TILE, Kind, Place
+
+TOGETHER = 16
+"""How many arrays are put one behind the other at a time."""
+_FEW = 64
+"""A chunk that is made of so few elements in all is made by the task that puts it beside others."""
 
 
 def _transposed(x: Any, *, axes: tuple[int, ...]) -> Any:
@@ -136,9 +142,76 @@ def _first(*parts: list[Any], dtype: np.dtype[Any]) -> Any:
 
 
 def concat(nodes: Sequence[Node], axis: int, dtype: np.dtype[Any]) -> Node:
-    """Put arrays one behind the other along an axis; they agree along all others. Chunks stay as they are."""
+    """Put arrays one behind the other along an axis; they agree along all others.
+
+    Chunks stay as they are; but of many arrays small ones that follow one another are put into one chunk. The cost
+    grows with the number of arrays: each chunk of a concatenation is told of all that are put together, so many are
+    put together by a tree.
+    """
     if len(nodes) > 1:
         nodes = [node for node in nodes if node.grid[axis].size != 0] or nodes[:1]
+    if len(nodes) > TOGETHER:
+        nodes = [_joined(run, axis, dtype) for run in _runs(nodes)]
+    while len(nodes) > TOGETHER:
+        nodes = [_beside(nodes[at : at + TOGETHER], axis, dtype) for at in range(0, len(nodes), TOGETHER)]
+    return _beside(nodes, axis, dtype)
+
+
+def _runs(nodes: Sequence[Node]) -> list[list[Node]]:
+    """Group neighbours of one chunk each while they have no more elements than a tile; what is larger is alone."""
+    found: list[list[Node]] = []
+    room = 0
+    for node in nodes:
+        fits = node.chunks == 1 and 0 <= node.size <= TILE
+        if found and fits and node.size <= room:
+            found[-1].append(node)
+            room -= node.size
+        else:
+            found.append([node])
+            room = TILE - node.size if fits else 0
+    return found
+
+
+def _joined(nodes: Sequence[Node], axis: int, dtype: np.dtype[Any]) -> Node:
+    """Put arrays of one chunk each into one chunk, by one task."""
+    if len(nodes) == 1:
+        return nodes[0]
+    size = sum([node.shape[axis] for node in nodes])
+    grid = tuple([Cut.even(size, size) if a == axis else cut for a, cut in enumerate(nodes[0].grid)])
+    inputs = [Input(node, Read.SAME if _light(node, TILE // len(nodes)) else Read.ALL) for node in nodes]
+    return Node(Kind.CALL, _in_one, inputs, grid, dtype, kwargs={"axis": axis, "dtype": dtype}, name="concat")
+
+
+def _in_one(*parts: Any, axis: int, dtype: np.dtype[Any]) -> Any:
+    listed = [part[0] if isinstance(part, list) else part for part in parts]
+    return np.concatenate(listed, axis=axis, dtype=dtype)
+
+
+def _light(node: Node, room: int) -> bool:
+    """Whether a chunk is made of so little, by NumPy, that many such are best made by the one task that reads them.
+
+    Others have tasks of their own, so that workers share them. Nodes count as one element at least, and `room` is how
+    many elements there may be.
+    """
+    stack = [node]
+    room = max(room, _FEW)
+    while stack:
+        one = stack.pop()
+        if not plain(one):
+            return False
+        room -= max(1, one.size)
+        for read in one.inputs:
+            if read.read is Read.SAME:
+                stack.append(read.node)
+            else:
+                room -= read.node.size
+        if room < 0 or not all(known(read.node.grid) for read in one.inputs):
+            return False
+    return True
+
+
+def _beside(nodes: Sequence[Node], axis: int, dtype: np.dtype[Any]) -> Node:
+    """Put arrays one behind the other, chunk by chunk."""
     if len(nodes) == 1:
         return cast(nodes[0], dtype)
     first = nodes[0]

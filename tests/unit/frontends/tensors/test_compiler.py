@@ -145,3 +145,26 @@ def test_slices_of_arrays_do_not_come_between_operations_that_share_tiles():
     both = apply(np.multiply, apply(np.add, a, b), c)
     (vertex,) = compile_nodes([both]).graph.vertices.values()
     assert [step.fn for step in vertex.program.target.steps[3:]] == [np.add, np.multiply]
+
+
+def edges_by_tasks(n, chunk):
+    """Return what an engine looks at for a concatenation of n arrays: each edge, for each task that it leads to."""
+    graph = compile_nodes([total(shaping.concat([rand(chunk=chunk) for _ in range(n)], 0, F8))]).graph
+    return sum(graph.vertices[edge.dst].parallelism for edge in graph.edges)
+
+
+def test_a_concatenation_of_many_costs_as_much_for_each():
+    for chunk, most in ((20, 2), (5, 4 * 3 * 16)):
+        few, many = edges_by_tasks(100, chunk), edges_by_tasks(400, chunk)
+        assert few <= most * 100
+        assert many <= most * 400
+
+
+def test_small_arrays_are_put_into_one_chunk_by_the_task_that_makes_them():
+    row = [creation.full((Cut.even(3, 3),), float(i), F8) for i in range(100)]
+    assert vertices(shaping.concat([apply(np.exp, one) for one in row], 0, F8)) == {"full-exp-concat": 1}
+
+
+def test_what_costs_something_is_not_put_together_by_one_task():
+    made = vertices(shaping.concat([rand(n=5000, chunk=5000) for _ in range(20)], 0, F8))
+    assert sum(name.startswith("rand") for name in made) == 20
