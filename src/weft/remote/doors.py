@@ -12,8 +12,9 @@ import os
 import secrets
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -21,6 +22,7 @@ import cloudpickle
 from weft.model.errors import ProgramError, RunCancelledError
 from weft.remote.calls import Call, filled
 from weft.remote.fibers import Ended, Parked, Turns
+from weft.runtime.control import socket_name
 from weft.tensor.running import Watch, here
 from weft.wiring.concrete import session_folders
 
@@ -42,6 +44,11 @@ def _packed_end(ended: Ended) -> bytes:
         return _packed(Ended(None, told))
 
 
+def _enter(door: str, key: bytes) -> Connection[Any, Any]:
+    with socket_name(Path(door)) as name:
+        return Client(name, "AF_UNIX", authkey=key)
+
+
 class Door:
     """Where functions in worker processes are heard, in the process of the session; `desk` runs what they spawn."""
 
@@ -49,7 +56,12 @@ class Door:
         self._desk = desk
         self._folders = session_folders("calls", None)  # swept by the next session, however this one ends
         self._key = secrets.token_bytes(32)
-        self._listener = Listener(str(self._folders.state / "door"), "AF_UNIX", backlog=128, authkey=self._key)
+        self._path = str(self._folders.state / "door")
+        with ExitStack() as undo:
+            undo.callback(self._folders.close)
+            name = undo.enter_context(socket_name(Path(self._path)))
+            self._listener = Listener(name, "AF_UNIX", backlog=128, authkey=self._key)
+            self._undo = undo.pop_all()
         self._turns: dict[str, Turns] = {}
         self._open = True
         threading.Thread(target=self._listen, name="weft-door", daemon=True).start()
@@ -61,19 +73,19 @@ class Door:
         except Exception as error:
             message = f"{call.name} and its arguments cannot be sent to another process: {error}"
             raise ProgramError(message, hint="Give what can be pickled, or use threads.") from error
-        return {"work": work, "door": self._listener.address, "key": self._key}
+        return {"work": work, "door": self._path, "key": self._key}
 
     def hold_params(self, turns: Turns) -> dict[str, Any]:
         """Return the parameters of the task that holds a slot for a function."""
-        return {"fiber": turns.name, "door": self._listener.address, "key": self._key}
+        return {"fiber": turns.name, "door": self._path, "key": self._key}
 
     def close(self) -> None:
         """Hear nobody any more."""
         self._open = False
         with suppress(OSError):
-            Client(self._listener.address, "AF_UNIX", authkey=self._key).close()  # wakes the listener
+            _enter(self._path, self._key).close()  # wakes the listener
         self._listener.close()
-        self._folders.close()
+        self._undo.close()
 
     def _listen(self) -> None:
         while self._open:
@@ -174,7 +186,7 @@ class FarFiber:
         """Have calls run in the session, and take their values."""
         first = self._peer is None
         if self._peer is None:
-            self._peer = Client(self._door, "AF_UNIX", authkey=self._key)
+            self._peer = _enter(self._door, self._key)
             self._peer.send_bytes(_packed(("fiber", self.name, self._number)))
         self._peer.send_bytes(_packed(list(calls)))
         if first:
@@ -200,7 +212,7 @@ def far_call(ctx: Any, inputs: Any) -> Any:
 
 def far_hold(ctx: Any, inputs: Any) -> Any:
     """Hold a slot for a function that goes on in another worker process."""
-    with Client(ctx.params["door"], "AF_UNIX", authkey=ctx.params["key"]) as peer:
+    with _enter(ctx.params["door"], ctx.params["key"]) as peer:
         peer.send_bytes(_packed(("hold", ctx.params["fiber"], 0)))
         ended = cloudpickle.loads(peer.recv_bytes())
     if isinstance(ended, Parked):

@@ -46,7 +46,7 @@ class ControlServer:
         try:
             with suppress(FileNotFoundError):
                 self.path.unlink()  # of an owner that was killed
-            with _short(self.path) as path:
+            with socket_name(self.path) as path:
                 self._server.bind(path)
             self.path.chmod(0o600)
             self._server.listen(8)
@@ -119,7 +119,7 @@ def send(folder: Path, request: Mapping[str, Any], timeout: float = 5.0) -> Any:
     try:
         with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
             connection.settimeout(timeout)
-            with _short(folder / CONTROL) as path:
+            with socket_name(folder / CONTROL) as path:
                 connection.connect(path)
             connection.sendall(line)
             answer = _decode(_read_line(connection, MAX_ANSWER, reads=None))
@@ -142,7 +142,7 @@ def send(folder: Path, request: Mapping[str, Any], timeout: float = 5.0) -> Any:
 
 
 @contextmanager
-def _short(path: Path) -> Iterator[str]:
+def socket_name(path: Path) -> Iterator[str]:
     """Yield a name for a socket that the system takes: it refuses paths of more than about 100 bytes."""
     if len(os.fsencode(path)) <= _MAX_PATH:
         yield str(path)

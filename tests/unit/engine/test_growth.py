@@ -92,7 +92,7 @@ def test_a_width_of_nothing(hand):
         ({"n": 3}, "answered a dict"),
         (object(), "answered a object"),
     ],
-    ids=repr,
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 @pytest.mark.parametrize("on_failure", list(OnFailure))
 def test_a_bad_answer_fails_the_expander_and_says_what_is_wanted(hand, answer, says, on_failure):

@@ -349,10 +349,13 @@ def test_wrong_arguments_are_told_at_once():
         wr.spawn(inc, (1,), k=1)  # type: ignore[call-arg]
 
 
-def test_the_socket_lies_where_sessions_sweep_what_killed_ones_left(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+@pytest.mark.parametrize("folder", [".", "a-" * 60])
+def test_the_socket_lies_where_sessions_sweep_what_killed_ones_left(tmp_path, monkeypatch, folder):
+    place = tmp_path / folder
+    place.mkdir(exist_ok=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
     with wt.Session(backend="processes", workers=1):
-        assert wr.spawn(inc, 1).execute().fetch() == 2
-        [door] = tmp_path.glob("weft-*/runs/calls-*/door")
-        assert [path for path in tmp_path.iterdir() if not path.name.startswith(f"weft-{os.getuid()}")] == []
+        assert wr.spawn(depth, 2).execute().fetch() == 2
+        [door] = place.glob("weft-*/runs/calls-*/door")
+        assert [path for path in place.iterdir() if not path.name.startswith(f"weft-{os.getuid()}")] == []
     assert not door.parent.exists()
