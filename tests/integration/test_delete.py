@@ -9,9 +9,9 @@ import pytest
 
 from tests.integration.places import DEADLINE_S, RUN, Project, until
 from weft import wiring
-from weft.model.errors import ConflictError, ForbiddenError
+from weft.model.errors import ConflictError, DiskFullError, ForbiddenError
 from weft.runtime import deleting
-from weft.runtime.deleting import delete_run
+from weft.runtime.deleting import delete_run, delete_runs
 from weft.runtime.listing import list_runs
 from weft.store.entries import CACHE_NAME, CacheIndex
 from weft.store.folders import remove_folder
@@ -157,6 +157,39 @@ def test_it_may_be_killed_anywhere_and_done_again(place, monkeypatch, stage, aft
     if not gone:
         place.delete()
     assert place.left() == []
+    assert place.runs() == []
+
+
+def test_files_go_first_and_what_has_no_room_is_tried_again(place, monkeypatch):
+    place.run()
+    place.run()
+    real, tried = deleting._forget, []
+
+    def forget(root: Any, run: str) -> None:
+        tried.append((run, place.left(run)))
+        if tried[-1][1] or place.left(SECOND):
+            raise DiskFullError("the index is full")
+        real(root, run)
+
+    monkeypatch.setattr(deleting, "_forget", forget)
+    folders = [place.root.folder(run) for run in (FIRST, SECOND)]
+    assert list(delete_runs(place.root, folders)) == [SECOND, FIRST]
+    assert tried[0] == (FIRST, [str(folders[0])]), "its outputs are gone before anything is written"
+    assert place.runs() == []
+
+
+def test_what_has_no_room_even_then_is_told(place, monkeypatch):
+    place.run()
+
+    def full(*_: Any) -> None:
+        raise DiskFullError("the index is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(deleting, "_forget", full)
+        with pytest.raises(DiskFullError, match=f"the files of {FIRST} are gone"):
+            list(delete_runs(place.root, [place.root.folder(FIRST)]))
+    assert place.left() == []
+    place.delete()
     assert place.runs() == []
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import weft
+from tests.integration.places import RUN, Project
 from weft.graph.builder import Graph, Node, gather, one_to_one
 from weft.graph.logical import OnFailure, Storage
 from weft.model.errors import DiskFullError
@@ -210,6 +211,34 @@ def durable_outputs(disk: Path, shm: Path) -> None:
         (disk / "filler").unlink()
         again = session.resume("@last")
         assert again.result(TIMEOUT_S)[node.id] == [chunk(at) for at in range(15)]
+
+
+@case
+def pipelines(disk: Path, shm: Path) -> None:
+    """A run has filled the disk: commands still tell of it, and those that make room make some."""
+    project = Project(disk)
+    project.write(
+        {"a": {"command": f"head -c {SIZE // 4} /dev/urandom > {{{{o}}}}", "artifacts": {"output": ["o"]}}},
+        cache={"enable": True},
+    )
+    assert project.weft("run", "-q", "run.yaml") == (0, f"{RUN}\n", "")
+    fill(disk)
+    for words in (["show", "1"], ["ls"], ["cache", "ls"], ["why", "1/a"]):
+        code, out, err = project.weft(*words)
+        assert code == 0, err
+        assert RUN in out or out.startswith("a ")
+    code, _, err = project.weft("run", "-q", "run.yaml")
+    assert code == 8, err
+    assert "weft delete" in err
+    code, out, _ = project.weft("doctor")
+    assert code
+    assert "it is full" in out
+    code, out, err = project.weft("cache", "gc", "--max-size", "0")
+    assert (code, "forgot 1 result" in err) == (0, True), (out, err)
+    code, _, err = project.weft("delete", RUN)
+    assert (code, err) == (0, f"deleted {RUN}\n")
+    assert os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize > SIZE // 4
+    assert project.weft("ls", "-q") == (0, "", "")
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ def delete(
     *runs: RunName, as_json: AsJson = False, project: Project = None, state_dir: StateDir = None, context: Given
 ) -> None:
     """Delete runs that have ended: their outputs, logs and records. Results in the cache stay."""
-    from weft.runtime.deleting import delete_run, refuse_live
+    from weft.runtime.deleting import delete_runs, refuse_live
     from weft.runtime.listing import find_run
 
     if not runs:
@@ -20,9 +20,8 @@ def delete(
     folders = dict.fromkeys(find_run(root, run) for run in runs)
     for folder in folders:
         refuse_live(folder)
-    for folder in folders:
-        delete_run(root, folder)
+    for run in delete_runs(root, folders):
         if not as_json:
-            context.say(f"deleted {folder.name}")
+            context.say(f"deleted {run}")
     if as_json:
         print_json(context.out, "weft.delete/1", runs=[folder.name for folder in folders])

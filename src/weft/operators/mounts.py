@@ -88,18 +88,21 @@ def plan(mounts: Sequence[Mount], cwd: str, name: str, program: str = SHELL) -> 
     return Planned(View(tuple(copies), tuple(work.made.items()), tuple(work.binds), optional), tuple(left_out))
 
 
-def hopeless(mounts: Sequence[Mount], cwd: str, name: str, program: str = SHELL) -> TaskError | None:
-    """Return why a command can never have these mounts, as far as that is known before those above it have run.
+def hopeless(
+    mounts: Sequence[Mount], cwd: str, name: str, program: str = SHELL, *, first: bool = False
+) -> TaskError | None:
+    """Return why a command cannot have these mounts, as far as that is known before those above it have run.
 
-    What is missing may be made until then; that a mount hides what must be seen, or is a file in the place of a folder,
-    stays so.
+    What is missing may be made until then, unless the command is `first`: nothing runs before it; that a mount hides
+    what must be seen, or is a file in the place of a folder, stays so. That one is left out which the command can do
+    without is no reason, unless it would lie in another mount: then the mount paths do not go together.
     """
     work = _Plan(cwd, [mount.source for mount in mounts], name, program)
     for target, mount in _by_target(mounts).items():
-        if not mount.optional:
-            try:
-                work.look(mount, target)
-            except TaskError as error:
+        try:
+            (work.add if first and os.path.lexists(mount.source) else work.look)(mount, target)
+        except TaskError as error:
+            if not mount.optional or work.is_inside(target):
                 return error
     return None
 
@@ -178,10 +181,10 @@ class _Plan:
         """Plan to make a mount point, and what is missing above it."""
         missing = [target]
         above = os.path.dirname(target)
-        while above not in self.made and not os.path.lexists(self._behind(above)):
+        while not self._is_made(above) and not os.path.lexists(self._behind(above)):
             missing.append(above)
             above = os.path.dirname(above)
-        if above not in self.made and above not in self.copies:
+        if not self._is_made(above) and above not in self.copies:
             why = self._not_copied(above)
             if why:
                 message = f"there is no {mount.target} to mount at: {mount.source}"
@@ -190,9 +193,17 @@ class _Plan:
         self.made |= dict.fromkeys(reversed(missing), True)
         self.made[target] = is_folder
 
+    def is_inside(self, target: str) -> bool:
+        """Whether a path lies in what is mounted already."""
+        return self._behind(target) != target
+
+    def _is_made(self, path: str) -> bool:
+        """Whether a folder is made for the command, and what is mounted does not hide that."""
+        return path in self.made and not self.is_inside(path)
+
     def _not_copied(self, folder: str) -> str:
         """Return why a folder that lacks a mount point must not be copied, or ""."""
-        if self._behind(folder) != folder:
+        if self.is_inside(folder):
             return "is mounted itself"
         if any(_holds(own, folder) for own in self._own):
             return "lies where steps may write"

@@ -1,22 +1,24 @@
 """Runs that nobody needs any more: their outputs, their rows in the indexes, and their folders go.
 
-The folder goes last and is moved away at once, so that a run which was half deleted when the process was killed is
-still listed, and deleting it again ends the work. Results in the cache are not the run's: they stay.
+Outputs go first, so that a full disk has room for the rest. The folder goes last and is moved away at once, so that a
+run which was half deleted when the process was killed is still listed, and deleting it again ends the work. Results in
+the cache are not the run's: they stay.
 """
 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
-from weft.model.errors import ConflictError, NotFoundError
+from weft.model.errors import ConflictError, DiskFullError, NotFoundError
 from weft.runtime.state import PLACE, os_error, owned, read_description
 from weft.store.entries import CACHE_NAME, CacheIndex
 from weft.store.folders import make_folders, remove_at, remove_folder, sweep_trash, unowned
 from weft.worker.group import end_recorded
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from weft.runtime.state import StateRoot
@@ -28,23 +30,64 @@ def refuse_live(folder: Path) -> None:
         raise ConflictError(f"{folder.name} still goes on", hint=f"Stop it first: weft cancel {folder.name}")
 
 
+def delete_runs(root: StateRoot, folders: Iterable[Path]) -> Iterator[str]:
+    """Delete runs as `delete_run` does; yield the id of each that is gone.
+
+    What a full disk has no room to write down is tried again once the others have made some.
+    """
+    again = []
+    for folder in folders:
+        try:
+            delete_run(root, folder)
+        except DiskFullError:
+            again.append(folder)
+        else:
+            yield folder.name
+    for folder in again:
+        try:
+            delete_run(root, folder)
+        except DiskFullError as error:
+            said = f"the files of {folder.name} are gone, and that cannot be written down: {error.message}"
+            hint = f"Make room on this disk, such as with `weft cache gc --max-size 0`; then: weft delete {folder.name}"
+            raise DiskFullError(said, hint=hint) from None
+        yield folder.name
+
+
 def delete_run(root: StateRoot, folder: Path) -> None:
     """Delete a run that does not go on: what it left running, its rows, its outputs, and its folder.
 
     Results of the cache stay, pinned or not. ConflictError: the run goes on, or an index is damaged. ForbiddenError:
-    something may not be removed; deleting again goes on from there.
+    something may not be removed; deleting again goes on from there. DiskFullError: its files are gone, and the disk has
+    no room to write that down.
     """
     sweep_trash(root.runs)
     try:
         with unowned(folder):
+            _see_indexes(root, folder.name)
             _end_processes(folder)
-            _forget(root, folder.name)
             _remove_outputs(folder)
-            remove_folder(folder)
+            try:
+                _forget(root, folder.name)
+            except DiskFullError:
+                remove_folder(folder)
+                _forget(root, folder.name)
+            else:
+                remove_folder(folder)
     except FileNotFoundError:  # removed by hand: only the indexes still know it
         _forget(root, folder.name)
     except OSError as error:
         raise os_error(f"{error.filename or folder} cannot be removed", error) from None
+
+
+def _see_indexes(root: StateRoot, run: str) -> None:
+    """Read what will be changed in the indexes, so that nothing is removed where one is damaged."""
+    with (
+        closing(root.catalog()) as catalog,
+        closing(CacheIndex(root.path / CACHE_NAME)) as cache,
+        suppress(NotFoundError),
+    ):
+        cache.claims_of(run)
+        catalog.find(run)
 
 
 def _end_processes(folder: Path) -> None:
@@ -54,18 +97,11 @@ def _end_processes(folder: Path) -> None:
 
 
 def _forget(root: StateRoot, run: str) -> None:
-    catalog = root.catalog()
-    try:
+    with closing(root.catalog()) as catalog, closing(CacheIndex(root.path / CACHE_NAME)) as cache:
         if catalog.exists():
             with suppress(NotFoundError):
                 catalog.remove(run)
-    finally:
-        catalog.close()
-    cache = CacheIndex(root.path / CACHE_NAME)
-    try:
         cache.forget_run(run)
-    finally:
-        cache.close()
 
 
 def _remove_outputs(folder: Path) -> None:

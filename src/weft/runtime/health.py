@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,10 +20,13 @@ from weft.store.schedules import SCHEDULES_NAME, Schedules
 from weft.worker import mounting
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from weft.runtime.state import StateRoot
     from weft.store.results import ResultCache
 
 _PATIENCE_S: Final = 30.0
+_LEAST_ROOM: Final = 1 << 20
 
 
 class Finding(Struct, frozen=True):
@@ -51,6 +55,7 @@ def examine(root: StateRoot, cache: ResultCache, *, full: bool = False) -> Itera
         "" if writable else "you may not write there",
         "" if writable else f"chmod u+rwx {root.path}",
     )
+    yield _room(root.path)
     yield _index("the index of runs", root.catalog().database.damage(), str(root.path / "weft.db"))
     yield _index("the index of the cache", cache.index.database.damage(), str(root.path / CACHE_NAME))
     schedules = Schedules(root.path / SCHEDULES_NAME)
@@ -96,6 +101,15 @@ def _mounts() -> Finding:
         return Finding("steps can have mounts")
     hint = "Only steps with extra_fs, and commands that name a mount_path, need them."
     return Finding(f"steps cannot have mounts: {why_not_mounted(int(told))}", "", hint)
+
+
+def _room(folder: Path) -> Finding:
+    """Look whether the disk of the state folder can take what a run writes beside its outputs."""
+    free = shutil.disk_usage(folder).free
+    if free >= _LEAST_ROOM:
+        return Finding("the disk of the state folder")
+    hint = "Old runs go with `weft delete RUN`, kept results with `weft cache gc --max-size 0`."
+    return Finding("the disk of the state folder", f"it is full: {free >> 10} KiB are free", hint)
 
 
 def _index(what: str, damage: str, file: str) -> Finding:

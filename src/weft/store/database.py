@@ -5,7 +5,8 @@ command on a laptop more time than all else that it does.
 
 An SQLite file is opened, written, folded (its log of writes moved into it) and closed only while its lock file is held
 by flock: two connections that write or fold at the same moment can destroy the file in releases of SQLite before
-3.51.3. Readers open the file read-only; they never wait and cannot fold.
+3.51.3. Readers open the file read-only; they never wait and cannot fold. Where the disk has no room for the memory that
+readers and writers share, a reader does without it, alone and under the lock.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 from urllib.parse import quote
@@ -40,6 +41,11 @@ if TYPE_CHECKING:
 _TRIES: Final = 5_000
 _TRY_PAUSE_S: Final = 0.002
 _BUSY_MS: Final = 5_000
+_FULL_BYTES: Final = 64 << 10
+_NO_SHARED: Final = (sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP)
+_MAKE_ROOM: Final = (
+    "Make room on this disk. Old runs go with `weft delete RUN`, kept results with `weft cache gc --max-size 0`."
+)
 _VERSION: Final = "SELECT value FROM weft_about WHERE key = 'version'"
 _ABOUT: Final = "CREATE TABLE weft_about (key VARCHAR(64) PRIMARY KEY, value TEXT)"
 
@@ -174,16 +180,37 @@ class Database:
                         alchemy = _Alchemy(inner)
                         yield alchemy if "weft_about" in alchemy.tables() and self._check(alchemy) else None
                     return
-                reader = self._open_reader()
-                if reader is not None and not self._checked:
-                    if _half_written(reader):
-                        with self._locked(self._half_written):
-                            self._roll_back()
-                    self._checked = self._check(_Sqlite(reader))
-                yield _Sqlite(reader) if reader is not None and self._checked else None
+                with self._reading() as reader:
+                    yield reader
             except Exception as error:
                 self._tell(error)
                 raise
+
+    @contextmanager
+    def _reading(self) -> Iterator[_Sqlite | None]:
+        reader = self._open_reader()
+        if reader is not None and not self._checked:
+            try:
+                half = _half_written(reader)
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode not in _NO_SHARED:
+                    raise
+                self._close_reader()
+                with self._alone() as only:
+                    yield only if self._check(only) else None
+                return
+            if half:
+                with self._locked(self._half_written):
+                    self._roll_back()
+            self._checked = self._check(_Sqlite(reader))
+        yield _Sqlite(reader) if reader is not None and self._checked else None
+
+    @contextmanager
+    def _alone(self) -> Iterator[_Sqlite]:
+        """A connection that shares nothing: to read it needs no room on the disk, and nobody else is let in."""
+        with self._locked(), closing(self._connect("rw")) as inner:
+            inner.execute("PRAGMA locking_mode=EXCLUSIVE")
+            yield _Sqlite(inner)
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
@@ -346,7 +373,7 @@ class Database:
         except OSError as error:
             said = f"{self.what} in {self.where} cannot be opened: {error.strerror}"
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise DiskFullError(said, hint="Make room on this disk.") from None
+                raise DiskFullError(said, hint=_MAKE_ROOM) from None
             raise forbidden or ForbiddenError(said, hint="See that you may write to this folder.") from None
         try:
             for _ in range(_TRIES):
@@ -386,13 +413,23 @@ class Database:
             raise ConflictError(
                 f"{self.what} in {self.where} is damaged: {error}", hint=f"Move the file away: {self.again}."
             ) from error
-        if code == sqlite3.SQLITE_FULL:
-            raise DiskFullError(said, hint="Make room on this disk.") from error
+        if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and self._no_room()):
+            raise DiskFullError(said, hint=_MAKE_ROOM) from error
         if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
             raise ForbiddenError(said, hint="See that you may read and write this folder.") from error
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR) or self.file is None:
             raise ConflictError(said, hint="Try again; see that the database and its disk can be reached.") from error
         raise InternalError(said) from error
+
+    def _no_room(self) -> bool:
+        """Whether the disk of the file has no room: SQLite does not say why it could not read or write."""
+        if self.file is None:
+            return False
+        try:
+            found = os.statvfs(self.file.parent)
+        except OSError:
+            return False
+        return found.f_bavail * found.f_frsize < _FULL_BYTES
 
 
 def _let_go(writers: list[sqlite3.Connection], lock: Path) -> None:

@@ -410,21 +410,20 @@ class ResultCache:
     def collect(self, *, max_bytes: int | None = None, max_age_s: float | None = None) -> tuple[int, int, int]:
         """Forget results that were not used for `max_age_s`, then those used longest ago until `max_bytes` are enough.
 
-        Pinned results stay, expired ones go. Return how many results were forgotten, how many files were removed, and
-        their bytes.
+        Pinned results stay, expired ones go. Files go before the index is told, so that a full disk has room for that.
+        Return how many results were forgotten, how many files were removed, and their bytes.
         """
         now = self.wall()
         entries = self.index.entries()
         total = 0
-        gone = []
+        gone = {}
         for entry in entries:  # the last used first
             old = max_age_s is not None and entry.used < now - max_age_s
             old = old or (entry.expires is not None and entry.expires <= now)
             if not entry.pinned and (old or (max_bytes is not None and total + entry.size > max_bytes)):
-                gone.append(entry.key)
+                gone[entry.key] = entry.completed
             else:
                 total += entry.size
-        self.index.remove(gone)
         folders = {entry.store for entry in entries} | set(self._stores)
         files = size = 0
         trees: set[str] = set()
@@ -435,10 +434,13 @@ class ResultCache:
             with store.lock(exclusive=True):
                 kept: set[str] = set()
                 for entry in self.index.entries():  # read again: some were kept meanwhile
-                    for output in entry.outputs.values():
-                        kept |= set(self._all(output.digest, trees))
+                    if gone.get(entry.key) != entry.completed:
+                        gone.pop(entry.key, None)
+                        for output in entry.outputs.values():
+                            kept |= set(self._all(output.digest, trees))
                 removed = store.sweep(kept)
             files, size = files + removed[0], size + removed[1]
+        self.index.remove(gone)
         for entry in self.index.entries():
             for digest in entry.leaves.values():
                 if digest[:1] == FOLDER and len(digest) == 65:

@@ -150,6 +150,32 @@ class TestRefusals:
         assert [told(data, f"{cwd}/new"), told(data, NOWHERE), told(later, NOWHERE)] == ["", "", ""]
         assert told(later, cwd, optional=True) == ""
 
+    def test_of_the_first_step_nothing_is_made_before(self, place):
+        cwd, data, later = str(place / "work"), str(place / "data"), str(place / "later")
+
+        def told(source: str, target: str, *, optional: bool = False) -> str:
+            error = hopeless([Mount(source, target, optional=optional)], cwd, "step", first=True)
+            return "" if error is None else error.hint
+
+        assert f"mkdir -p {cwd}/new" in told(data, f"{cwd}/new")
+        assert [told(data, f"{cwd}/new", optional=True), told(data, NOWHERE), told(later, f"{cwd}/new")] == ["", "", ""]
+
+    @pytest.mark.parametrize("top", ["system/there", NOWHERE])
+    @pytest.mark.parametrize("optional", [(True, False), (False, True), (False, False)])
+    def test_what_lies_in_another_mount_needs_a_folder_there(self, place, top, optional):
+        data, work, top = str(place / "data"), str(place / "work"), str(place / top)
+        outer, inner = Mount(data, top, optional=optional[0]), Mount(work, f"{top}/new", optional=optional[1])
+        for wanted in ([outer, inner], [inner, outer]):
+            error = hopeless(wanted, work, "step", first=True)
+            assert error is not None
+            assert f"there is no {top}/new to mount at" in error.message
+            assert error.hint == f"Make it ({top} is mounted itself): mkdir -p {data}/new"
+        found = plan([outer, inner], work, "step") if optional[1] else None
+        assert found is None or [target for _, target, _ in found.view.binds] == [top]
+        (place / "data/new").mkdir()
+        assert hopeless([outer, inner], work, "step", first=True) is None
+        assert [target for _, target, _ in planned(place, inner, outer).binds] == [top, f"{top}/new"]
+
 
 class TestOptional:
     def test_one_that_cannot_be_made_is_left_out(self, place):

@@ -1,11 +1,14 @@
 """What `weft doctor` says of this machine."""
 
+import shutil
 from types import SimpleNamespace
 
 import pytest
 
 from weft.runtime import health
 from weft.runtime.state import StateRoot
+from weft.store.entries import CACHE_NAME
+from weft.store.results import close_cache, open_cache
 
 
 @pytest.mark.parametrize(
@@ -23,3 +26,14 @@ def test_it_says_whether_steps_can_have_mounts(tmp_path, monkeypatch, does, what
     found = next(iter(health.examine(StateRoot(tmp_path / "none"), None)))  # type: ignore[arg-type]
     assert found.what.startswith(what)
     assert (found.problem, bool(found.hint)) == ("", hinted)
+
+
+@pytest.mark.parametrize(("free", "problem"), [(1 << 30, ""), (0, "it is full: 0 KiB are free")])
+def test_a_full_disk_is_a_finding(tmp_path, monkeypatch, free, problem):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    root = StateRoot(tmp_path)
+    cache = open_cache(tmp_path / CACHE_NAME, lambda: 0.0)
+    found = {one.what: one for one in health.examine(root, cache)}["the disk of the state folder"]
+    close_cache(cache)
+    assert found.problem == problem
+    assert ("weft delete" in found.hint) == bool(problem)

@@ -2,10 +2,13 @@
 
 import fcntl
 import gc
+import os
+import resource
 import sqlite3
 import struct
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -178,6 +181,40 @@ def test_a_full_disk_is_told(database, monkeypatch):
         add(database, "b")
     monkeypatch.undo()
     assert names(database) == ["a"]
+
+
+def test_it_is_read_where_there_is_no_room_for_what_connections_share(database, tmp_path):
+    add(database, "a")
+    database.close()
+    assert [path.name for path in tmp_path.glob("some.db*")] == ["some.db"]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
+    try:
+        assert names(database) == ["a"]
+        assert names(database) == ["a"], "the lock was let go"
+        with pytest.raises(WeftError, match="the index of things"):
+            add(database, "b")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    add(database, "b")
+    assert names(database) == ["a", "b"]
+
+
+def test_an_error_of_a_full_disk_is_told_as_one(database, monkeypatch):
+    add(database, "a")
+
+    def fails(*_: object) -> None:
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMSIZE
+        raise error
+
+    monkeypatch.setattr(module._Sqlite, "run", fails)
+    with pytest.raises(ConflictError, match="disk I/O error"):
+        add(database, "b")
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=0, f_frsize=4096))
+    with pytest.raises(DiskFullError, match="disk I/O error") as told:
+        add(database, "b")
+    assert "weft delete" in told.value.hint
 
 
 def test_damage_is_found_where_there_is_some(database, tmp_path):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from weft.model.errors import NotFoundError
+from weft.model.errors import DiskFullError, NotFoundError
 from weft.store.entries import CacheIndex, Claim
 from weft.store.results import Recipe, ResultCache, digest_of_leaves, tell_changes
 
@@ -393,6 +393,22 @@ class TestCollecting:
         forgot, files, _ = world.cache.collect(max_bytes=world.cache.index.entries()[0].size)
         assert (forgot, files) == (1, 0)
         assert world.cache.find(world.cache.key(same).key).entry is not None
+
+    def test_files_go_before_the_index_is_told(self, world, monkeypatch):
+        world.make()
+        store = world.folder / ".cas/objects"
+        assert list(store.glob("*/*"))
+
+        def full(_: object) -> None:
+            assert not list(store.glob("*/*"))
+            raise DiskFullError("no room")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(world.cache.index, "remove", full)
+            with pytest.raises(DiskFullError):
+                world.cache.collect(max_bytes=0)
+        assert "cannot be used" in world.cache.find(world.cache.key(world.recipe).key).reason
+        assert world.cache.index.entries() == []
 
     def test_collecting_keeps_what_reasons_need(self, world):
         world.make()

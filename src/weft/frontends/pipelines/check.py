@@ -21,7 +21,7 @@ from weft.frontends.pipelines.references import expand
 from weft.frontends.pipelines.templates import LOOP_ARGUMENT, PARENT, SYSTEM_VARIABLES, Template, find, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from weft.frontends.pipelines.language import Pipeline, Text
     from weft.frontends.pipelines.problems import Mark
@@ -240,6 +240,17 @@ def _parameters_name_what_exists(scene: _Scene) -> None:
                         "a parameter cannot be made from another of its own step" if own else "no such system variable",
                         f"system variables: {choices(SYSTEM_VARIABLES)}; a step in deps is named as {{{{step.name}}}}",
                     )
+                elif template.name == LOOP_ARGUMENT and component.loop is not None and not _is_looped(family):
+                    note.add(
+                        "the items of a loop share its parameters, so none can hold the item",
+                        "name it in the command, env or condition; inside a dag that loops in its place: "
+                        f"{{{{{PARENT}.{LOOP_ARGUMENT}}}}}",
+                    )
+
+
+def _is_looped(family: _Family) -> bool:
+    """Whether a dag around may loop, whose item a parameter can hold."""
+    return family.template or (family.parent is not None and family.parent.loop is not None)
 
 
 def _inputs_name_outputs(scene: _Scene) -> None:
@@ -532,6 +543,34 @@ def _is_mounted(scene: _Scene, path: str, mark: Mark, name: str, mounted: set[st
         scene.problems.add(mark, join(path, "fs_scope"), message, hint)
 
 
+def _mount_paths_differ(scene: _Scene) -> None:
+    pipeline = scene.pipeline
+    taken: dict[tuple[str, ...], language.Mount] = {}
+    if pipeline.main_fs is not None:
+        _lie_apart(scene, taken, "fs_options.main_fs", (pipeline.main_fs,))
+    _lie_apart(scene, taken, "fs_options.extra_fs", pipeline.extra_fs)
+    for _, component in scene.members():
+        if isinstance(component, Step) and component.extra_fs:
+            _lie_apart(scene, dict(taken), f"{component.path}.extra_fs", component.extra_fs)
+
+
+def _lie_apart(
+    scene: _Scene, taken: dict[tuple[str, ...], language.Mount], path: str, mounts: Iterable[language.Mount]
+) -> None:
+    """See that no two mounts are at one path; the same folder in the same way may be said again."""
+    for number, mount in enumerate(mounts):
+        where = tuple(part for part in mount.mount_path.split("/") if part not in ("", "."))
+        other = taken.setdefault(where or ("", mount.name), mount)
+        if _folder_of(other) != _folder_of(mount):
+            message = f"{show(other.name)} is at {show(mount.mount_path) if where else 'the same mount path'} already"
+            hint = f"only one can be there: give {mount.name} a mount_path of its own"
+            scene.problems.add(mount.mark, f"{path}[{number}].mount_path", message, hint)
+
+
+def _folder_of(mount: language.Mount) -> tuple[str, list[str], bool]:
+    return mount.name, [part for part in mount.sub_path.split("/") if part not in ("", ".")], mount.read_only
+
+
 RULES: tuple[Callable[[_Scene], None], ...] = (
     _dependencies_exist,
     _no_cycles,
@@ -548,4 +587,5 @@ RULES: tuple[Callable[[_Scene], None], ...] = (
     _post_process_is_a_plain_step,
     _disabled_steps_are_not_needed,
     _scopes_are_mounted,
+    _mount_paths_differ,
 )

@@ -382,11 +382,12 @@ def hopeless_mounts(nodes: Iterable[Node]) -> list[tuple[str, DefinitionError]]:
         if not isinstance(step, ResolvedStep) or step.skipped or all(mount.main for mount in step.mounts):
             continue
         program = SHELL if step.body is None else sys.executable
-        key = (step.cwd, step.mounts, program, step.docker_env)
+        first = not step.deps and step.folder.part == paths.ENTRY_POINTS
+        key = (step.cwd, step.mounts, program, step.docker_env, first)
         if key not in asked:
             asked.add(key)
             mounts = [Mount(m.source, m.mount_path, m.read_only, m.main) for m in step.mounts if m.source is not None]
-            error = hopeless(mounts, step.cwd, step.name, program)
+            error = hopeless(mounts, step.cwd, step.name, program, first=first)
             if error is not None:
                 image = step.docker_env if step.body is None else ""
                 found.append((image, DefinitionError(error.message, hint=error.hint)))

@@ -234,9 +234,8 @@ class TestLoops:
 name: p
 entry_points:
   a:
-    command: "run {{PF_LOOP_ARGUMENT}} {{n}} > {{o}}"
+    command: "run {{PF_LOOP_ARGUMENT}} > {{o}}"
     loop_argument: '[1000000, "b c", [1, "x"]]'
-    parameters: {n: "{{PF_LOOP_ARGUMENT}}"}
     env: {MINE: "<{{PF_LOOP_ARGUMENT}}>"}
     artifacts: {output: [o]}
   b: {deps: a, command: "cat {{i}}", artifacts: {input: {i: "{{a.o}}"}}}
@@ -244,12 +243,12 @@ entry_points:
         graph = compiled(text)
         vertex = graph.vertices["a"]
         assert (vertex.parallelism, vertex.program.items) == (3, [1000000, "b c", [1, "x"]])
-        assert vertex.program.params["command"] == ["run ", ["item", ""], "  > ", ["output", "o"]]
+        assert vertex.program.params["command"] == ["run ", ["item", ""], " > ", ["output", "o"]]
         assert vertex.program.params["env"]["MINE"] == ["<", ["item", ""], ">"]
         paths = [outputs_of(vertex, seq)["o"] for seq in range(3)]
         assert [Path(path).parent.name[:4] for path in paths] == ["a-0-", "a-1-", "a-2-"]
         assert graph.vertices["b"].program.params["command"] == "cat " + ",".join(paths)
-        assert step(nodes_of(text), "a").portable_command == "run {{PF_LOOP_ARGUMENT}}  > {{o}}"
+        assert step(nodes_of(text), "a").portable_command == "run {{PF_LOOP_ARGUMENT}} > {{o}}"
 
     def test_a_loop_over_nothing_is_skipped(self):
         text = "name: p\nentry_points:\n  a: {}\n  b: {deps: a, loop_argument: []}\n  c: {deps: b}\n"
