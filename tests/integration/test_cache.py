@@ -17,7 +17,8 @@ import pytest
 import weft
 from tests.integration.places import DEADLINE_S, SOURCE, Project, until
 from weft import wiring
-from weft.engine.replay import Tick
+from weft.engine.events import Event, Miss
+from weft.engine.replay import Epoch, Tick
 from weft.runtime.cache import read_decisions
 from weft.runtime.journal import JOURNAL, read_journal
 from weft.runtime.records import read_run
@@ -411,6 +412,10 @@ class TestUsingAgain:
 GATED = {"a": step('while [ ! -e gate ]; do sleep 0.05; done; echo 1 > "{{out}}"', "out")}
 
 
+def events_of(record: Tick | Epoch) -> tuple[Event, ...]:
+    return tuple(record.events) if isinstance(record, Tick) else ()
+
+
 class TestTogether:
     def test_c7_two_runs_at_once_run_it_once(self, place):
         place.write(GATED)
@@ -488,6 +493,32 @@ class TestTogether:
         assert again.returncode == 0
         assert place.ran() == {"a": 2, "b": 1}
         assert place.again() == {}
+
+    @pytest.mark.parametrize("other", ["is at it", "has ended"])
+    def test_a_run_that_goes_on_after_a_kill_does_not_make_what_another_makes(self, place, other):
+        command = 'echo part > "{{out}}"; while [ ! -e gate ]; do sleep 0.05; done; echo 1 > "{{out}}"'
+        place.write({"a": step(command, "out")})
+        owner = place.start("run", "run.yaml", "-q")
+        file = place.folder_of() / JOURNAL
+        until(place.trace.exists)
+        until(lambda: any(isinstance(one, Miss) for record in read_journal(file).records for one in events_of(record)))
+        owner.kill()
+        owner.communicate(timeout=DEADLINE_S)
+        second = place.start("run", "run.yaml", "-q")
+        until(lambda: len(place.trace.read_text().split()) == 2, "the takeover")
+        if other == "has ended":
+            (place.folder / "gate").touch()
+            second.communicate(timeout=DEADLINE_S)
+        again = place.start("resume", "run-000001", "-q")
+        first = place.folder / ".weft/runs/run-000001"
+        until(lambda: read_decisions(first)[-1]["outcome"] in ("waiting", "hit"))
+        (place.folder / "gate").touch()
+        for process in (second, again):
+            process.communicate(timeout=DEADLINE_S)
+            assert process.returncode == 0
+        assert place.ran() == {"a": 2}
+        assert Path(read_run(first).outputs["a.out"]).read_text() == "1\n"
+        assert read_decisions(first)[-1]["reason"] == "result of run-000002"
 
     def test_when_the_owner_fails_one_that_waits_takes_over(self, place):
         command = "while [ ! -e gate ]; do sleep 0.05; done; mkdir once || exit 0; exit 1"

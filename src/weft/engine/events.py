@@ -228,6 +228,12 @@ class Waiting(NamedTuple):
     owner: str
 
 
+class Unanswered(NamedTuple):
+    """What the cache has answered is no longer so: tasks that have not ended ask it again before they run."""
+
+    now: float
+
+
 # ---------------------------------------------------------------------------------------- said by the clock
 
 
@@ -264,6 +270,7 @@ Event = (
     | Hit
     | Miss
     | Waiting
+    | Unanswered
     | TimerFired
     | IdleTick
 )

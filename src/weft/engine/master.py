@@ -36,6 +36,7 @@ from weft.engine.events import (
     Refused,
     Started,
     TimerFired,
+    Unanswered,
     UserEvent,
     Waiting,
     Weighed,
@@ -129,6 +130,7 @@ class Master:
             Hit: self._on_hit,
             Miss: self._on_miss,
             Waiting: self._on_waiting,
+            Unanswered: self._on_unanswered,
             TimerFired: self._on_timer_fired,
             IdleTick: self._on_idle_tick,
             CancelRequested: self._on_cancel_requested,
@@ -896,6 +898,15 @@ class Master:
         self.core.note(
             task_name(event.vertex, event.index), f"waits for {event.owner}, which is making the same output"
         )
+
+    def _on_unanswered(self, event: Unanswered) -> None:
+        core = self.core
+        for stage in core.stages:
+            asked, stage.probed = stage.probed, None
+            for index in sorted(asked or ()):
+                if index < stage.n and stage.state[index] == READY:
+                    unqueue(stage, index, index + 1)
+                    enqueue(core, stage, index, index + 1)
 
     def _on_timer_fired(self, event: TimerFired) -> None:
         core = self.core

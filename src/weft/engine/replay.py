@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.engine.attempts import row_of
 from weft.engine.commands import Acquire, Complete, Probe, SetTimer
-from weft.engine.events import Done, Event, Failed, Failure, GaveBack, Progress, WorkerLost
+from weft.engine.events import Done, Event, Failed, Failure, GaveBack, Progress, Unanswered, WorkerLost
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import VertexState
 from weft.engine.readiness import PROBING
@@ -213,9 +213,10 @@ def losses(core: Core, now: float, reason: str = "the process that ran it is gon
     """Return the events that tell a master, at `now`, that all workers and all that they were at are gone.
 
     What was at work goes back as if it had never begun, and no failure is counted; what streams begins again with its
-    whole region.
+    whole region. What it had claimed of the cache others may have made meanwhile, so that is asked again.
     """
-    events: list[Event] = [
+    events: list[Event] = [Unanswered(now)] if any(stage.probed for stage in core.stages) else []
+    events += [
         Failed(now, lease.id, lease.lo, lease.stage.id, lease.lo, Failure.STOPPED, reason)
         for lease in core.rivals.values()
         if lease.id not in core.leases

@@ -135,10 +135,9 @@ class StepCache:
         by_id = job.master.core.by_id
         failed = []
         for (vertex, index), claim in list(self._held.items()):
-            stage = by_id.get(vertex)  # one that was adopted may go by another name: it is let go of at the end
-            if stage is None or stage.state[index] in _LIVE:
+            state = by_id[vertex].state[index]
+            if state in _LIVE:
                 continue
-            state = stage.state[index]
             with self._mutex:
                 self._held.pop((vertex, index), None)
             if state in _KEPT:  # who ran it has ended the claim
@@ -255,11 +254,7 @@ class StepCache:
         if not asked.locked:
             with self._mutex:
                 others = self._mine.get(key.key)
-                held = self._held.get((recipe.step, recipe.task))
-                if others is not None and held is not None and held.key == key.key:
-                    del self._held[recipe.step, recipe.task]  # adopted: it was asked for, and not answered any more
-                    asked.locked = True
-                elif others is not None:
+                if others is not None:
                     others.append(asked)
                 else:
                     self._mine[key.key] = []
@@ -451,20 +446,15 @@ class StepCache:
                 except WeftError as error:
                     self.problems.append(error.message)
 
-    def go_on(self, *, replayed: bool) -> None:
-        """Take over from the last owner of this run, which died; before the first probe.
+    def go_on(self) -> None:
+        """Give up what the last owner of this run, which died, was making; before the first probe.
 
-        Where the job goes on as it was, what it was making is locked again: it is not asked for once more. Where the
-        job begins again it is, so the claims are given up.
+        Whatever has not ended is asked for again: another may be making it by now, or have made it.
         """
         for claim in self._left:
             if not self._locks.try_lock(claim.key):
                 continue
             if self.results.index.claimed(claim.key) == claim:
-                if replayed:
-                    self._mine[claim.key] = []
-                    self._held[claim.step, claim.task] = claim
-                    continue
                 self.results.index.release([claim])
             self._locks.unlock(claim.key)
 

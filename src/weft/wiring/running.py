@@ -218,7 +218,7 @@ def execute(
     undo.callback(journal.join, _JOURNAL_S)
     undo.callback(journal.close)
     if cache is not None and plan is not None:
-        cache.go_on(replayed=recovered is not None)
+        cache.go_on()
     managers = journal.managers(MANAGERS)
     session = undo.enter_context(runtime.Session(executor, store, clock, managers))
     if files is not None:

@@ -3,7 +3,7 @@
 from tests.unit.engine.hand import body
 from weft.engine.events import Done, Event, JobSubmitted, Offered, OutputLost, UserEvent, WorkerJoined
 from weft.engine.master import Master
-from weft.engine.replay import Replay, Tape, Tick
+from weft.engine.replay import Replay, Tape, Tick, losses
 from weft.graph.builder import Graph, controlled, gather
 from weft.graph.logical import Range
 from weft.graph.task import DECIDE
@@ -66,6 +66,20 @@ def test_a_task_is_probed_once(hand):
     h.expect("launch a[0] on 0")
     h(h.worker_lost(0), h.idle(1))
     h.expect("launch a[0] on 1, attempt 1")
+
+
+def test_what_has_not_ended_when_the_owner_dies_is_asked_again(hand):
+    h = hand(keyed(4))
+    h.skip()
+    h(h.miss("a[0]"), h.miss("a[1]"), h.hit("a[2]"), h.idle(0))
+    h.expect("launch a[0] on 0")
+    assert h.rows("a") == ["leased", "ready", "finished", "probing"]
+    h(*losses(h.core, h.now))
+    h.expect("probe a[1] k", "probe a[0] k")
+    h(h.worker_joined(1), h.idle(1))
+    h.expect()
+    h(h.hit("a[0]"), h.miss("a[1]"), h.hit("a[3]"), h.idle(1))
+    h.expect("launch a[1] on 1")
 
 
 def test_inputs_lost_while_the_cache_is_asked(hand):

@@ -199,35 +199,39 @@ def test_a_lease_of_another_host_counts_until_it_is_over(world):
     assert world.results.index.count() == (0, 0)
 
 
-def test_one_that_goes_on_holds_again_what_it_held(world):
-    shell, owner = Shell(), world.cache("run-1")
-    ask(owner, shell, job(a="x"), "a")
-    assert isinstance(shell.next(), Miss)
-    owner._locks.close()  # as if it had been killed
-    again, waiter = world.cache("run-1"), world.cache("run-2")
-    again.go_on(replayed=True)
-    ask(waiter, shell, job(a="x"), "a")
-    assert isinstance(shell.next(), Waiting)
-    assert world.results.keep(world.recipe("run-1", "a", {"command": "x"}), 0.0) == ""
-    end(again, job(a="x"), "a", TaskState.FINISHED)
-    assert isinstance(shell.next(), Hit)
-    world.opened.remove(owner)
-
-
-@pytest.mark.parametrize("replayed", [True, False])
-def test_what_was_made_when_the_owner_died_and_is_asked_for_again_does_not_wait_for_itself(world, replayed):
+def test_one_that_goes_on_gives_up_what_it_held_and_does_not_wait_for_itself(world):
     shell, owner, one = Shell(), world.cache("run-1"), job(a="x", b="x")
     ask(owner, shell, one, "a")
     assert isinstance(shell.next(), Miss)
     owner._locks.close()  # as if it had been killed
     again = world.cache("run-1")
-    again.go_on(replayed=replayed)
+    again.go_on()
+    assert world.results.keep(world.recipe("run-1", "a", {"command": "x"}), 0.0) == "", "it has no claim any more"
+    assert world.results.index.count() == (0, 0)
     ask(again, shell, one, "a")
     assert isinstance(shell.next(), Miss)
     ask(again, shell, one, "b")
     assert isinstance(shell.next(), Waiting)
     assert world.results.keep(world.recipe("run-1", "a", {"command": "x"}), 0.0) == ""
     end(again, one, "a", TaskState.FINISHED)
+    assert isinstance(shell.next(), Hit)
+    world.opened.remove(owner)
+
+
+def test_one_that_goes_on_leaves_alone_what_another_has_taken_over(world):
+    shell, owner, one = Shell(), world.cache("run-1"), job(a="x")
+    ask(owner, shell, one, "a")
+    assert isinstance(shell.next(), Miss)
+    owner._locks.close()  # as if it had been killed
+    other, again = world.cache("run-2"), world.cache("run-1")
+    ask(other, shell, one, "a")
+    assert isinstance(shell.next(), Miss)
+    again.go_on()
+    ask(again, shell, job(a="x"), "a")
+    assert isinstance(waiting := shell.next(), Waiting)
+    assert waiting.owner == "run-2/a"
+    assert world.results.keep(world.recipe("run-2", "a", {"command": "x"}), 0.0) == ""
+    end(other, one, "a", TaskState.FINISHED)
     assert isinstance(shell.next(), Hit)
     world.opened.remove(owner)
 

@@ -117,6 +117,7 @@ class TestEncoding:
             e.Hit(0.0, "v", 0, 1),
             e.Miss(0.0, "v", 0, "r"),
             e.Waiting(0.0, "v", 0, "o"),
+            e.Unanswered(0.0),
             e.TimerFired(0.0, 9),
             e.IdleTick(0.0),
         )

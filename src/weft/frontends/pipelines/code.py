@@ -3,7 +3,8 @@
 Only source is read, and nothing is imported: a pipeline whose steps all come from the cache loads none of their
 libraries. From the function's definition on, each name that it uses is looked up where Python would: local functions,
 classes (whole, with their bases) and constants count by their syntax tree, wherever they are imported from, and so do
-statements at the top of a module that change what such a name stands for. Comments, blank lines, docstrings and how a
+statements at the top of a module that change what such a name stands for, also through the functions that they call,
+the decorators of what they define, and the hooks of its bases. Comments, blank lines, docstrings and how a
 text is laid out are not in the tree. Installed packages count by name and version, local extension modules by their
 bytes, the standard library by the version of Python, and Weft itself does not count.
 
@@ -18,7 +19,7 @@ import hashlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
@@ -37,8 +38,23 @@ _STANDARD: Final = ""
 """Stands for modules of the standard library."""
 _SUFFIXES: Final = (".so", ".pyd", ".dylib")
 
+ANY: Final = "*"
+"""Stands for all names of a module."""
+
 Chain: TypeAlias = "tuple[str, ...]"
 """A name and the attributes taken of it, as written: `a.b.c`."""
+_Named: TypeAlias = "tuple[Path, str]"
+"""A name of the top level of a module."""
+
+_HOOK: Final = "__init_subclass__"
+_AT_WILL: Final = frozenset({"globals", "eval", "exec"})
+_AT_TOP: Final = frozenset({("vars",), ("locals",)})
+_FIXED: Final = frozenset(
+    {"Path", "PurePath", "getLogger", "compile", "frozenset", "str", "int", "float", "bool", "bytes", "range", "object"}
+    | {"resolve", "absolute", "joinpath", "expanduser", "with_suffix", "with_name", "read_text", "read_bytes", "strip"}
+    | {"TypeVar", "NewType", "getenv", "field", "timedelta", "Decimal", "Fraction", "ContextVar", "Lock", "RLock"}
+)
+"""Functions and methods by their names that make what nobody changes, or what no result depends on."""
 
 
 def leaves(folder: str, function: str) -> dict[str, str]:
@@ -59,6 +75,7 @@ def leaves(folder: str, function: str) -> dict[str, str]:
     name = path.split(".")[0]
     if name not in source.bindings:
         raise ProgramError(f"{found} has no {name!r} at its top level", hint="Define the function of a step there.")
+    walk.load(source)
     walk.use(source, name, ())
     return {**own, **dict(sorted(walk.leaves.items()))}
 
@@ -77,8 +94,9 @@ class _Import(NamedTuple):
 class _Source(Struct):
     """A module as its source tells it.
 
-    `bindings` maps each name of its top level to the statements that bind it, `imports` to what is imported under it,
-    `touched` to other statements that may change it; `stars` are modules of which all names are imported.
+    `bindings` maps each name of its top level to the statements that bind it, `imports` to what is imported under it;
+    `stars` are modules of which all names are imported. `acts` tell what its statements do as they run, beside binding
+    names; `loads` are all modules that anything in it imports.
     """
 
     path: Path
@@ -86,14 +104,23 @@ class _Source(Struct):
     statements: list[ast.stmt]
     bindings: dict[str, list[ast.stmt]] = field(default_factory=dict)
     imports: dict[str, list[_Import]] = field(default_factory=dict)
-    touched: dict[str, list[ast.stmt]] = field(default_factory=dict)
     stars: list[_Import] = field(default_factory=list)
+    acts: list[_Act] = field(default_factory=list)
+    loads: list[_Import] = field(default_factory=list)
     uses: dict[int, _Uses] = field(default_factory=dict)
 
     @property
     def package(self) -> str:
         """The package that relative imports count from."""
         return self.module if self.path.stem == "__init__" else self.module.rpartition(".")[0]
+
+    def uses_of(self, statement: ast.stmt) -> _Uses:
+        """Return the names that a statement uses, however deep inside."""
+        uses = self.uses.get(id(statement))
+        if uses is None:
+            uses = self.uses[id(statement)] = _Uses()
+            uses.visit(statement, ())
+        return uses
 
 
 def _read(path: Path, module: str) -> _Source:
@@ -119,9 +146,12 @@ def _parsed(path: Path, module: str, modified_ns: int, size: int, inode: int) ->
         _bind(source, statement, statement)
     for statement in tree.body:
         _drop_own_decorators(source, statement)
-        for name in _touches(statement):
-            if statement not in source.bindings.get(name, ()):
-                source.touched.setdefault(name, []).append(statement)
+        act = _act_of(statement)
+        if act is not None:
+            source.acts.append(act)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            source.loads += _loads(node)
     return source
 
 
@@ -188,21 +218,12 @@ def _imports(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, _Import]]
             yield alias.name.partition(".")[0], _Import(alias.name.partition(".")[0])
 
 
-def _touches(statement: ast.stmt) -> set[str]:
-    """Return the names that a statement may change what they stand for without binding them: `x.y = 1`, `f(x)`."""
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom):
-        return set()
-    found: set[str] = set()
-    for node in ast.walk(statement):
-        match node:
-            case ast.Expr(value=ast.Call() as call):
-                found |= {one.id for one in ast.walk(call) if isinstance(one, ast.Name)}
-            case ast.Attribute(ctx=ast.Store() | ast.Del()) | ast.Subscript(ctx=ast.Store() | ast.Del()):
-                base: ast.AST = node
-                while isinstance(base, ast.Attribute | ast.Subscript):
-                    base = base.value
-                found |= {base.id} if isinstance(base, ast.Name) else set()
-    return found
+def _loads(node: ast.Import | ast.ImportFrom) -> Iterator[_Import]:
+    for alias in node.names:
+        if isinstance(node, ast.ImportFrom):
+            yield _Import(node.module or "", alias.name, node.level)
+        else:
+            yield _Import(alias.name)
 
 
 def _drop_own_decorators(source: _Source, statement: ast.stmt) -> None:
@@ -228,8 +249,29 @@ class _Walk:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.leaves: dict[str, str] = {}
-        self._seen: set[tuple[Path, str]] = set()
+        self._seen: set[_Named] = set()
         self._places: dict[str, Path | str | None] = {}
+        self._loaded: dict[Path, _Source] = {}
+        self._changes: dict[_Named, list[tuple[_Source, ast.stmt]]] = {}
+
+    def load(self, source: _Source) -> None:
+        """Find out what the statements of a module, and of all local ones that it loads, change as they run."""
+        todo = [source]
+        while todo:
+            one = todo.pop()
+            if one.path in self._loaded:
+                continue
+            self._loaded[one.path] = one
+            for imported in reversed(one.loads):
+                names = self._absolute(one, imported).split(".")
+                names += [imported.name] if imported.name else []
+                if self._is_local(names[0]):
+                    found = [self._source(".".join(names[: end + 1])) for end in reversed(range(len(names)))]
+                    todo += [other for other in found if other is not None]
+        for one in self._loaded.values():
+            for act in one.acts:
+                for named in sorted(self._changed_by(one, act)):
+                    self._changes.setdefault(named, []).append((one, act.statement))
 
     def use(self, source: _Source, name: str, rest: Chain) -> None:
         """Take in what a name of a module's top level stands for, `rest` being the attributes taken of it."""
@@ -238,25 +280,39 @@ class _Walk:
         if (source.path, name) in self._seen:
             return
         self._seen.add((source.path, name))
-        statements = [one for one in source.bindings[name] if not isinstance(one, ast.Import | ast.ImportFrom)]
-        statements += source.touched.get(name, ())
-        if statements:
-            self.leaves[f"code {source.module}.{name}"] = _text_of(statements)
+        bound = source.bindings.get(name, ())
+        statements = [one for one in bound if not isinstance(one, ast.Import | ast.ImportFrom)]
         for statement in statements:
             self._all_of(source, statement)
+        for other, statement in (
+            *self._changes.get((source.path, name), ()),
+            *self._changes.get((source.path, ANY), ()),
+        ):
+            if statement in bound:
+                continue
+            if isinstance(statement, _DEFINITIONS):  # it has a leaf of its own; here only the order counts
+                self.use(other, statement.name, ())
+                statements.append(ast.Expr(ast.Constant(f"{other.module}.{statement.name}")))
+            else:
+                self._all_of(other, statement)
+                statements.append(statement)
+        if statements:
+            self.leaves[f"code {source.module}.{name}"] = _text_of(statements)
 
     def _all_of(self, source: _Source, statement: ast.stmt) -> None:
-        uses = source.uses.get(id(statement))
-        if uses is None:
-            uses = source.uses[id(statement)] = _Uses()
-            uses.visit(statement, ())
+        uses = source.uses_of(statement)
         for chain in sorted(uses.names):
             self._name(source, chain)
         for imported, rest in sorted(uses.imported):
             self._import(source, imported, rest)
+        if uses.names_at_will(source):
+            self._whole(source)
+        if uses.goes_anywhere:
+            for other in self._loaded.values():
+                self._whole(other)
 
     def _name(self, source: _Source, chain: Chain) -> None:
-        if chain[0] in source.bindings:
+        if chain[0] in source.bindings or (source.path, ANY) in self._changes:
             self.use(source, chain[0], chain[1:])
             return
         for star in source.stars:
@@ -306,20 +362,146 @@ class _Walk:
         if rest and any(self._has(self._absolute(source, star), rest[0]) for star in source.stars):
             self._name(source, rest)
             return
+        self._whole(source)  # the module itself is handed on, or a name that nobody finds
+
+    def _whole(self, source: _Source) -> None:
+        """Take in all of a module, with what it imports."""
         key = (source.path, "")
-        if key not in self._seen:  # the module itself is handed on, or a name that nobody finds: all of it counts
-            self._seen.add(key)
-            self.leaves[f"code {source.module}"] = _text_of(source.statements)
-            for statement in source.statements:
-                self._all_of(source, statement)
-            for name, imports in source.imports.items():
-                if name in source.bindings:
-                    for imported in imports:
-                        self._import(source, imported, ())
+        if key in self._seen:
+            return
+        self._seen.add(key)
+        others = [
+            one
+            for (path, _), all_of_it in self._changes.items()
+            if path == source.path
+            for one in all_of_it
+            if one[0] is not source
+        ]
+        self.leaves[f"code {source.module}"] = _text_of([*source.statements, *(one for _, one in others)])
+        for other, statement in (*((source, one) for one in source.statements), *others):
+            self._all_of(other, statement)
+        for name, imports in source.imports.items():
+            if name in source.bindings:
+                for imported in imports:
+                    self._import(source, imported, ())
 
     def _has(self, module: str, name: str) -> bool:
         found = self.find(module)
         return isinstance(found, Path) and found.suffix == ".py" and name in _read(found, module).bindings
+
+    # ------------------------------------------------------------------------------- what statements change as they run
+
+    def _changed_by(self, source: _Source, act: _Act) -> set[_Named]:
+        found: set[_Named] = {(source.path, ANY)} if act.at_will else set()
+        run: set[Chain] = {base for base in act.bases if self._has_hooks(source, base)}
+        for chain in act.changes:
+            found.add((source.path, chain[0]))
+            found |= {(other.path, name) for other, name, _ in self._meant(source, chain)}
+        for call in act.calls:
+            run |= call.of
+            ours = not call.of or any(True for chain in call.of for _ in self._meant(source, chain))
+            run |= call.handed if ours else {one for one in call.handed if self._is_defined(source, one)}
+        return found | self._reached(source, run)
+
+    def _reached(self, source: _Source, run: set[Chain]) -> set[_Named]:
+        """Return the names that code may change which these names lead to."""
+        found: set[_Named] = set()
+        todo = [target for chain in run for target in self._meant(source, chain)]
+        seen: set[tuple[Path, str, Chain]] = set()
+        gone_into: set[_Named] = set()
+        while todo:
+            other, name, rest = todo.pop()
+            if (other.path, name, rest) in seen:
+                continue
+            seen.add((other.path, name, rest))
+            bound = [one for one in other.bindings[name] if not isinstance(one, ast.Import | ast.ImportFrom)]
+            if any(_may_change(one, rest) for one in bound):
+                found.add((other.path, name))
+            if (other.path, name) in gone_into:
+                continue
+            gone_into.add((other.path, name))
+            for statement in bound:
+                uses = other.uses_of(statement)
+                todo += [target for chain in uses.names for target in self._meant(other, chain)]
+                for imported, after in uses.imported:
+                    todo += self._behind(other, imported, after, frozenset())
+                for chain in uses.stored:
+                    found |= {(where.path, stored) for where, stored, _ in self._meant(other, chain)}
+                if uses.names_at_will(other):
+                    found.add((other.path, ANY))
+        return found
+
+    def _has_hooks(self, source: _Source, base: Chain) -> bool:
+        """Whether a class runs code of its own when others are derived from it."""
+        todo, seen = list(self._meant(source, base)), set()
+        while todo:
+            other, name, _ = todo.pop()
+            for one in other.bindings[name]:
+                if not isinstance(one, ast.ClassDef) or id(one) in seen:
+                    continue
+                seen.add(id(one))
+                if one.keywords or any(isinstance(n, ast.FunctionDef) and n.name == _HOOK for n in one.body):
+                    return True
+                todo += [target for above in one.bases for target in self._meant(other, _chain(above))]
+        return False
+
+    def _is_defined(self, source: _Source, chain: Chain) -> bool:
+        return any(
+            isinstance(one, _DEFINITIONS)
+            for other, name, _ in self._meant(source, chain)
+            for one in other.bindings[name]
+        )
+
+    def _meant(
+        self, source: _Source, chain: Chain, seen: frozenset[_Named] = frozenset()
+    ) -> Iterator[tuple[_Source, str, Chain]]:
+        """Yield the local module and the name in it that a name stands for, wherever it was imported from."""
+        if not chain or (source.path, chain[0]) in seen:
+            return
+        seen |= {(source.path, chain[0])}
+        if chain[0] not in source.bindings:
+            for star in source.stars:
+                yield from self._behind(source, star._replace(name=""), chain, seen)
+            return
+        imports = source.imports.get(chain[0], ())
+        for imported in imports:
+            yield from self._behind(source, imported, chain[1:], seen)
+        if any(not isinstance(one, ast.Import | ast.ImportFrom) for one in source.bindings[chain[0]]):
+            yield source, chain[0], chain[1:]
+
+    def _behind(
+        self, source: _Source, imported: _Import, rest: Chain, seen: frozenset[_Named]
+    ) -> Iterator[tuple[_Source, str, Chain]]:
+        module = self._absolute(source, imported)
+        rest = (imported.name, *rest) if imported.name else rest
+        while rest and self._is_local(module.partition(".")[0]):
+            inside = self._source(module)
+            if inside is not None and (rest[0] in inside.bindings or self._source(f"{module}.{rest[0]}") is None):
+                yield from self._meant(inside, rest, seen)
+                return
+            module, rest = f"{module}.{rest[0]}", rest[1:]
+
+    def _source(self, module: str) -> _Source | None:
+        """Return a local module if it is there and can be read; what cannot changes nothing."""
+        found = self.find(module)
+        if not isinstance(found, Path) or not found.is_file() or found.suffix in _SUFFIXES:
+            return None
+        try:
+            return _read(found, module)
+        except ProgramError:
+            return None
+
+    def _is_local(self, top: str) -> bool:
+        """Whether a module is not of the standard library, installed, or Weft itself; without asking for versions."""
+        if top in ("", _OWN):
+            return False
+        if top in self._places:
+            return isinstance(self._places[top], Path)
+        if _module_in(self.folder, top) is not None:
+            return True
+        return top not in sys.stdlib_module_names and _place_elsewhere(top)[1] is None
+
+    # --------------------------------------------------------------------------------------------- where modules lie
 
     def find(self, module: str) -> Path | str | None:
         """Return where a local module lies, "name version" of an installed package, _STANDARD, or None."""
@@ -359,19 +541,22 @@ def _module_in(folder: Path, name: str) -> Path | None:
 
 def _elsewhere(top: str) -> Path | str | None:
     """Return where a module of this interpreter lies, or "name version" of an installed package."""
+    path, installed = _place_elsewhere(top)
+    return path if installed is None else _version(installed, top)
+
+
+def _place_elsewhere(top: str) -> tuple[Path | None, Path | None]:
+    """Return where a module of this interpreter lies, and the folder of installed packages that this is in."""
     try:
         spec = importlib.util.find_spec(top)
     except (ImportError, ValueError):
-        return None
+        return None, None
     places = [*(spec.submodule_search_locations or ())] if spec is not None else []
     origin = None if spec is None else spec.origin if spec.has_location else next(iter(places), None)
     if not origin:
-        return None
+        return None, None
     path = Path(origin)
-    for above in path.parents:
-        if above.name in _INSTALLED:
-            return _version(above, top)
-    return path
+    return path, next((above for above in path.parents if above.name in _INSTALLED), None)
 
 
 @lru_cache(maxsize=1024)
@@ -403,6 +588,136 @@ def _modules_of(info: Path) -> frozenset[str]:
     return frozenset()
 
 
+# ------------------------------------------------------------------------------------------- what a statement does
+
+
+class _Call(NamedTuple):
+    """Code that a statement runs: the names that lead to it, and those that it is handed."""
+
+    of: frozenset[Chain]
+    handed: frozenset[Chain]
+
+
+class _Act(NamedTuple):
+    """What a statement does as it runs, beside binding names.
+
+    `changes` is what it may change as it is written: `x.y = 1`, `f(x)`. `calls` is the code that it runs, decorators
+    among it, `bases` what its classes derive from. `at_will` says that it may change names that it does not write.
+    """
+
+    statement: ast.stmt
+    changes: frozenset[Chain]
+    calls: tuple[_Call, ...]
+    bases: frozenset[Chain]
+    at_will: bool
+
+
+def _act_of(statement: ast.stmt) -> _Act | None:
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        return None
+    changes: set[Chain] = set()
+    calls: list[_Call] = []
+    bases: set[Chain] = set()
+    at_will = False
+    for node in _run_by(statement):
+        changes |= _stored_through(node)
+        match node:
+            case ast.Expr(value=ast.Call() as call):
+                changes |= _chains_in(call)
+            case ast.Call():
+                of = _chains_in(node.func)
+                calls.append(_Call(of, frozenset().union(*map(_chains_in, [*node.args, *node.keywords]))))
+                at_will = at_will or any(_is_at_will(chain, top=not node.args) for chain in of)
+            case ast.Attribute(value=ast.Name("sys"), attr="modules"):
+                at_will = True
+        if isinstance(node, _DEFINITIONS):
+            calls += [_Call(_chains_in(one), frozenset()) for one in node.decorator_list]
+        if isinstance(node, ast.ClassDef):
+            bases |= frozenset().union(*map(_chains_in, node.bases))
+            calls += [_Call(_chains_in(one.value), frozenset()) for one in node.keywords]
+    if not (changes or calls or bases or at_will):
+        return None
+    return _Act(statement, frozenset(changes), tuple(calls), frozenset(bases), at_will)
+
+
+def _run_by(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what of a statement is run with it: all but the bodies of functions."""
+    yield node
+    inside: Iterable[ast.AST] = ast.iter_child_nodes(node)
+    if isinstance(node, _FUNCTIONS):
+        inside = [*node.args.defaults, *(one for one in node.args.kw_defaults if one is not None)]
+        inside += [] if isinstance(node, ast.Lambda) else node.decorator_list
+    for one in inside:
+        yield from _run_by(one)
+
+
+def _stored_through(node: ast.AST) -> set[Chain]:
+    """Return what `x.y = 1`, `x[y] = 1` and `del x[y]` change."""
+    match node:
+        case ast.Attribute(ctx=ast.Store() | ast.Del()) | ast.Subscript(ctx=ast.Store() | ast.Del()):
+            base: ast.AST = node.value
+            while isinstance(base, ast.Subscript) or (isinstance(base, ast.Attribute) and not _chain(base)):
+                base = base.value
+            return {_chain(base)} if _chain(base) else set()
+    return set()
+
+
+def _chains_in(node: ast.AST) -> frozenset[Chain]:
+    chain = _chain(node)
+    if chain:
+        return frozenset({chain})
+    return frozenset().union(*map(_chains_in, ast.iter_child_nodes(node)))
+
+
+def _is_at_will(chain: Chain, *, top: bool = False) -> bool:
+    """Whether a name gives access to all names of a module; `top`: where there are no local ones, without arguments."""
+    return (chain[0] in _AT_WILL and len(chain) == 1) or chain[:2] == ("sys", "modules") or (top and chain in _AT_TOP)
+
+
+def _may_change(statement: ast.stmt, rest: Chain) -> bool:
+    """Whether code that uses what a statement binds, with attributes of it or without, may change it."""
+    match statement:
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            return bool(rest)
+        case ast.ClassDef():
+            return _keeps_something(statement)
+        case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value):
+            return not _is_fixed(value)
+    return True
+
+
+def _keeps_something(statement: ast.ClassDef) -> bool:
+    for one in statement.body:
+        match one:
+            case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value):
+                if not _is_fixed(value):
+                    return True
+    own = {"cls", "__class__", "type", statement.name}
+    return any(
+        own & {name for chain in _chains_in(node) for name in chain}
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del)
+    )
+
+
+def _is_fixed(value: ast.expr) -> bool:
+    """Whether nothing can be changed in what an expression makes, as far as it tells."""
+    match value:
+        case ast.Constant() | ast.JoinedStr() | ast.Compare() | ast.Lambda():
+            return True
+        case ast.Name(name):
+            return name.startswith("__")
+        case ast.UnaryOp(operand=inner) | ast.Attribute(value=inner):
+            return _is_fixed(inner)
+        case ast.BinOp(left=left, right=right):
+            return _is_fixed(left) and _is_fixed(right)
+        case ast.Tuple(elts=inner) | ast.BoolOp(values=inner):
+            return all(_is_fixed(one) for one in inner)
+        case ast.Call(func=ast.Name(name) | ast.Attribute(attr=name)):
+            return name in _FIXED
+    return False
+
+
 def _text_of(statements: Sequence[ast.stmt]) -> str:
     """Return a constant as it is written, anything else as a digest of its syntax tree."""
     if len(statements) == 1:
@@ -424,6 +739,7 @@ def _text_of(statements: Sequence[ast.stmt]) -> str:
 
 _COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 class _Scope(NamedTuple):
@@ -432,20 +748,38 @@ class _Scope(NamedTuple):
 
 
 class _Uses:
-    """The names of a module that a statement uses: `names`, and through imports inside of functions `imported`."""
+    """The names of a module that a statement uses: `names`, and through imports inside of functions `imported`.
+
+    Of these it changes `stored` as it is written. It `goes_anywhere` if it may come by anything in any module, such as
+    all classes that derive from one.
+    """
 
     def __init__(self) -> None:
         self.names: set[Chain] = set()
         self.imported: set[tuple[_Import, Chain]] = set()
+        self.stored: set[Chain] = set()
+        self.goes_anywhere = False
+
+    def names_at_will(self, source: _Source) -> bool:
+        """Whether it may use names of its module that it does not write."""
+        return any(_is_at_will(chain) and (len(chain) > 1 or chain[0] not in source.bindings) for chain in self.names)
 
     def visit(self, node: ast.AST, scopes: tuple[_Scope, ...]) -> None:
         """Go through a node inside these scopes of functions, the innermost last."""
+        if isinstance(node, ast.Attribute) and (
+            node.attr == "__subclasses__" or _chain(node)[:2] == ("sys", "modules")
+        ):
+            self.goes_anywhere = True
+        for chain in _stored_through(node):
+            if not any(chain[0] in scope.names or chain[0] in scope.imports for scope in scopes):
+                self.stored.add(chain)
         chain = _chain(node)
         if chain:
             self._note(chain, scopes)
             return
         if isinstance(node, ast.Global):
             self.names |= {(name,) for name in node.names}
+            self.stored |= {(name,) for name in node.names}
         inside = scopes
         if isinstance(node, _FUNCTIONS):
             outside: list[ast.AST] = [*node.args.defaults, *(one for one in node.args.kw_defaults if one is not None)]

@@ -300,3 +300,126 @@ def test_what_cannot_be_read_is_said(tmp_path, text, said):
         (tmp_path / "steps.py").write_text(text)
     with pytest.raises(ProgramError, match=said):
         leaves(str(tmp_path), "steps:f")
+
+
+REGISTRY = """
+TABLE = {}
+def reg(f):
+    TABLE[f.__name__] = f
+    return f
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        REGISTRY + "@reg\ndef one(x): return x + 1\ndef f(): return TABLE['one'](1)\n",
+        REGISTRY + "def one(x): return x + 1\nreg(one)\ndef f(): return TABLE['one'](1)\n",
+        REGISTRY + "def one(x): return x + 1\none = reg(one)\ndef f(): return TABLE['one'](1)\n",
+        REGISTRY + "if True:\n    @reg\n    def one(x): return x + 1\ndef f(): return TABLE['one'](1)\n",
+        REGISTRY + "@reg\nclass One:\n    def one(self, x): return x + 1\ndef f(): return TABLE\n",
+        REGISTRY + "add = reg\n@add\ndef one(x): return x + 1\ndef f(): return TABLE\n",
+        REGISTRY
+        + "def more():\n    for g in (one,):\n        reg(g)\ndef one(x): return x + 1\nmore()\ndef f(): TABLE\n",
+        REGISTRY + "def one(x): return x + 1\n[reg(g) for g in (one,)]\ndef f(): return TABLE\n",
+        REGISTRY + "def one(x): return x + 1\nlist(map(reg, [one]))\ndef f(): return TABLE\n",
+        "T = {}\ndef named(n):\n    def deco(g):\n        T[n] = g\n        return g\n    return deco\n"
+        "@named('a')\ndef one(x): return x + 1\ndef f(): return T['a'](1)\n",
+        "class R:\n    def __init__(self): self.t = {}\n    def add(self, g): self.t[1] = g\nr = R()\n"
+        "@r.add\ndef one(x): return x + 1\ndef f(): return r.t[1](1)\n",
+        "class R:\n    t = {}\n    @classmethod\n    def add(cls, g): cls.t[1] = g\n"
+        "@R.add\ndef one(x): return x + 1\ndef f(): return R.t[1](1)\n",
+        "from functools import singledispatch\n@singledispatch\ndef g(x): pass\n"
+        "@g.register\ndef _(x: int): return x + 1\ndef f(): return g(1)\n",
+        "from functools import singledispatch\n@singledispatch\ndef g(x): pass\n"
+        "@g.register(int)\ndef _(x): return x + 1\ndef f(): return g(1)\n",
+        "T = {}\ndef fill(): T['a'] = lambda x: x + 1\nfill()\ndef f(): return T['a'](1)\n",
+        "T = {}\ndef fill():\n    t = T\n    t['a'] = lambda x: x + 1\nfill()\ndef f(): return T['a'](1)\n",
+        "N = 1\ndef fill():\n    global N\n    N = lambda x: x + 1\nfill()\ndef f(): return N(1)\n",
+        "class A: k = 1\ndef fill(): A.k = lambda x: x + 1\nfill()\ndef f(): return A.k(1)\n",
+        "T = []\ndef put(t, g): t.append(g)\ndef one(x): return x + 1\nn = put(T, one)\ndef f(): return T\n",
+        "class P:\n    kinds = {}\n    def __init_subclass__(cls): P.kinds[cls.__name__] = cls\n"
+        "class Q(P):\n    def g(self, x): return x + 1\ndef f(): return P.kinds['Q']().g(1)\n",
+        "K = {}\nclass P:\n    def __init_subclass__(cls): K[cls.__name__] = cls\nclass M(P): pass\n"
+        "class Q(M):\n    def g(self, x): return x + 1\ndef f(): return K['Q']().g(1)\n",
+        "K = {}\nclass Meta(type):\n    def __init__(cls, name, *more): K[name] = cls\n"
+        "class Q(metaclass=Meta):\n    def g(self, x): return x + 1\ndef f(): return K['Q']().g(1)\n",
+        "class P: pass\nclass Q(P):\n    def g(self, x): return x + 1\ndef f(): return P.__subclasses__()[0]().g(1)\n",
+        "def Q(x): return x + 1\ndef f(): return globals()['Q'](1)\n",
+        "def Q(x): return x + 1\ndef f(): return eval('Q')(1)\n",
+        "import sys\ndef Q(x): return x + 1\ndef f(): return sys.modules[__name__].Q(1)\n",
+        "globals()['Q'] = lambda x: x + 1\ndef f(): return Q(1)\n",
+        "def export(g): globals()['Q'] = g\n@export\ndef one(x): return x + 1\ndef f(): return Q(1)\n",
+    ],
+)
+def test_what_changes_a_name_as_the_module_is_loaded_counts(tmp_path, text):
+    before = write(tmp_path, text)
+    assert write(tmp_path, text.replace("x + 1", "x + 100")) != before
+
+
+@pytest.mark.parametrize(
+    ("steps", "plugin"),
+    [
+        (
+            "import plugin\nfrom registry import TABLE\ndef f(): return TABLE['one'](1)\n",
+            "from registry import reg\n@reg\n",
+        ),
+        ("import plugin, registry\ndef f(): return registry.TABLE['one'](1)\n", "import registry as r\n@r.reg\n"),
+        (
+            "import registry\ndef f():\n    import plugin\n    return registry.get('one')(1)\n",
+            "from registry import *\n@reg\n",
+        ),
+        ("from plugin import TABLE\ndef f(): return TABLE['one'](1)\n", "from registry import reg, TABLE\n@reg\n"),
+        (
+            "import plugin\nfrom registry import P\ndef f(): return P.first().one(1)\n",
+            "from registry import P\nclass Q(P):\n  ",
+        ),
+    ],
+)
+def test_what_another_module_changes_as_it_is_loaded_counts(tmp_path, steps, plugin):
+    more = "def get(n): return TABLE[n]\nclass P:\n    def first():\n        return P.__subclasses__()[0]\n"
+    (tmp_path / "registry.py").write_text(REGISTRY + more)
+    (tmp_path / "plugin.py").write_text(f"{plugin}def one(x): return x + 1\n")
+    before = write(tmp_path, steps)
+    (tmp_path / "plugin.py").write_text(f"{plugin}def one(x): return x + 100\n")
+    assert write(tmp_path, steps) != before
+
+
+def test_what_is_registered_is_named(tmp_path):
+    text = REGISTRY + "@reg\ndef one(x): return x + 1\n@reg\ndef two(x): return x\ndef f(): return TABLE['one'](1)\n"
+    before = write(tmp_path, text)
+    after = write(tmp_path, text.replace("x + 1", "x + 100"))
+    assert [key for key in before | after if before.get(key) != after.get(key)] == ["code steps.one"]
+
+
+def test_the_order_in_which_things_are_registered_counts(tmp_path):
+    one, two = "@reg\ndef one(x): return x + 1\n", "@reg\ndef two(x): return x\n"
+    rest = "def f(): return TABLE['one'](1)\n"
+    assert write(tmp_path, REGISTRY + one + two + rest) != write(tmp_path, REGISTRY + two + one + rest)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from functools import lru_cache\n@lru_cache\ndef one(x): return x\n"
+        "@lru_cache\ndef idle(x): return x + 1\ndef f(): one(1)\n",
+        "import logging\nlog = logging.getLogger()\ndef loud(g):\n    log.info(g)\n    return g\n"
+        "@loud\ndef one(x): return x\n@loud\ndef idle(x): return x + 1\ndef f(): return log.info(one(1))\n",
+        REGISTRY + "@reg\ndef idle(x): return x + 1\ndef one(x): return x\ndef f(): return one(1)\n",
+        "class P: pass\nclass Q(P):\n    def g(self, x): return x + 1\ndef f(): return P()\n",
+        "from pathlib import Path\nROOT = Path(__file__).parent / 'data'\ndef load(n): return (ROOT / n).read_text()\n"
+        "A = load('a')\nB = lambda x: x + 1\nC = load('c') + 'x + 1'\ndef f(): return A, ROOT\n",
+        "LIMIT = 3\ndef make(n): return LIMIT * n\nA = make(3)\nidle = make('x + 1')\ndef f(): return A, LIMIT\n",
+    ],
+)
+def test_what_changes_only_other_names_does_not_count(tmp_path, text):
+    before = write(tmp_path, text)
+    assert write(tmp_path, text.replace("x + 1", "x + 100")) == before
+
+
+def test_a_module_that_is_loaded_and_not_used_may_be_anything(tmp_path):
+    (tmp_path / "broken.py").write_text("def (:")
+    said = write(
+        tmp_path, "try:\n    import broken, steps, no_such_thing\nexcept Exception:\n    pass\ndef f(): return 1\n"
+    )
+    assert set(said) == {"python", "code steps.f"}
