@@ -148,6 +148,48 @@ class TestWhatRunsAgain:
         assert "no longer there" in failed.said("side")
         assert read_run(failed.path).step("side").started is None, "its time was that of an earlier owner"
 
+    def test_what_an_edit_has_removed_stays_so_until_it_is_there_again(self, failed):
+        def without() -> dict[str, Any]:
+            steps = chain(bad=step("exit {{code}}", deps="c", parameters={"code": 3}))
+            del steps["side"]
+            return steps
+
+        failed.write(without())
+        assert failed.resume() == "failed"
+        assert failed.resume(overrides={"code": "4"}) == "failed"
+        assert failed.states()["side"] == "skipped"
+        assert read_run(failed.path).step("side").message == "no longer there"
+        assert failed.resume() == "failed"
+        assert failed.states()["side"] == "skipped"
+        failed.write(chain(bad=step("test -e repaired", deps="c,side")))
+        assert failed.resume() == "succeeded"
+        assert failed.ran() == {"side": 1, "bad": 1}
+        assert set(failed.states().values()) == {"succeeded"}
+
+    def test_parameters_that_the_file_has_no_more_are_dropped(self, place):
+        def steps(name: str, code: int = 3) -> dict[str, Any]:
+            return {"a": step(f"exit {{{{{name}}}}}", parameters={name: code, "other": 1})}
+
+        place.write(steps("x"))
+        assert place.run() == "failed"
+        assert place.resume(overrides={"x": "4", "other": "2"}) == "failed"
+        place.write(steps("y"))
+        with pytest.raises(UsageError, match="no parameter `x`"):
+            place.resume(file=str(place.file), overrides={"x": "5"})
+        assert place.resume() == "failed"
+        assert "the file has no parameter x any more: its value, 4, is dropped" in place.notes
+        assert read_run(place.path).parameters == {"a.y": 3, "a.other": 2}
+        assert place.resume(overrides={"y": "0"}) == "succeeded"
+        assert not [note for note in place.notes if "any more" in note]
+
+    def test_what_never_ran_is_not_said_to_run_again(self, place):
+        place.write({"a": step("exit {{n}}", parameters={"n": 3}), "b": step(deps="a")})
+        assert place.run() == "failed"
+        assert place.states()["b"] == "cancelled"
+        assert place.resume(overrides={"n": "0"}) == "succeeded"
+        assert place.notes == ["a is run again: parameter n: 3 → 0"]
+        assert place.ran() == {"a": 1, "b": 1}
+
     def test_a_step_that_is_left_out_now_forgets_how_it_failed(self, place):
         place.write({"a": step("exit 3")})
         assert place.run() == "failed"
@@ -192,7 +234,7 @@ class TestWhatRunsAgain:
         place.write(steps([1, 20, 3, 4]))
         assert place.resume() == "failed"
         assert place.ran() == {"each20": 1, "each4": 1, "all": 1, "bad": 1}
-        assert "each is run again: its item: `2` → `20`" in place.notes
+        assert "each is run again: its item [1]: `2` → `20`" in place.notes
         assert {n: item.state for n, item in read_run(place.path).step("each").items.items()} == dict.fromkeys(
             range(4), "succeeded"
         )

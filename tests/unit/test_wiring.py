@@ -1,12 +1,15 @@
 """Sessions with their folders, signals, and what a pipeline file is before it runs."""
 
+import io
 import os
 import re
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -512,3 +515,18 @@ def test_only_what_was_kept_can_be_given():
     g.map(abs, [1], name="numbers")
     with weft.Session(workers=1) as session, pytest.raises(UsageError, match=r"what is given for 'numbers' is \[1\]"):
         session.submit(g, given={"numbers": [1]})  # type: ignore[dict-item]
+
+
+def test_a_pipeline_is_read_from_standard_input(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = b"name: piped\nentry_points: {a: {command: echo}}\n"
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(text)))
+    loaded = load_pipeline("-", user="me")
+    assert (loaded.pipeline_name, loaded.root) == ("piped", tmp_path)
+
+
+@pytest.mark.parametrize("path", ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"])
+def test_a_stream_is_no_file_of_a_project(path):
+    with pytest.raises(UsageError, match="lies in no folder") as told:
+        load_pipeline(path, user="me")
+    assert "Write - in its place" in told.value.hint

@@ -21,7 +21,7 @@ Given = Annotated[Context, Parameter(parse=False)]
 AsJson = Annotated[bool, Parameter(name="--json", help="Print one JSON document.")]
 RunName = Annotated[str, Parameter(help="An id, its unique beginning, a number, @last or @failed.")]
 Target = Annotated[str, Parameter(help="RUN, RUN/STEP or RUN/STEP@ATTEMPT.")]
-File = Annotated[Path, Parameter(help="The pipeline: a YAML or Python file (file.py:name).")]
+File = Annotated[Path, Parameter(help="The pipeline: a YAML or Python file (file.py:name), or - for standard input.")]
 Project = Annotated[Path | None, Parameter(name=["-C", "--project"], help="Look for runs from this folder.")]
 StateDir = Annotated[Path | None, Parameter(name="--state-dir", help="The state folder itself.")]
 Params = Annotated[
@@ -58,6 +58,14 @@ Detach = Annotated[
     bool, Parameter(name=["-d", "--detach"], help="Run in the background: print the id once it has begun.")
 ]
 ParamFile = Annotated[Path | None, Parameter(name="--param-file", help="Parameters in a JSON or TOML file.")]
+
+
+def not_from_stdin(file: Path, what: str) -> None:
+    """See that a pipeline lies in a file. UsageError: it is `-`, and `what` has no standard input to read."""
+    if str(file) == "-":
+        raise UsageError(
+            f"{what} cannot read a pipeline from standard input", hint="Write it to a file, and name that."
+        )
 
 
 def settings_of(context: Context, base: Path, flags: Mapping[str, object]) -> Settings:

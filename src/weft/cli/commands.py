@@ -37,6 +37,7 @@ from weft.cli.arguments import (
     around_of,
     caching_of,
     find_record,
+    not_from_stdin,
     open_results,
     read_overrides,
     root_of,
@@ -45,7 +46,7 @@ from weft.cli.arguments import (
 )
 from weft.cli.context import Context, RunResult, drop_output
 from weft.cli.parsing import App, Parameter
-from weft.cli.steps import print_steps, run_document, took
+from weft.cli.steps import MOST_OUTPUTS, more_outputs, print_steps, run_document, took
 from weft.cli.tables import clean, iso, moment, one_line, output_path, print_json, print_table, short_path
 from weft.model.errors import ConflictError, NotFoundError, RunCancelledError, UsageError
 from weft.model.records import as_dict
@@ -139,6 +140,8 @@ def run(
     }
     base = context.cwd / file.parent
     settings = settings_of(context, base, flags)
+    if detach:
+        not_from_stdin(file, "a run in the background")
     if detach and context.begun is None:
         return _in_background(context, settings.state_root(base))
     context.hint = "No run had begun."
@@ -199,6 +202,8 @@ def resume(
     context: Given,
 ) -> int:
     """Go on with a run that failed, was cancelled or was killed; what has finished is not run again."""
+    if detach and file is not None:
+        not_from_stdin(file, "a resume in the background")
     if detach and context.begun is None:
         return _in_background(context, None)
     from weft.cli.progress import make_progress
@@ -325,10 +330,12 @@ def _tell_result(context: Context, result: RunResult, settings: Settings, base: 
     out.write(f"\n{result.run_id} {result.state}{f' in {time}' if time else ''}\n")
     if result.error is not None:
         context.say(f"error {result.error.code}: {clean(result.error.message)}")
-    outputs = list(result.outputs.items())
-    for at, (name, place) in enumerate(outputs):
-        out.write(f"{'outputs' if at == 0 else '':9}{clean(name)}: {short_path(place, cwd)}\n")
     where = _where(context, settings, base)
+    outputs = list(result.outputs.items())
+    for at, (name, place) in enumerate(outputs[:MOST_OUTPUTS]):
+        out.write(f"{'outputs' if at == 0 else '':9}{clean(name)}: {short_path(place, cwd)}\n")
+    if more := more_outputs(len(outputs), result.run_id, where):
+        out.write(f"{'':9}{more}\n")
     if found.frontend == FRONTEND:
         if result.state == "succeeded":
             out.write(f"{'results':9}{_in_python(found)}\n")
@@ -441,6 +448,7 @@ def show(
     from weft.runtime.records import FRONTEND
 
     now = context.clock.wall()
+    outputs = list(found.outputs.items())
     head: list[tuple[str, Any]] = [
         ("run", found.id),
         ("state", state_text(found.state, context.out)),
@@ -452,7 +460,8 @@ def show(
         ("parameters", one_line(", ".join(f"{k}={v}" for k, v in found.parameters.items()), 500)),
         ("error", f"{found.error_code} {one_line(found.message, 500)}" if found.error_code else ""),
         ("folder", short_path(found.folder, context.cwd)),
-        *((f"output {one_line(name, 40)}", output_path(place, context.cwd)) for name, place in found.outputs.items()),
+        *((f"output {one_line(name, 40)}", output_path(place, context.cwd)) for name, place in outputs[:MOST_OUTPUTS]),
+        ("outputs", more_outputs(len(outputs), found.id)),
         ("results", _in_python(found) if found.frontend == FRONTEND and found.state == "succeeded" else ""),
     ]
     out = context.console()

@@ -58,7 +58,7 @@ def cache_ls(
             for one in entries
         ],
     )
-    context.say(f"{total} results, {size_text(nbytes)}")
+    context.say(f"{total:,} {'result' if total == 1 else 'results'}, {size_text(nbytes)}")
 
 
 @cache_app.command(name="show")

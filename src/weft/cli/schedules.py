@@ -35,6 +35,7 @@ from weft.cli.arguments import (
     Workers,
     around_of,
     caching_of,
+    not_from_stdin,
     read_overrides,
     root_of,
     seconds_of,
@@ -110,6 +111,7 @@ def create(
         "user": user,
     }
     settings = settings_of(context, base, {**flags, "state_dir": state_dir})
+    not_from_stdin(file, "a schedule")
     overrides = read_overrides(params or [], param_file)
     caching = caching_of(context, no_cache, refresh, start_with, only)
     around = around_of(context, settings, base, fs)
@@ -317,7 +319,7 @@ def _coming(schedule: Schedule, now: float, count: int) -> str:
 
     if schedule.state != "running":
         return ""
-    found = islice(parse(schedule.cron, schedule.zone).since(max(now, schedule.seen)), count)
+    found = islice(parse(schedule.cron, schedule.zone).after(now, schedule.seen), count)
     return ", ".join(moment(time) for time in found if schedule.end_at is None or time <= schedule.end_at)
 
 

@@ -26,6 +26,16 @@ if TYPE_CHECKING:
     from weft.runtime.records import ItemRecord, RunRecord, StepRecord
 
 
+MOST_OUTPUTS: Final = 10
+"""More outputs of a run than this are not printed."""
+
+
+def more_outputs(count: int, run: str, where: str = "") -> str:
+    """Say how many outputs are not printed, and what prints them; empty where all are."""
+    left = count - MOST_OUTPUTS
+    return f"and {left:,} more: weft show {run} --json{where}" if left > 0 else ""
+
+
 def print_steps(context: Context, found: RunRecord) -> None:
     """Print a table of the steps of a run, with their dags and the items of loops."""
     from weft.cli.tables import state_text

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _ESCAPE: Final = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -~])"
 )
+_LEAST_WRAPPED, _LEAST_CUT = 40, 8
 _LONG_PATH: Final = re.compile(r"(?<![\w/])/[^\s;:,()]{39,}")
 
 
@@ -157,17 +158,30 @@ def state_text(state: str, stream: TextIO) -> Text:
 
 
 def print_table(out: Console, heads: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> None:
-    """Print rows under their heads; text of users must be clean already. No rows: nothing."""
+    """Print rows under their heads; text of users must be clean already. No rows: nothing.
+
+    Messages are cut where the other columns leave so little room that words would have to be broken.
+    """
     from rich.table import Table
 
     if not rows:
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
+    left = out.width - sum(_width(column) + 2 for column in [*zip(heads, *rows, strict=True)][:-1])
     for head in heads:
-        table.add_column(head, no_wrap=head not in ("MESSAGE", "VALUE", "ORIGIN"), overflow="fold")
+        if head == "MESSAGE" and left < _LEAST_WRAPPED:
+            table.add_column(head, no_wrap=True, overflow="ellipsis", max_width=max(left, _LEAST_CUT))
+        else:
+            table.add_column(head, no_wrap=head not in ("MESSAGE", "VALUE", "ORIGIN"), overflow="fold")
     for row in rows:
         table.add_row(*row)
     out.print(table)
+
+
+def _width(column: Sequence[str | Text]) -> int:
+    from rich.cells import cell_len
+
+    return max(cell_len(cell if isinstance(cell, str) else cell.plain) for cell in column)
 
 
 def print_json(out: TextIO, schema: str, **document: Any) -> None:

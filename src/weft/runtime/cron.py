@@ -70,6 +70,10 @@ class Times(Protocol):
         """Yield the times after `time`, in order, all in seconds since 1970."""
         ...
 
+    def after(self, time: float, seen: float) -> Iterator[float]:
+        """Yield the times after `time`, where all up to `seen` are known already."""
+        ...
+
 
 class Every(Struct, frozen=True):
     """A time each so many seconds, counted from whatever is asked for."""
@@ -81,6 +85,11 @@ class Every(Struct, frozen=True):
         while True:
             time = float(int(time)) + self.seconds
             yield time
+
+    def after(self, time: float, seen: float) -> Iterator[float]:
+        """Yield the times after `time`, where all up to `seen` are known already: they are counted from that."""
+        passed = max(0.0, (time - int(seen)) // self.seconds)
+        return self.since(seen + passed * self.seconds)
 
 
 class Cron(Struct, frozen=True):
@@ -104,6 +113,10 @@ class Cron(Struct, frozen=True):
                     if one >= hour:
                         yield from (found for found in sorted(self._in(day, one)) if found > time)
             day, hour = day + timedelta(days=1), 0
+
+    def after(self, time: float, seen: float) -> Iterator[float]:
+        """Yield the times after `time`, where all up to `seen` are known already."""
+        return self.since(max(time, seen))
 
     def fits(self, day: date) -> bool:
         """Whether there are times on a day."""

@@ -34,19 +34,28 @@ def record_edit(
     items: Mapping[tuple[str, int], str],
     wider: Mapping[str, str],
     removed: Collection[str],
+    there: Collection[str],
     about: Mapping[str, Any],
 ) -> dict[str, str]:
     """Put an edit down in the folder of a run that this process owns; return which steps run again, and why.
 
     `why` answers for a step as a whole, `items` for single items and `wider` for loops of another length; `removed` are
-    no longer there. `about` are the fields of `run.json` that change.
+    no longer there, and neither are those that earlier edits have removed, unless they are `there` again. `about` are
+    the fields of `run.json` that change.
     """
     again: dict[str, str] = {}
+    found = read_description(folder.path).get(EDITS)
+    edits = found if isinstance(found, list) else []
+    gone = {name for one in edits for name in one.get("removed", ())} - {*there}
     records = [Record(time=time, state="pending", message=f"goes on with an edited {about['file']}")]
     for step in run.steps:
         reason = why(step.name)
         if step.name in removed:
             records.append(Record(time=time, step=step.name, state="skipped", message="no longer there", ended=True))
+        elif step.name in gone:
+            continue
+        elif step.state == "cancelled" and step.started is None and not step.items:
+            continue  # it has done nothing that could be done again
         elif reason and step.state != "pending":
             again[step.name] = reason
             records.append(Record(time=time, step=step.name, state="pending", message=_again(reason), items=1))
@@ -55,6 +64,7 @@ def record_edit(
         else:
             changed = {n: told for (name, n), told in items.items() if name == step.name and n in step.items}
             told = next(iter(changed.values()), wider.get(step.name, ""))
+            told += f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
             if told and step.state != "pending":
                 again[step.name] = told
                 records.append(Record(time=time, step=step.name, state="pending", message=_again(told)))
@@ -63,9 +73,8 @@ def record_edit(
                 for n, one in changed.items()
             ]
     append_records(folder, records)
-    before = read_description(folder.path).get(EDITS)
-    edits = [*(before if isinstance(before, list) else ()), {"at": time, "file": about["file"], "again": again}]
-    folder.describe_again(**about, edits=edits)
+    edit = {"at": time, "file": about["file"], "again": again, "removed": sorted({*removed, *gone})}
+    folder.describe_again(**about, edits=[*edits, edit])
     return again
 
 

@@ -91,15 +91,19 @@ def file_systems(start: Path, given: Mapping[str, str], stage: Path) -> dict[str
 
 
 def parse_given(pairs: Sequence[str]) -> dict[str, str]:
-    """Read `NAME=FOLDER` and `NAME=URL`. UsageError: something else."""
-    found = {}
+    """Read `NAME=FOLDER` and `NAME=URL`. UsageError: something else, or two for one name."""
+    found: dict[str, str] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals or not name.strip() or not text.strip():
             raise UsageError(
                 f"-f {pair!r} is not of the form NAME=FOLDER or NAME=URL", hint="For example: -f ppl=./data"
             )
-        found[name.strip()] = text.strip()
+        known = found.setdefault(name.strip(), text.strip())
+        if known != text.strip():
+            raise UsageError(
+                f"-f gives two for {name.strip()}: {known} and {text.strip()}", hint="Leave out one of them."
+            )
     return found
 
 

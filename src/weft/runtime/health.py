@@ -126,4 +126,5 @@ def _results(index: CacheIndex, cache: ResultCache, full: bool) -> Iterator[Find
         if entry.expires is None and (problem := cache.find(entry.key).reason):
             broken.append(f"{entry.pipeline}/{entry.step}: {problem}")
     shown = "; ".join(broken[:3]) + ("; ..." if len(broken) > 3 else "")
-    yield Finding(f"{len(entries)} kept results", shown, "They were forgotten; the steps run again." if broken else "")
+    kept = f"{len(entries):,} kept {'result' if len(entries) == 1 else 'results'}"
+    yield Finding(kept, shown, "They were forgotten; the steps run again." if broken else "")

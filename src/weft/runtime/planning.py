@@ -27,7 +27,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     """A task to be foreseen: `recipe` is None if it has no cache, `makes` are the paths of its outputs.
 
     `skipped` says why it will not run, `refresh`: it is not looked up. `depends` says on what it depends that nobody
-    knows yet.
+    knows yet. `uncached` says why it has no cache.
     """
 
     step: str
@@ -36,6 +36,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     skipped: str = ""
     refresh: bool = False
     depends: str = ""
+    uncached: str = "its cache is not enabled"
 
 
 class Foreseen(Struct, frozen=True):
@@ -59,7 +60,7 @@ def _foresee(results: ResultCache, asked: Asked, known: dict[str, Output], unkno
         return Foreseen(asked.step, SKIPPED, asked.skipped)
     if asked.depends:
         return Foreseen(asked.step, DEPENDS, asked.depends)
-    answer = Foreseen(asked.step, RUN, "its cache is not enabled")
+    answer = Foreseen(asked.step, RUN, asked.uncached)
     if recipe is not None:
         above = next((unknown[path] for paths in recipe.inputs.values() for path in paths if path in unknown), None)
         if asked.refresh:

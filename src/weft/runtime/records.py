@@ -581,13 +581,14 @@ class RunRecorder:
             return None
         self._state[name] = state
         ended = status in ENDED
+        ran = status is not VertexState.SKIPPED and (status is not VertexState.CANCELLED or name in self._started)
         if ended and not own:
             self._over.add(name)
         return Record(
             time=time,
             step=name,
             state=state,
-            message=self._said.get(name, "") if ended and status is not VertexState.SKIPPED else "",
+            message=self._said.get(name, "") if ended and ran else "",
             attempt=self._attempt.get(name, 0),
             exit=self._exit.get(name) if ended else None,
             ended=ended,

@@ -525,6 +525,9 @@ def _rank(name: str) -> int:
 
 
 def _short(text: str) -> str:
+    if "\\u" in text:  # keys are made of ASCII, people read what it stands for
+        with suppress(ValueError):
+            text = json.dumps(json.loads(text), ensure_ascii=False)
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -45,6 +48,8 @@ if TYPE_CHECKING:
 FIRST_RUN: Final = "run-000000"
 """Stands for the id in a pipeline that is looked at and not run."""
 _MAX_FILE: Final = 1 << 20
+_STDIN: Final = "-"
+_STREAM: Final = re.compile(r"/dev/[^/]+$|/dev/fd/|/proc/")
 
 
 class Loaded(Struct, frozen=True):
@@ -316,8 +321,11 @@ def made_for(loaded: Loaded, folder: RunFolder, part: str = ENTRY_POINTS) -> tup
 
 
 def _read_text(file: Path) -> str:
+    if _STREAM.match(str(file.absolute())):
+        hint = f"Write {_STDIN} in its place: that reads standard input, and the pipeline works in the current folder."
+        raise UsageError(f"{file} lies in no folder that a pipeline could work in", hint=hint)
     try:
-        with file.open("rb") as source:
+        with nullcontext(sys.stdin.buffer) if str(file) == _STDIN else file.open("rb") as source:
             data = source.read(_MAX_FILE + 1)
     except FileNotFoundError:
         raise NotFoundError(f"there is no file {file}", hint="Name the YAML file of a pipeline.") from None

@@ -49,6 +49,7 @@ def plan_pipeline(loaded: Loaded, settings: Settings) -> list[Foreseen]:
         vertex = graph.vertices[node.id]
         depends = "on the list that it loops over" if node.lister else "on a loop above" if node.delivered else ""
         items = vertex.program.items or (None,)
+        off = {"uncached": "no result is used or kept (--no-cache)"} if loaded.caching.off and node.cache.enable else {}
         for number in range(len(items)):
             one = Asked(
                 step=item_name(node.name, number),
@@ -57,6 +58,7 @@ def plan_pipeline(loaded: Loaded, settings: Settings) -> list[Foreseen]:
                 skipped="it is disabled" if node.disabled else "it loops over nothing" if node.skipped else "",
                 refresh=node.id in refreshed,
                 depends=depends,
+                **off,
             )
             asked.append(one)
     results = open_cache(state.path / CACHE_NAME, RealClock().wall)

@@ -17,7 +17,7 @@ from weft.engine.core import Tuning
 from weft.frontends.pipelines.caching import code_of
 from weft.frontends.pipelines.compiler import is_step, outputs_of
 from weft.frontends.pipelines.kinds import PYTHON
-from weft.frontends.pipelines.resolve import make_pipeline
+from weft.frontends.pipelines.resolve import make_pipeline, unknown_parameters
 from weft.frontends.pipelines.states import WORDS, PipelineWords
 from weft.model.errors import ConflictError, NotFoundError, RunCancelledError, UsageError
 from weft.runtime import opened
@@ -43,6 +43,7 @@ from weft.wiring.waiting import Signals, noted_signals, wait_for_end
 from weft.worker.group import end_recorded
 
 if TYPE_CHECKING:
+    from weft.frontends.pipelines.compiler import Origin
     from weft.frontends.pipelines.edits import Edit
     from weft.graph.logical import LogicalGraph
     from weft.runtime.records import Record, RunRecord
@@ -101,7 +102,7 @@ def resume_run(
         loaded = loaded_again(folder, before.file)
         again: dict[str, str] = {}
         if file is not None or overrides:
-            loaded, again = _edited(loaded, before, held, catalog, file, overrides or {})
+            loaded, again = _edited(loaded, before, held, catalog, file, overrides or {}, on_note)
             before = read_run(folder)
         else:
             _note_code(loaded, before, held)
@@ -195,6 +196,7 @@ def _edited(
     catalog: Catalog,
     file: str | None,
     overrides: Mapping[str, str],
+    note: Callable[[str], None],
 ) -> tuple[Loaded, dict[str, str]]:
     """Put an edited pipeline in the place of that of a run; return it, and why which finished steps run again."""
     from weft.frontends.pipelines.edits import compare, refusal
@@ -206,6 +208,7 @@ def _edited(
     else:
         given = own.built_with if PYTHON.search(file) and own.built_with else own.overrides
         origin = replace(origin_of(file, {**given, **overrides}, None), renamed=own.renamed, main_fs=own.main_fs)
+        origin = _without_what_is_gone(origin, overrides, note)
     pipeline = make_pipeline(origin.text, origin.file, origin.overrides, origin.renamed, origin.kinds, origin.main_fs)
     why = refusal(loaded.pipeline, pipeline)
     if why:
@@ -250,11 +253,25 @@ def _edited(
         items=edit.items,
         wider=edit.wider,
         removed=edit.removed,
+        there={node.name for node in nodes},
         about=about,
     )
     with suppress(NotFoundError):
         catalog.update_run(folder.run_id, file=about["file"], parameters=about["parameters"])
     return new, again
+
+
+def _without_what_is_gone(origin: Origin, given: Mapping[str, str], note: Callable[[str], None]) -> Origin:
+    """Drop what earlier commands set and the file no longer has; parameters `given` now are left to be refused."""
+    plain = make_pipeline(origin.text, origin.file, {}, origin.renamed, origin.kinds, origin.main_fs)
+    gone = [name for name in unknown_parameters(plain, origin.overrides) if name not in given]
+    for name in gone:
+        note(f"the file has no parameter {name} any more: its value, {origin.overrides[name]}, is dropped")
+    overrides, built_with = (
+        {name: value for name, value in values.items() if name not in gone}
+        for values in (origin.overrides, origin.built_with)
+    )
+    return replace(origin, overrides=overrides, built_with=built_with)
 
 
 def _note_code(loaded: Loaded, before: RunRecord, folder: RunFolder) -> None:

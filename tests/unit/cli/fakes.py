@@ -59,6 +59,7 @@ class FakeWiring:
     loaded: list[FakeLoaded] = field(default_factory=list)
     settings: list[object] = field(default_factory=list)
     log: str = "hello from {step}\n"
+    outputs: dict[str, str] = field(default_factory=lambda: {"report.page": "/out/page.html"})
 
     def Surroundings(self, **said):  # noqa: N802 - it stands for a class
         return said
@@ -83,7 +84,7 @@ class FakeWiring:
         about |= {"parameters": loaded.overrides, "created_at": self.clock.wall()}
         with RunFolder.create(root, id) as folder:
             on_id(id)
-            folder.describe(steps=list(STEPS), outputs={"report.page": "/out/page.html"}, **about)
+            folder.describe(steps=list(STEPS), outputs=self.outputs, **about)
             catalog.add_run(RunRow(id=id, folder=str(folder.path), **about))
             recorder = RunRecorder(folder, self.clock, projection=PipelineWords(), catalog=catalog, on_record=on_record)
             try:
@@ -93,9 +94,7 @@ class FakeWiring:
                 recorder.close()
         assert shell.job.outcome is not None
         state = {"succeeded": "succeeded", "failed": "failed", "cancelled": "terminated"}[shell.job.outcome.state]
-        return SimpleNamespace(
-            run_id=id, state=state, folder=folder.path, outputs={"report.page": "/out/page.html"}, error=error
-        )
+        return SimpleNamespace(run_id=id, state=state, folder=folder.path, outputs=self.outputs, error=error)
 
     def story_run(self, folder, subject=""):
         return ()

@@ -576,3 +576,26 @@ def test_read_run_agrees_with_what_was_shown(weft, tmp_path):
     assert read_run(tmp_path / ".weft/runs/run-000001").state == "succeeded"
     with pytest.raises(UsageError):
         StateRoot(tmp_path / ".weft").catalog().find("@x")
+
+
+def test_of_very_many_outputs_some_are_told(weft):
+    outputs = {f"each-{n}.out": f"/out/{n}" for n in range(1, 2001)}
+    weft.wiring.outputs = outputs
+    assert weft("run", "run.yaml") == 0
+    assert weft.out.count("/out/") == 10
+    assert "         and 1,990 more: weft show run-000001 --json\n" in weft.out
+    assert weft("show", "run-000001") == 0
+    assert weft.out.count("/out/") == 10
+    assert "and 1,990 more: weft show run-000001 --json" in weft.out
+    weft("show", "run-000001", "--json")
+    assert weft.out.count("/out/") == 2000
+    weft.wiring.outputs = dict(list(outputs.items())[:10])
+    weft("run", "run.yaml")
+    assert weft.out.count("/out/") == 10
+    assert "more:" not in weft.out
+
+
+@pytest.mark.parametrize("words", [("run", "-d", "-"), ("schedule", "create", "-", "--cron", "@daily")])
+def test_what_runs_elsewhere_has_no_standard_input(weft, words):
+    assert weft(*words) == 2
+    assert "cannot read a pipeline from standard input" in weft.err

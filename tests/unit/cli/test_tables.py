@@ -1,5 +1,6 @@
 """Words for states, times and text."""
 
+import io
 from datetime import UTC
 from pathlib import Path
 
@@ -7,7 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.cli.tables import LOOKS, clean, duration, iso, look, moment, one_line, short_path, short_paths
+from weft.cli.tables import (
+    LOOKS,
+    clean,
+    console,
+    duration,
+    iso,
+    look,
+    moment,
+    one_line,
+    print_table,
+    short_path,
+    short_paths,
+)
 from weft.runtime.records import RUN_STATES, STEP_STATES
 
 
@@ -87,3 +100,22 @@ def test_every_state_has_a_look_of_its_own():
     assert {*RUN_STATES, *STEP_STATES} == set(LOOKS)
     assert look("other").symbol == "?"
     assert len({look.symbol for look in LOOKS.values()}) == len(LOOKS)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("step", "lines"),
+    [
+        ("s" * 48, ["s" * 48 + "  failed  step ended with exit …"]),
+        ("s", ["s     failed  step ended with exit code 1 and said why at some length, so that", "it is long"]),
+    ],
+)
+def test_a_message_is_cut_where_there_is_no_room_for_words(step, lines):
+    out = Terminal()
+    said = "step ended with exit code 1 and said why at some length, so that it is long"
+    print_table(console(out, {"COLUMNS": "80"}, "never"), ("STEP", "STATE", "MESSAGE"), [(step, "failed", said)])
+    assert [line.strip() for line in out.getvalue().splitlines()[1:]] == lines

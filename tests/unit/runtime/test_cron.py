@@ -96,3 +96,20 @@ def test_each_time_is_later_and_nothing_lies_between(fields, begin):
     minute = datetime.fromtimestamp(found, UTC)
     assert (minute.minute in cron.minutes, minute.hour in cron.hours, minute.month in cron.months) == (True,) * 3
     assert next(cron.since((begin + found) / 2)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "seen", "now", "expected"),
+    [
+        ("@every 7s", 100.0, 130.0, [135.0, 142.0]),
+        ("@every 7s", 100.0, 135.0, [142.0, 149.0]),
+        ("@every 7s", 100.5, 130.0, [135.0, 142.0]),
+        ("@every 7s", 200.0, 130.0, [207.0, 214.0]),
+        ("* * * * *", 100.0, 130.0, [180.0, 240.0]),
+        ("* * * * *", 200.0, 130.0, [240.0, 300.0]),
+    ],
+)
+def test_the_next_times_are_those_that_will_fire(text, seen, now, expected):
+    assert list(islice(parse(text, "UTC").after(now, seen), 2)) == expected
+    fired = (time for time in parse(text, "UTC").since(seen) if time > now)
+    assert list(islice(fired, 2)) == expected

@@ -415,3 +415,9 @@ class TestCollecting:
         world.cache.collect()
         (world.folder / "in/sub/b").write_text("changed")
         assert world.why().startswith("input data: sub/b changed")
+
+
+def test_text_is_told_as_people_write_it():
+    old, new = {"parameter a": json.dumps("日本")}, {"parameter a": json.dumps(["温", 1])}
+    assert tell_changes(old, new) == ['parameter a: "日本" → ["温", 1]']
+    assert tell_changes({"parameter a": "\\u and more"}, new) == ['parameter a: \\u and more → ["温", 1]']

@@ -165,7 +165,7 @@ def _items(was: Node | None, step: ResolvedStep) -> dict[int, str]:
     before = was.items or () if isinstance(was, ResolvedStep) else ()
     pairs = enumerate(zip(before, step.items or (), strict=False))
     return {
-        number: f"its item: {show(as_text(one))} → {show(as_text(another))}"
+        number: f"its item [{number}]: {show(as_text(one))} → {show(as_text(another))}"
         for number, (one, another) in pairs
         if one != another
     }

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from weft.frontends.pipelines import yaml
 from weft.frontends.pipelines.kinds import STEP_KINDS
-from weft.frontends.pipelines.problems import Mark, Problems, choices, join, nearest, show
+from weft.frontends.pipelines.problems import Mark, Problem, Problems, choices, join, nearest, show
 from weft.frontends.pipelines.templates import ParameterValue, as_text, env_number, find, whole
 from weft.model.errors import DefinitionError
 
@@ -455,12 +455,12 @@ class _Map:
         self.wrong(key, f"must be {expected}, is {describe(node)}")
 
 
-def read_text(node: yaml.Node, path: str, problems: Problems) -> Text:
-    """Return the text of a node; note a problem and return an empty text for anything else."""
+def read_text(node: yaml.Node, path: str, problems: Problems, wanted: str = "text") -> Text:
+    """Return the text of a node; note that it must be what is `wanted`, and return an empty text, for anything else."""
     if isinstance(node, yaml.Scalar) and isinstance(node.value, str):
         return Text(node.value, node.mark, path)
     hint = "put it in quotes" if isinstance(node, yaml.Scalar) and node.value is not None else ""
-    problems.add(node.mark, path, f"must be text, is {describe(node)}", hint)
+    problems.add(node.mark, path, f"must be {wanted}, is {describe(node)}", hint)
     return Text("", node.mark, path)
 
 
@@ -798,8 +798,23 @@ def _loop(options: _Map) -> LoopArgument | None:
         found = list_from_text(text)
         if isinstance(found, tuple):
             return LoopArgument(found, node.mark, path)
+        if wrong := _wrong_items(text):
+            for one in wrong:
+                options.problems.add(node.mark, path + one.path, one.message, one.hint)
+            return LoopArgument((), node.mark, path)
     options.wrong("loop_argument", f"must be a list, is {describe(node)}", "write a list, JSON for one, or a template")
     return LoopArgument((), node.mark, path)
+
+
+def _wrong_items(text: str) -> list[Problem]:
+    """Return what is wrong with the items of a list written as JSON; nothing if the text is none."""
+    problems = Problems("list")
+    try:
+        node = yaml.load(text, "list")
+        _parameter_value(node, "", problems)
+    except DefinitionError:
+        return []
+    return problems.found if isinstance(node, yaml.Sequence) else []
 
 
 def _named(entries: _Map, what: str) -> Iterator[tuple[str, str, yaml.Node]]:
@@ -816,7 +831,7 @@ def _env(entries: _Map) -> dict[str, Text]:
         if isinstance(node, yaml.Scalar) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
             variables[name] = Text(env_number(node.value), node.mark, path)
         else:
-            variables[name] = read_text(node, path, entries.problems)
+            variables[name] = read_text(node, path, entries.problems, "text or a number")
     return variables
 
 

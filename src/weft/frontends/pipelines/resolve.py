@@ -9,7 +9,7 @@ the content of an artifact is a control, and what it makes of a dag is resolved 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -757,22 +757,33 @@ def apply_overrides(pipeline: Pipeline, overrides: Mapping[str, object]) -> Pipe
         owner, dot, name = key.rpartition(".")
         if dot:
             at.setdefault(owner, {})[name] = value
-    used: set[str] = set()
-    work = _Overriding(everywhere, at, used)
+    for key in unknown_parameters(pipeline, overrides):
+        raise _unknown(key, pipeline)
+    work = _Overriding(everywhere, at)
     entry_points = work.all_of(pipeline.entry_points, "")
     post_process = work.all_of(pipeline.post_process, "")
-    for key in overrides:
-        if key not in used:
-            raise _unknown(key, pipeline)
     pipeline = replace(pipeline, entry_points=entry_points, post_process=post_process)
     check(pipeline, Problems(pipeline.file))
     return pipeline
 
 
+def unknown_parameters(pipeline: Pipeline, keys: Iterable[str]) -> list[str]:
+    """Return the keys that `apply_overrides` would refuse because they name no parameter."""
+    known: set[str] = set()
+    for dotted, component in walk({**pipeline.entry_points, **pipeline.post_process}):
+        known.update(f"{dotted}.{name}" for name in component.parameters)
+        known.update(name for name, parameter in component.parameters.items() if _is_open(parameter))
+    return [key for key in keys if key not in known]
+
+
+def _is_open(parameter: Parameter) -> bool:
+    """Whether its name alone means it: it is written with the component, and not with one that is referred to."""
+    return parameter.path.startswith((paths.ENTRY_POINTS, paths.POST_PROCESS))
+
+
 class _Overriding(Struct, frozen=True):
     everywhere: Mapping[str, object]
     at: Mapping[str, Mapping[str, object]]
-    used: set[str]
 
     def all_of(self, components: Mapping[str, Component], prefix: str) -> Mapping[str, Component]:
         """Return components side by side with other values; the same map where none of them changes."""
@@ -782,13 +793,10 @@ class _Overriding(Struct, frozen=True):
     def _one(self, component: Component, dotted: str) -> Component:
         parameters = dict(component.parameters)
         for name, parameter in component.parameters.items():
-            if name in self.everywhere and parameter.path.startswith((paths.ENTRY_POINTS, paths.POST_PROCESS)):
+            if name in self.everywhere and _is_open(parameter):
                 parameters[name] = _overridden(name, parameter, self.everywhere[name])
-                self.used.add(name)
             if name in self.at.get(dotted, ()):
-                key = f"{dotted}.{name}"
-                parameters[name] = _overridden(key, parameter, self.at[dotted][name])
-                self.used.add(key)
+                parameters[name] = _overridden(f"{dotted}.{name}", parameter, self.at[dotted][name])
         if parameters != component.parameters:
             component = replace(component, parameters=parameters)
         if isinstance(component, Dag):
