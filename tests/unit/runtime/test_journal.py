@@ -4,7 +4,7 @@ import errno
 import os
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -38,7 +38,9 @@ from weft.runtime.journal import (
     read_journal,
     recover,
 )
+from weft.runtime.left import LeftFiles
 from weft.runtime.loop import JobRun, Loop
+from weft.store import disk
 from weft.store.disk import FileSystems
 from weft.testing.fakes import RecordingExecutor
 from weft.wiring import MANAGERS, Session
@@ -326,13 +328,16 @@ class Order:
             raise OSError(errno.EIO, "Input/output error")
 
 
-class TestFileSystems:
+class TestLeftFiles:
     """What a journal makes durable before a record, and who waits for that."""
+
+    outputs: Mapping[tuple[str, int], list[str]] = {}
 
     def opened(self, folder: Path, order: Order) -> FileJournal:
         FileJournal.create(folder / "journal", header()).close()
         fd = os.open(folder / "journal", os.O_WRONLY | os.O_APPEND)
-        files = FileSystems([folder], flush=lambda _: order.call("files"))
+        systems = FileSystems([folder], flush=lambda _: order.call("files"))
+        files = LeftFiles(systems, lambda vertex, index: self.outputs.get((vertex, index)))
         return FileJournal(folder / "journal", fd, Tape(), sync=lambda _: order.call("record"), files=files)
 
     def tell(self, journal: FileJournal, order: Order, *events) -> None:
@@ -352,6 +357,34 @@ class TestFileSystems:
         order = Order()
         self.tell(self.opened(tmp_path, order), order, e.IdleTick(0.0), event)
         assert order.calls[0] == "files"
+
+    @pytest.mark.parametrize("event", [e.Done(0.0, 1, 2), e.Progress(0.0, 1, 2), e.Hit(0.0, "v", 1)])
+    def test_where_outputs_are_known_they_alone_are_synced(self, tmp_path, monkeypatch, event):
+        order = Order()
+        self.outputs = {("v", 0): [str(tmp_path / "a")], ("v", 1): [str(tmp_path / "b"), str(tmp_path / "none")]}
+        for name in "ab":
+            (tmp_path / name).touch()
+        monkeypatch.setattr(disk, "sync_file", lambda fd: order.call(os.path.basename(os.readlink(f"/dev/fd/{fd}"))))
+        journal = self.opened(tmp_path, order)
+        journal.append([e.IdleTick(0.0)], [c.Launch(0, 1, "v", 0, 2, None, 0, Resources())])
+        self.tell(journal, order, event)
+        named = ["b"] if isinstance(event, e.Hit) else ["a", "b"]
+        assert order.calls[order.calls.index(named[0]) :] == [*named, tmp_path.name, "record", "told"]
+        assert "files" not in order.calls
+
+    def test_what_a_lease_has_left_is_synced_once(self, tmp_path, monkeypatch):
+        asked: list[tuple[str, int]] = []
+
+        def outputs(vertex: str, index: int) -> tuple[str, ...]:
+            asked.append((vertex, index))
+            return ()
+
+        files = LeftFiles(FileSystems([tmp_path]), outputs)
+        assert files.ended([], [c.Launch(0, 7, "v", 2, 6, None, 0, Resources())]) == []
+        assert files.ended([e.Progress(0.0, 7, 4)], []) == [(), ()]
+        assert files.ended([e.Done(0.0, 7, 6)], []) == [(), ()]
+        assert asked == [("v", 2), ("v", 3), ("v", 4), ("v", 5)]
+        assert files.ended([e.Done(0.0, 7, 6)], []) == [None], "nobody knows of this lease any more"
 
     def test_where_nothing_ended_only_the_record_is_synced(self, tmp_path):
         order = Order()

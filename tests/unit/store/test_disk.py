@@ -121,6 +121,40 @@ def test_interior():
     assert not disk.punch("/nonexistent/file", 0, 4096)
 
 
+class TestPaths:
+    """Paths that are made durable one by one."""
+
+    @pytest.fixture
+    def synced(self, monkeypatch) -> list[str]:
+        synced: list[str] = []
+        monkeypatch.setattr(disk, "sync_file", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+        return synced
+
+    def test_files_folders_and_names_are_synced(self, tmp_path, synced):
+        (tmp_path / "folder" / "below").mkdir(parents=True)
+        for name in ("file", "folder/a", "folder/below/b", "elsewhere"):
+            (tmp_path / name).touch()
+        (tmp_path / "links").mkdir()
+        (tmp_path / "links" / "link").symlink_to(tmp_path / "elsewhere")
+        os.mkfifo(tmp_path / "folder" / "pipe")
+        paths = [str(tmp_path / name) for name in ("file", "folder", "links/link", "missing")]
+        assert disk.sync_paths(paths)
+        names = ["file", "folder", "folder/a", "folder/below", "folder/below/b", "elsewhere", "links"]
+        assert sorted(synced) == sorted([str(tmp_path), *(str(tmp_path / name) for name in names)])
+        assert synced.index(str(tmp_path)) > synced.index(str(tmp_path / "file")), "a file before its name"
+
+    def test_of_too_many_none_is_synced(self, tmp_path, synced):
+        for number in range(10):
+            (tmp_path / str(number)).touch()
+        assert not disk.sync_paths([str(tmp_path)], most=10)
+        assert not disk.sync_paths([str(tmp_path / str(number)) for number in range(10)], most=10)
+        assert synced == []
+
+    def test_the_real_call_is_taken(self, tmp_path):
+        (tmp_path / "file").write_text("something")
+        assert disk.sync_paths([str(tmp_path / "file")])
+
+
 class TestFileSystems:
     def test_folders_of_one_file_system_are_flushed_once(self, tmp_path):
         (tmp_path / "below").mkdir()

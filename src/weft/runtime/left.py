@@ -1,0 +1,64 @@
+"""What the tasks of a run leave on file systems, made durable before the record of their end.
+
+To sync a whole file system covers whatever a command has written, and waits for what all other programs have written
+there too. So the outputs that a task names are synced one by one, and the whole only where it names none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
+
+from weft.engine.commands import Launch
+from weft.engine.events import Done, Failed, Hit, Progress
+from weft.store.disk import FileSystems, sync_paths
+
+if TYPE_CHECKING:
+    from weft.engine.commands import Command
+    from weft.engine.events import Event
+
+Left = Collection[str] | None
+"""Paths that are to be synced; None stands for all that was written."""
+
+
+class LeftFiles:
+    """Tells what tasks have left that ended, and syncs it.
+
+    `outputs` returns the paths of the outputs of a task, by vertex and index, or None if it may have left anything.
+    """
+
+    def __init__(self, systems: FileSystems, outputs: Callable[[str, int], Left]) -> None:
+        self.systems = systems
+        self._outputs = outputs
+        self._leases: dict[int, tuple[str, int, bool]] = {}
+
+    def ended(self, events: Sequence[Event], commands: Sequence[Command]) -> list[Left]:
+        """Return what each task has left that ended in a tick; the loop calls this under its lock, in order."""
+        found: list[Left] = []
+        for event in events:
+            if isinstance(event, Hit):
+                found.append(self._outputs(event.vertex, event.index))
+            elif isinstance(event, Done | Failed | Progress):
+                found += self._of_lease(event)
+        for command in commands:
+            if type(command) is Launch:
+                self._leases[command.lease] = command.vertex, command.lo, command.cone is None
+        return found
+
+    def _of_lease(self, event: Done | Failed | Progress) -> list[Left]:
+        vertex, lo, known = self._leases.pop(event.lease, ("", 0, False))
+        if isinstance(event, Progress):
+            self._leases[event.lease] = vertex, event.hi, known
+        return [self._outputs(vertex, index) for index in range(lo, event.hi)] if known else [None]
+
+    def sync(self, left: Sequence[Left]) -> None:
+        """Make what tasks have left durable. OSError: it cannot be."""
+        paths: list[str] = []
+        whole = False
+        for one in left:
+            if one is None:
+                whole = True
+            else:
+                paths += one
+        if whole or not sync_paths(paths):
+            self.systems.sync()
