@@ -1,7 +1,8 @@
 """Random arrays: generators with a seed, and NumPy's older functions of the same names.
 
-The numbers depend on the seed, on the calls made before, and on the chunks; not on workers, backend or order. They are
-not those that `numpy.random` gives for the same seed.
+The numbers depend on the seed, on the calls made before, and on the chunks where these are named (by `chunk_size`, or
+that of the session); not on workers, memory, backend or order. They are not those that `numpy.random` gives for the
+same seed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 
 from weft.frontends.tensors import chance
 from weft.frontends.tensors.blocks import fitted
-from weft.frontends.tensors.chunks import Cut, Grid
+from weft.frontends.tensors.chunks import Cut, Grid, blocks
 from weft.frontends.tensors.nodes import Node
 from weft.frontends.tensors.reductions import axes_of
 from weft.model.errors import UsageError
@@ -100,14 +101,21 @@ class Generator:
         with self._lock:
             return (*self._entropy, next(self._calls))
 
-    def _grid(self, shape: tuple[int, ...], dtype: np.dtype[Any], chunk_size: Any) -> Grid:
-        return sessions.cut(shape, dtype.itemsize, chunk_size)
+    def _cut(self, shape: tuple[int, ...], dtype: np.dtype[Any], chunk_size: Any) -> tuple[Grid, chance.Block]:
+        """Return the chunks, and the blocks that they hold where nobody names chunks."""
+        grid = sessions.cut(shape, dtype.itemsize, chunk_size)
+        named = sessions.cutting().chunk_size if chunk_size is None else chunk_size
+        if not (named is None or (isinstance(named, str) and named == "auto")):
+            return grid, None
+        block = blocks(shape)
+        return tuple([cut.holding(length) for cut, length in zip(grid, block, strict=True)]), block
 
     def _streamed(self, method: str, size: Size, dtype: Any, chunk_size: Any) -> Tensor:
         kind = np.dtype(dtype)
         if kind not in (np.float64, np.float32):
             raise TypeError(f"Unsupported dtype {kind!r} for {method}")
-        return Tensor(chance.streamed(method, self._grid(_size(size), kind, chunk_size), self._seed(), kind))
+        grid, block = self._cut(_size(size), kind, chunk_size)
+        return Tensor(chance.streamed(method, grid, self._seed(), kind, block))
 
     def _drawn(
         self,
@@ -129,9 +137,9 @@ class Generator:
         shape = np.broadcast_shapes(*shapes) if size is None else _size(size)
         if shapes and np.broadcast_shapes(shape, *shapes) != shape:
             raise ValueError(f"parameters of shapes {shapes} do not go together with size {shape}")
-        grid = self._grid(shape, kind, chunk_size)
+        grid, block = self._cut(shape, kind, chunk_size)
         given = [fitted(one, grid) if isinstance(one, Node) else one for one in given]
-        return Tensor(chance.drawn(method, given, grid, self._seed(), kind, more))
+        return Tensor(chance.drawn(method, given, grid, self._seed(), kind, more, block))
 
     # ------------------------------------------------------------------------------------------------------ simple
 
@@ -220,7 +228,9 @@ class Generator:
         return made if chunk_size is None else made.rechunk(chunk_size)
 
     def shuffle(self, x: Tensor, axis: int = 0) -> None:
-        """Put the elements of an array along an axis into random order."""
+        """Put the elements of an array along an axis into random order. TypeError: it is not one of ours."""
+        if not isinstance(x, Tensor):
+            raise TypeError(f"x is {type(x).__name__}, which cannot be shuffled in place: use permutation(x)")
         x._set(self.permutation(x, axis)._node)
 
     def bytes(self, length: int) -> builtins.bytes:
@@ -291,8 +301,8 @@ class Generator:
         self, method: str, args: Sequence[Any], n: int, size: Size, dtype: np.dtype[Any], chunk_size: Any
     ) -> Tensor:
         getattr(np.random.default_rng(0), method)(*args, size=0)
-        grid = (*self._grid(_size(size), dtype, chunk_size), Cut.even(n, max(n, 1)))
-        return Tensor(chance.vectors(method, args, grid, self._seed(), dtype))
+        grid, block = self._cut(_size(size), dtype, chunk_size)
+        return Tensor(chance.vectors(method, args, (*grid, Cut.even(n, max(n, 1))), self._seed(), dtype, block))
 
 
 class RandomState(Generator):

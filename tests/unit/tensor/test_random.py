@@ -61,6 +61,44 @@ def test_a_seed_gives_the_same_numbers_on_one_worker_and_on_many():
         assert np.array_equal(x, y)
 
 
+DRAWS: dict[str, Any] = {
+    "long": lambda rng: rng.normal(size=700_001),
+    "single": lambda rng: rng.random(1_000_003, dtype="f4"),
+    "rows": lambda rng: rng.uniform(size=(3_001, 300)),
+    "few": lambda rng: rng.exponential(size=(3, 2, 400_000)),
+    "small": lambda rng: rng.random((3, 4)),
+    "short": lambda rng: rng.integers(0, 200, size=3_000_000, dtype="u1"),
+    "parameters": lambda rng: rng.poisson(np.arange(300.0), size=(3_001, 300)),
+    "chosen": lambda rng: rng.choice(5, 600_000, p=[0.1, 0.2, 0.3, 0.2, 0.2]),
+    "vectors": lambda rng: rng.dirichlet([1.0, 2.0, 3.0], 300_000),
+    "none": lambda rng: rng.poisson(3.0, size=(0, 5)),
+}
+
+
+@pytest.mark.parametrize("name", [*DRAWS])
+def test_numbers_do_not_depend_on_workers_and_memory(name):
+    found, cuts = [], set()
+    for how in ({"workers": 1}, {"workers": 8}, {"workers": 2, "memory": "24MiB", "backend": "threads"}):
+        with Session(**how):
+            made = DRAWS[name](random.default_rng(42))
+            cuts.add(made.chunks)
+            found.append(made.fetch())
+    assert all(np.array_equal(one, found[0]) for one in found)
+    assert len(cuts) > 1 or found[0].nbytes < 2**21
+
+
+def test_blocks_have_streams_of_their_own():
+    x = random.default_rng(1).random((4, 3 * 65_536)).fetch().reshape(-1)
+    assert len(np.unique(x)) == x.size
+    parts = x.reshape(-1, 65_536)
+    assert np.abs(np.corrcoef(parts) - np.eye(len(parts))).max() < 0.03
+
+
+def test_only_arrays_of_ours_are_shuffled():
+    with pytest.raises(TypeError, match=r"x is ndarray.*use permutation\(x\)"):
+        random.shuffle(np.arange(4))  # type: ignore[arg-type]
+
+
 def test_chunks_and_calls_have_streams_of_their_own():
     rng = random.default_rng(1)
     x, y = rng.random(1000, chunk_size=100).fetch(), rng.random(1000, chunk_size=100).fetch()

@@ -1,16 +1,21 @@
-"""Random numbers: each chunk has a stream of its own, so that order, workers and backend do not matter.
+"""Random numbers: each chunk, or each block of it, has a stream of its own, so that order, workers and backend do not
+matter.
 
-The stream of a chunk is seeded from the generator's seed, the number of the call and where the chunk begins
-(`numpy.random.SeedSequence` keeps such streams apart). The same seed, calls and chunks give the same numbers; other
-chunks give others.
+Where a user names the chunks, each of them has a stream, seeded from the generator's seed, the number of the call and
+where the chunk begins (`numpy.random.SeedSequence` keeps such streams apart): other chunks give other numbers. Where
+chunks are chosen, that depends on workers and memory, and so streams belong to blocks, which depend on the shape alone
+(`chunks.blocks`), and chunks hold whole blocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.random.bit_generator import ISeedSequence
 
 from weft.frontends.tensors.blocks import stretched
 from weft.frontends.tensors.nodes import Input, Node
@@ -23,42 +28,99 @@ Seed = tuple[int, ...]
 """The words that a generator was seeded with, and the number of the call."""
 
 
-def _generator(place: Place, seed: Seed) -> np.random.Generator:
+Block = tuple[int, ...] | None
+"""The lengths of the blocks that have a stream each, None where each chunk has one."""
+
+
+class _Words(ISeedSequence):
+    """What a generator is seeded with. SFC64 stirs it well; a `SeedSequence` for each block would take longer."""
+
+    def __init__(self, words: Any) -> None:
+        self._words = words
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint64) -> Any:
+        """Return the words."""
+        return self._words
+
+
+def _streams(
+    begin: Sequence[int], shape: Sequence[int], seed: Seed, block: Block
+) -> Iterator[tuple[np.random.Generator, int]]:
+    """Return, for each block of a chunk in row-major order, its stream and how many elements it has."""
     *entropy, call = seed
-    return np.random.Generator(np.random.SFC64(np.random.SeedSequence(entropy, spawn_key=(call, *place.begin))))
+    if block is None or not prod(shape):
+        sequence = np.random.SeedSequence(entropy, spawn_key=(call, *begin))
+        yield np.random.Generator(np.random.SFC64(sequence)), prod(shape)
+        return
+    axis = next((a for a, n in enumerate(block) if n > 1), len(block) - 1)
+    each, inner = block[axis], prod(shape[axis + 1 :])
+    last = begin[axis] + shape[axis]
+    for lead in product(*[range(lo, lo + n) for lo, n in zip(begin[:axis], shape[:axis], strict=True)]):
+        words = np.random.SeedSequence(entropy, spawn_key=(call, *lead)).generate_state(3, np.uint64)
+        for lo in range(begin[axis], last, each):
+            own: Any = _Words(words + np.array([lo // each, 0, 0], np.uint64))
+            yield np.random.Generator(np.random.SFC64(own)), (min(lo + each, last) - lo) * inner
 
 
-def _stream(place: Place, *, method: str, seed: Seed, dtype: np.dtype[Any]) -> Callable[[Any], None]:
-    draw = getattr(_generator(place, seed), method)
+def _stream(place: Place, *, method: str, seed: Seed, dtype: np.dtype[Any], block: Block) -> Callable[[Any], None]:
+    streams = _streams(place.begin, place.shape, seed, block)
+    draw: Any = None
+    left = 0
 
     def fill(out: Any) -> None:
-        if out.flags.c_contiguous:
-            draw(out=out, dtype=dtype)
-        else:
-            out[...] = draw(size=out.shape, dtype=dtype)
+        nonlocal draw, left
+        flat = out.reshape(-1) if out.flags.c_contiguous else np.empty(out.size, dtype)
+        at = 0
+        while at < flat.size:
+            if not left:
+                generator, left = next(streams)
+                draw = getattr(generator, method)
+            n = min(left, flat.size - at)
+            draw(out=flat[at : at + n], dtype=dtype)
+            at, left = at + n, left - n
+        if not out.flags.c_contiguous:
+            out[...] = flat.reshape(out.shape)
 
     return fill
 
 
-def _drawn(place: Place, *args: Any, method: str, seed: Seed, more: tuple[tuple[str, Any], ...]) -> Any:
-    generator = _generator(place, seed)
-    return getattr(generator, method)(*args, size=place.shape, **dict(more))
+def _drawn(
+    place: Place, *args: Any, method: str, seed: Seed, more: tuple[tuple[str, Any], ...], block: Block, extra: int = 0
+) -> Any:
+    """Draw numbers, or vectors: the last `extra` axes belong to one draw."""
+    shape = place.shape[: len(place.shape) - extra]
+    named = {key: np.asarray(one) if isinstance(one, tuple) else one for key, one in more}
+    made, at = None, 0
+    each: list[Any] = []
+    for generator, n in _streams(place.begin[: len(shape)], shape, seed, block):
+        draw = getattr(generator, method)
+        if n == prod(shape):
+            return draw(*args, size=shape, **named)
+        if made is None:
+            each = [np.broadcast_to(one, shape).reshape(-1) if isinstance(one, np.ndarray) else one for one in args]
+        part = draw(*[one[at : at + n] if isinstance(one, np.ndarray) else one for one in each], size=n, **named)
+        if made is None:
+            made = np.empty((prod(shape), *part.shape[1:]), part.dtype)
+        made[at : at + n] = part
+        at += n
+    assert made is not None
+    return made.reshape(place.shape)
 
 
-def _rows(place: Place, *args: Any, method: str, seed: Seed, extra: int) -> Any:
-    """Draw vectors: the last `extra` axes belong to one draw."""
-    size = place.shape[: len(place.shape) - extra]
-    return getattr(_generator(place, seed), method)(*args, size=size)
-
-
-def streamed(method: str, grid: Grid, seed: Seed, dtype: np.dtype[Any]) -> Node:
+def streamed(method: str, grid: Grid, seed: Seed, dtype: np.dtype[Any], block: Block) -> Node:
     """Return numbers of a distribution without parameters."""
-    kwargs = {"method": method, "seed": seed, "dtype": dtype}
+    kwargs = {"method": method, "seed": seed, "dtype": dtype, "block": block}
     return Node(Kind.FILL, _stream, [], grid, dtype, kwargs=kwargs, unique=True, name=method)
 
 
 def drawn(
-    method: str, args: Sequence[Any], grid: Grid, seed: Seed, dtype: np.dtype[Any], more: Mapping[str, Any]
+    method: str,
+    args: Sequence[Any],
+    grid: Grid,
+    seed: Seed,
+    dtype: np.dtype[Any],
+    more: Mapping[str, Any],
+    block: Block,
 ) -> Node:
     """Return numbers of a distribution whose parameters are numbers, or nodes that are broadcast to the grid."""
     inputs: list[Input] = []
@@ -69,11 +131,11 @@ def drawn(
             inputs.append(stretched(one, grid))
         else:
             given.append(one)
-    kwargs = {"method": method, "seed": seed, "more": tuple(sorted(more.items()))}
+    kwargs = {"method": method, "seed": seed, "more": tuple(sorted(more.items())), "block": block}
     return Node(Kind.PLACED, _drawn, inputs, grid, dtype, args=given, kwargs=kwargs, unique=True, name=method)
 
 
-def vectors(method: str, args: Sequence[Any], grid: Grid, seed: Seed, dtype: np.dtype[Any], extra: int = 1) -> Node:
+def vectors(method: str, args: Sequence[Any], grid: Grid, seed: Seed, dtype: np.dtype[Any], block: Block) -> Node:
     """Return draws that are vectors along the last axis, which is one chunk."""
-    kwargs = {"method": method, "seed": seed, "extra": extra}
-    return Node(Kind.PLACED, _rows, [], grid, dtype, args=args, kwargs=kwargs, unique=True, name=method)
+    kwargs = {"method": method, "seed": seed, "more": (), "extra": 1, "block": block}
+    return Node(Kind.PLACED, _drawn, [], grid, dtype, args=args, kwargs=kwargs, unique=True, name=method)

@@ -27,6 +27,8 @@ CHUNK_BYTES = 64 * 2**20
 """How large a chunk may be where the user names no size, in bytes."""
 FEWEST_BYTES = 2**20
 """Arrays are not cut into pieces smaller than this for the sake of parallelism alone, in bytes."""
+BLOCK = 64 * 1024
+"""How many elements a block has at most: chunks that are chosen hold whole blocks, which depend on the shape alone."""
 PER_WORKER = 4
 """How many chunks each worker gets at least, where that leaves them large enough: the last ones balance the load."""
 
@@ -61,6 +63,10 @@ class Cut:
         if len(told) == 1 or (first and all(length == first for length in told[:-1]) and 0 < told[-1] <= first):
             return cls.even(size, first)
         return cls(size, len(told), 0, tuple(accumulate(told)))
+
+    def holding(self, block: int) -> Cut:
+        """Return an even cut whose chunks hold whole blocks of a length: this one, or one with longer chunks."""
+        return self if self.n == 1 or self.chunk % block == 0 else Cut.even(self.size, ceil(self.chunk / block) * block)
 
     @classmethod
     def unknown(cls, n: int) -> Cut:
@@ -178,7 +184,8 @@ def choose(
 ) -> Grid:
     """Choose chunks for an array nobody said anything about: of at most `most` bytes, some for each worker.
 
-    Axes are cut from the first on, so that chunks stay contiguous in memory; axes in `keep` are not cut.
+    Axes are cut from the first on, so that chunks stay contiguous in memory, where `blocks` end, as far as that leaves
+    them within bounds; axes in `keep` are not cut.
     """
     whole_axes = set(keep)
     total = prod(shape) * itemsize
@@ -186,9 +193,30 @@ def choose(
     cuts = []
     for axis, size in enumerate(shape):
         n = 1 if axis in whole_axes or size == 0 else min(size, wanted)
-        cuts.append(Cut.even(size, ceil(size / n) if size else 1))
+        chunk = ceil(size / n) if size else 1
+        if n > 1:
+            block = blocks(shape)[axis]
+            whole = ceil(chunk / block) * block
+            if whole * prod(shape[axis + 1 :]) * itemsize <= most:
+                chunk = whole
+            elif chunk > block:
+                chunk = chunk // block * block
+        cuts.append(Cut.even(size, chunk))
         wanted = ceil(wanted / n)
     return tuple(cuts)
+
+
+def blocks(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the lengths of the blocks of a shape, which lie one behind the other in row-major order.
+
+    They are of 1 along the first axes, then of a power of two, and as long as the axis along the last ones.
+    """
+    rest, lengths = 1, []
+    for size in reversed(shape):
+        fit = BLOCK // rest
+        lengths.append(max(1, min(size, 1 << fit.bit_length() - 1 if fit else 1)))
+        rest *= max(size, 1)
+    return tuple(lengths[::-1])
 
 
 def normalize(wanted: Any, shape: Sequence[int], itemsize: int, workers: int, most: int = CHUNK_BYTES) -> Grid:

@@ -1,10 +1,22 @@
 """How arrays are cut."""
 
 import pickle
+from math import prod
 
 import pytest
 
-from weft.frontends.tensors.chunks import Cut, choose, coordinates, counts, normalize, overlaps, shape_of
+from weft.frontends.tensors.chunks import (
+    BLOCK,
+    Cut,
+    blocks,
+    choose,
+    coordinates,
+    counts,
+    largest,
+    normalize,
+    overlaps,
+    shape_of,
+)
 from weft.graph.axes import Op
 from weft.model.errors import UsageError
 
@@ -72,6 +84,16 @@ def test_chosen_chunks_balance_workers_and_stay_below_the_limit():
     assert counts(choose((100,), 8, 2)) == (1,)
     assert counts(choose((0, 5), 8, 2)) == (1, 1)
     assert choose((20_000, 5_000), 8, 2)[1].n == 1
+
+
+@pytest.mark.parametrize("shape", [(1_000_003,), (4_000, 4_000), (3, 2, 400_000), (100, 3_000), (3, 1_000_000)])
+def test_chunks_that_are_chosen_hold_whole_blocks(shape):
+    block = blocks(shape)
+    assert prod(block) <= BLOCK
+    for workers, most in ((1, 2**26), (7, 2**26), (2, 2**20)):
+        grid = choose(shape, 8, workers, most=most)
+        assert all(cut.n == 1 or cut.chunk % n == 0 for cut, n in zip(grid, block, strict=True))
+        assert largest(grid) * 8 <= most
 
 
 @pytest.mark.parametrize(
