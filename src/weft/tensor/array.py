@@ -74,7 +74,7 @@ class Tensor(Expressed):
             self._of = None
         elif not self._sure and whole._changes != self._seen:
             self._sure = True
-            if not views.there_is(whole.shape, self.dtype, whole._order, self._steps):
+            if not views.there_is(whole.shape, whole.dtype, whole._order, self._steps):
                 whole = self._of = None
         return whole
 
@@ -90,7 +90,7 @@ class Tensor(Expressed):
             whole, steps = found, (*whole._steps, *steps)
         usual = len(steps) == 1 and whole._order == "C"
         sure = usual or not any(isinstance(step, views.Reshaped) for step in steps)
-        if sure or not lengths_known(whole._node) or views.there_is(whole.shape, self.dtype, whole._order, steps):
+        if sure or not lengths_known(whole._node) or views.there_is(whole.shape, whole.dtype, whole._order, steps):
             self._sure = sure or lengths_known(whole._node)
             self._of, self._steps, self._seen = ref(whole), steps, whole._changes
 
@@ -105,7 +105,7 @@ class Tensor(Expressed):
         whole = None if self._of is None else self._of()
         if whole is None:
             return self._order == "C" or self.ndim < 2
-        return views.lying(whole.shape, self.dtype, whole._order, self._steps).flags.c_contiguous
+        return views.lying(whole.shape, whole.dtype, whole._order, self._steps).flags.c_contiguous
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -130,6 +130,11 @@ class Tensor(Expressed):
     def size(self) -> int:
         """The number of elements."""
         return self.node.size
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of one element."""
+        return self.dtype.itemsize
 
     @property
     def nbytes(self) -> int:
@@ -325,9 +330,14 @@ class Tensor(Expressed):
     # ---------------------------------------------------------------------------------------------------- indexing
 
     def __getitem__(self, index: Any) -> Tensor:
+        if isinstance(index, str):
+            return _field(self, index)
         return _getitem(self, _index(index))
 
     def __setitem__(self, index: Any, value: Any) -> None:
+        if isinstance(index, str):
+            self[index][...] = value
+            return
         self._set(_setitem(self, _index(index), value)._node)
 
     def _set(self, node: Node) -> None:
@@ -462,6 +472,11 @@ class Tensor(Expressed):
         topk: ClassVar[Callable[..., Tensor]]
         map_chunk: ClassVar[Callable[..., Tensor]]
         copy: ClassVar[Callable[..., Tensor]]
+        fill: ClassVar[Callable[..., None]]
+        tobytes: ClassVar[Callable[..., bytes]]
+        __round__: ClassVar[Callable[..., Tensor]]
+        __divmod__: ClassVar[Callable[..., tuple[Tensor, ...]]]
+        __rdivmod__: ClassVar[Callable[..., tuple[Tensor, ...]]]
 
     def __matmul__(self, other: Any) -> Tensor:
         return matmul(self, other)
@@ -621,6 +636,16 @@ def _getitem_sample(x: Tensor, index: Any) -> Tensor:
 def _getitem(x: Tensor, index: Any) -> Tensor:
     made = indexing.get(x.node, _nodes_in(index))
     return x.viewed(made, views.Indexed(index)) if made.grid and views.is_basic(index) else Tensor(made)
+
+
+@needs_lengths
+def _field(x: Tensor, name: str) -> Tensor:
+    fields = x.dtype.names or ()
+    if name not in fields:
+        raise ValueError(f"there is no field {name!r}; there are {', '.join(fields) or 'none: the type is plain'}")
+    if x.dtype[name].shape:
+        raise TypeError(f"field {name!r} holds arrays: only fields that hold one value each are supported")
+    return x.viewed(views.Field(name).get(x.node), views.Field(name))
 
 
 @needs_lengths
@@ -867,7 +892,38 @@ def _of(ufunc: np.ufunc) -> Callable[[Any, Any], Tensor]:
 
 for _name, _ufunc in _BINARY.items():
     install(_name, _of(_ufunc))
+
+
+def _equality(ufunc: np.ufunc) -> Any:
+    """Return `==` or `!=`, which have an answer for None, for text, and for arrays that cannot be compared."""
+
+    def method(self: Tensor, other: Any) -> Any:
+        if _takes(other) and isinstance(other, Scalar):
+            return apply(ufunc, self, other)
+        if not (_takes(other) or other is None or isinstance(other, str | bytes)):
+            return NotImplemented
+        given = other if isinstance(other, Tensor) else np.asarray(other)
+        kinds = {self.dtype.kind, given.dtype.kind}
+        if len(kinds) > 1 and (kinds & {"S", "U"} or other is None) and self.dtype.kind != "O":
+            return all_the_same(ufunc is np.not_equal, self, given)
+        return apply(ufunc, self, given)
+
+    return method
+
+
+@needs_lengths
+def all_the_same(value: bool, *arrays: Any) -> Tensor:
+    """Return an array of one bool, in the shape that arrays go together in."""
+    return Tensor(elementwise(_constant, [as_node(x) for x in arrays], np.dtype(bool), value=value))
+
+
+def _constant(*arrays: Any, value: bool) -> Any:
+    return np.full(np.broadcast_shapes(*map(np.shape, arrays)), value)
+
+
 for _name, _ufunc in _COMPARED.items():
     install(_name, _of(_ufunc), both=False)
+for _name in ("eq", "ne"):
+    setattr(Tensor, f"__{_name}__", _equality(_COMPARED[_name]))
 for _name, _ufunc in _UNARY.items():
     setattr(Tensor, f"__{_name}__", lambda self, _fn=_ufunc: apply(_fn, self))

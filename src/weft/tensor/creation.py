@@ -23,10 +23,10 @@ INT = np.dtype(np.int64)
 
 
 def _shape(shape: Any) -> tuple[int, ...]:
-    if isinstance(shape, tuple | list):
-        given = tuple([int(size.__index__()) for size in shape])
-    else:
-        given = (int(shape.__index__()),)
+    sizes = shape if isinstance(shape, tuple | list) else (shape,)
+    if not all(hasattr(size, "__index__") for size in sizes):
+        raise TypeError(f"shape is {shape!r}: give whole numbers")
+    given = tuple([int(size.__index__()) for size in sizes])
     if any(size < 0 for size in given):
         raise ValueError("negative dimensions are not allowed")
     return given

@@ -172,9 +172,11 @@ def imag(x: Any, /) -> Tensor:
 @taking_out(2)
 @needs_lengths
 def round(x: Any, /, decimals: int = 0) -> Tensor:
-    """Round to the nearest integer, halves to even; with `decimals`, to so many of them."""
+    """Round to the nearest integer, halves to even; with `decimals`, to so many of them. TypeError: of bools."""
     node = as_node(x)
-    if node.dtype.kind in "biu" and decimals >= 0:
+    if node.dtype.kind == "b" and decimals:
+        raise TypeError("bools have no decimals to round to")
+    if node.dtype.kind in "iu" and decimals >= 0:
         return Tensor(node, order_of(x))
     if decimals == 0:
         return apply(np.rint, x)
@@ -188,16 +190,21 @@ def _rounded(x: Any, *, decimals: int) -> Any:
 @taking_out(3)
 @needs_lengths
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
-    """Bring elements between `min` and `max`, which have the dtype of `x`."""
+    """Bring elements between `min` and `max`, which have the dtype of `x`; that of bools is what NumPy makes of all."""
     node = as_node(x)
-    made = node
+    made, dtype = node, node.dtype
+    if dtype.kind == "b":
+        bounds = [one for one in (min, max) if one is not None]
+        dtype = np.result_type(
+            dtype, *[one if isinstance(one, bool | int | float) else as_node(one).dtype for one in bounds]
+        )
     for bound, ufunc in ((min, np.maximum), (max, np.minimum)):
         if bound is None:
             continue
         held = loose(bound)
         if not isinstance(held, int | float | bool | complex):
-            held = cast(held, node.dtype)
+            held = cast(held, dtype)
         made = apply(
             ufunc, Tensor(made), Tensor(held) if not isinstance(held, int | float | bool | complex) else held
         ).node
-    return Tensor(cast(made, node.dtype), order_of(x))
+    return Tensor(cast(made, dtype), order_of(x))

@@ -23,7 +23,7 @@ __all__ = [
     "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "irfft",
     "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn",
 ]  # fmt: skip
-_NORMS = ("backward", "ortho", "forward")
+_NORMS = (None, "backward", "ortho", "forward")
 
 
 def _complex(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -57,7 +57,7 @@ def _positive(n: int) -> int:
 
 
 def _one(
-    fn: Callable[..., Any], x: Any, n: int | None, axis: int, norm: str, *, kinds: str, real: bool, half: bool
+    fn: Callable[..., Any], x: Any, n: int | None, axis: int, norm: str | None, *, kinds: str, real: bool, half: bool
 ) -> Tensor:
     node = as_node(x)
     if node.dtype.kind not in kinds:
@@ -71,51 +71,56 @@ def _one(
 
 
 @needs_lengths
-def fft(x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def fft(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
     """Return the transform along an axis, which is cut or filled with zeros to `n` elements first."""
     return _one(np.fft.fft, x, n, axis, norm, kinds="biufc", real=False, half=False)
 
 
 @needs_lengths
-def ifft(x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def ifft(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
     """Return the inverse transform along an axis."""
     return _one(np.fft.ifft, x, n, axis, norm, kinds="biufc", real=False, half=False)
 
 
 @needs_lengths
-def rfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def rfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
     """Return the transform of real numbers along an axis: the half of it that says all."""
     return _one(np.fft.rfft, x, n, axis, norm, kinds="biuf", real=False, half=True)
 
 
-def _irfft_sample(x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def _irfft_sample(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
     return irfft(x, 2 if n is None else n, axis, norm)
 
 
 @needs_lengths(sample=_irfft_sample)
-def irfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def irfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
     """Return the inverse of `rfft`: `n` real numbers along an axis, 2(m - 1) of m where it is not given."""
     return _one(np.fft.irfft, x, n, axis, norm, kinds="biufc", real=True, half=False)
 
 
-def _hfft_sample(x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def _hfft_sample(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
     return hfft(x, 2 if n is None else n, axis, norm)
 
 
 @needs_lengths(sample=_hfft_sample)
-def hfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def hfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
     """Return the transform of a signal with Hermitian symmetry: real numbers."""
     return _one(np.fft.hfft, x, n, axis, norm, kinds="biufc", real=True, half=False)
 
 
 @needs_lengths
-def ihfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def ihfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
     """Return the inverse of `hfft`."""
     return _one(np.fft.ihfft, x, n, axis, norm, kinds="biuf", real=False, half=True)
 
 
 def _several(
-    fn: Callable[..., Any], x: Any, s: Sequence[int] | None, axes: Sequence[int] | None, norm: str, last: str = ""
+    fn: Callable[..., Any],
+    x: Any,
+    s: Sequence[int] | None,
+    axes: Sequence[int] | None,
+    norm: str | None,
+    last: str = "",
 ) -> Tensor:
     node = as_node(x)
     if last == "half" and node.dtype.kind == "c":
@@ -140,7 +145,7 @@ def _several(
 
 @needs_lengths
 def fftn(
-    x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
+    x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = "backward"
 ) -> Tensor:
     """Return the transform along several axes, which are cut or filled with zeros to the lengths `s` first."""
     return _several(np.fft.fftn, x, s, axes, norm)
@@ -148,7 +153,7 @@ def fftn(
 
 @needs_lengths
 def ifftn(
-    x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
+    x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = "backward"
 ) -> Tensor:
     """Return the inverse transform along several axes."""
     return _several(np.fft.ifftn, x, s, axes, norm)
@@ -156,42 +161,50 @@ def ifftn(
 
 @needs_lengths
 def rfftn(
-    x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
+    x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = "backward"
 ) -> Tensor:
     """Return the transform of real numbers along several axes: of the last one the half that says all."""
     return _several(np.fft.rfftn, x, s, axes, norm, "half")
 
 
 def _irfftn_sample(
-    x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
+    x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = "backward"
 ) -> Tensor:
     return irfftn(x, [2] * (x.ndim if axes is None else len(axes)) if s is None else s, axes, norm)
 
 
 @needs_lengths(sample=_irfftn_sample)
 def irfftn(
-    x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
+    x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = "backward"
 ) -> Tensor:
     """Return the inverse of `rfftn`."""
     return _several(np.fft.irfftn, x, s, axes, norm, "real")
 
 
-def fft2(x: Any, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Tensor:
+def fft2(
+    x: Any, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = "backward"
+) -> Tensor:
     """Return the transform along two axes, the last ones if none are named."""
     return fftn(x, s=s, axes=axes, norm=norm)
 
 
-def ifft2(x: Any, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Tensor:
+def ifft2(
+    x: Any, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = "backward"
+) -> Tensor:
     """Return the inverse transform along two axes."""
     return ifftn(x, s=s, axes=axes, norm=norm)
 
 
-def rfft2(x: Any, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Tensor:
+def rfft2(
+    x: Any, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = "backward"
+) -> Tensor:
     """Return the transform of real numbers along two axes: of the last one the half that says all."""
     return rfftn(x, s=s, axes=axes, norm=norm)
 
 
-def irfft2(x: Any, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Tensor:
+def irfft2(
+    x: Any, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = "backward"
+) -> Tensor:
     """Return the inverse of `rfft2`."""
     return irfftn(x, s=s, axes=axes, norm=norm)
 

@@ -355,7 +355,7 @@ def _with_tolerance(
 def pinv(x: Any, /, rtol: Any = None) -> Tensor:
     """Return the pseudo-inverses; singular values below `rtol` times the largest count as 0."""
     node, dtype = _matrices(x)
-    return _with_tolerance(_pinv, node, rtol, node.shape[-2:][::-1], dtype, "pinv")
+    return _with_tolerance(_pinv, shaping.cast(node, dtype), rtol, node.shape[-2:][::-1], dtype, "pinv")
 
 
 @needs_lengths
@@ -548,7 +548,8 @@ innerproduct = inner
 
 def vdot(a: Any, b: Any) -> Tensor:
     """Return the inner product of two arrays taken flat, the first conjugated."""
-    return matmul(apply(np.conjugate, reshape(a, (-1,))), reshape(b, (-1,)))
+    flat = reshape(a, (-1,))
+    return matmul(apply(np.conjugate, flat) if flat.dtype.kind == "c" else flat, reshape(b, (-1,)))
 
 
 def _array(x: Any) -> Tensor:

@@ -210,6 +210,8 @@ def tile(x: Any, repetitions: int | tuple[int, ...], /) -> Tensor:
     """Repeat the whole array along its axes."""
     made = Tensor(as_node(x))
     times = tuple(repetitions) if isinstance(repetitions, tuple | list) else (repetitions,)
+    if any(count < 0 for count in times):
+        raise ValueError(f"repetitions are {repetitions}: an array cannot be repeated less than no times")
     missing = len(times) - made.ndim
     if missing > 0:
         made = expand_dims(made, tuple(range(missing)))

@@ -53,6 +53,26 @@ def _moved(self: Tensor, *args: Any, **kwargs: Any) -> None:
     raise TypeError("arrays are dense and in memory: there are no sparse ones, and none on a GPU")
 
 
+def _fill(self: Tensor, value: Any) -> None:
+    """Give all elements one value."""
+    self[...] = value
+
+
+def _bytes(self: Tensor, order: Any = "C") -> bytes:
+    """Return the values as bytes: row by row, or, with order "F", column by column."""
+    return self.fetch().tobytes(order)  # type: ignore[no-any-return]
+
+
+def _round(self: Tensor, decimals: int | None = None) -> Tensor:
+    """Round, for the built-in `round`."""
+    return elementwise.round(self, decimals or 0)
+
+
+def _format(self: Tensor, how: str) -> str:
+    """Return the only element as text, for the built-in `format`. TypeError: there are several."""
+    return format(self.fetch()[()], how) if how else str(self)
+
+
 _SORT = arguments.taking("sort", searching.sort)
 _METHODS: dict[str, Callable[..., Any]] = {
     **{
@@ -100,6 +120,12 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "partition": _partition,
     "argpartition": older_names.argpartition,
     "choose": older_names.choose,
+    "fill": _fill,
+    "tobytes": _bytes,
+    "__round__": _round,
+    "__format__": _format,
+    "__divmod__": lambda self, other: numpy_names.divmod(self, other),
+    "__rdivmod__": lambda self, other: numpy_names.divmod(other, self),
     "issparse": _dense_only,
     "todense": _itself,
     "to_cpu": _itself,

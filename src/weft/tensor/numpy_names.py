@@ -18,7 +18,7 @@ from weft.frontends.tensors.blocks import call, in_one, mapped, whole_along
 from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.nodes import Input, Node, Where
 from weft.operators.regions import Kind
-from weft.tensor import linalg, manipulation, statistics
+from weft.tensor import linalg, manipulation, running, statistics
 from weft.tensor.array import Tensor, apply, as_node, called, matmul, put_into, taking_out
 from weft.tensor.later import needs_lengths
 from weft.tensor.running import ExecutableTuple
@@ -308,15 +308,15 @@ def append(x: Any, values: Any, axis: int | None = None) -> Tensor:
 
 
 @taking_out(2)
-def amax(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Return the largest element."""
-    return statistics.max(x, axis=axis, keepdims=keepdims)
+def amax(x: Any, axis: Axis = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Tensor:
+    """Return the largest element, as `max`."""
+    return statistics.max(x, axis=axis, keepdims=keepdims, initial=initial, where=where)
 
 
 @taking_out(2)
-def amin(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Return the smallest element."""
-    return statistics.min(x, axis=axis, keepdims=keepdims)
+def amin(x: Any, axis: Axis = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Tensor:
+    """Return the smallest element, as `min`."""
+    return statistics.min(x, axis=axis, keepdims=keepdims, initial=initial, where=where)
 
 
 @taking_out(2)
@@ -550,6 +550,19 @@ def _histogram(x: Any, weights: Any = None, *, edges: tuple[float, ...]) -> Any:
     return counts
 
 
+def edges_of(x: Tensor, bins: Any, range: tuple[float, float] | None) -> np.ndarray[Any, Any]:
+    """Return the edges of a histogram, as `numpy.histogram_bin_edges`, of which a number needs the extremes alone."""
+    dtype = np.dtype(np.uint8) if x.dtype.kind == "b" else x.dtype
+    if isinstance(bins, str):
+        values = x.fetch()
+    elif isinstance(bins, int | np.integer) and range is None and x.size:
+        values = np.array(running.fetch([statistics.min(x), statistics.max(x)]))
+    else:
+        values = np.empty(0, dtype)
+    bins = bins.fetch() if isinstance(bins, Tensor) else bins
+    return np.histogram_bin_edges(values.astype(dtype), bins, range)
+
+
 def histogram(
     x: Any,
     bins: int | str | Sequence[float] = 10,
@@ -562,17 +575,7 @@ def histogram(
     A number of bins without a range computes the smallest and the largest element first, a rule by its name all.
     """
     flat = ravel(x)
-    if isinstance(bins, str):
-        edges = np.histogram_bin_edges(flat.fetch(), bins, range)
-    elif isinstance(bins, int | np.integer):
-        if range is None and flat.size:
-            lo, hi = (float(end) for end in (statistics.min(flat), statistics.max(flat)))
-            range = (lo, hi)
-        edges = np.histogram_bin_edges(np.empty(0), int(bins), range or (0.0, 1.0))
-    else:
-        edges = np.asarray(_tensor(bins).fetch(), FLOAT)
-        if np.any(edges[:-1] > edges[1:]):
-            raise ValueError("`bins` must increase monotonically, when an array")
+    edges = edges_of(flat, bins, range)
     node = flat.node
     inputs = [Input(node)]
     dtype = INT
@@ -627,16 +630,36 @@ def outer(a: Any, b: Any) -> Tensor:
     return linalg.outer(ravel(a), ravel(b))
 
 
-def einsum(subscripts: str, *operands: Any, dtype: Any = None, casting: Any = "safe", order: str = "K") -> Tensor:
+def einsum(subscripts: Any, *operands: Any, dtype: Any = None, casting: Any = "safe", order: str = "K") -> Tensor:
     """Return sums of products in Einstein's notation, two operands at a time, in the order that is cheapest.
 
-    They are computed in `dtype`. ValueError: the subscripts do not fit. TypeError: `casting` does not allow
-    the type.
+    They are computed in `dtype`. Subscripts may be numbers too: `einsum(x, [0, 1], y, [1, 2], [0, 2])`. ValueError: the
+    subscripts do not fit. TypeError: `casting` does not allow the type.
     """
+    if not isinstance(subscripts, str):
+        subscripts, operands = _lettered((subscripts, *operands))
     arrays = [_tensor(one) for one in operands]
     if dtype is not None:
         arrays = [one.astype(dtype, casting=casting) for one in arrays]
     return _summed(subscripts, arrays).ordered(order)
+
+
+def _lettered(given: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+    """Return subscripts as a text for operands that are each followed by a list of numbers, and perhaps one at the end.
+
+    Letters are in the order of the numbers, since that is the order of the result's axes where none is given.
+    """
+    letters = string.ascii_uppercase + string.ascii_lowercase
+
+    def term(numbers: Sequence[Any]) -> str:
+        named = [n if n is Ellipsis else int(n) for n in numbers]
+        if any(n is not Ellipsis and not 0 <= n < len(letters) for n in named):
+            raise ValueError(f"einsum: subscripts are {list(numbers)}: give numbers from 0 to {len(letters) - 1}")
+        return "".join("..." if n is Ellipsis else letters[n] for n in named)
+
+    operands = given[: len(given) // 2 * 2 : 2]
+    inputs = ",".join(term(one) for one in given[1::2])
+    return inputs + ("->" + term(given[-1]) if len(given) % 2 else ""), operands
 
 
 def _summed(subscripts: str, arrays: list[Tensor]) -> Tensor:

@@ -19,7 +19,7 @@ from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.nodes import Input, Node
 from weft.operators.regions import Kind
 from weft.tensor import creation, elementwise, linalg, manipulation, numpy_names, searching, statistics
-from weft.tensor.array import Tensor, apply, as_node, taking_out
+from weft.tensor.array import Tensor, all_the_same, apply, as_node, taking_out
 from weft.tensor.running import ExecutableTuple
 from weft.tensor.searching import fields_of
 
@@ -58,13 +58,17 @@ def fix(x: Any) -> Tensor:
 
 
 def isreal(x: Any) -> Tensor:
-    """Tell of each element whether its imaginary part is zero."""
-    return apply(np.equal, elementwise.imag(x), 0)
+    """Tell of each element whether its imaginary part is zero; of what is no number, that it is not."""
+    return apply(np.equal, elementwise.imag(x), 0) if _numbers(x) else all_the_same(False, x)
 
 
 def iscomplex(x: Any) -> Tensor:
-    """Tell of each element whether its imaginary part is not zero."""
-    return apply(np.not_equal, elementwise.imag(x), 0)
+    """Tell of each element whether its imaginary part is not zero; of what is no number, that it is not."""
+    return apply(np.not_equal, elementwise.imag(x), 0) if _numbers(x) else all_the_same(False, x)
+
+
+def _numbers(x: Any) -> bool:
+    return (x.dtype if isinstance(x, Tensor) else as_node(x).dtype).kind in "biufcO"
 
 
 def sinc(x: Any) -> Tensor:
@@ -222,17 +226,36 @@ def _joined(parts: Sequence[Tensor], axis: int) -> Tensor:
     return manipulation.concat([one for one in parts if one.shape[axis]] or parts[:1], axis=axis)
 
 
+_SUMMARIES = {
+    "maximum": statistics.max,
+    "mean": statistics.mean,
+    "median": numpy_names.median,
+    "minimum": statistics.min,
+}
+"""Modes of `pad` that put a value of the whole line, or of what is near its end, at both ends."""
+
+
 def pad(
-    x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0, reflect_type: str = "even"
+    x: Any,
+    pad_width: Any,
+    mode: str = "constant",
+    *,
+    constant_values: Any = 0,
+    reflect_type: str = "even",
+    end_values: Any = 0,
+    stat_length: Any = None,
 ) -> Tensor:
     """Return an array with more at both ends of its axes: `constant_values`, or elements of its own.
 
-    The modes are "constant", "edge", "wrap", "reflect" and "symmetric" of `numpy.pad`.
-    NotImplementedError: another one.
+    The modes are those of `numpy.pad` that have names, without "empty". NotImplementedError: another one.
     """
     made = _tensor(x)
-    if mode not in ("constant", "edge", "wrap", "reflect", "symmetric") or reflect_type != "even":
-        raise NotImplementedError(f"mode is {mode!r}; give 'constant', 'edge', 'wrap', 'reflect' or 'symmetric'")
+    repeated = mode in ("edge", "wrap", "reflect", "symmetric")
+    if not (repeated or mode in ("constant", "linear_ramp", *_SUMMARIES)) or reflect_type != "even":
+        raise NotImplementedError(
+            f"mode is {mode!r}; give 'constant', 'edge', 'wrap', 'reflect', 'symmetric', 'linear_ramp', 'maximum', "
+            "'mean', 'median' or 'minimum'"
+        )
     if isinstance(pad_width, dict):
         given = {axis % made.ndim: width for axis, width in pad_width.items()}
         pad_width = [given.get(axis, (0, 0)) for axis in range(made.ndim)]
@@ -240,21 +263,44 @@ def pad(
     widths = np.broadcast_to(np.asarray(pad_width, INT), (made.ndim, 2)).tolist()
     if min((n for both in widths for n in both), default=0) < 0:
         raise ValueError("index can't contain negative values")
-    values = np.broadcast_to(np.asarray(constant_values), (made.ndim, 2))
+    values = np.broadcast_to(np.asarray(end_values if mode == "linear_ramp" else constant_values), (made.ndim, 2))
+    near = np.broadcast_to(np.asarray(stat_length, object), (made.ndim, 2))
     for axis, (before, after) in enumerate(widths):
         if not before and not after:
             continue
         n = made.shape[axis]
-        if mode != "constant":
+        if repeated:
             at = np.pad(np.arange(n), (before, after), mode=mode)  # type: ignore[call-overload]
             made = searching.take(made, creation.asarray(at), axis=axis)
             continue
         ends = []
         for side, width in enumerate((before, after)):
             size = (*made.shape[:axis], width, *made.shape[axis + 1 :])
-            ends.append(creation.full(size, values[axis, side].item(), made.dtype))
+            if mode == "constant":
+                ends.append(creation.full(size, values[axis, side].item(), made.dtype))
+            elif mode == "linear_ramp":
+                ends.append(_ramp(made, axis, side, width, values[axis, side]))
+            else:
+                length = n if near[axis, side] is None else min(int(near[axis, side]), n)
+                part = _part(made, axis, 0, length) if side == 0 else _part(made, axis, n - length, n)
+                value = _SUMMARIES[mode](part, axis=axis, keepdims=True)
+                value = elementwise.round(value) if made.dtype.kind in "iu" else value
+                ends.append(manipulation.broadcast_to(value.astype(made.dtype), size))
         made = _joined([ends[0], made, ends[1]], axis)
     return made
+
+
+def _ramp(x: Tensor, axis: int, side: int, width: int, end: Any) -> Tensor:
+    """Return `width` values from `end` to the first (or last) of an axis, which is not among them."""
+    n = x.shape[axis]
+    edge = _part(x, axis, 0, 1) if side == 0 else _part(x, axis, n - 1, n)
+    shape = tuple([width if a == axis else 1 for a in range(x.ndim)])
+    at = creation.asarray(np.arange(width, dtype=float).reshape(shape))
+    step = apply(np.true_divide, apply(np.subtract, edge, end), float(max(width, 1)))
+    made = apply(np.add, apply(np.multiply, at, step), end)
+    made = elementwise.floor(made) if x.dtype.kind in "iu" else made
+    made = made.astype(x.dtype)
+    return made if side == 0 else manipulation.flip(made, axis=axis)
 
 
 def block(arrays: Any) -> Tensor:
@@ -380,12 +426,16 @@ def partition(x: Any, kth: Any, axis: int | None = -1, kind: str = "introselect"
     first to compare first; `kind` has one value.
     """
     given, along, places = _split_at(x, kth, axis, kind)
+    if not given.shape[along]:
+        return Tensor(given.node)
     return Tensor(nodes.partition(given.node, along, places, order=fields_of(given, order)))
 
 
 def argpartition(x: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Tensor:
     """Return the places of the elements in the order of `partition`."""
     given, along, places = _split_at(x, kth, axis, kind)
+    if not given.shape[along]:
+        return given.astype(INT)
     return Tensor(nodes.argpartition(given.node, along, places, order=fields_of(given, order)))
 
 
@@ -398,9 +448,9 @@ def _split_at(x: Any, kth: Any, axis: int | None, kind: str) -> tuple[Tensor, in
     numbers = np.atleast_1d(np.asarray(kth.fetch() if isinstance(kth, Tensor) else kth))
     if numbers.dtype.kind not in "iu":
         raise TypeError("Partition index must be integer")
-    if np.any((numbers < -n) | (numbers >= n)):
+    if n and np.any((numbers < -n) | (numbers >= n)):
         raise ValueError(f"kth(={kth}) out of bounds ({n})")
-    return given, along, tuple(sorted({int(one) % n for one in numbers.tolist()}))
+    return given, along, tuple(sorted({int(one) % max(n, 1) for one in numbers.tolist()}))
 
 
 @taking_out(2)
@@ -489,16 +539,7 @@ def histogram_bin_edges(
     x: Any, bins: Any = 10, range: tuple[float, float] | None = None, weights: Any = None
 ) -> Tensor:
     """Return the edges between which `histogram` counts; a rule by its name reads the array as a whole."""
-    if isinstance(bins, str):
-        values = _tensor(x).fetch()
-        return _tensor(np.histogram_bin_edges(values, bins, range, weights))
-    if _is_whole(bins) and range is None:
-        flat = numpy_names.ravel(x)
-        if flat.size:
-            range = (float(statistics.min(flat)), float(statistics.max(flat)))
-        return _tensor(np.histogram_bin_edges(np.empty(0), int(bins), range or (0.0, 1.0)))
-    edges = bins.fetch() if isinstance(bins, Tensor) else bins
-    return _tensor(np.histogram_bin_edges(np.empty(0), edges, range))
+    return _tensor(numpy_names.edges_of(numpy_names.ravel(x), bins, range))
 
 
 # ---------------------------------------------------------------------------------------------------- index tricks

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from inspect import signature
 from itertools import count, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -73,6 +74,12 @@ class Session:
     ) -> None:
         from weft.wiring import Session as Engine
 
+        known = signature(Engine).parameters
+        if unknown := [name for name in arguments if name not in known]:
+            raise UsageError(
+                f"a session of tensors takes no {', '.join(unknown)}",
+                hint="It takes workers=, memory=, backend= and what weft.Session takes; new_session takes n_cpu= too.",
+            )
         if fusion not in ("region", "chain"):
             raise UsageError(f"fusion is {fusion!r}", hint='Give "region" or "chain".')
         if chunk_size is not None and (not isinstance(chunk_size, int) or chunk_size < 1):

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.frontends.tensors import blocks, reductions, shaping
+from weft.frontends.tensors.searching import elementwise
+from weft.frontends.tensors.searching import where as choose
 from weft.tensor.array import Tensor, apply, as_node, taking_out
 from weft.tensor.later import needs_lengths
 
@@ -29,56 +31,83 @@ def _lazy(x: Any) -> Node:
     return x.loose if isinstance(x, Tensor) else as_node(x)
 
 
-def _total(fn: np.ufunc, x: Any, axis: Axis, dtype: Any, keepdims: bool, name: str) -> Tensor:
-    node = _lazy(x)
-    kind = _sum_dtype(node, dtype)
-    return Tensor(reductions.reduce(fn, node, axis, keepdims=keepdims, dtype=kind, name=name))
+def _chosen(x: Any, where: Any, instead: Any) -> Node:
+    """Return the expression of an array, with another value for the elements that `where` leaves out."""
+    if where is True:
+        return _lazy(x)
+    node = as_node(x)
+    return choose(shaping.cast(as_node(where), np.dtype(bool)), node, instead, node.dtype)
+
+
+def _reduced(fn: np.ufunc, node: Node, axis: Axis, dtype: Any, keepdims: bool, name: str, initial: Any) -> Tensor:
+    """Reduce an array, and put what is made together with `initial`, unless that is None."""
+    if initial is None or initial is np._NoValue:
+        return Tensor(reductions.reduce(fn, node, axis, keepdims=keepdims, dtype=dtype, name=name))
+    first = np.asarray(initial, dtype)
+    axes = reductions.axes_of(axis, len(node.grid))
+    if 0 in [node.grid[a].size for a in axes]:
+        left = [1 if a in axes else n for a, n in enumerate(node.shape) if keepdims or a not in axes]
+        return Tensor(as_node(np.full(left, first)))
+    made = reductions.reduce(fn, node, axes, keepdims=keepdims, dtype=dtype, name=name)
+    return apply(fn, Tensor(made), first)
+
+
+def _total(fn: np.ufunc, x: Any, axis: Axis, dtype: Any, keepdims: bool, name: str, initial: Any, where: Any) -> Tensor:
+    node = _chosen(x, where, fn.identity)
+    return _reduced(fn, node, axis, _sum_dtype(node, dtype), keepdims, name, initial)
+
+
+def _extreme(fn: np.ufunc, x: Any, axis: Axis, keepdims: bool, name: str, initial: Any, where: Any) -> Tensor:
+    if where is not True and initial is None:
+        raise ValueError(f"{name} of some elements has no value where there are none: give initial= beside where=")
+    node = _chosen(x, where, initial)
+    return _reduced(fn, node, axis, node.dtype, keepdims, name, initial)
 
 
 @taking_out(3)
 @needs_lengths
-def sum(x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
-    """Return the sum; integers are summed in 64 bits."""
-    return _total(np.add, x, axis, dtype, keepdims, "sum")
+def sum(
+    x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
+) -> Tensor:
+    """Return the sum; integers are summed in 64 bits. It begins with `initial`, and has what `where` is true for."""
+    return _total(np.add, x, axis, dtype, keepdims, "sum", initial, where)
 
 
 @taking_out(3)
 @needs_lengths
-def prod(x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
-    """Return the product; integers are multiplied in 64 bits."""
-    return _total(np.multiply, x, axis, dtype, keepdims, "prod")
+def prod(
+    x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
+) -> Tensor:
+    """Return the product; integers are multiplied in 64 bits. `initial` and `where` as of `sum`."""
+    return _total(np.multiply, x, axis, dtype, keepdims, "prod", initial, where)
 
 
 @taking_out(2)
 @needs_lengths
-def max(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Return the largest element; NaN if there is one."""
-    node = _lazy(x)
-    return Tensor(reductions.reduce(np.maximum, node, axis, keepdims=keepdims, dtype=node.dtype, name="max"))
+def max(x: Any, /, axis: Axis = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Tensor:
+    """Return the largest element, `initial` at least; NaN if there is one. ValueError: `where` without `initial`."""
+    return _extreme(np.maximum, x, axis, keepdims, "max", initial, where)
 
 
 @taking_out(2)
 @needs_lengths
-def min(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Return the smallest element; NaN if there is one."""
-    node = _lazy(x)
-    return Tensor(reductions.reduce(np.minimum, node, axis, keepdims=keepdims, dtype=node.dtype, name="min"))
+def min(x: Any, /, axis: Axis = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Tensor:
+    """Return the smallest element, `initial` at most; NaN if there is one. ValueError: `where` without `initial`."""
+    return _extreme(np.minimum, x, axis, keepdims, "min", initial, where)
 
 
 @taking_out(2)
 @needs_lengths
-def all(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Return whether all elements are true."""
-    kind = np.dtype(bool)
-    return Tensor(reductions.reduce(np.logical_and, _lazy(x), axis, keepdims=keepdims, dtype=kind, name="all"))
+def all(x: Any, /, axis: Axis = None, keepdims: bool = False, *, where: Any = True) -> Tensor:
+    """Return whether all elements are true, of those for which `where` is."""
+    return _reduced(np.logical_and, _chosen(x, where, True), axis, np.dtype(bool), keepdims, "all", None)
 
 
 @taking_out(2)
 @needs_lengths
-def any(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Return whether some element is true."""
-    kind = np.dtype(bool)
-    return Tensor(reductions.reduce(np.logical_or, _lazy(x), axis, keepdims=keepdims, dtype=kind, name="any"))
+def any(x: Any, /, axis: Axis = None, keepdims: bool = False, *, where: Any = True) -> Tensor:
+    """Return whether some element is true, of those for which `where` is."""
+    return _reduced(np.logical_or, _chosen(x, where, False), axis, np.dtype(bool), keepdims, "any", None)
 
 
 @taking_out(9)
@@ -86,21 +115,36 @@ def any(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
 def count_nonzero(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return how many elements are not zero."""
     node = _lazy(x)
-    true = node if node.dtype.kind == "b" else apply(np.not_equal, Tensor(node), 0)._node
+    if node.dtype.kind in "biufcO":
+        true = node if node.dtype.kind == "b" else apply(np.not_equal, Tensor(node), 0)._node
+    else:
+        true = elementwise(_true, [node], np.dtype(bool))
     kind = np.dtype(np.int64)
     return Tensor(reductions.reduce(np.add, true, axis, keepdims=keepdims, dtype=kind, name="count_nonzero"))
 
 
+def _true(x: Any) -> Any:
+    return x.astype(bool)
+
+
 @taking_out(3)
 @needs_lengths
-def mean(x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
-    """Return the mean; of integers, in float64."""
-    node = _lazy(x)
+def mean(x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False, *, where: Any = True) -> Tensor:
+    """Return the mean, of what `where` is true for; of integers, in float64."""
+    node = _chosen(x, where, 0)
     kind = np.dtype(np.float64) if node.dtype.kind in "biu" else node.dtype
     kind = (kind if dtype is None else np.dtype(dtype)).newbyteorder("=")
     total = reductions.reduce(np.add, node, axis, keepdims=keepdims, dtype=kind, name="sum")
-    count = reductions.count_along(node, reductions.axes_of(axis, len(node.grid)), keepdims=keepdims)
+    count = _many(node, axis, keepdims, where)
     return Tensor(shaping.cast(blocks.apply(np.true_divide, total, count), kind))
+
+
+def _many(node: Node, axis: Axis, keepdims: bool, where: Any) -> Node | float:
+    """Return how many elements of an array `where` is true for, along axes."""
+    if where is True:
+        return reductions.count_along(node, reductions.axes_of(axis, len(node.grid)), keepdims=keepdims)
+    there = shaping.broadcast_to(shaping.cast(as_node(where), np.dtype(bool)), node.grid)
+    return reductions.reduce(np.add, there, axis, keepdims=keepdims, dtype=np.dtype(float), name="count")
 
 
 @taking_out(3)
@@ -114,17 +158,35 @@ def var(
     correction: float = 0.0,
     ddof: float | None = None,
     keepdims: bool = False,
+    where: Any = True,
 ) -> Tensor:
     """Return the variance: squared distances from the mean over the number of elements less `correction`.
 
-    `ddof` is NumPy's older name of that.
+    `ddof` is NumPy's older name of that. Elements count for which `where` is true. The result has `dtype` where that is
+    given, and is computed in it: among whole numbers, the mean is rounded towards zero, as by NumPy.
     """
-    node = _lazy(x)
-    if dtype is not None:
-        node = shaping.cast(node, np.dtype(dtype))
-    kind = np.dtype(np.float64) if node.dtype.kind in "biu" else np.empty(0, node.dtype).real.dtype
     less = correction if ddof is None else ddof
-    return Tensor(reductions.variance(node, axis, correction=less, keepdims=keepdims, dtype=kind))
+    wanted = None if dtype is None else np.dtype(dtype)
+    if where is not True or (wanted is not None and wanted.kind in "iu"):
+        return _two_passes(x, axis, wanted, less, keepdims, where)
+    node = _lazy(x)
+    if wanted is not None:
+        node = shaping.cast(node, wanted)
+    kind = np.dtype(np.float64) if node.dtype.kind in "biu" else np.empty(0, node.dtype).real.dtype
+    made = reductions.variance(node, axis, correction=less, keepdims=keepdims, dtype=kind)
+    return Tensor(made if wanted is None else shaping.cast(made, wanted))
+
+
+def _two_passes(x: Any, axis: Axis, dtype: Any, less: float, keepdims: bool, where: Any) -> Tensor:
+    """Return the variance by a mean and then the distances from it."""
+    node = as_node(x)
+    away = apply(np.subtract, Tensor(node), mean(x, axis, dtype, keepdims=True, where=where))
+    squares = apply(np.square, apply(np.absolute, away))
+    kind = squares.dtype if dtype is None else dtype
+    total = sum(squares, axis, kind, keepdims=keepdims, where=where)
+    count = _many(squares.node, axis, keepdims, where)
+    fewer = apply(np.maximum, apply(np.subtract, Tensor(count) if not isinstance(count, float) else count, less), 0.0)
+    return apply(np.true_divide, total, fewer).astype(kind)
 
 
 @taking_out(3)
@@ -138,9 +200,11 @@ def std(
     correction: float = 0.0,
     ddof: float | None = None,
     keepdims: bool = False,
+    where: Any = True,
 ) -> Tensor:
     """Return the standard deviation: the root of `var`."""
-    return apply(np.sqrt, var(x, axis, dtype, correction=correction, ddof=ddof, keepdims=keepdims))
+    made = apply(np.sqrt, var(x, axis, dtype, correction=correction, ddof=ddof, keepdims=keepdims, where=where))
+    return made if dtype is None else made.astype(dtype)
 
 
 def _flat(node: Node, axis: int | None) -> tuple[Node, int]:

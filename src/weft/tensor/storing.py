@@ -277,12 +277,22 @@ def to_hdf5(
     if node.grid and node.size:
         options.setdefault("chunks", tuple([cut.longest for cut in node.grid]))
     with opened_hdf5(where, "a") as file:
-        if name in file:
+        there = name in file
+        if there:
             if not overwrite:
                 raise ConflictError(f"{where} has a data set {name!r} already", hint="Give overwrite=True.")
             _not_read(node, _in_file(where, name))
+        draft = f"{name}.{secrets.token_hex(4)}.part"
+        try:
+            file.create_dataset(draft, shape=node.shape, dtype=node.dtype, **options)
+        except TypeError as error:
+            raise UsageError(
+                f"h5py makes no data set of {node.dtype} with these options ({', '.join(options)}): {error}",
+                hint="Options are those of create_dataset. HDF5 has text as bytes: x.astype('S').",
+            ) from None
+        if there:
             del file[name]
-        file.create_dataset(name, shape=node.shape, dtype=node.dtype, **options)
+        file.move(draft, name)
     return written(Tensor(node), Hdf5Array(where, name))
 
 
@@ -315,6 +325,11 @@ def to_zarr(
         target = zarr.create_array(
             _store(path), name=inner, shape=node.shape, dtype=node.dtype, overwrite=overwrite, **options
         )
+    except TypeError as error:
+        raise UsageError(
+            f"Zarr makes no array of {node.dtype} with these options ({', '.join(options)}): {error}",
+            hint="Options are those of zarr.create_array, such as compressors=.",
+        ) from None
     except (FileExistsError, zarr.errors.ContainsArrayError) as error:
         raise ConflictError(f"there is a Zarr array already: {error}", hint="Give overwrite=True.") from None
     return written(Tensor(node), target)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from weft.frontends.tensors import indexing, shaping
+from weft.frontends.tensors.searching import elementwise
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.nodes import Node
@@ -76,7 +77,35 @@ class Reshaped(NamedTuple):
         return np.reshape(x, self.shape, copy=False)
 
 
-Step = Indexed | Permuted | Reshaped
+class Field(NamedTuple):
+    """One field of a structured type."""
+
+    name: str
+
+    def get(self, node: Node) -> Node:
+        """Return what the view has of an array."""
+        return elementwise(_field, [node], node.dtype[self.name], self.name, field=self.name)
+
+    def put(self, node: Node, value: Node) -> Node:
+        """Return the array with other values in the place of the view."""
+        return elementwise(_with_field, [node, value], node.dtype, self.name, field=self.name)
+
+    def of(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Return the view of an array of NumPy's."""
+        return np.asarray(x[self.name])
+
+
+def _field(x: Any, *, field: str) -> Any:
+    return x[field]
+
+
+def _with_field(x: Any, value: Any, *, field: str) -> Any:
+    made = x.copy()
+    made[field] = value
+    return made
+
+
+Step = Indexed | Permuted | Reshaped | Field
 Steps = tuple[Step, ...]
 
 

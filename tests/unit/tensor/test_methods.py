@@ -33,6 +33,9 @@ X = np.random.default_rng(9).normal(size=(6, 4))
         lambda x: x.repeat(2, axis=1),
         lambda x: x.diagonal(),
         lambda x: x.swapaxes(0, 1),
+        lambda x: divmod(x, 0.7)[1],
+        lambda x: divmod(2.0, x)[0],
+        lambda x: x.sum(0, where=X > 0, initial=1.0),
     ],
 )
 def test_a_method_gives_what_numpys_gives(call):
@@ -45,6 +48,28 @@ def test_a_copy_is_not_changed_with_the_array():
     x[0] = 0.0
     assert np.array_equal(y.fetch(), X)
     assert not x.fetch()[0].any()
+
+
+def test_an_array_is_like_one_of_numpys():
+    x = wt.asarray(X, chunk_size=3)
+    assert np.array_equal(round(x, 1).fetch(), X.round(1))
+    assert np.array_equal(round(x).fetch(), X.round())
+    assert f"{x[0, 0]:.3f} {x[0, 0]}" == f"{X[0, 0]:.3f} {X[0, 0]}"
+    with pytest.raises(TypeError, match="unsupported format string"):
+        f"{x:.3f}"
+    assert (x.itemsize, x.tobytes(), x.tobytes("F")) == (8, X.tobytes(), X.tobytes("F"))
+    part = x[1:3]
+    part.fill(2)
+    assert (x.fetch()[1:3] == 2).all()
+
+
+@pytest.mark.parametrize("other", [None, "a", b"a", np.str_("1"), ["1", "4", "a"]])
+def test_what_cannot_be_compared_is_not_equal(other):
+    x = np.arange(6).reshape(2, 3)
+    for values in (x, x.astype("U"), x.astype("S"), x.astype("M8[D]"), x.astype(object)):
+        made = wt.asarray(values, chunk_size=2)
+        assert np.array_equal((made == other).fetch(), values == other)
+        assert np.array_equal((made != other).fetch(), values != other)
 
 
 def test_every_public_name_is_there():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import weft.tensor as wt
-from weft.model.errors import TaskError
+from weft.model.errors import TaskError, UsageError
 from weft.tensor import creation, numpy_names
 from weft.tensor.array import Tensor
 
@@ -18,6 +18,9 @@ NAN = np.where(X > 1, np.nan, X)
 W = np.abs(X) + 0.1
 INF = np.array([[np.inf, np.inf, 1.0], [1.0, -np.inf, -np.inf], [1.0, 2.0, np.inf], [-np.inf, 1.0, np.inf]])
 COMPLEX = np.array([3 - 2j, 5 + 1j, complex(np.nan, 9)])
+N = np.arange(42).reshape(7, 6) % 11
+TEXT = np.array(["a", "", "0"])
+DATES = np.array(["1970-01-01", "2020-01-01", "NaT"], "M8[D]")
 F4, F2 = np.ones(4, "f4"), np.arange(5, dtype="f2")
 
 CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
@@ -83,6 +86,54 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("nanstd", (INF,), {"axis": 0}),
     ("nanargmax", (COMPLEX,), {}),
     ("nanargmin", (COMPLEX,), {}),
+    ("vdot", (X > 0, X < 1), {}),
+    ("vdot", (X + 1j, X), {}),
+    ("clip", (X > 0, 0, 1), {}),
+    ("clip", (X > 0, False, True), {}),
+    ("clip", (X > 0, 0, np.int8(1)), {}),
+    ("round", (X > 0,), {}),
+    ("var", (N,), {"dtype": "c16", "axis": 0}),
+    ("var", (N,), {"dtype": "i8", "axis": 0}),
+    ("std", (N[:, 0],), {"dtype": "i8"}),
+    ("std", (X,), {"dtype": "c16"}),
+    ("histogram", (F2,), {"bins": 3}),
+    ("histogram", (N,), {"bins": [0, 2, 9]}),
+    ("histogram", (N,), {"bins": 4}),
+    ("histogram", (F4,), {"bins": 3, "range": (0, 2)}),
+    ("histogram_bin_edges", (F2,), {"bins": "auto"}),
+    ("histogram_bin_edges", (F4[:0],), {"bins": 2}),
+    ("count_nonzero", (TEXT,), {}),
+    ("count_nonzero", (DATES,), {"axis": 0}),
+    ("isreal", (TEXT,), {}),
+    ("isreal", (DATES,), {}),
+    ("iscomplex", (TEXT,), {}),
+    ("einsum", (X, [0, 1], [0]), {}),
+    ("einsum", (X, [0, 1], Y, [1, 2]), {}),
+    ("einsum", (X, [3, 1]), {}),
+    ("einsum", (X, [..., 1], X, [..., 1], [...]), {}),
+    ("partition", (V[:0], 0), {}),
+    ("argpartition", (V[:0], 0), {}),
+    ("sum", (X,), {"where": X > 0, "axis": 0}),
+    ("sum", (N,), {"where": [True, False, True, False, False, True], "initial": 7}),
+    ("sum", (X[:0],), {"initial": 7.0, "axis": 0}),
+    ("prod", (X,), {"where": X > 0, "initial": 2.0, "axis": 1}),
+    ("max", (X,), {"where": X > 0, "initial": -1.0, "axis": 1, "keepdims": True}),
+    ("max", (X[:0],), {"initial": -1.0, "axis": 0}),
+    ("amin", (N,), {"initial": 2}),
+    ("min", (X,), {"where": X > 9, "initial": 3.0}),
+    ("any", (X > 0,), {"where": X < 0, "axis": 0}),
+    ("all", (X > 0,), {"where": X > 0}),
+    ("mean", (X,), {"where": X > 0, "axis": 1}),
+    ("mean", (N,), {"where": N > 2}),
+    ("var", (X,), {"where": X > 0, "axis": 0, "ddof": 0.5}),
+    ("std", (X,), {"where": W > 0.3}),
+    *[
+        ("pad", (one, 2, mode), {})
+        for one in (X, N)
+        for mode in ("maximum", "mean", "median", "minimum", "linear_ramp")
+    ],
+    ("pad", (X, ((1, 2), (3, 0)), "mean"), {"stat_length": ((1, 2), (2, 3))}),
+    ("pad", (N, 3, "linear_ramp"), {"end_values": ((5, -4), (7, 8))}),
     ("cov", (X,), {}),
     ("cov", (X,), {"rowvar": False}),
     ("cov", (V, V[::-1].copy()), {}),
@@ -187,6 +238,14 @@ def test_a_function_of_ones_own_keeps_the_axes():
     ("call", "kind", "words"),
     [
         (lambda x: numpy_names.split(x, 4), ValueError, "equal division"),
+        (lambda x: wt.tile(x, (1, -1)), ValueError, "less than no times"),
+        (lambda x: x.rechunk({5: 1}), UsageError, "axis 5 of an array of 2 axes"),
+        (lambda x: wt.round(x > 0, 1), TypeError, "bools have no decimals"),
+        (lambda x: wt.max(x, where=x > 0), ValueError, "give initial= beside where="),
+        (lambda x: wt.zeros((2, 3.5)), TypeError, r"shape is \(2, 3.5\): give whole numbers"),
+        (lambda x: wt.einsum(x, [0, 99]), ValueError, "give numbers from 0 to 51"),
+        (lambda x: x["a"], ValueError, "no field 'a'; there are none"),
+        (lambda x: wt.pad(x, 1, "empty"), NotImplementedError, "'linear_ramp'"),
         (lambda x: numpy_names.quantile(x, 2.0), ValueError, r"range \[0, 1\]"),
         (lambda x: numpy_names.einsum("ij,jk", x), ValueError, "do not fit"),
         (lambda x: numpy_names.arctan2(x), TypeError, "takes 2 arrays"),
@@ -225,3 +284,30 @@ def test_a_long_sum_of_times_and_of_either_byte_order():
         assert wt.sum(x).fetch() == given.sum()
         assert wt.sum(x + x).fetch() == (given + given).sum()
         assert wt.cumsum(x)[-1].fetch() == given.sum()
+
+
+@pytest.mark.parametrize("name", ["einsum", "sum", "max"])
+def test_what_numpy_is_asked_for_stays_lazy(name):
+    x = creation.asarray(X, chunk_size=3)
+    kinds: dict[str, dict[str, Any]] = {"sum": {"where": X > 0}, "max": {"initial": 2.0, "where": X > 0}}
+    how = kinds.get(name, {})
+    args = ([0, 1], [1]) if name == "einsum" else ()
+    made = getattr(np, name)(x, *args, **how)
+    assert isinstance(made, Tensor)
+    np.testing.assert_allclose(made.fetch(), getattr(np, name)(X, *args, **how))
+
+
+def test_pseudo_inverses_of_whole_numbers():
+    made = wt.linalg.pinv(creation.asarray(N))
+    assert made.dtype == np.float64
+    np.testing.assert_allclose(made.fetch(), np.linalg.pinv(N), atol=1e-12)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [(3, 1), ((2, 3), None), ((2, 4), (1, 0)), ([7], [0])])
+def test_windows_move_along_axes(shape, axis):
+    made = wt.lib.stride_tricks.sliding_window_view(creation.asarray(X, chunk_size=3), shape, axis)
+    assert np.array_equal(made.fetch(), np.lib.stride_tricks.sliding_window_view(X, shape, axis))
+    with pytest.raises(ValueError, match="does not fit an axis of 6"):
+        wt.lib.stride_tricks.sliding_window_view(X, 7, 1)
+    with pytest.raises(ValueError, match="1 lengths of windows for 2 axes"):
+        wt.lib.stride_tricks.sliding_window_view(X, 7)

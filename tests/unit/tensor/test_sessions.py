@@ -163,3 +163,8 @@ def test_a_class_that_is_not_known_here_leaves_a_task_error():
     assert as_raised(error) is error
     local = TaskError("f[0] failed: Odd", raised=f"{__name__}:f.<locals>.Odd")
     assert as_raised(local) is local
+
+
+def test_an_argument_that_no_session_takes_is_told():
+    with pytest.raises(UsageError, match="a session of tensors takes no n_cpu"):
+        wt.Session(n_cpu=2)

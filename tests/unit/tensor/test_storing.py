@@ -218,6 +218,19 @@ def test_what_is_no_array_is_told():
 # ------------------------------------------------------------------------------------------------------------ HDF5
 
 
+@pytest.mark.parametrize("options", [{"chunk_size": 2}, {"wrong": 1}])
+def test_a_data_set_that_cannot_be_made_replaces_none(tmp_path, h5py, options):
+    path = tmp_path / "t.hdf5"
+    wt.to_hdf5(path, wt.ones(5), dataset="a/x").execute()
+    with pytest.raises(UsageError, match=f"with these options.*{next(iter(options))}"):
+        wt.to_hdf5(path, wt.zeros(5), dataset="a/x", overwrite=True, **options)
+    with pytest.raises(UsageError, match="no data set of <U1"):
+        wt.to_hdf5(path, wt.asarray(["a", "b"]), dataset="a/x", overwrite=True)
+    assert wt.from_hdf5(path, dataset="a/x").fetch().tolist() == [1] * 5
+    with h5py.File(path) as file:
+        assert list(file["a"]) == ["x"]
+
+
 @pytest.mark.parametrize("name", ["x", "/a//x", "a"])
 def test_a_data_set_that_is_read_is_not_replaced(tmp_path, h5py, name):
     path = tmp_path / "t.hdf5"
@@ -279,6 +292,11 @@ def test_what_is_wrong_with_hdf5_is_told(tmp_path, h5py):
 
 
 # ------------------------------------------------------------------------------------------------------------ Zarr
+
+
+def test_an_option_that_zarr_does_not_have_is_told(tmp_path, zarr):
+    with pytest.raises(UsageError, match=r"with these options.*compressor"):
+        wt.to_zarr(tmp_path / "a.zarr", wt.ones(5), compressor=None)
 
 
 def test_a_zarr_array_that_is_read_is_not_replaced(tmp_path, zarr):

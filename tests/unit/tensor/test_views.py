@@ -114,3 +114,19 @@ def test_a_shape_is_set_in_place():
     x.shape = (2, 3)
     x[0] = 7
     assert x.tolist() == [[7, 7, 7], [3, 4, 5]]
+
+
+def test_fields_are_views():
+    values = np.array([(1, 2.0), (3, 4.0), (5, 6.0)], dtype=[("a", "i4"), ("b", "f8")])
+    x = wt.asarray(values.copy(), chunk_size=2)
+    assert x["a"].dtype == np.int32
+    for both in (values, x):
+        field = both["b"]
+        both["a"] = 9
+        field[1:] += 1
+        both[1:]["b"] += 2
+        both["b"].reshape(-1)[0] = 7
+    assert x.fetch().tolist() == values.tolist()
+    nested = wt.asarray(np.zeros(2, [("p", "f8", (2,))]))
+    with pytest.raises(TypeError, match="field 'p' holds arrays"):
+        nested["p"]

@@ -70,6 +70,8 @@ CALLS = {
     "clip": lambda a: a.clip(0.2, 0.8),
     "dot": lambda a: xr.dot(a, a, dim="y"),
     "groupby": lambda a: a.groupby(xr.DataArray(list("aabbcc"), dims="x", name="g")).sum(),
+    "rolling": lambda a: a.drop_vars("label").rolling(x=3).mean(),
+    "rolling over the ends": lambda a: a.drop_vars("label").rolling(x=2, center=True, min_periods=1).sum(),
     "coarsen": lambda a: a.drop_vars("label").coarsen(x=2).mean(),
     "to dataset": lambda a: a.to_dataset().mean("x")["values"],
     "round": lambda a: a.round(2),

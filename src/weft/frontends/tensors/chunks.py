@@ -231,6 +231,12 @@ def normalize(wanted: Any, shape: Sequence[int], itemsize: int, workers: int, mo
     if isinstance(wanted, Integral):
         wanted = (wanted,) * len(shape)
     if isinstance(wanted, dict):
+        for axis in wanted:
+            if not isinstance(axis, Integral) or not -len(shape) <= int(axis) < len(shape):
+                raise UsageError(
+                    f"chunk_size names axis {axis!r} of an array of {len(shape)} axes",
+                    hint=f"Number axes from 0 to {len(shape) - 1}.",
+                )
         wanted = [wanted.get(axis, wanted.get(axis - len(shape))) for axis in range(len(shape))]
     if not isinstance(wanted, Sequence) or isinstance(wanted, str):
         raise UsageError(

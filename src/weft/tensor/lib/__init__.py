@@ -1,5 +1,5 @@
 """Small helpers under the names that Mars and NumPy have for them."""
 
-from weft.tensor.lib import index_tricks
+from weft.tensor.lib import index_tricks, stride_tricks
 
-__all__ = ["index_tricks"]
+__all__ = ["index_tricks", "stride_tricks"]
