@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.frontends.tensors import reductions, searching, shaping
+from weft.frontends.tensors import reductions, searching, selecting, shaping, sorting
 from weft.frontends.tensors.blocks import call, in_one, mapped, whole_along
 from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.nodes import Input, Node, Where
@@ -445,8 +445,8 @@ def average(x: Any, axis: Axis = None, weights: Any = None, returned: bool = Fal
     return ExecutableTuple([made, whole.astype(made.dtype)]) if returned else made
 
 
-def _order_statistic(x: Any, *, fn: Any, q: Any, how: tuple[tuple[str, Any], ...]) -> Any:
-    return np.asarray(fn(x, **_wanted(q), **dict(how)))
+def _order_statistic(x: Any, *, fn: Any, q: Any, how: tuple[tuple[str, Any], ...], dtype: np.dtype[Any]) -> Any:
+    return np.asarray(fn(x, **_wanted(q), **dict(how)), dtype)  # NumPy's NaNs may be of the array's dtype
 
 
 def _wanted(q: Any) -> dict[str, Any]:
@@ -461,17 +461,20 @@ def _order(fn: Any, x: Any, axis: Axis, keepdims: bool, q: Any = None, **how: An
     """Return medians or quantiles by a function of NumPy's; `q` goes to it as it is, since its dtype counts."""
     node = as_node(x)
     axes = reductions.axes_of(axis, len(node.grid))
-    node = whole_along(node, axes)
     front: list[Cut] = []
     if not (q is None or isinstance(q, int | float)):
         several = np.asarray(q.fetch() if isinstance(q, Tensor) else q)
         front = [Cut.even(n, max(n, 1)) for n in several.shape]
         q = (tuple(several.tolist()), several.dtype) if several.ndim else several[()]
     dtype = np.asarray(fn(np.ones(1, node.dtype), **_wanted(q), **how)).dtype
+    long = selecting.is_long(node, axes) and all(cut.size for cut in front)
+    node = node if long else whole_along(node, axes)
     left = [a for a in range_(len(node.grid)) if keepdims or a not in axes]
     grid = (*front, *[Cut.even(1, 1) if a in axes else node.grid[a] for a in left])
+    if long:
+        return Tensor(selecting.select(node, selecting.wanted_by(fn, q, **how), grid, dtype, fn.__name__))
     one = mapped(node, grid, [*[None] * len(front), *left])
-    kwargs = {"fn": fn, "q": q, "how": tuple({**how, "axis": axes, "keepdims": keepdims}.items())}
+    kwargs = {"fn": fn, "q": q, "how": tuple({**how, "axis": axes, "keepdims": keepdims}.items()), "dtype": dtype}
     return Tensor(Node(Kind.CALL, _order_statistic, [one], grid, dtype, kwargs=kwargs, name=fn.__name__))
 
 
@@ -489,7 +492,7 @@ def _quantiles(fn: Any, name: str, text: str) -> Callable[..., Tensor]:
         return _order(fn, x, axis, keepdims, q, method=interpolation or method)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"""{text}; the axes that they are of are read as one chunk.
+    function.__doc__ = f"""{text}; of a long array by looking for them in its chunks, else of axes read as one chunk.
 
     `interpolation` is an older name of `method`. The array that is given is never changed, `overwrite_input` or not.
     ValueError: a `q` is out of bounds.
@@ -507,13 +510,13 @@ nanpercentile = _quantiles(
 
 @taking_out(2)
 def median(x: Any, axis: Axis = None, overwrite_input: bool = False, keepdims: bool = False) -> Tensor:
-    """Return the median; the axes that it is of are read as one chunk."""
+    """Return the median; of a long array by looking for it in its chunks, else of axes read as one chunk."""
     return _order(np.median, x, axis, keepdims)
 
 
 @taking_out(2)
 def nanmedian(x: Any, axis: Axis = None, overwrite_input: bool = False, keepdims: bool = False) -> Tensor:
-    """Return the median of what is not NaN; the axes that it is of are read as one chunk."""
+    """Return the median of what is not NaN, as `median`."""
     return _order(np.nanmedian, x, axis, keepdims)
 
 
@@ -598,7 +601,7 @@ def histogram(
 
 @needs_lengths
 def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Tensor:
-    """Return how often each whole number occurs; reads the array as one chunk."""
+    """Return how often each whole number occurs, or the sum of the weights there; chunks are added up by a tree."""
     node = as_node(x)
     if len(node.grid) != 1:
         raise ValueError(f"bincount: x has {len(node.grid)} axes; give an array of 1 dimension")
@@ -608,11 +611,19 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Tensor:
         raise ValueError("The weights and list don't have the same length.")
     if not np.can_cast(node.dtype, INT, "safe"):
         raise TypeError(f"Cannot cast array data from {node.dtype} to {INT} according to the rule 'safe'")
-    node = in_one(node)
-    inputs = [Input(node)] + ([Input(in_one(as_node(weights)))] if weights is not None else [])
+    inputs = [Input(node)] + ([Input(_tensor(weights).rechunk(node.grid).node)] if weights is not None else [])
     dtype = INT if weights is None else FLOAT
-    kwargs = {"minlength": minlength}
-    return Tensor(Node(Kind.CALL, np.bincount, inputs, (Cut.unknown(1),), dtype, kwargs=kwargs, name="bincount"))
+    whole = (Cut.unknown(1),)
+    grid = whole if node.chunks == 1 else (Cut.even(node.chunks, 1),)
+    made = Node(Kind.CALL, np.bincount, inputs, grid, dtype, kwargs={"minlength": minlength}, name="bincount")
+    return Tensor(sorting.united(made, _added, whole))
+
+
+def _added(parts: list[Any]) -> Any:
+    total = np.zeros(max(map(len, parts)), parts[0].dtype)
+    for part in parts:
+        total[: len(part)] += part
+    return total
 
 
 def digitize(x: Any, bins: Any, right: bool = False) -> Tensor:

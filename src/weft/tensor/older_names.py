@@ -497,25 +497,33 @@ def unique(
 ) -> Any:
     """Return the values of an array, ascending; with `axis`, the different slices along it. NaN is one value.
 
-    If it is asked for: their first places, which of them each element is, and how often each is there.
+    If it is asked for: their first places, which of them each element is, and how often each is there. With `axis` the
+    array is read as one chunk.
     """
-    given = numpy_names.ravel(x) if axis is None else _tensor(x)
-    along = reductions.axes_of(axis or 0, given.ndim)[0]
+    wanted = [True, return_index, return_inverse, return_counts]
+    if axis is None and not any(wanted[1:]):
+        return Tensor(nodes.unique_values(as_node(x), one_nan=True))
+    if axis is None:
+        made = [Tensor(one) for one in nodes.unique(as_node(x), one_nan=True, firsts=return_index)]
+    else:
+        made = _slices(x, axis)
+    chosen = [one for one, want in zip(made, wanted, strict=True) if want]
+    return chosen[0] if len(chosen) == 1 else ExecutableTuple(chosen)
+
+
+def _slices(x: Any, axis: int) -> list[Tensor]:
+    given = _tensor(x)
+    along = reductions.axes_of(axis, given.ndim)[0]
     node = in_one(given.node)
     kwargs = {"axis": along}
     cut = Cut.unknown(1)
     grid = tuple([cut if a == along else one for a, one in enumerate(node.grid)])
     flat = (Cut.even(node.shape[along], max(node.shape[along], 1)),)
     kinds = [(grid, node.dtype), ((cut,), INT), (flat, INT), ((cut,), INT)]
-    made = [
+    return [
         Tensor(Node(Kind.CALL, _unique_of, [Input(node)], cuts, dtype, kwargs={**kwargs, "at": at}, name="unique"))
         for at, (cuts, dtype) in enumerate(kinds)
     ]
-    if axis is None and return_inverse:
-        made[2] = manipulation.reshape(made[2], _tensor(x).shape)
-    wanted = [True, return_index, return_inverse, return_counts]
-    chosen = [one for one, want in zip(made, wanted, strict=True) if want]
-    return chosen[0] if len(chosen) == 1 else ExecutableTuple(chosen)
 
 
 def in1d(x1: Any, x2: Any, assume_unique: bool = False, invert: bool = False) -> Tensor:

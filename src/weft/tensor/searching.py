@@ -160,7 +160,7 @@ def unique_all(x: Any, /) -> UniqueAll:
 @needs_lengths
 def unique_counts(x: Any, /) -> UniqueCounts:
     """Return the values of an array, ascending, and how often each is there; NaNs are all different."""
-    values, _, _, counts = searching.unique(as_node(x))
+    values, _, _, counts = searching.unique(as_node(x), firsts=False)
     return UniqueCounts(Tensor(values), Tensor(counts))
 
 

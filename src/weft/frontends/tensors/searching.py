@@ -42,7 +42,10 @@ Fields = tuple[str, ...] | None
 
 
 def _sorted(x: Any, *, axis: int, descending: bool, stable: bool, order: Fields) -> Any:
-    made = np.sort(x, axis=axis, kind="stable" if stable else None, order=order)
+    if stable and order is None:
+        made = sorting.ascending(x, axis)
+    else:
+        made = np.sort(x, axis=axis, kind="stable" if stable else None, order=order)
     return np.flip(made, axis) if descending else made
 
 
@@ -196,9 +199,9 @@ def nonzero(node: Node) -> tuple[Node, ...]:
     return tuple([pick(found, axis, (cut,), INDEX, "nonzero") for axis in range(len(node.grid))])
 
 
-def _unique(x: Any) -> Any:
+def _unique(x: Any, *, one_nan: bool) -> Any:
     values, indices, inverse, counts = np.unique(
-        x, return_counts=True, return_index=True, return_inverse=True, equal_nan=False
+        x, return_counts=True, return_index=True, return_inverse=True, equal_nan=one_nan
     )
     return values, indices, inverse.reshape(np.shape(x)), counts
 
@@ -208,19 +211,20 @@ def is_large(node: Node) -> bool:
     return node.chunks > 1 and node.nbytes >= sorting.SORTED_FROM and node.dtype.kind in "biuf"
 
 
-def unique_values(node: Node) -> Node:
-    """Return the values of an array, ascending; NaNs are all different."""
-    return sorting.distinct(node) if is_large(node) else unique(node)[0]
+def unique_values(node: Node, *, one_nan: bool = False) -> Node:
+    """Return the values of an array, ascending; NaNs are all different unless they are one value."""
+    return sorting.distinct(node, one_nan=one_nan) if is_large(node) else unique(node, one_nan=one_nan)[0]
 
 
-def unique(node: Node) -> tuple[Node, Node, Node, Node]:
+def unique(node: Node, *, one_nan: bool = False, firsts: bool = True) -> tuple[Node, Node, Node, Node]:
     """Return the values of an array, ascending, their first places, which of them each element is, how many of each.
 
-    NaNs are all different.
+    NaNs are all different unless they are one value. Without `firsts` the places must not be read, nor, where NaNs
+    differ, which of the values each element is.
     """
     cut = Cut.unknown(1)
     if is_large(node):
-        found, inverse = sorting.values_of(node)
+        found, inverse = sorting.values_of(node, one_nan=one_nan, firsts=firsts)
         return (
             pick(found, 0, (cut,), node.dtype, "values"),
             pick(found, 1, (cut,), INDEX, "indices"),
@@ -228,7 +232,7 @@ def unique(node: Node) -> tuple[Node, Node, Node, Node]:
             pick(found, 2, (cut,), INDEX, "counts"),
         )
     node = in_one(node)
-    found = call(_unique, node, (cut,), node.dtype, name="unique")
+    found = call(_unique, node, (cut,), node.dtype, kwargs={"one_nan": one_nan}, name="unique")
     return (
         pick(found, 0, (cut,), node.dtype, "values"),
         pick(found, 1, (cut,), INDEX, "indices"),
