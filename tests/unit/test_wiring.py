@@ -1,6 +1,7 @@
 """Sessions with their folders, signals, and what a pipeline file is before it runs."""
 
 import io
+import json
 import os
 import re
 import signal
@@ -530,3 +531,18 @@ def test_a_stream_is_no_file_of_a_project(path):
     with pytest.raises(UsageError, match="lies in no folder") as told:
         load_pipeline(path, user="me")
     assert "Write - in its place" in told.value.hint
+
+
+def test_a_mount_path_that_an_earlier_step_may_make_is_not_refused(tmp_path):
+    mounted = {"command": "echo", "extra_fs": [{"name": "e", "mount_path": str(tmp_path / "missing")}]}
+    file = tmp_path / "run.yaml"
+    around = wiring.Surroundings(file_systems={"e": str(tmp_path)})
+
+    def hopeless(steps: dict[str, Any], last: dict[str, Any]) -> list[str]:
+        file.write_text(json.dumps({"name": "p", "entry_points": steps, "post_process": last}))
+        return [error.hint for _, error in load_pipeline(str(file), user="me", around=around).hopeless]
+
+    assert hopeless({"a": {}, "b": {**mounted, "deps": "a"}}, {"z": mounted}) == []
+    assert hopeless({"a": {}, "b": mounted}, {}) == [
+        f"Make it ({tmp_path} lies where steps may write): mkdir -p {tmp_path}/missing"
+    ]

@@ -72,6 +72,8 @@ def cache_show(
     context: Given,
 ) -> None:
     """Show one kept result: what it was made of, what it holds, who used it."""
+    from weft.store.results import readable
+
     with open_results(context, project, state_dir) as cache:
         entry = cache.index.find(key)
         users = cache.index.users(entry.key)
@@ -92,7 +94,7 @@ def cache_show(
             f"output {name}": f"{one.digest} ({one.files} files, {one.size} bytes)"
             for name, one in entry.outputs.items()
         },
-        **entry.leaves,
+        **{name: readable(value) for name, value in entry.leaves.items()},
     }
     width = max(len(name) for name in lines)
     for name, value in lines.items():

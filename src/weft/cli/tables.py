@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _ESCAPE: Final = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -~])"
 )
-_LEAST_WRAPPED, _LEAST_CUT = 40, 8
+_LEAST_WRAPPED, _LEAST_CUT = 30, 8
 _LONG_PATH: Final = re.compile(r"(?<![\w/])/[^\s;:,()]{39,}")
 
 

@@ -524,10 +524,16 @@ def _rank(name: str) -> int:
     return next((at for at, beginning in enumerate(_ORDER) if name.startswith(beginning)), len(_ORDER))
 
 
-def _short(text: str) -> str:
-    if "\\u" in text:  # keys are made of ASCII, people read what it stands for
+def readable(text: str) -> str:
+    """Return a leaf as people write it: keys are made of ASCII, in which other letters are numbers."""
+    if "\\u" in text:
         with suppress(ValueError):
-            text = json.dumps(json.loads(text), ensure_ascii=False)
+            return json.dumps(json.loads(text), ensure_ascii=False)
+    return text
+
+
+def _short(text: str) -> str:
+    text = readable(text)
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
 
 

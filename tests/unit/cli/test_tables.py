@@ -111,6 +111,10 @@ class Terminal(io.StringIO):
     ("step", "lines"),
     [
         ("s" * 48, ["s" * 48 + "  failed  step ended with exit …"]),
+        (
+            "s" * 40,
+            ["s" * 40 + "  failed  step ended with exit code 1", "and said why at some length,", "so that it is long"],
+        ),
         ("s", ["s     failed  step ended with exit code 1 and said why at some length, so that", "it is long"]),
     ],
 )

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from weft.model.errors import DiskFullError, NotFoundError
 from weft.store.entries import CacheIndex, Claim
-from weft.store.results import Recipe, ResultCache, digest_of_leaves, tell_changes
+from weft.store.results import Recipe, ResultCache, digest_of_leaves, readable, tell_changes
 
 
 class Clock:
@@ -420,4 +420,5 @@ class TestCollecting:
 def test_text_is_told_as_people_write_it():
     old, new = {"parameter a": json.dumps("日本")}, {"parameter a": json.dumps(["温", 1])}
     assert tell_changes(old, new) == ['parameter a: "日本" → ["温", 1]']
+    assert [readable(text) for text in (*old.values(), "{x}", "15")] == ['"日本"', "{x}", "15"]
     assert tell_changes({"parameter a": "\\u and more"}, new) == ['parameter a: \\u and more → ["温", 1]']
