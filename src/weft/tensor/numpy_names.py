@@ -348,15 +348,19 @@ def _without_nan(x: Any, value: Any) -> Tensor:
 
 
 @taking_out(3)
-def nansum(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
+def nansum(
+    x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
+) -> Tensor:
     """Return the sum, NaN taken as 0."""
-    return statistics.sum(_without_nan(x, 0), axis=axis, dtype=dtype, keepdims=keepdims)
+    return statistics.sum(_without_nan(x, 0), axis, dtype, keepdims=keepdims, initial=initial, where=where)
 
 
 @taking_out(3)
-def nanprod(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
+def nanprod(
+    x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
+) -> Tensor:
     """Return the product, NaN taken as 1."""
-    return statistics.prod(_without_nan(x, 1), axis=axis, dtype=dtype, keepdims=keepdims)
+    return statistics.prod(_without_nan(x, 1), axis, dtype, keepdims=keepdims, initial=initial, where=where)
 
 
 @taking_out(3)
@@ -372,59 +376,56 @@ def nancumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Tensor:
 
 
 @taking_out(2)
-def nanmax(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+@needs_lengths
+def nanmax(x: Any, axis: Axis = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Tensor:
     """Return the largest element that is not NaN."""
-    return _reduced(np.fmax, x, axis, keepdims, "nanmax")
+    return statistics.extreme(np.fmax, x, axis, keepdims, "nanmax", initial, where)
 
 
 @taking_out(2)
-def nanmin(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+@needs_lengths
+def nanmin(x: Any, axis: Axis = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Tensor:
     """Return the smallest element that is not NaN."""
-    return _reduced(np.fmin, x, axis, keepdims, "nanmin")
+    return statistics.extreme(np.fmin, x, axis, keepdims, "nanmin", initial, where)
 
 
-@needs_lengths
-def _reduced(fn: np.ufunc, x: Any, axis: Axis, keepdims: bool, name: str) -> Tensor:
-    node = as_node(x)
-    return Tensor(reductions.reduce(fn, node, axis, keepdims=keepdims, dtype=node.dtype, name=name))
-
-
-def _counted(x: Any, axis: Axis, keepdims: bool) -> Tensor:
+def _there(x: Tensor, where: Any) -> Any:
+    """Return for which elements, of those that `where` is true for, an array has a number; True: for all."""
+    if x.dtype.kind not in "fc":
+        return where
     there = apply(np.logical_not, apply(np.isnan, x))
-    return statistics.sum(there, axis=axis, dtype=FLOAT, keepdims=keepdims)
+    return there if where is True else apply(np.logical_and, there, where)
 
 
 @taking_out(3)
 @needs_lengths
-def nanmean(x: Any, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Tensor:
+def nanmean(x: Any, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, where: Any = True) -> Tensor:
     """Return the mean of what is not NaN."""
-    given = _tensor(x) if dtype is None else _tensor(x).astype(dtype)
-    if given.dtype.kind not in "fc":
-        return statistics.mean(given, axis=axis, keepdims=keepdims)
-    return apply(np.true_divide, nansum(given, axis, keepdims=keepdims), _counted(given, axis, keepdims)).astype(
-        given.dtype.newbyteorder("=")
-    )
+    given = _tensor(x)
+    return statistics.mean(given, axis, dtype, keepdims=keepdims, where=_there(given, where))
 
 
 @taking_out(3)
 @needs_lengths
-def nanvar(x: Any, axis: Axis = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Tensor:
-    """Return the variance of what is not NaN."""
-    given = _tensor(x) if dtype is None else _tensor(x).astype(dtype)
+def nanvar(
+    x: Any, axis: Axis = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False, where: Any = True
+) -> Tensor:
+    """Return the variance of what is not NaN, which is NaN where there are no more than `ddof` elements."""
+    given = _tensor(x)
+    there = _there(given, where)
+    made = statistics.var(given, axis, dtype, correction=ddof, keepdims=keepdims, where=there)
     if given.dtype.kind not in "fc":
-        return statistics.var(given, axis=axis, correction=ddof, keepdims=keepdims)
-    away = apply(np.subtract, given, nanmean(given, axis, keepdims=True))
-    squares = apply(np.square, apply(np.absolute, away))
-    there = searching.where(apply(np.isnan, given).node, 0, squares.node, squares.dtype)
-    count = apply(np.subtract, _counted(given, axis, keepdims), float(ddof))
-    total = statistics.sum(Tensor(there), axis=axis, keepdims=keepdims)
-    return apply(np.true_divide, total, count).astype(squares.dtype)
+        return made
+    few = apply(np.less_equal, statistics.sum(there, axis, keepdims=keepdims), ddof)
+    return Tensor(searching.where(few.node, np.nan, made.node, made.dtype))
 
 
 @taking_out(3)
-def nanstd(x: Any, axis: Axis = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Tensor:
+def nanstd(
+    x: Any, axis: Axis = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False, where: Any = True
+) -> Tensor:
     """Return the standard deviation of what is not NaN."""
-    return apply(np.sqrt, nanvar(x, axis, dtype, ddof=ddof, keepdims=keepdims))
+    return apply(np.sqrt, nanvar(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=where))
 
 
 @needs_lengths

@@ -57,7 +57,8 @@ def _total(fn: np.ufunc, x: Any, axis: Axis, dtype: Any, keepdims: bool, name: s
     return _reduced(fn, node, axis, _sum_dtype(node, dtype), keepdims, name, initial)
 
 
-def _extreme(fn: np.ufunc, x: Any, axis: Axis, keepdims: bool, name: str, initial: Any, where: Any) -> Tensor:
+def extreme(fn: np.ufunc, x: Any, axis: Axis, keepdims: bool, name: str, initial: Any, where: Any) -> Tensor:
+    """Reduce an array to its extremes by a ufunc. ValueError: `where` without `initial`."""
     if where is not True and initial is None:
         raise ValueError(f"{name} of some elements has no value where there are none: give initial= beside where=")
     node = _chosen(x, where, initial)
@@ -86,14 +87,14 @@ def prod(
 @needs_lengths
 def max(x: Any, /, axis: Axis = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Tensor:
     """Return the largest element, `initial` at least; NaN if there is one. ValueError: `where` without `initial`."""
-    return _extreme(np.maximum, x, axis, keepdims, "max", initial, where)
+    return extreme(np.maximum, x, axis, keepdims, "max", initial, where)
 
 
 @taking_out(2)
 @needs_lengths
 def min(x: Any, /, axis: Axis = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Tensor:
     """Return the smallest element, `initial` at most; NaN if there is one. ValueError: `where` without `initial`."""
-    return _extreme(np.minimum, x, axis, keepdims, "min", initial, where)
+    return extreme(np.minimum, x, axis, keepdims, "min", initial, where)
 
 
 @taking_out(2)
