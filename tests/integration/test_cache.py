@@ -644,6 +644,25 @@ class TestAsking:
         }
         assert place.again() == {"b": 1}, "what depends may turn out to be known"
 
+    def test_what_is_damaged_is_told_by_every_plan_and_by_why(self, place):
+        place.write({"a": step('echo 1 > "{{out}}"', "out")})
+        place.run()
+        shutil.rmtree(place.folder / ".pipeline" / ".cas" / "objects")
+        plans = [self.plan(place)["a"] for _ in range(2)]
+        assert plans[0] == plans[1]
+        assert plans[0][1].startswith("its result of run-000001 cannot be used: output out: ")
+        place.run()
+        (said,) = read_decisions(place.folder_of("run-000002"))
+        assert said["reason"] == plans[0][1]
+        assert self.plan(place)["a"] == ("hit", "result of run-000002")
+
+    def test_items_of_a_loop_have_names_of_their_own(self, place):
+        place.write({"a": step("true") | {"loop_argument": [1, 2, 3]}})
+        names = ["a", "a-1", "a-2"]
+        assert list(self.plan(place)) == names
+        place.run()
+        assert self.plan(place) == dict.fromkeys(names, ("hit", "result of run-000001"))
+
     def test_a_plan_knows_what_was_asked(self, place):
         place.write(CHAIN | {"d": step("true", cache={"enable": False})})
         place.run()
@@ -695,6 +714,31 @@ class TestAsking:
         assert told == {"schema": "weft.cache.pin/1", "key": key, "pinned": False}
         assert json.loads(say("cache", "rm", key[:8], "--json")) == {"schema": "weft.cache.rm/1", "keys": [key]}
         assert "✘" not in say("doctor", "--full")
+
+    def test_the_logs_of_what_was_taken_are_those_of_where_it_was_made(self, place):
+        loop = {"command": "echo item {{PF_LOOP_ARGUMENT}}", "loop_argument": [1, 2]}
+        place.write({"a": step("echo hello"), "loop": loop})
+        place.run()
+        place.write({"other": step("echo hello"), "loop": loop})
+        place.run()
+
+        def logs(*words: str) -> tuple[str, str]:
+            code, out, err = place.weft("logs", *words)
+            assert code == 0
+            return out, err
+
+        out, err = logs("2/loop[1]")
+        assert out == "item 2\n"
+        assert err == "run-000002/loop[1] was taken from the cache; this is of run-000001/loop-1\n"
+        assert logs("2/loop")[0] == "==> loop[0] <==\nitem 1\n==> loop[1] <==\nitem 2\n"
+        assert logs("2/other")[0] == "hello\n"
+        assert logs("2")[1].endswith("weft logs run-000002/STEP\n")
+        place.weft("delete", "run-000001")
+        out, err = logs("2/loop-1")
+        assert out == ""
+        assert (
+            err == "run-000002/loop-1 was taken from the cache, and the logs of run-000001, which made it, are gone\n"
+        )
 
     def test_the_doctor_says_what_is_damaged(self, place):
         place.write(CHAIN)

@@ -527,8 +527,36 @@ def logs(
             return
         if read_run(folder).frontend == FRONTEND:
             context.say(f"{target} is of a Python program: what its tasks print goes to where the program runs")
-        else:
+        elif attempt is not None or not _print_taken(context, read_run(folder), step, tail=tail, as_json=as_json):
             context.say(f"{target} has printed nothing")
+
+
+def _print_taken(context: Context, found: RunRecord, step: str, *, tail: int | None, as_json: bool) -> bool:
+    """Print what was printed where the results were made that a step took; of a run say how to see that."""
+    from weft.cli.logs import print_logs
+    from weft.runtime.reasons import taken
+
+    one, item = found.task(step) if step else (None, None)
+    made = taken(found, "" if one is None else one.name, item)
+    if not made:
+        return False
+    if one is None:
+        context.say(f"{found.id} has printed nothing: results were taken from the cache")
+        context.say(f"See what was printed when one was made: weft logs {found.id}/STEP")
+        return True
+    for run in dict.fromkeys(each.run for each in made if each.gone):
+        context.say(f"{found.id}/{step} was taken from the cache, and the logs of {run}, which made it, are gone")
+    there = [each for each in made if not each.gone]
+    if there:
+        names = list(dict.fromkeys(f"{each.run}/{each.step}" for each in there))
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        context.say(f"{found.id}/{step} was taken from the cache; this is of {', '.join(names[:3])}{more}")
+        logs = [log for each in there for log in each.logs]
+        if not print_logs(
+            lambda: (logs, False), context.out, follow=False, tail=tail, pause=context.pause, as_json=as_json
+        ):
+            context.say("Nothing was printed there")
+    return True
 
 
 @app.command

@@ -15,6 +15,7 @@ from msgspec import Struct
 from weft.model.errors import WeftError
 from weft.operators.call import why_not_mounted
 from weft.runtime.listing import list_runs
+from weft.runtime.state import DESCRIPTION, read_description
 from weft.store.entries import CACHE_NAME, CacheIndex
 from weft.store.schedules import SCHEDULES_NAME, Schedules
 from weft.worker import mounting
@@ -69,6 +70,7 @@ def examine(root: StateRoot, cache: ResultCache, *, full: bool = False) -> Itera
             else "",
         )
     schedules.close()
+    yield _descriptions(root)
     try:
         runs, _ = list_runs(root, limit=None, state="interrupted")
         names = ", ".join(run.id for run in runs[:5]) + (", ..." if len(runs) > 5 else "")
@@ -117,14 +119,31 @@ def _index(what: str, damage: str, file: str) -> Finding:
     return Finding(what, damage.partition("\n")[0], hint)
 
 
+def _descriptions(root: StateRoot) -> Finding:
+    """Read what each run is; of one that cannot be read no other command can tell anything."""
+    broken = {}
+    for folder in sorted(root.runs.iterdir()) if root.runs.is_dir() else ():
+        if folder.name.startswith(".") or not (folder / DESCRIPTION).exists():  # it is just being made, or removed
+            continue
+        try:
+            read_description(folder)
+        except (WeftError, OSError) as error:
+            broken[folder.name] = error.message if isinstance(error, WeftError) else f"{folder}: {error.strerror}"
+    shown = "; ".join([*broken.values()][:3]) + ("; ..." if len(broken) > 3 else "")
+    hint = f"Nothing can be told of such a run. Remove it: weft delete {next(iter(broken))}" if broken else ""
+    return Finding("the descriptions of runs", shown, hint)
+
+
 def _results(index: CacheIndex, cache: ResultCache, full: bool) -> Iterator[Finding]:
-    broken = []
+    broken: dict[str, str] = {}
     entries = index.entries()
     for entry in entries:
         if full:
             cache.distrust(entry)
         if entry.expires is None and (problem := cache.find(entry.key).reason):
-            broken.append(f"{entry.pipeline}/{entry.step}: {problem}")
-    shown = "; ".join(broken[:3]) + ("; ..." if len(broken) > 3 else "")
+            broken[entry.key] = f"{entry.pipeline}/{entry.step}: {problem}"
+    if broken:
+        index.remove(broken)
+    shown = "; ".join([*broken.values()][:3]) + ("; ..." if len(broken) > 3 else "")
     kept = f"{len(entries):,} kept {'result' if len(entries) == 1 else 'results'}"
     yield Finding(kept, shown, "They were forgotten; the steps run again." if broken else "")

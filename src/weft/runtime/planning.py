@@ -68,20 +68,20 @@ def _foresee(results: ResultCache, asked: Asked, known: dict[str, Output], unkno
         elif above is not None:
             answer = Foreseen(asked.step, DEPENDS, f"on what {above} makes")
         else:
-            answer = _look(results, recipe, known)
+            answer = _look(results, asked.step, recipe, known)
     if answer.outcome != HIT:
         unknown.update(dict.fromkeys(asked.makes, asked.step))
     return answer
 
 
-def _look(results: ResultCache, recipe: Recipe, known: dict[str, Output]) -> Foreseen:
+def _look(results: ResultCache, step: str, recipe: Recipe, known: dict[str, Output]) -> Foreseen:
     try:
         key = results.key(recipe, known)
         found = results.find(key.key)
     except WeftError as error:
-        return Foreseen(recipe.step, RUN, error.message)
+        return Foreseen(step, RUN, error.message)
     if found.entry is None:
-        return Foreseen(recipe.step, RUN, found.reason or results.why(recipe, key.leaves).reason)
+        return Foreseen(step, RUN, found.reason or results.why(recipe, key.leaves).reason)
     made: Mapping[str, Output] = found.entry.outputs
     known.update({path: made[name] for name, path in recipe.outputs.items() if name in made})
-    return Foreseen(recipe.step, HIT, f"result of {found.entry.run}")
+    return Foreseen(step, HIT, f"result of {found.entry.run}")

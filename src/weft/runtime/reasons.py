@@ -1,17 +1,21 @@
-"""Why a step of a run ran, or where its result came from."""
+"""Why a step of a run ran, or where its result came from, and what was printed there."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from weft.model.errors import NotFoundError
+from weft.model.errors import NotFoundError, WeftError
 from weft.runtime.cache import read_decisions
+from weft.runtime.records import item_name, read_run
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from weft.runtime.records import RunRecord
+    from weft.runtime.state import LogFile
     from weft.store.results import ResultCache
 
 
@@ -50,6 +54,47 @@ def reasons(cache: ResultCache, run: RunRecord, step: str, other: RunRecord | No
         reason = f"{differences[0] if differences else 'nothing is different'}, compared with {other.id}"
         return Reasons(step, said["outcome"], reason, other.id, tuple(differences))
     return Reasons(step, said["outcome"], said["reason"], said.get("run", ""), tuple(said.get("differences", ())))
+
+
+class Taken(Struct, frozen=True):
+    """A task whose result was taken from a task of another run; `logs` are those of the attempt that made it.
+
+    `gone` says that nothing is known of that run any more.
+    """
+
+    run: str
+    step: str = ""
+    logs: Sequence[LogFile] = ()
+    gone: bool = False
+
+
+def taken(run: RunRecord, step: str = "", item: int | None = None) -> list[Taken]:
+    """Return where what the cache gave to a run, to one step of it, or to one item, was made."""
+    answers = {
+        (said["step"], said.get("task", 0)): said
+        for said in read_decisions(run.folder)
+        if step in ("", said["step"]) and item in (None, said.get("task", 0))
+    }
+    made: dict[str, dict[str, dict[str, Any]]] = {}
+    found = []
+    for said in answers.values():
+        if said["outcome"] != "hit":
+            continue
+        folder = run.folder.parent / str(said.get("run"))
+        if folder.name not in made:
+            made[folder.name] = {one.get("key", ""): one for one in read_decisions(folder) if one["outcome"] == "miss"}
+        by = made[folder.name].get(said.get("key", ""))
+        try:
+            found.append(Taken(folder.name, gone=True) if by is None else _maker(folder, by["step"], by.get("task", 0)))
+        except WeftError:
+            found.append(Taken(folder.name, gone=True))
+    return found
+
+
+def _maker(folder: Path, name: str, task: int) -> Taken:
+    step = read_run(folder).step(name)
+    logs = [log for log in step.logs if (log.index or 0) == task]
+    return Taken(folder.name, item_name(name, task), logs[-1:])
 
 
 def _decision(run: RunRecord, step: str, index: int) -> dict[str, Any] | None:

@@ -32,6 +32,8 @@ KEY_VERSION: Final = 1
 CONTENT: Final = "content"
 PADDLEFLOW: Final = "paddleflow"
 """What tells whether a file is the same: what is in it, or, as PaddleFlow does it, the time of its last change."""
+_MOUNT: Final = ("sub_path", "mount_path", "read_only")
+"""What a leaf of a mount lists, in this order."""
 DIGEST: Final = "sha256:"
 """How a leaf begins that is a digest of code: of these only that they differ is told."""
 _MOST_FILES: Final = 3
@@ -250,7 +252,7 @@ class ResultCache:
     # ------------------------------------------------------------------------------------------------------- finding
 
     def find(self, key: str) -> Found:
-        """Return the result of a key, if one is kept, good and whole; one that is not whole is forgotten."""
+        """Return the result of a key, if one is kept, good and whole; nothing is changed."""
         entry = self._at_hand().entries.pop(key, None) or self.index.entry(key)
         if entry is None:
             return Found(None)
@@ -259,7 +261,6 @@ class ResultCache:
             return Found(None, f"its result of {entry.run} expired {_ago(now - entry.expires)} ago")
         problem = self._problem(entry)
         if problem:
-            self.index.remove([key])
             return Found(None, f"its result of {entry.run} cannot be used: {problem}")
         return Found(entry)
 
@@ -303,13 +304,41 @@ class ResultCache:
         """Return why there is no result of a step: the first difference to the nearest one that is kept."""
         near = self.index.near(recipe.pipeline, recipe.step)
         if not near:
-            return Why("no result of it is kept: it never ran to a good end with a cache")
-        closest = min(near, key=lambda entry: len(_unlike(entry.leaves, leaves)))
+            return Why("no result of it is kept: it never ran to a good end with a cache, or its results were removed")
+        listings: dict[str, dict[bytes, str]] = {}
+        unlike = [len(_unlike(entry.leaves, leaves)) for entry in near]
+        nearest = [entry for entry, count in zip(near, unlike, strict=True) if count == min(unlike)]
+        closest = min(nearest, key=lambda entry: self._files_unlike(entry.leaves, leaves, listings))
         told = self.differences(closest.leaves, leaves)
         if not told:
             return Why(f"its result of {closest.run} is gone", closest.run)
         more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
         return Why(f"{told[0]}{more}, compared with {closest.run}", closest.run, tuple(told[:_MOST_TOLD]))
+
+    def _files_unlike(
+        self, old: Mapping[str, str], new: Mapping[str, str], listings: dict[str, dict[bytes, str]]
+    ) -> int:
+        """Count the files that are different in what two executions read; `listings` keeps what was looked up."""
+        todo = [(old[name], new[name]) for name in _unlike(old, new) if name in old and name in new]
+        count = 0
+        while todo:
+            one, two = todo.pop()
+            if not one[:1] == two[:1] == FOLDER:
+                count += 1
+                continue
+            try:
+                before, after = (self._listed(digest, listings) for digest in (one, two))
+            except WeftError:  # what is not a folder's digest, or was removed
+                count += 1
+                continue
+            count += len(before.keys() ^ after.keys())
+            todo += [(was, after[name]) for name, was in before.items() if after.get(name, was) != was]
+        return count
+
+    def _listed(self, digest: str, listings: dict[str, dict[bytes, str]]) -> dict[bytes, str]:
+        if digest not in listings:
+            listings[digest] = {item.name: item.digest for item in read_listing(self.index.tree(digest))}
+        return listings[digest]
 
     def differences(self, old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
         """Tell what is different between the leaves of two executions, what a person changes first."""
@@ -495,13 +524,49 @@ def tell_changes(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
 
 def _tell_leaf(name: str, old: str | None, new: str | None) -> str:
     kind = name.split(" ", 1)[0]
+    if kind == "mount":
+        return _tell_mount(name, old, new)
     if old is None:
-        return f"{name} was added" + ("" if kind in ("input", "output", "file", "code") else f": {_short(new or '')}")
+        silent = kind in ("input", "output", "file", "code")
+        return f"{name} was added" + ("" if silent else f": {_short(_readable(kind, new or ''))}")
     if new is None:
         return f"{name} was removed"
     if kind == "code" and old.startswith(DIGEST) and new.startswith(DIGEST):
         return f"{name} changed"
-    return f"the command changed: {_part(old, new)}" if kind == "command" else f"{name}: {_short(old)} → {_short(new)}"
+    return f"the command changed: {_part(old, new)}" if kind == "command" else _from_to(name, kind, old, new)
+
+
+def _from_to(name: str, kind: str, old: str, new: str) -> str:
+    return f"{name}: {_short(_readable(kind, old))} → {_short(_readable(kind, new))}"
+
+
+def _readable(kind: str, text: str) -> str:
+    """Return a value with its characters in place of their numbers."""
+    if kind not in ("parameter", "loop"):
+        return text
+    try:
+        shown = json.dumps(json.loads(text), ensure_ascii=False)
+        shown.encode()
+    except ValueError:  # half of a character, which nothing can show
+        return text
+    return shown
+
+
+def _tell_mount(name: str, old: str | None, new: str | None) -> str:
+    """Tell what is different about where a part of a file system lies, in the words of the pipeline's file."""
+    was, is_now = (dict(zip(_MOUNT, json.loads(text or "[]"), strict=False)) for text in (old, new))
+    if new is None:
+        return f"{name} was removed"
+    if old is None:
+        given = ", ".join(f"{key} {_shown(value)}" for key, value in is_now.items() if value)
+        return f"{name} was added" + (f": {given}" if given else "")
+    changed = [key for key in _MOUNT if was.get(key) != is_now.get(key)]
+    told = [f"{key} {_shown(was.get(key))} → {_shown(is_now.get(key))}" for key in changed]
+    return f"{name}: {', '.join(told)}"
+
+
+def _shown(value: object) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value or "not given")
 
 
 def _key_of(static: str, leaves: Mapping[str, str], dynamic: Mapping[str, str]) -> Key:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from weft.runtime import health
-from weft.runtime.state import StateRoot
+from weft.runtime.state import DESCRIPTION, RunFolder, StateRoot
 from weft.store.entries import CACHE_NAME
 from weft.store.results import close_cache, open_cache
 
@@ -37,3 +37,25 @@ def test_a_full_disk_is_a_finding(tmp_path, monkeypatch, free, problem):
     close_cache(cache)
     assert found.problem == problem
     assert ("weft delete" in found.hint) == bool(problem)
+
+
+def test_a_run_of_which_nothing_can_be_told_is_a_finding(tmp_path):
+    root = StateRoot(tmp_path)
+    cache = open_cache(tmp_path / CACHE_NAME, lambda: 0.0)
+    for name in ("run-000001", "run-000002", "run-000003"):
+        folder = RunFolder.create(root, name)
+        if name != "run-000003":  # which is just being made
+            folder.describe(steps=[])
+        folder.release()
+
+    def told() -> tuple[str, str]:
+        found = {one.what: one for one in health.examine(root, cache)}["the descriptions of runs"]
+        return found.problem, found.hint
+
+    assert told() == ("", "")
+    file = root.folder("run-000002") / DESCRIPTION
+    file.write_text("{")
+    problem, hint = told()
+    close_cache(cache)
+    assert problem == f"{file} is damaged"
+    assert hint.endswith("weft delete run-000002")

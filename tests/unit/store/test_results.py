@@ -149,8 +149,15 @@ CHANGES: list[tuple[str, Callable[[World], Recipe], str]] = [
     ("user", leaf("user", "you"), "user: me → you"),
     ("command", leaf("command", "sh train.sh -v {{in}} {{model}}"), "the command changed: "),
     ("a blank in the command", leaf("command", "sh train.sh  {{in}} {{model}}"), "the command changed: "),
-    ("mount", leaf("mount main", '["sub", "", false]'), 'mount main: ["", "", false] → ["sub", "", false]'),
-    ("mount added", leaf("mount more", "[]"), "mount more was added: []"),
+    ("mount", leaf("mount main", '["sub", "", false]'), "mount main: sub_path not given → sub"),
+    ("mount for reading", leaf("mount main", '["", "/x", true]'),
+     "mount main: mount_path not given → /x, read_only no → yes"),
+    ("mount removed", leaf("mount main", None), "mount main was removed"),
+    ("mount added", leaf("mount more", '["", "", false]'), "mount more was added"),
+    ("mount of a part added", leaf("mount more", '["sub", "/x", true]'),
+     "mount more was added: sub_path sub, mount_path /x, read_only yes"),
+    ("characters", leaf("parameter name", '"\\u65e5\\u672c"'), 'parameter name: "a" → "日本"'),
+    ("half a character", leaf("parameter name", '"\\ud800"'), 'parameter name: "a" → "\\ud800"'),
     ("output name added", leaf("output name extra", ""), "output name extra was added"),
     ("output name removed", leaf("output name log", None), "output name log was removed"),
     ("input name added", leaf("input name extra", ""), "input name extra was added"),
@@ -215,6 +222,31 @@ def test_what_is_told_is_the_nearest(world):
         )
     )
     assert world.why(world.leaf("parameter epoch", "20")).endswith("compared with run-1")
+
+
+def test_files_in_folders_count_for_what_is_nearest(world):
+    file = world.folder / "scripts/lib/util.py"
+    world.make()
+    file.write_text("other")
+    world.clock.now += 1
+    world.make(replace(world.recipe, run="run-2"))
+    file.write_text("scripts/lib/util.py")
+    (world.folder / "scripts/train.sh").write_text("x")
+    assert world.why() == "main:scripts: train.sh changed, compared with run-1"
+
+
+def test_a_folder_that_nobody_knows_any_more_is_one_difference(world):
+    world.make()
+    world.cache.index.forget_trees(())
+    (world.folder / "scripts/train.sh").write_text("x")
+    assert world.why() == "main:scripts changed, compared with run-1"
+
+
+def test_looking_changes_nothing(world):
+    world.make()
+    shutil.rmtree(world.folder / ".cas")
+    assert world.why() == world.why()
+    assert world.cache.index.count()[0] == 1
 
 
 def test_never_ran_expired_and_gone(world):
@@ -320,7 +352,7 @@ class TestTogether:
             world.cache.foresee([key])
             shutil.rmtree(world.folder / ".cas" / "objects")
             assert "cannot be used" in self.taken(world, key, "run-2")
-            assert world.cache.find(key).entry is None, "it is forgotten"
+            assert world.cache.find(key).entry is None
 
 
 def test_the_digest_of_leaves_is_that_of_their_json():
@@ -408,6 +440,7 @@ class TestCollecting:
             with pytest.raises(DiskFullError):
                 world.cache.collect(max_bytes=0)
         assert "cannot be used" in world.cache.find(world.cache.key(world.recipe).key).reason
+        world.cache.collect(max_bytes=0)
         assert world.cache.index.entries() == []
 
     def test_collecting_keeps_what_reasons_need(self, world):

@@ -96,12 +96,17 @@ def static_leaves(pipeline: Pipeline, step: ResolvedStep, image: str, folder: st
         **{f"input name {name}": "" for name in step.places},
         **{f"output name {name}": "" for name in step.outputs},
     }
-    if pipeline.main_fs is not None:
-        mount = pipeline.main_fs
+    mount = pipeline.main_fs
+    # All of the main file system is what a file that names none has too, but for the path at which it also lies.
+    if mount is not None and (mount.sub_path or mount.mount_path or _is_named(step.mounts[0].mount_path, static)):
         static[f"mount {mount.name}"] = json.dumps([mount.sub_path, mount.mount_path, mount.read_only])
     for number, point in enumerate(step.mounts[0 if pipeline.main_fs is None else 1 :]):
         static[f"mount {number} {point.name}"] = json.dumps([point.sub_path, point.mount_path, point.read_only])
     return static
+
+
+def _is_named(path: str, static: Mapping[str, str]) -> bool:
+    return any(path in text for text in static.values())
 
 
 def _what_runs(step: ResolvedStep, folder: str) -> dict[str, str]:

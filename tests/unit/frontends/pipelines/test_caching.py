@@ -7,7 +7,8 @@ import pytest
 
 from weft.frontends.pipelines.caching import CachePlace, describe, recipe_of
 from weft.frontends.pipelines.check import parse_pipeline
-from weft.frontends.pipelines.resolve import ResolvedStep, Run, resolve, resolve_nodes
+from weft.frontends.pipelines.paths import mount_path
+from weft.frontends.pipelines.resolve import ResolvedStep, Run, make_pipeline, resolve, resolve_nodes
 from weft.store.results import Recipe
 
 PLACE = CachePlace(Path("/state/cache.db"), "run-000001")
@@ -75,6 +76,31 @@ def test_what_a_step_is_given_is(change):
 )
 def test_where_and_how_long_it_runs_is_not(change):
     assert static(**change) == static()
+
+
+def mounted(main: str, main_fs: str = "", command: str = "x") -> str:
+    text = f"name: p\ncache: {{enable: true}}\nentry_points: {{s: {{command: {command}}}}}\n{main}"
+    pipeline = make_pipeline(text, "run.yaml", {}, None, {}, main_fs)
+    (step,) = resolve_nodes(pipeline, Run("run-000001", "me", "/data", {}))
+    assert isinstance(step, ResolvedStep)
+    found = describe(pipeline, step, PLACE)
+    assert found is not None
+    return found.static_key
+
+
+def test_all_of_the_main_file_system_is_what_a_file_that_names_none_has():
+    assert mounted("", main_fs="ppl") == mounted("")
+    assert mounted("fs_options: {main_fs: {name: ppl}}") == mounted("")
+
+
+@pytest.mark.parametrize("option", ["sub_path: deep", "mount_path: /deep"])
+def test_another_part_of_it_or_place_is_not(option):
+    assert mounted(f"fs_options: {{main_fs: {{name: ppl, {option}}}}}") != mounted("")
+
+
+def test_the_place_at_which_it_lies_as_well_counts_for_a_command_that_names_it():
+    command = f"cat {mount_path('me', 'ppl')}/x"
+    assert mounted("", main_fs="ppl", command=command) != mounted("", command=command)
 
 
 def test_c13_an_image_counts_by_its_content_where_that_is_known():
