@@ -19,6 +19,7 @@ import hashlib
 import importlib.util
 import os
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -31,6 +32,7 @@ from weft.store.results import DIGEST
 
 MAX_BYTES: Final = 8 << 20
 """A module of more bytes than this is no source that somebody wrote."""
+_MOST_KNOWN: Final = 64
 _OWN: Final = "weft"
 _SHORT: Final = 60
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
@@ -139,19 +141,23 @@ def _parsed(path: Path, module: str, modified_ns: int, size: int, inode: int) ->
         tree = ast.parse(path.read_bytes(), str(path))
     except (SyntaxError, ValueError) as error:
         raise ProgramError(f"{path} is not Python: {error}") from None
-    for node in ast.walk(tree):
+    functions: list[ast.FunctionDef | ast.AsyncFunctionDef] = []
+    loads: list[_Import] = []
+    todo: deque[ast.AST] = deque([tree])
+    while todo:
+        node = todo.popleft()
         _drop_what_does_nothing(node)
-    source = _Source(path, module, tree.body)
+        todo.extend(ast.iter_child_nodes(node))
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            loads += _loads(node)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            functions.append(node)
+    source = _Source(path, module, tree.body, loads=loads)
     for statement in tree.body:
         _bind(source, statement, statement)
-    for statement in tree.body:
-        _drop_own_decorators(source, statement)
-        act = _act_of(statement)
-        if act is not None:
-            source.acts.append(act)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            source.loads += _loads(node)
+    for function in functions:  # what `@weft.step(...)` says counts already where it counts
+        function.decorator_list = [one for one in function.decorator_list if not _is_own(source, one)]
+    source.acts += [act for statement in tree.body if (act := _act_of(statement)) is not None]
     return source
 
 
@@ -226,13 +232,6 @@ def _loads(node: ast.Import | ast.ImportFrom) -> Iterator[_Import]:
             yield _Import(alias.name)
 
 
-def _drop_own_decorators(source: _Source, statement: ast.stmt) -> None:
-    """Leave out `@weft.step(...)`: what it says counts already where it counts."""
-    for node in ast.walk(statement):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            node.decorator_list = [one for one in node.decorator_list if not _is_own(source, one)]
-
-
 def _is_own(source: _Source, decorator: ast.expr) -> bool:
     while isinstance(decorator, ast.Call):
         decorator = decorator.func
@@ -243,6 +242,16 @@ def _is_own(source: _Source, decorator: ast.expr) -> bool:
 # ------------------------------------------------------------------------------------------------------------ the walk
 
 
+class _Changes(NamedTuple):
+    """What the statements of modules change as they run: `by_name`, of `sources` by their paths."""
+
+    sources: dict[Path, _Source]
+    by_name: dict[_Named, list[tuple[_Source, ast.stmt]]]
+
+
+_known: dict[tuple[Path, Path], _Changes] = {}
+
+
 class _Walk:
     """The leaves found so far, and the statements that are in them."""
 
@@ -251,27 +260,41 @@ class _Walk:
         self.leaves: dict[str, str] = {}
         self._seen: set[_Named] = set()
         self._places: dict[str, Path | str | None] = {}
-        self._loaded: dict[Path, _Source] = {}
-        self._changes: dict[_Named, list[tuple[_Source, ast.stmt]]] = {}
+        self._loaded, self._changes = _Changes({}, {})
 
     def load(self, source: _Source) -> None:
-        """Find out what the statements of a module, and of all local ones that it loads, change as they run."""
+        """Find out what the statements of a module, and of all local ones that it loads, change as they run.
+
+        That is the same for all functions of a module, as long as nobody writes to the files.
+        """
+        key = (self.folder, source.path)
+        known = _known.get(key)
+        if known is None or any(self._source(one.module) is not one for one in known.sources.values()):
+            known = _Changes({}, {})
+            self._load_all(source, known.sources)
+            reached: dict[tuple[Path, frozenset[Chain]], set[_Named]] = {}
+            for one in known.sources.values():
+                for act in one.acts:
+                    for named in sorted(self._changed_by(one, act, reached)):
+                        known.by_name.setdefault(named, []).append((one, act.statement))
+            if len(_known) >= _MOST_KNOWN:
+                _known.clear()
+            _known[key] = known
+        self._loaded, self._changes = known
+
+    def _load_all(self, source: _Source, sources: dict[Path, _Source]) -> None:
         todo = [source]
         while todo:
             one = todo.pop()
-            if one.path in self._loaded:
+            if one.path in sources:
                 continue
-            self._loaded[one.path] = one
+            sources[one.path] = one
             for imported in reversed(one.loads):
                 names = self._absolute(one, imported).split(".")
                 names += [imported.name] if imported.name else []
                 if self._is_local(names[0]):
                     found = [self._source(".".join(names[: end + 1])) for end in reversed(range(len(names)))]
                     todo += [other for other in found if other is not None]
-        for one in self._loaded.values():
-            for act in one.acts:
-                for named in sorted(self._changed_by(one, act)):
-                    self._changes.setdefault(named, []).append((one, act.statement))
 
     def use(self, source: _Source, name: str, rest: Chain) -> None:
         """Take in what a name of a module's top level stands for, `rest` being the attributes taken of it."""
@@ -391,7 +414,9 @@ class _Walk:
 
     # ------------------------------------------------------------------------------- what statements change as they run
 
-    def _changed_by(self, source: _Source, act: _Act) -> set[_Named]:
+    def _changed_by(
+        self, source: _Source, act: _Act, reached: dict[tuple[Path, frozenset[Chain]], set[_Named]]
+    ) -> set[_Named]:
         found: set[_Named] = {(source.path, ANY)} if act.at_will else set()
         run: set[Chain] = {base for base in act.bases if self._has_hooks(source, base)}
         for chain in act.changes:
@@ -401,7 +426,10 @@ class _Walk:
             run |= call.of
             ours = not call.of or any(True for chain in call.of for _ in self._meant(source, chain))
             run |= call.handed if ours else {one for one in call.handed if self._is_defined(source, one)}
-        return found | self._reached(source, run)
+        key = (source.path, frozenset(run))
+        if key not in reached:  # many a function has the same decorators
+            reached[key] = self._reached(source, run)
+        return found | reached[key]
 
     def _reached(self, source: _Source, run: set[Chain]) -> set[_Named]:
         """Return the names that code may change which these names lead to."""

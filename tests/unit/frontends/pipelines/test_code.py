@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from weft.frontends.pipelines import code
 from weft.frontends.pipelines.code import leaves
 from weft.model.errors import ProgramError
 from weft.store.results import DIGEST
@@ -417,9 +418,36 @@ def test_what_changes_only_other_names_does_not_count(tmp_path, text):
     assert write(tmp_path, text.replace("x + 1", "x + 100")) == before
 
 
+def test_what_only_a_type_checker_loads_changes_nothing(tmp_path):
+    (tmp_path / "registry.py").write_text(REGISTRY)
+    (tmp_path / "plugin.py").write_text("from registry import reg\n@reg\ndef one(x): return x\n")
+    said = write(tmp_path, "import registry\nif TYPE_CHECKING:\n    import plugin\ndef f(): return registry.TABLE\n")
+    assert "code plugin.one" not in said
+
+
 def test_a_module_that_is_loaded_and_not_used_may_be_anything(tmp_path):
     (tmp_path / "broken.py").write_text("def (:")
     said = write(
         tmp_path, "try:\n    import broken, steps, no_such_thing\nexcept Exception:\n    pass\ndef f(): return 1\n"
     )
     assert set(said) == {"python", "code steps.f"}
+
+
+def test_what_a_module_changes_is_found_out_once_for_all_its_functions(tmp_path, monkeypatch):
+    asked = []
+    may_change = code._may_change
+
+    def asks(statement, rest):
+        asked.append(statement)
+        return may_change(statement, rest)
+
+    monkeypatch.setattr(code, "_may_change", asks)
+    text = REGISTRY + "".join(f"@reg\ndef f{n}(x): return x\n" for n in range(20)) + "def f(): return TABLE\n"
+    first = write(tmp_path, text)
+    before = len(asked)
+    assert 0 < before < 10
+    assert leaves(str(tmp_path), "steps:f") == first
+    leaves(str(tmp_path), "steps:f1")
+    assert len(asked) == before
+    assert write(tmp_path, text.replace("return x", "return x + 1")) != first
+    assert len(asked) > before
