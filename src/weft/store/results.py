@@ -528,28 +528,12 @@ def _tell_leaf(name: str, old: str | None, new: str | None) -> str:
         return _tell_mount(name, old, new)
     if old is None:
         silent = kind in ("input", "output", "file", "code")
-        return f"{name} was added" + ("" if silent else f": {_short(_readable(kind, new or ''))}")
+        return f"{name} was added" + ("" if silent else f": {_short(new or '')}")
     if new is None:
         return f"{name} was removed"
     if kind == "code" and old.startswith(DIGEST) and new.startswith(DIGEST):
         return f"{name} changed"
-    return f"the command changed: {_part(old, new)}" if kind == "command" else _from_to(name, kind, old, new)
-
-
-def _from_to(name: str, kind: str, old: str, new: str) -> str:
-    return f"{name}: {_short(_readable(kind, old))} → {_short(_readable(kind, new))}"
-
-
-def _readable(kind: str, text: str) -> str:
-    """Return a value with its characters in place of their numbers."""
-    if kind not in ("parameter", "loop"):
-        return text
-    try:
-        shown = json.dumps(json.loads(text), ensure_ascii=False)
-        shown.encode()
-    except ValueError:  # half of a character, which nothing can show
-        return text
-    return shown
+    return f"the command changed: {_part(old, new)}" if kind == "command" else f"{name}: {_short(old)} → {_short(new)}"
 
 
 def _tell_mount(name: str, old: str | None, new: str | None) -> str:
@@ -592,8 +576,10 @@ def _rank(name: str) -> int:
 def readable(text: str) -> str:
     """Return a leaf as people write it: keys are made of ASCII, in which other letters are numbers."""
     if "\\u" in text:
-        with suppress(ValueError):
-            return json.dumps(json.loads(text), ensure_ascii=False)
+        with suppress(ValueError):  # half of a letter stays a number: nothing can show it
+            shown = json.dumps(json.loads(text), ensure_ascii=False)
+            shown.encode()
+            return shown
     return text
 
 
