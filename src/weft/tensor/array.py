@@ -808,7 +808,7 @@ def matmul(x1: Any, x2: Any, /) -> Tensor:
         left = indexing.expand(left, [0])
     if last:
         right = indexing.expand(right, [1])
-    made = matmul_nodes(left, right, dtype)
+    made = matmul_nodes(left, right, dtype, sessions.cutting().chunk_bytes)
     ndim = len(made.grid)
     dropped = tuple([axis for axis, drop in ((ndim - 2, first), (ndim - 1, last)) if drop])
     return Tensor(shaping.squeeze(made, dropped) if dropped else made)

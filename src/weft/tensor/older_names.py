@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.frontends.tensors import reductions
+from weft.frontends.tensors import reductions, shaping
 from weft.frontends.tensors import searching as nodes
 from weft.frontends.tensors.blocks import in_one
 from weft.frontends.tensors.chunks import Cut
@@ -200,8 +200,12 @@ def delete(x: Any, obj: Any, axis: int | None = None) -> Tensor:
     given = numpy_names.ravel(x) if axis is None else _tensor(x)
     along = reductions.axes_of(axis or 0, given.ndim)[0]
     n = given.shape[along]
+    gone = np.unique(_places(obj, n, n)).tolist()
+    if len(gone) < shaping.TOGETHER:
+        spans = itertools.pairwise([-1, *gone, n])
+        return _joined([_part(given, along, lo + 1, hi) for lo, hi in spans], along)
     kept = np.ones(n, bool)
-    kept[_places(obj, n, n)] = False
+    kept[gone] = False
     return searching.take(given, creation.asarray(np.flatnonzero(kept)), axis=along)
 
 

@@ -145,6 +145,16 @@ def test_chunks_are_chosen_for_the_memory():
         assert max(wt.random.random(100 * MEGA).chunks[0]) * 8 <= 4 * MEGA
 
 
+@pytest.mark.parametrize("shape", [(3000, 3000, 3000), (20, 90_000, 40), (300, 3000, 1100)])
+def test_a_product_in_chunks_that_were_chosen_fits(shape):
+    rows, inner, columns = shape
+    with wt.Session(workers=2, memory=64 * MEGA, backend="processes"):
+        product = wt.ones((rows, inner)) @ wt.ones((inner, columns))
+        several = wt.ones((3, rows, inner)) @ wt.ones((inner, columns))
+        compile_nodes([product._node, several._node]).check(16 * MEGA)
+        np.testing.assert_array_equal(product[:2, -3:].fetch(), np.full((2, 3), inner))
+
+
 def test_an_axis_that_must_be_whole_does_not_make_chunks_larger():
     x = wt.zeros((10_000, 1_000), chunk_size=(100, 1_000)).node
     made = blocks.whole_along(x, (0,))

@@ -286,3 +286,14 @@ def test_an_extra_that_is_missing_is_named(monkeypatch):
     with pytest.raises(MissingExtraError, match="scipy is not installed") as told:
         wt.linalg.lu(t(X))
     assert "weft[scipy]" in told.value.hint
+
+
+@pytest.mark.parametrize("gone", [0, -1, [], [3, 4, 4, -1], range(40), slice(None, None, 3), np.arange(60) % 7 == 2])
+def test_what_is_left_out_of_an_array_in_chunks(gone):
+    values = np.arange(60)
+    for chunk in (1, 7, 60):
+        x = wt.asarray(values, chunk_size=chunk)
+        made = wt.delete(x, gone)
+        np.testing.assert_array_equal(made.fetch(), np.delete(values, gone))
+        made[:1] = 99
+        np.testing.assert_array_equal(x.fetch(), values)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.frontends.tensors.blocks import mapped, rechunk, whole_along
-from weft.frontends.tensors.chunks import Cut, Grid, counts
+from weft.frontends.tensors.chunks import CHUNK_BYTES, Cut, Grid, counts, largest
 from weft.frontends.tensors.nodes import Input, Node, Read
 from weft.frontends.tensors.reductions import combine_ufunc, finished, tree
 from weft.frontends.tensors.searching import pick
@@ -29,11 +29,12 @@ def _product(left: Any, right: Any, *, dtype: np.dtype[Any], xp: Any = np) -> An
     return made
 
 
-def matmul(x1: Node, x2: Node, dtype: np.dtype[Any]) -> Node:
+def matmul(x1: Node, x2: Node, dtype: np.dtype[Any], most: int = CHUNK_BYTES) -> Node:
     """Return the matrix product of two stacks of matrices (at least two axes each, of the same dtype kind).
 
     Chunk (i, j) of the result reads row i of the left and column j of the right side; where these are long, parts of
-    them, whose products are added up. ValueError: the shapes do not fit.
+    them, whose products are added up. Rows of the right side are cut as columns of the left; where that makes chunks of
+    more than `most` bytes, its columns are cut, too. ValueError: the shapes do not fit.
     """
     n = x1.shape[-1]
     if n != x2.shape[-2]:
@@ -45,7 +46,7 @@ def matmul(x1: Node, x2: Node, dtype: np.dtype[Any]) -> Node:
     cuts = [_batch_cut(axis, size, x1, x2, len(batch)) for axis, size in enumerate(batch)]
     inner = x1.grid[-1]
     left = rechunk(x1, (*_fit_batch(x1, cuts), x1.grid[-2], inner))
-    right = rechunk(x2, (*_fit_batch(x2, cuts), inner, x2.grid[-1]))
+    right = rechunk(x2, (*_fit_batch(x2, cuts), inner, _narrowed(x2, inner, most)))
     grid = (*cuts, left.grid[-2], right.grid[-1])
     if not cuts and inner.n > left.grid[-2].n * right.grid[-1].n:
         return _in_parts(left, right, dtype, 1)
@@ -81,6 +82,14 @@ def _in_parts(left: Node, right: Node, dtype: np.dtype[Any], k: int) -> Node:
         ]
     parts = Node(Kind.CALL, _part, inputs, grid, dtype, kwargs={"dtype": dtype}, name="matmul")
     return finished(tree(parts, (2,), combine_ufunc, {"fn": np.add, "axes": (2,)}), (2,), keepdims=False)
+
+
+def _narrowed(node: Node, inner: Cut, most: int) -> Cut:
+    """Return how columns are cut when rows are cut as `inner`: so that no chunk grows to more than `most` bytes."""
+    cut = node.grid[-1]
+    before = largest(node.grid)
+    times = before // max(1, node.grid[-2].longest) * inner.longest / max(1, before, most // node.dtype.itemsize)
+    return cut if times <= 1 else Cut.even(cut.size, max(1, int(cut.longest / times)))
 
 
 def _batch_cut(axis: int, size: int, x1: Node, x2: Node, ndim: int) -> Cut:
