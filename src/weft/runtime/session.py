@@ -8,6 +8,7 @@ wrong.
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Protocol
@@ -131,6 +132,8 @@ class Run:
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for the end; False if `timeout_s` seconds were not enough."""
         ended = self._job.finished if self._durable is None else self._durable.settled
+        if not ended.is_set():
+            self._session.check_process()
         return ended.wait(patience("timeout_s", timeout_s))
 
     def cancel(self, reason: str = "cancelled") -> None:
@@ -328,6 +331,7 @@ class Session:
         self._jobs: dict[str, JobRun] = {}
         self.leaving = False
         """Whether a KeyboardInterrupt left a run behind that had not ended."""
+        self._process = os.getpid()
         self._closed = False
         self._closers: list[Callable[[], None]] = []
         self.historian: Historian | None = None
@@ -453,9 +457,18 @@ class Session:
         return Run(self, job, durable)
 
     def check_open(self) -> None:
-        """ConflictError: the session is closed."""
+        """ConflictError: the session is closed, or that of the process which this one was forked from."""
         if self._closed:
             raise ConflictError("the session is closed", hint="Open another one.")
+        self.check_process()
+
+    def check_process(self) -> None:
+        """ConflictError: this process was forked, and the threads of the session are those of its parent."""
+        if os.getpid() != self._process:
+            raise ConflictError(
+                f"the session belongs to process {self._process}, which this one was forked from",
+                hint="Open a session in the forked process, or start processes by spawn.",
+            )
 
     def resume(self, run: str, *, on_record: Callable[[Record], None] | None = None) -> Run:
         """Go on with a durable run; sessions that keep state do it. UsageError: this one keeps none."""
@@ -507,6 +520,8 @@ class Session:
         if self._closed:
             return
         self._closed = True
+        if os.getpid() != self._process:
+            return  # workers, memory and files are those of the process that this one was forked from
         live = [job for job in self._jobs.values() if job.outcome is None]
         for job in live:
             self.loop.cancel(job, "the session was closed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -327,6 +328,15 @@ def current() -> Session:
             _default = Session()
             atexit.register(_default.close)
         return _default
+
+
+def _forget_default() -> None:
+    """In a forked process another session is made when one is needed: that of its parent has no threads here."""
+    global _default, _lock
+    _default, _lock = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_default)
 
 
 def _found() -> Session | None:
