@@ -259,6 +259,7 @@ class _Walk:
         self.folder = folder
         self.leaves: dict[str, str] = {}
         self._seen: set[_Named] = set()
+        self._followed: set[tuple[Path, str, Chain]] = set()
         self._places: dict[str, Path | str | None] = {}
         self._loaded, self._changes = _Changes({}, {})
 
@@ -298,6 +299,9 @@ class _Walk:
 
     def use(self, source: _Source, name: str, rest: Chain) -> None:
         """Take in what a name of a module's top level stands for, `rest` being the attributes taken of it."""
+        if (source.path, name, rest) in self._followed:
+            return
+        self._followed.add((source.path, name, rest))
         for imported in source.imports.get(name, ()):
             self._import(source, imported, rest)
         if (source.path, name) in self._seen:
@@ -352,8 +356,14 @@ class _Walk:
         return ".".join([*above, *([imported.module] if imported.module else [])])
 
     def _import(self, source: _Source, imported: _Import, rest: Chain) -> None:
+        self._follow(*self._target(source, imported, rest))
+
+    def _target(self, source: _Source, imported: _Import, rest: Chain) -> tuple[str, Chain]:
+        """Return the module that an import leads to, and what is taken of it."""
         module = self._absolute(source, imported)
-        self._follow(module, (imported.name, *rest) if imported.name else rest)
+        if imported.name and module == source.module:  # `from . import name` in a package itself: the module below
+            return f"{module}.{imported.name}", rest
+        return module, (imported.name, *rest) if imported.name else rest
 
     def _follow(self, module: str, rest: Chain) -> None:
         """Take in what `rest` is, counted from a module."""
@@ -443,7 +453,7 @@ class _Walk:
                 continue
             seen.add((other.path, name, rest))
             bound = [one for one in other.bindings[name] if not isinstance(one, ast.Import | ast.ImportFrom)]
-            if any(_may_change(one, rest) for one in bound):
+            if (other.path, name) not in found and any(_may_change(one, rest) for one in bound):
                 found.add((other.path, name))
             if (other.path, name) in gone_into:
                 continue
@@ -500,8 +510,7 @@ class _Walk:
     def _behind(
         self, source: _Source, imported: _Import, rest: Chain, seen: frozenset[_Named]
     ) -> Iterator[tuple[_Source, str, Chain]]:
-        module = self._absolute(source, imported)
-        rest = (imported.name, *rest) if imported.name else rest
+        module, rest = self._target(source, imported, rest)
         while rest and self._is_local(module.partition(".")[0]):
             inside = self._source(module)
             if inside is not None and (rest[0] in inside.bindings or self._source(f"{module}.{rest[0]}") is None):
@@ -714,6 +723,7 @@ def _may_change(statement: ast.stmt, rest: Chain) -> bool:
     return True
 
 
+@lru_cache(maxsize=4096)
 def _keeps_something(statement: ast.ClassDef) -> bool:
     for one in statement.body:
         match one:

@@ -451,3 +451,18 @@ def test_what_a_module_changes_is_found_out_once_for_all_its_functions(tmp_path,
     assert len(asked) == before
     assert write(tmp_path, text.replace("return x", "return x + 1")) != first
     assert len(asked) > before
+
+
+def test_a_package_that_imports_what_lies_in_it(tmp_path):
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack/__init__.py").write_text("from . import deep\nfrom .deep import g as h\n")
+    (tmp_path / "pack/deep.py").write_text(REGISTRY + "@reg\ndef g(x): return x + 1\n")
+    text = "import pack\nfrom pack import deep\ndef f(): return pack.deep.TABLE, deep.g(1), pack.h(1)\n"
+    said = write(tmp_path, text)
+    assert {"code pack.deep.TABLE", "code pack.deep.g"} <= said.keys()
+
+
+def test_modules_that_import_a_name_from_each_other_end(tmp_path):
+    (tmp_path / "one.py").write_text("from two import g\n")
+    (tmp_path / "two.py").write_text("from one import g\n")
+    assert set(write(tmp_path, "from one import g\ndef f(): return g(1)\n")) == {"python", "code steps.f"}
