@@ -79,6 +79,7 @@ def leaves(folder: str, function: str) -> dict[str, str]:
         raise ProgramError(f"{found} has no {name!r} at its top level", hint="Define the function of a step there.")
     walk.load(source)
     walk.use(source, name, ())
+    walk.run()
     return {**own, **dict(sorted(walk.leaves.items()))}
 
 
@@ -260,6 +261,7 @@ class _Walk:
         self.leaves: dict[str, str] = {}
         self._seen: set[_Named] = set()
         self._followed: set[tuple[Path, str, Chain]] = set()
+        self._todo: list[tuple[_Source, str, Chain]] = []
         self._places: dict[str, Path | str | None] = {}
         self._loaded, self._changes = _Changes({}, {})
 
@@ -298,10 +300,21 @@ class _Walk:
                     todo += [other for other in found if other is not None]
 
     def use(self, source: _Source, name: str, rest: Chain) -> None:
-        """Take in what a name of a module's top level stands for, `rest` being the attributes taken of it."""
-        if (source.path, name, rest) in self._followed:
-            return
-        self._followed.add((source.path, name, rest))
+        """Have what a name of a module's top level stands for taken in, `rest` being the attributes taken of it."""
+        if (source.path, name, rest) not in self._followed:
+            self._followed.add((source.path, name, rest))
+            self._todo.append((source, name, rest))
+
+    def run(self) -> None:
+        """Take in what is to be. Without recursion: one name may lead to the next a thousand times."""
+        while self._todo:
+            source, name, rest = self._todo.pop()
+            if name:
+                self._take(source, name, rest)
+            else:
+                self._take_whole(source)
+
+    def _take(self, source: _Source, name: str, rest: Chain) -> None:
         for imported in source.imports.get(name, ()):
             self._import(source, imported, rest)
         if (source.path, name) in self._seen:
@@ -398,11 +411,10 @@ class _Walk:
         self._whole(source)  # the module itself is handed on, or a name that nobody finds
 
     def _whole(self, source: _Source) -> None:
-        """Take in all of a module, with what it imports."""
-        key = (source.path, "")
-        if key in self._seen:
-            return
-        self._seen.add(key)
+        """Have all of a module taken in, with what it imports."""
+        self.use(source, "", ())
+
+    def _take_whole(self, source: _Source) -> None:
         others = [
             one
             for (path, _), all_of_it in self._changes.items()

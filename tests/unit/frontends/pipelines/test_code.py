@@ -466,3 +466,9 @@ def test_modules_that_import_a_name_from_each_other_end(tmp_path):
     (tmp_path / "one.py").write_text("from two import g\n")
     (tmp_path / "two.py").write_text("from one import g\n")
     assert set(write(tmp_path, "from one import g\ndef f(): return g(1)\n")) == {"python", "code steps.f"}
+
+
+def test_a_long_way_from_name_to_name_needs_no_deep_stack(tmp_path):
+    lines = [f"def f{n}(x):\n    return f{n + 1}(x)\n" for n in range(3_000)]
+    (tmp_path / "steps.py").write_text("".join([*lines, "def f3000(x):\n    return x\n"]))
+    assert {"code steps.f0", "code steps.f1500", "code steps.f3000"} <= leaves(str(tmp_path), "steps:f0").keys()
