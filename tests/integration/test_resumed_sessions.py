@@ -226,6 +226,7 @@ def test_a_resume_has_what_the_session_had(tmp_path, monkeypatch):
         "eviction": "lru",
         "stream_window": 1 << 20,
         "history": str(tmp_path / "known"),
+        "whole_process": False,
     }
 
 
