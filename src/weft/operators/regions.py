@@ -181,9 +181,10 @@ def whole_step(step: Step, slot: int) -> Run:
 
     elif step.kind is Kind.REDUCE:
         (only,) = at
+        reduce = _reducer(step)
 
         def run(index: int, slots: list[Any]) -> None:
-            slots[slot] = reduce_chunk(step, slots[only])
+            slots[slot] = reduce(slots[only])
 
     elif kwargs or len(args) > 2 or not at:
 
@@ -218,10 +219,11 @@ def whole_step(step: Step, slot: int) -> Run:
     return run
 
 
-def reduce_chunk(step: Step, x: Any) -> Any:
-    """Reduce one array, or one tile of it."""
-    fn: np.ufunc = step.fn
-    return fn.reduce(x, keepdims=True, dtype=_wide(step), **step.kwargs)
+def _reducer(step: Step, *, flat: bool = False) -> Callable[[Any], Any]:
+    """Return what reduces one array, or one tile of it; to a number where that is `flat`."""
+    if flat:
+        return partial(step.fn.reduce, dtype=_wide(step))
+    return partial(step.fn.reduce, keepdims=True, dtype=_wide(step), **step.kwargs)
 
 
 _SUMS = frozenset({np.add, np.multiply})
@@ -294,7 +296,7 @@ class _Tiled:
         for slot, x in operands.items():
             cells[slot] = x
         calls = [self._call(step, slot, places, cells) for step, slot in self.steps if step.kind is not Kind.REDUCE]
-        reduce = None if tail is None else partial(tail[0].fn.reduce, dtype=_wide(tail[0]))
+        reduce = None if tail is None else _reducer(tail[0], flat=flat)
         scratch: dict[int, Any] = {}
         parts: list[Any] = []
         known: tuple[int, ...] = ()
@@ -315,7 +317,7 @@ class _Tiled:
                 fn(*given(cells))
             if tail is not None and reduce is not None:
                 part = cells[tail[0].args[0].at]
-                parts.append(reduce(part) if flat else (tile, reduce_chunk(tail[0], part)))
+                parts.append(reduce(part) if flat else (tile, reduce(part)))
         for slot, x in made.items():
             slots[slot] = x
         if tail is not None:
