@@ -7,6 +7,7 @@ process, so it is put back as soon as nothing is computed any more. Worker proce
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,23 +15,28 @@ from functools import cache
 from typing import Any
 
 
-@cache
 def _libraries() -> Any:
+    return _loaded("scipy.linalg" in sys.modules)  # it brings another BLAS than NumPy's, and may come later
+
+
+@cache
+def _loaded(scipy: bool) -> Any:
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController().select(user_api="blas")
 
 
-_own = 0
-"""How many threads this process was told to use for its share; 0: nobody has."""
+_own: tuple[int, Any] = (0, None)
+"""How many threads this process was told to use for its share, 0 if nobody has, and which libraries were told."""
 
 
 def use(threads: int) -> None:
     """Have BLAS use so many threads in this process from now on. For worker processes, which compute one at a time."""
     global _own
-    if threads != _own:
-        _libraries().limit(limits=threads)
-        _own = threads
+    libraries = _libraries()
+    if (threads, libraries) != _own:
+        libraries.limit(limits=threads)
+        _own = threads, libraries
 
 
 def share(workers: int) -> int:
