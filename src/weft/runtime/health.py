@@ -16,6 +16,7 @@ from weft.model.errors import WeftError
 from weft.operators.call import why_not_mounted
 from weft.runtime.listing import list_runs
 from weft.runtime.state import DESCRIPTION, read_description
+from weft.store.database import WHAT_CAN_GO
 from weft.store.entries import CACHE_NAME, CacheIndex
 from weft.store.schedules import SCHEDULES_NAME, Schedules
 from weft.worker import mounting
@@ -110,13 +111,16 @@ def _room(folder: Path) -> Finding:
     free = shutil.disk_usage(folder).free
     if free >= _LEAST_ROOM:
         return Finding("the disk of the state folder")
-    hint = "Old runs go with `weft delete RUN`, kept results with `weft cache gc --max-size 0`."
-    return Finding("the disk of the state folder", f"it is full: {free >> 10} KiB are free", hint)
+    return Finding("the disk of the state folder", f"it is full: {free >> 10} KiB are free", WHAT_CAN_GO)
 
 
 def _index(what: str, damage: str, file: str) -> Finding:
     hint = f"Move it away: mv {file} {file}.damaged. It is made again." if damage else ""
     return Finding(what, damage.partition("\n")[0], hint)
+
+
+def _some_of(broken: dict[str, str]) -> str:
+    return "; ".join([*broken.values()][:3]) + ("; ..." if len(broken) > 3 else "")
 
 
 def _descriptions(root: StateRoot) -> Finding:
@@ -129,7 +133,7 @@ def _descriptions(root: StateRoot) -> Finding:
             read_description(folder)
         except (WeftError, OSError) as error:
             broken[folder.name] = error.message if isinstance(error, WeftError) else f"{folder}: {error.strerror}"
-    shown = "; ".join([*broken.values()][:3]) + ("; ..." if len(broken) > 3 else "")
+    shown = _some_of(broken)
     hint = f"Nothing can be told of such a run. Remove it: weft delete {next(iter(broken))}" if broken else ""
     return Finding("the descriptions of runs", shown, hint)
 
@@ -144,6 +148,6 @@ def _results(index: CacheIndex, cache: ResultCache, full: bool) -> Iterator[Find
             broken[entry.key] = f"{entry.pipeline}/{entry.step}: {problem}"
     if broken:
         index.remove(broken)
-    shown = "; ".join([*broken.values()][:3]) + ("; ..." if len(broken) > 3 else "")
+    shown = _some_of(broken)
     kept = f"{len(entries):,} kept {'result' if len(entries) == 1 else 'results'}"
     yield Finding(kept, shown, "They were forgotten; the steps run again." if broken else "")

@@ -43,9 +43,9 @@ _TRY_PAUSE_S: Final = 0.002
 _BUSY_MS: Final = 5_000
 _FULL_BYTES: Final = 64 << 10
 _NO_SHARED: Final = (sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP)
-_MAKE_ROOM: Final = (
-    "Make room on this disk. Old runs go with `weft delete RUN`, kept results with `weft cache gc --max-size 0`."
-)
+WHAT_CAN_GO: Final = "Old runs go with `weft delete RUN`, kept results with `weft cache gc --max-size 0`."
+"""What a person may do about a full disk."""
+_MAKE_ROOM: Final = f"Make room on this disk. {WHAT_CAN_GO}"
 _VERSION: Final = "SELECT value FROM weft_about WHERE key = 'version'"
 _ABOUT: Final = "CREATE TABLE weft_about (key VARCHAR(64) PRIMARY KEY, value TEXT)"
 

@@ -25,11 +25,7 @@ def as_raised(error: TaskError) -> TaskError:
         found = getattr(found, part, None)
     if _can_be_caught(found):
         with suppress(TypeError):  # two classes with fields in C, or one whose instances need arguments
-            kind = _both(found)
-            made = kind.__new__(kind)
-            made.__dict__.update(error.__dict__)
-            made.args = error.args
-            return made
+            return _told_by(_both(found), error)
     return error
 
 
@@ -43,7 +39,11 @@ def _both(kind: type[Exception]) -> type[TaskError]:
 
 
 def _reduced(error: TaskError) -> tuple[Any, ...]:
-    plain = TaskError.__new__(TaskError)
-    plain.__dict__.update(error.__dict__)
-    plain.args = error.args
-    return as_raised, (plain,)
+    return as_raised, (_told_by(TaskError, error),)
+
+
+def _told_by(kind: type[TaskError], error: TaskError) -> TaskError:
+    made = kind.__new__(kind)
+    made.__dict__.update(error.__dict__)
+    made.args = error.args
+    return made
