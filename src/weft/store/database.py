@@ -344,13 +344,16 @@ class Database:
             found = connection.rows(_VERSION)
         except sqlite3.OperationalError:
             names = connection.tables()
-            if "weft_about" in names:
-                raise
+            if "weft_about" in names:  # somebody has made it just now; if not, what is wrong is said again
+                return self._check_version(connection.rows(_VERSION))
             if names:
                 raise ConflictError(
                     f"{self.where} is a database of another program", hint="Move it away, or use another state folder."
                 ) from None
             return False
+        return self._check_version(found)
+
+    def _check_version(self, found: list[Row]) -> bool:
         value = found[0][0] if found else ""
         if value != self._version:
             raise ConflictError(

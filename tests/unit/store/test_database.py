@@ -231,3 +231,32 @@ def test_damage_is_found_where_there_is_some(database, tmp_path):
     data[20_000:40_000] = b"\xff" * 20_000
     Path(database.where).write_bytes(data)
     assert "damaged" in database.damage()
+
+
+def test_one_that_is_made_while_it_is_looked_at_is_read(database, tmp_path, monkeypatch):
+    (tmp_path / "some.db").touch()  # as another process has made it, which writes its tables next
+    other = Database(
+        tmp_path / "some.db",
+        what="the index of things",
+        schema=["CREATE TABLE things (name TEXT)"],
+        version=1,
+        again="it is made again",
+        lock_name="some.lock",
+    )
+    rows = module._Sqlite.rows
+    added = []
+
+    def rows_and_then(self: Any, sql: str, values: Any = None) -> Any:
+        try:
+            return rows(self, sql, values)
+        except sqlite3.OperationalError:
+            if not added:
+                added.append("a")
+                add(other, "a")
+            raise
+
+    monkeypatch.setattr(module._Sqlite, "rows", rows_and_then)
+    try:
+        assert names(database) == ["a"] == added
+    finally:
+        other.close()
