@@ -23,6 +23,7 @@ from weft.model.errors import InternalError, RunCancelledError, TaskError
 from weft.operators import guardians
 from weft.operators.call import CommandResult, CommandSpec, run_command, run_guarded
 from weft.operators.guardians import GUARDIAN, Guardhouse, close_guardhouse
+from weft.runtime.loop import Gate
 from weft.worker import guardian
 from weft.worker.group import ProcessId, end_group, end_recorded, is_alive, process_id, read_record
 from weft.worker.guardian import Log, Process, descendants, look_up, process_table, send_signal
@@ -193,6 +194,76 @@ class Running:
     def result(self) -> CommandResult:
         with self.pool:
             return self.future.result(DEADLINE_S)
+
+
+class TestGate:
+    def test_a_command_is_ready_before_the_gate_and_starts_behind_it(self, spec, tmp_path):
+        gate = Gate()
+        record = tmp_path / "record"
+        run = spec("echo out > made", record=record, cwd=tmp_path)
+        with ThreadPoolExecutor(1) as pool:
+            future = pool.submit(run_guarded, run, gate=gate)
+            wait_until(record.exists, what="the guardian")
+            (line,) = record.read_text().splitlines()
+            assert not descendants(process_table(), int(line.split()[0]))
+            assert not (tmp_path / "made").exists()
+            gate.open(passable=True)
+            assert future.result(DEADLINE_S).ok
+        assert (tmp_path / "made").read_text() == "out\n"
+        assert not record.exists()
+
+    def test_one_that_is_open_is_passed(self, spec):
+        gate = Gate()
+        gate.open(passable=True)
+        assert run_guarded(spec("true"), gate=gate).ok
+
+    def test_nothing_starts_at_one_that_is_not_to_be_passed(self, spec, tmp_path):
+        gate = Gate()
+        gate.open(passable=False)
+        record = tmp_path / "record"
+        with pytest.raises(RunCancelledError, match="cannot be made durable"):
+            run_guarded(spec("echo out > made", record=record, cwd=tmp_path), gate=gate)
+        assert not record.exists()
+        assert not (tmp_path / "made").exists()
+
+    def test_what_cannot_start_is_told_all_the_same(self, spec, tmp_path):
+        gate = Gate()
+        with ThreadPoolExecutor(1) as pool:
+            future = pool.submit(run_guarded, spec("true", record=tmp_path / "no" / "record"), gate=gate)
+            gate.open(passable=True)
+            with pytest.raises(TaskError, match="its process record"):
+                future.result(DEADLINE_S)
+
+    def test_a_signal_to_the_guardian_ends_the_waiting(self, spec, tmp_path):
+        gate = Gate()
+        record = tmp_path / "record"
+        with ThreadPoolExecutor(1) as pool:
+            future = pool.submit(run_guarded, spec("echo out > made", record=record, cwd=tmp_path), gate=gate)
+            wait_until(record.exists, what="the guardian")
+            os.kill(int(record.read_text().split()[0]), signal.SIGTERM)
+            wait_until(lambda: not record.exists(), what="its end")
+            gate.open(passable=True)
+            with pytest.raises(RunCancelledError):
+                future.result(DEADLINE_S)
+        assert not (tmp_path / "made").exists()
+
+    def test_nothing_starts_when_the_owner_ends_while_it_waits(self, tmp_path):
+        record = tmp_path / "record"
+        code = (
+            "import sys; from pathlib import Path; from weft.operators.call import *\n"
+            "from weft.runtime.loop import Gate\n"
+            "folder = Path(sys.argv[1])\n"
+            "run_guarded(CommandSpec(text='echo out > made', env={}, cwd=folder, log=folder / 'log', "
+            "record=folder / 'record'), gate=Gate())\n"
+        )
+        owner = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
+        wait_until(record.exists, what="the guardian")
+        row = look_up(int(record.read_text().split()[0]))
+        owner.kill()
+        owner.wait()
+        wait_until(lambda: not record.exists(), what="the guardian's end")
+        wait_until(lambda: row is None or (now := look_up(row.pid)) is None or now.start != row.start)
+        assert not (tmp_path / "made").exists()
 
 
 class TestCommand:
@@ -404,6 +475,20 @@ class TestEnd:
             run = pool.submit(run_guarded, spec(f"sleep {mark}; true", grace_s=100), on_cancel=lambda stop: stop())
             assert run.result(DEADLINE_S).cause == "cancelled"
         assert not running(mark)
+
+    def test_by_cancel_while_it_waits(self, spec, tmp_path, mark):
+        gate = Gate()
+        record = tmp_path / "record"
+        stops: list[Callable[[], None]] = []
+        with ThreadPoolExecutor(1) as pool:
+            run = pool.submit(run_guarded, spec(f"sleep {mark}", record=record), gate=gate, on_cancel=stops.append)
+            wait_until(lambda: stops and record.exists(), what="the guardian")
+            stops[0]()
+            gate.open(passable=True)
+            with pytest.raises(RunCancelledError, match="cancelled before it started"):
+                run.result(DEADLINE_S)
+        assert not running(mark)
+        assert not record.exists()
 
     def test_by_timeout(self, spec, mark):
         result = run_guarded(spec(f"sleep {mark}; sleep {mark}", timeout_s=0.1))
@@ -862,6 +947,7 @@ class TestTask:
             params={"command": command, "cwd": str(tmp_path), "log": str(tmp_path / "log"), **params},
             cancelled=lambda: False,
             on_cancel=self.cancels.append,
+            gate=None,
         )
 
     def test_returns_plain_data(self, tmp_path):

@@ -223,6 +223,7 @@ class LocalJob:
             nbytes=launch.nbytes,
             resources=launch.resources,
             host=self,
+            gate=self.job.gates.pop(launch.lease, None) if self.job.gates else None,
         )
         if launch.backup_of:
             self._race(lease, self.running.get(launch.backup_of))
@@ -743,6 +744,7 @@ class LocalBackend(ABC):
     """What every executor of one machine does alike: one store that all workers read, a light lane, timers."""
 
     tuning: Tuning
+    gated = True
 
     def __init__(
         self, workers: int, store: Keeper, resources: Resources | None, grace_s: float, window: int | None

@@ -96,6 +96,8 @@ class Simulator:
     `track` keeps account of which outputs are held (`held_most`).
     """
 
+    gated = False
+
     def __init__(
         self,
         workers: int = 4,

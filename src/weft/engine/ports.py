@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from weft.engine.events import Event
     from weft.engine.master import Master
     from weft.graph.logical import LogicalGraph
-    from weft.graph.task import Past
+    from weft.graph.task import Gate, Past
     from weft.model.errors import WeftError
     from weft.model.resources import Resources
 
@@ -79,7 +79,7 @@ class Job(Protocol):
     `outputs` keeps the values of a durable job in files (`weft.store.outputs`), None for any other. `history` is what
     earlier runs of its graph took, where somebody kept it; `recorded` says that what this one takes will be kept.
     `given` are values that were there before the job, by vertex, in columns of its store: they are not the job's to
-    free.
+    free. `gates` has the gates of leases that are about to be launched behind one.
     """
 
     id: str
@@ -92,6 +92,7 @@ class Job(Protocol):
     history: Sequence[Past]
     recorded: bool
     given: Mapping[str, Any]
+    gates: dict[int, Gate]
 
 
 class Shell(Protocol):
@@ -156,9 +157,12 @@ class Executor(Protocol):
     Two leases may have the same tasks (`Launch.backup_of`). Their outputs are committed once: units that one of them
     has committed are not committed by the other, nor are those that one has said with `GaveBack` that it will not do;
     when one has ended with a `Done`, the other ends with `Failed(STOPPED)` and what it made is thrown away where it is.
+
+    `gated` says whether leases of the light lane may begin behind a gate (`Job.gates`).
     """
 
     tuning: Tuning
+    gated: bool
 
     def workers(self) -> Sequence[WorkerSpec]:
         """Return the workers there are at the start."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from weft.model.errors import ProgramError
+from weft.model.errors import ProgramError, RunCancelledError
 from weft.model.program import is_named
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from weft.model.program import Program
     from weft.model.resources import Resources
 
+AnyProgram = TypeVar("AnyProgram", bound=Callable[..., Any])
 
 RESERVED = "weft."
 """How the names of events begin that users do not emit themselves."""
@@ -84,8 +85,24 @@ class Output(Protocol):
         ...
 
 
+class Gate(Protocol):
+    """What a task passes before it does anything that others could notice: what it follows from is durable then."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody need wait, and all may pass."""
+        ...
+
+    def wait(self) -> bool:
+        """Wait until it is open; False: it is not to be passed, since what the task follows from cannot be durable."""
+        ...
+
+
 class TaskContext(Protocol):
-    """What a running task may ask and say. All of it is safe to call from the task's own thread."""
+    """What a running task may ask and say. All of it is safe to call from the task's own thread.
+
+    `gate` is None, or there for a program that is marked with `prepares`.
+    """
 
     vertex: str
     index: int
@@ -94,6 +111,7 @@ class TaskContext(Protocol):
     params: Mapping[str, Any]
     item: Any
     resources: Resources
+    gate: Gate | None
 
     def out(self, edge: str) -> Output:
         """Return the writer of the output edge with this id."""
@@ -147,6 +165,18 @@ class TaskContext(Protocol):
     def patch(self, change: Patch, because: str = "") -> str:
         """Add vertices, whose ids begin with this one's and a slash, and edges to the live graph."""
         ...
+
+
+def prepares(program: AnyProgram) -> AnyProgram:
+    """Mark a program of style TASK that passes `ctx.gate` by itself: what it does before is not to be noticed."""
+    program.prepares = True  # type: ignore[attr-defined]
+    return program
+
+
+def pass_gate(gate: Gate | None) -> None:
+    """Wait until a gate is open. RunCancelledError: it is not to be passed."""
+    if gate is not None and not gate.wait():
+        raise RunCancelledError("it was not started: what it follows from cannot be made durable")
 
 
 def resolve(program: Program) -> Callable[..., Any]:

@@ -25,18 +25,22 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from weft.graph.task import pass_gate, prepares
 from weft.model.errors import DefinitionError, DiskFullError, InternalError, ProgramError, RunCancelledError, TaskError
 from weft.model.ids import task_name
 from weft.model.records import as_dict
 from weft.operators.guardians import start_guardian, take_back_guardian
 
 if TYPE_CHECKING:
-    from weft.graph.task import TaskContext
+    from weft.graph.task import Gate, TaskContext
     from weft.operators.mounts import View
 
 TAIL_LINES = 20
 TAIL_BYTES = 64 * 1024
 MIB = 1 << 20
+
+START = b"+"
+"""What a guardian waits for that has a command ready which waits."""
 
 _refused: list[str] = []
 """Why this system makes no views, once it has refused one: the next need not ask."""
@@ -106,6 +110,7 @@ class CommandResult(Struct, frozen=True, kw_only=True):
         return self.cause == "exit" and self.exit_code == 0
 
 
+@prepares
 def run_command(ctx: TaskContext, inputs: object) -> dict[str, Any]:
     """Run a command as a task (style TASK) and return its `CommandResult` as a dictionary.
 
@@ -118,7 +123,7 @@ def run_command(ctx: TaskContext, inputs: object) -> dict[str, Any]:
     task = task_name(ctx.vertex, ctx.index)
     if ctx.cancelled():
         raise RunCancelledError(f"step {spec.name} was cancelled before it started")
-    result = run_guarded(spec, on_cancel=ctx.on_cancel)
+    result = run_guarded(spec, on_cancel=ctx.on_cancel, gate=ctx.gate)
     if result.cause == "cancelled":
         raise RunCancelledError(f"step {spec.name} was cancelled")
     if not result.ok:
@@ -131,19 +136,23 @@ def run_guarded(
     *,
     on_started: Callable[[int, str], None] | None = None,
     on_cancel: Callable[[Callable[[], None]], object] | None = None,
+    gate: Gate | None = None,
 ) -> CommandResult:
     """Run a command under a guardian and wait until nothing of it is left.
 
     `on_started` gets pid and start time of the command (a `weft.worker.group.ProcessId`). `on_cancel` is handed a
     function without arguments that any thread may call at any time to have the command ended; later calls do nothing.
+    All is ready for the command before the `gate` is passed, behind which it starts.
     Any exit code is a result; TaskError if the command cannot be started, DefinitionError for text that no system
-    takes, InternalError if the guardian fails.
+    takes, RunCancelledError if the gate cannot be passed, InternalError if the guardian fails.
     """
     if _refused and spec.view is not None and spec.view.optional:
         return replace(
-            run_guarded(replace(spec, view=None), on_started=on_started, on_cancel=on_cancel), unmounted=_refused[0]
+            run_guarded(replace(spec, view=None), on_started=on_started, on_cancel=on_cancel, gate=gate),
+            unmounted=_refused[0],
         )
-    message = marshal.dumps(_message(spec))
+    waits = gate is not None and not gate.is_open
+    message = marshal.dumps({**_message(spec), "waits": waits})
     with contextlib.suppress(OSError):  # the guardian says what is wrong with the place
         spec.log.parent.mkdir(parents=True, exist_ok=True)
     ours = start_guardian()
@@ -164,6 +173,10 @@ def run_guarded(
             ours.sendall(len(message).to_bytes(4, "big") + message)
         if on_cancel is not None:
             on_cancel(stop)
+        if waits:
+            pass_gate(gate)
+            with lock, contextlib.suppress(OSError):  # stopped meanwhile, or the guardian failed: it will say so
+                ours.sendall(START)
         frame = _receive(ours)
         if "pid" in frame:
             started = frame["pid"], frame["start"]
@@ -183,7 +196,7 @@ def run_guarded(
             ours.close()
     if frame.get("failed", ("",))[0] == "namespace" and spec.view is not None and spec.view.optional:
         _refused.append(why_not_mounted(frame["failed"][1]))
-        return run_guarded(spec, on_started=on_started, on_cancel=on_cancel)
+        return run_guarded(spec, on_started=on_started, on_cancel=on_cancel, gate=gate)
     if "exit" not in frame:
         raise _not_run(spec, frame, started)
     if frame["left"]:
@@ -331,9 +344,11 @@ def _receive(control: socket.socket) -> dict[str, Any]:
 
 def _not_run(
     spec: CommandSpec, frame: dict[str, Any], started: tuple[int, str] | None
-) -> TaskError | DiskFullError | InternalError:
+) -> TaskError | DiskFullError | InternalError | RunCancelledError:
     if "failed" in frame:
         stage, number = frame["failed"]
+        if stage == "stopped":
+            return RunCancelledError(f"step {spec.name} was cancelled before it started")
         return _not_started(spec, stage, number)
     if started is not None:
         # Somebody killed the guardian, and only it: its command was not waited for yet, so the number is still its own.

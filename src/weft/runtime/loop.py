@@ -59,8 +59,28 @@ if TYPE_CHECKING:
     from weft.engine.ports import Cache, Clock, Executor, Journal, WhenDurable, WorkerSpec
     from weft.engine.replay import Pending
     from weft.graph.logical import LogicalGraph
+    from weft.graph.task import Gate as TaskGate
     from weft.graph.task import Past
     from weft.store.api import Column
+
+
+class Gate:
+    """See `weft.graph.task.Gate`: opened once, when a record is durable or cannot be, and then never shut again."""
+
+    def __init__(self) -> None:
+        self._shut = threading.Lock()
+        self._shut.acquire()
+        self.is_open = False
+
+    def open(self, *, passable: bool) -> None:
+        """End all waiting; where it is not `passable` nobody is to pass."""
+        self.is_open = passable
+        self._shut.release()
+
+    def wait(self) -> bool:
+        """Wait until it is opened, and tell whether one may pass."""
+        with self._shut:
+            return self.is_open
 
 
 class _Durable(NamedTuple):
@@ -70,12 +90,16 @@ class _Durable(NamedTuple):
 
 
 class _Held:
-    """What waits for the journal of a job: how many ticks, the vertices they free outputs of, and whether all waits."""
+    """What waits for the journal of a job: how many ticks, and the vertices they free outputs of.
+
+    `dam` says that all waits that is said now, `ended` that leases of a strict job begin behind a gate.
+    """
 
     def __init__(self) -> None:
         self.ticks = 0
         self.freeing: set[str] = set()
         self.dam = False
+        self.ended = False
 
 
 _LEASE: Final = 1
@@ -109,6 +133,7 @@ class JobRun:
         self.journal = journal
         self.strict = False  # what follows from the end of a task waits for its record, which the job fails without
         self.leases: dict[int, Launch] = {}
+        self.gates: dict[int, TaskGate] = {}
         self.outcome: Complete | None = None
         self.outputs: Any = None
         self.history: Sequence[Past] = ()
@@ -355,16 +380,23 @@ class Loop:
         """Return the commands that may go ahead of their record; the others come back as an event of the loop.
 
         Nothing overtakes an output that is yet to be freed: a lease or a cache that would make it again waits, and so
-        does all that is said after it. Of a strict job the same holds for the end of a task.
+        does all that is said after it. Of a strict job the same holds for the end of a task, but that leases may get
+        ready behind a gate.
         """
         held = job.held
-        held.dam = held.dam or (job.strict and ends_tasks(events))
+        held.ended = held.ended or (job.strict and ends_tasks(events))
+        gate: Gate | None = None
         late: list[Command] = []
         ahead: list[Command] = []
         for command in commands:
             if isinstance(command, Launch | Probe) and held.freeing and not held.dam:
                 cone = command.cone if isinstance(command, Launch) else None
                 held.dam = not held.freeing.isdisjoint((command.vertex, *(cone.members if cone is not None else ())))
+            if held.ended and not held.dam and type(command) not in DURABLE_FIRST:
+                if isinstance(command, Launch) and command.worker < 0 and self.executor.gated and not job.answers:
+                    gate = job.gates[command.lease] = gate or Gate()
+                else:
+                    held.dam = True
             if not held.dam and type(command) not in DURABLE_FIRST:
                 ahead.append(command)
                 continue
@@ -375,13 +407,17 @@ class Loop:
                 job.leases[command.lease] = command
                 if command.worker >= 0:
                     self.pool.take((command.worker,), job.id)
-        if not late:
+        if not late and gate is None:
             return commands
         held.ticks += 1
 
         def carry_out() -> None:
+            failed = job.journal is not None and job.journal.error is not None
             self._queue.append((job.id, (_Durable(late),)))  # type: ignore[arg-type]
-            self.drain()
+            if gate is not None:
+                gate.open(passable=not failed)
+            if late or failed:  # else it has time until something happens
+                self.drain()
 
         when_durable(carry_out)
         return ahead

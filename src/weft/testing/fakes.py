@@ -40,11 +40,14 @@ class RecordingExecutor:
     """An executor that runs nothing and remembers everything: `calls` has (method, job id, arguments...).
 
     With `answers`, every lease ends well as soon as it is launched, and timers go off when they are set; without, the
-    test says what happened, with `done` and `failed`.
+    test says what happened, with `done` and `failed`. Leases begin behind gates if it is `gated`.
     """
 
-    def __init__(self, workers: int = 2, *, answers: bool = True, tuning: Tuning | None = None) -> None:
+    def __init__(
+        self, workers: int = 2, *, answers: bool = True, tuning: Tuning | None = None, gated: bool = False
+    ) -> None:
         self.tuning = tuning or Tuning()
+        self.gated = gated
         self.calls: list[tuple[Any, ...]] = []
         self.open: dict[tuple[str, int], Launch] = {}
         self._workers = workers

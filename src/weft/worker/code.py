@@ -168,6 +168,11 @@ class TaskCode:
         return fn
 
     @property
+    def prepares(self) -> bool:
+        """Whether a task passes the gate of its lease by itself."""
+        return getattr(self.fn, "prepares", False) is True
+
+    @property
     def in_bubble(self) -> bool:
         """Whether its tasks stream, so that others wait for them."""
         return bool(self.streams) or any(inp.streamed for inp in self.inputs)

@@ -163,6 +163,7 @@ class Context:
         self.parallelism = code.n
         self.params = code.params
         self.resources = lease.resources
+        self.gate = lease.gate
         self.item = code.items[index] if code.items is not None else None
         self.written: dict[str, dict[int, list[Any]]] = {}
         self.streamed: set[str] = set()

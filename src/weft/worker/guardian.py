@@ -11,13 +11,14 @@ A guardian has a session of its own too, and one command at a time:
    subreaper of what it starts: a process whose parent ends, be it in another session, comes back to the guardian and
    not to init. It puts itself on record, and only then looks whether the owner is still there: without one it starts
    nothing, for the next owner may have read the records already.
-2. It starts the command in a session of its own, with output and errors going through a pipe to the log (`Log`), and
+2. Where the specification says that the command `waits`, it has all ready and starts it when it gets one more byte.
+3. It starts the command in a session of its own, with output and errors going through a pipe to the log (`Log`), and
    sends one frame `{"pid", "start"}`, or `{"failed": (stage, errno)}` where nothing could be started.
-3. It ends the whole tree (SIGTERM, after `grace_s` SIGKILL, until no child is left) when the command has exited, when
+4. It ends the whole tree (SIGTERM, after `grace_s` SIGKILL, until no child is left) when the command has exited, when
    the time is up, when SIGTERM, SIGINT or SIGHUP tells it to, and when the control socket ends: the owner half-closes
    it to stop the command, the system closes it when the owner dies. A copy of the owner's end in some forked process
    would hide that, so the guardian watches the owner itself as well.
-4. It sends one frame with the result. Where nothing is left of the command and nobody has told it to stop, `again` in
+5. It sends one frame with the result. Where nothing is left of the command and nobody has told it to stop, `again` in
    this frame says that it takes the next one through the same socket, which saves a fork; it ends when the owner
    closes the socket, or ends. Else it exits at once.
 
@@ -312,7 +313,7 @@ def send(control: int, frame: dict[str, Any]) -> None:
 
 
 class StartError(Exception):
-    """The command could not be started: `stage` is log, record, cwd, exec, or what `weft.worker.mounting` says."""
+    """The command was not started: `stage` is log, record, stopped, cwd, exec, or what `weft.worker.mounting` says."""
 
     def __init__(self, stage: str, number: int) -> None:
         super().__init__(stage)
@@ -333,8 +334,11 @@ def become_subreaper(prctl: Any) -> bool:
     return prctl is not None and bool(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
-def start(spec: dict[str, Any], output: int) -> int:
-    """Start a command in a session of its own and return its pid once it runs; StartError if it cannot."""
+def start(spec: dict[str, Any], program: bytes, output: int) -> int:
+    """Start a command in a session of its own and return its pid once it runs; StartError if it cannot.
+
+    `program` is where its program was found; where it sees other folders it is looked for again.
+    """
     if spec["view"]:
         return start_elsewhere(spec, output)
     # Not by a fork: to copy an interpreter, and have the copy do the rest, takes longer than to start a shell.
@@ -344,7 +348,7 @@ def start(spec: dict[str, Any], output: int) -> int:
         raise StartError("cwd", error.errno or 0) from None
     argv, env = spec["argv"], spec["env"]
     return os.posix_spawn(
-        find(argv[0], env),
+        program,
         argv,
         env,
         file_actions=[
@@ -571,6 +575,13 @@ class Post:
         self.adopts = become_subreaper(prctl)
         self.row = look_up(os.getpid())
 
+    def wait_for_start(self, control: int, owner: Owner) -> bool:
+        """Wait until the command may start; False if it never may. EOFError: the owner is gone."""
+        while control not in wait_for((control, self.wake), owner):
+            if any(number in STOPPING for number in os.read(self.wake, 4096)):
+                return False
+        return bool(os.read(control, 1))
+
     def wait_for_more(self, control: int, owner: Owner) -> bool:
         """Wait for the next command, holding no folder; False once there is a signal to stop, or no owner."""
         os.chdir("/")
@@ -585,10 +596,10 @@ def guard(control: int, owner: Owner, post: Post) -> dict[str, Any]:
 
     EOFError: the owner is gone, or has no more commands, and nothing was started.
 
-    Fields of the specification: `argv`, `env`, `cwd`, `view` (the arguments of `weft.worker.mounting.enter`, or None),
-    `undo` (a command line to run where the command did not end by itself, or None), `log`, `record` (a file that names
-    guardian and command while they live, or None), `grace_s`, `timeout_s` (or None), `head` and `tail` (bytes of the
-    log to keep).
+    Fields of the specification: `argv`, `env`, `cwd`, `waits` (whether it starts only when it is told to), `view` (the
+    arguments of `weft.worker.mounting.enter`, or None), `undo` (a command line to run where the command did not end by
+    itself, or None), `log`, `record` (a file that names guardian and command while they live, or None), `grace_s`,
+    `timeout_s` (or None), `head` and `tail` (bytes of the log to keep).
     """
     spec = receive(control)
     record: Record | None = None
@@ -602,12 +613,18 @@ def guard(control: int, owner: Owner, post: Post) -> dict[str, Any]:
             record = Record(spec["record"], post.row)
             spec["env"][RECORDED] = os.path.realpath(spec["record"])
             if owner.has_left(control):
-                record.remove()
                 raise EOFError
         output, write_end = os.pipe()
-        watch = Watch(spec, log, control=control, owner=owner, wake=post.wake, output=output)
         stage = "exec"
-        command = start(spec, write_end)
+        program = find(spec["argv"][0], spec["env"])
+        if spec["waits"] and not post.wait_for_start(control, owner):
+            raise StartError("stopped", 0)
+        watch = Watch(spec, log, control=control, owner=owner, wake=post.wake, output=output)
+        command = start(spec, program, write_end)
+    except EOFError:
+        if record is not None:
+            record.remove()
+        raise
     except (StartError, OSError) as error:
         if record is not None:
             record.remove()

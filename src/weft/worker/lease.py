@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from weft.graph.lease import Cone
+    from weft.graph.task import Gate
     from weft.worker.code import TaskCode
 
 
@@ -18,6 +19,7 @@ class WorkerLease:
 
     `race` is what the backend knows of another lease of the same tasks, `committing` says that outputs are being put
     into the store, `late` that it was told to stop since its time is up: what it makes after that does not count.
+    `gate` is passed before anything is done that others could notice.
     """
 
     __slots__ = (
@@ -26,6 +28,7 @@ class WorkerLease:
         "codes",
         "committing",
         "cone",
+        "gate",
         "hi",
         "host",
         "id",
@@ -52,6 +55,7 @@ class WorkerLease:
         nbytes: int = 0,
         resources: Any = None,
         host: Any = None,
+        gate: Gate | None = None,
     ) -> None:
         self.id = id
         self.root = root
@@ -63,6 +67,7 @@ class WorkerLease:
         self.nbytes = nbytes
         self.resources = resources
         self.host = host
+        self.gate = gate
         self.pos = lo
         self.stop = False
         self.late = False

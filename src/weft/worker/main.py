@@ -103,6 +103,7 @@ class PageLease(Page):
     nbytes: int
     resources: Any
     host: Any
+    gate = None
     callbacks: list[Callable[[], None]] | None
 
 

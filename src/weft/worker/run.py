@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
+from weft.graph.task import pass_gate
 from weft.model.chunks import ChunkRef
 from weft.model.errors import (
     CapacityError,
@@ -67,6 +68,8 @@ def run(lease: WorkerLease, store: ChunkStore, target_s: float = 0.002, values: 
     where = [lease.root.vertex, lease.lo]
     reached = -1
     try:
+        if lease.gate is not None and (lease.cone is not None or not lease.root.prepares):
+            pass_gate(lease.gate)
         if lease.cone is not None:
             reached = _run_cone(lease, store, values, where, started + PATIENCE * target_s)
         elif lease.root.simple:

@@ -22,7 +22,9 @@ class Pair:
         g = Graph("g")
         g.add(body, n=4, name="a")
         loop: Any = None
-        job = SimpleNamespace(id="job", master=Hand(g).master, outputs=None, given={}, leases={1: None, 2: None})
+        job = SimpleNamespace(
+            id="job", master=Hand(g).master, outputs=None, given={}, leases={1: None, 2: None}, gates={}
+        )
         self.local = LocalJob(job, store, loop, 100)
         self.first = self.launch(1)
 

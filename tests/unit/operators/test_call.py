@@ -25,6 +25,7 @@ def context(*, cancelled: bool = False, parallelism: int = 1, index: int = 0, **
         params=params,
         cancelled=lambda: cancelled,
         on_cancel=lambda callback: None,
+        gate=None,
     )
 
 

@@ -484,6 +484,62 @@ class TestLoop:
         assert job.finished.is_set()
         assert journal.closed
 
+    def gated(self) -> tuple[RecordingExecutor, Loop, JobRun, Slow]:
+        executor = RecordingExecutor(1, answers=False, gated=True)
+        loop = Loop(executor, ManualClock())
+        journal = Slow()
+        graph = Graph("chain")
+        step = graph.add(body, n=1, name="a", resources=Resources(cpu=0))
+        step = graph.add(body, step, n=1, name="b", resources=Resources(cpu=0))
+        graph.add(body, step, n=1, name="c", resources=Resources(cpu=0)).keep()
+        finished = graph.finish()
+        job = JobRun("j", finished, Master(finished, "j", Tuning(cones=False)), journal)
+        job.strict = True
+        loop.submit(job)
+        return executor, loop, job, journal
+
+    def test_what_follows_from_an_end_may_prepare_itself_behind_a_gate(self):
+        executor, _, job, journal = self.gated()
+        assert not job.gates, "what follows from no end waits for nothing"
+        executor.done("j", next(iter(job.leases)))
+        (lease,) = job.leases
+        gate = job.gates.pop(lease)
+        assert self.kinds(executor).count("launch") == 2, "it is launched"
+        assert not gate.is_open
+        journal.durable()
+        assert gate.is_open
+        assert gate.wait() is True
+        executor.done("j", lease)
+        (lease,) = job.leases
+        assert not job.gates.pop(lease).is_open, "each end has a gate of its own"
+        assert "free" not in self.kinds(executor), "outputs are freed once the record is durable"
+        journal.durable()
+        assert "free" in self.kinds(executor)
+        executor.done("j", lease)
+        journal.durable()
+        assert job.outcome == c.Complete("succeeded")
+
+    def test_nobody_passes_a_gate_whose_record_cannot_be_written(self):
+        executor, _, job, journal = self.gated()
+        executor.done("j", next(iter(job.leases)))
+        (gate,) = job.gates.values()
+        journal.error = DiskFullError("the journal cannot be written")
+        journal.durable()
+        assert gate.wait() is False
+        assert not gate.is_open
+        assert job.outcome.state == "failed"
+
+    def test_what_is_launched_later_waits_for_the_same_end(self):
+        executor, _, job, journal = self.gated()
+        executor.done("j", next(iter(job.leases)))
+        lease = next(iter(job.leases))
+        executor.failed("j", lease, e.Failure.INFRASTRUCTURE)
+        (again,) = job.leases
+        assert again != lease
+        assert not job.gates[again].is_open
+        journal.durable()
+        assert job.gates[again].is_open
+
     def test_no_lease_overtakes_the_freeing_of_what_it_makes_again(self):
         graph = Graph("again")
         first = graph.add(body, n=1, name="a")
@@ -606,3 +662,39 @@ class TestSession:
         pending = replay(again, tape, read_journal(path).records)
         assert pending.completed
         assert digest(again.core) == live
+
+    @pytest.mark.parametrize("backend", ["threads", "processes"])
+    def test_a_task_that_prepares_nothing_begins_behind_the_gate(self, backend, tmp_path):
+        may, waiting = threading.Event(), threading.Event()
+        syncs: list[int] = []
+        begun: list[str] = []
+
+        def sync(fd: int) -> None:
+            syncs.append(fd)
+            if begun:
+                waiting.set()
+                wait(may)
+            os.fsync(fd)
+
+        def first() -> None:
+            begun.append("a")
+
+        def second(_: None) -> None:
+            assert may.is_set(), "what it follows from is not durable"
+            begun.append("b")
+
+        with Session(backend, workers=1) as session:
+            graph = Graph("two")
+            step = graph.add(first, n=1, name="a", resources=Resources(cpu=0))
+            graph.add(second, step, n=1, name="b", resources=Resources(cpu=0)).keep()
+            graph.finish()
+            journal = FileJournal.create(tmp_path / "journal", header(), sync=sync)
+            session.managers = journal.managers(session.managers)
+            run = session.start(graph, journal=journal, strict=True)
+            wait(waiting)
+            (lease,) = run.job.leases.values()
+            assert lease.vertex == "b", "it is launched"
+            may.set()
+            run.result(DEADLINE_S)
+            assert journal.join(DEADLINE_S)
+        assert begun == ["a", "b"]

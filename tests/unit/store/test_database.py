@@ -244,7 +244,7 @@ def test_one_that_is_made_while_it_is_looked_at_is_read(database, tmp_path, monk
         lock_name="some.lock",
     )
     rows = module._Sqlite.rows
-    added = []
+    added: list[str] = []
 
     def rows_and_then(self: Any, sql: str, values: Any = None) -> Any:
         try:

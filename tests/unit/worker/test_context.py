@@ -27,7 +27,7 @@ class Host:
 
 @pytest.fixture
 def context() -> Context:
-    lease: Any = SimpleNamespace(host=Host(), attempt=0, resources=None, id=1, stop=False)
+    lease: Any = SimpleNamespace(host=Host(), attempt=0, resources=None, id=1, stop=False, gate=None)
     code: Any = SimpleNamespace(vertex="scan", n=1, params={}, items=None, outputs={}, streams=(), style=Style.TASK)
     return Context(lease, code, 0)
 

@@ -26,7 +26,7 @@ from weft.frontends.pipelines.language import check_value
 from weft.frontends.pipelines.parts import INPUT, ITEM, OUTPUT, Folder, joined, told
 from weft.frontends.pipelines.problems import show
 from weft.frontends.pipelines.templates import as_text, go_text
-from weft.graph.task import resolve
+from weft.graph.task import pass_gate, prepares, resolve
 from weft.model.errors import DiskFullError, RunCancelledError, TaskError, WeftError
 from weft.model.program import Program, Style
 from weft.operators.call import run_command
@@ -59,6 +59,7 @@ _OWN_PREFIX = "WEFT_"
 _OF_ANOTHER_SHELL = frozenset({"_", "OLDPWD", "PWD", "SHLVL", "PYTHONHOME", "__PYVENV_LAUNCHER__"})
 
 
+@prepares
 def run_step(ctx: TaskContext, inputs: Mapping[str, Input]) -> Any:
     """Run one attempt of a step, or of one item of its loop (style TASK).
 
@@ -164,7 +165,10 @@ def _run_kind(step: TaskContext, inputs: Mapping[str, Input], values: _Values) -
     own["folder"] = own.pop("pipeline_folder")
     del own["portable"]
     step.params = {**own, "inputs": values.inputs, "outputs": dict(values.outputs), "item": step.item}
-    return resolve(Program(kind.program, style=Style.TASK))(step, inputs)
+    program = resolve(Program(kind.program, style=Style.TASK))
+    if not getattr(program, "prepares", False):
+        pass_gate(step.gate)
+    return program(step, inputs)
 
 
 def _publish(place: Sequence[str], outputs: Iterable[str], step: str) -> list[str]:

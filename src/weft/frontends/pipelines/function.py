@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from weft.frontends.pipelines import code
 from weft.frontends.pipelines.kinds import Complaints, StepKind
+from weft.graph.task import prepares
 from weft.operators.call import run_command
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ _PIECE_BYTES: Final = 100 * 1024
 _INVOKE: Final = str(Path(__file__).with_name("invoke.py"))
 
 
+@prepares
 def run_function(ctx: TaskContext, inputs: Mapping[str, Input]) -> dict[str, Any]:
     """Call a function in a process (style TASK) and return what `run_command` returns.
 

@@ -289,6 +289,7 @@ def test_a_step_runs_with_its_own_log_and_environment(tmp_path, monkeypatch):
         params=params,
         cancelled=lambda: False,
         on_cancel=lambda _: None,
+        gate=None,
     )
     assert body.run_step(ctx, {})["exit_code"] == 0
     assert (tmp_path / "logs" / "train.2.log").read_text() == "yes too /mine\n"
@@ -317,6 +318,7 @@ def test_what_a_step_that_succeeds_should_have_done(tmp_path, monkeypatch):
         params=params,
         cancelled=lambda: False,
         on_cancel=lambda _: None,
+        gate=None,
         emit=lambda name, payload: told.append((name, payload)),
     )
     run = getattr(body, "run_command")  # noqa: B009
