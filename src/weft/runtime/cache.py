@@ -48,6 +48,9 @@ _WAITERS: Final = 64
 _BATCH: Final = 64
 _PATIENCE_S: Final = 1.0
 _ELSEWHERE_S: Final = 0.5
+_LOOKS: Final = 20
+_LOOK_S: Final = 0.005
+"""How often, and after which time, it is looked for who holds a key: the lock comes before the row that says so."""
 _LIVE: Final = frozenset(
     int(state)
     for state in (
@@ -391,6 +394,10 @@ class StepCache:
         assert asked.key is not None
         asked.waited = True
         owner = self.results.index.claimed(asked.key.key)
+        for _ in range(_LOOKS):
+            if owner is not None or self._closed.wait(_LOOK_S):
+                break
+            owner = self.results.index.claimed(asked.key.key)
         who = "another process" if owner is None else f"{owner.run}/{owner.step}"
         self._note(asked, lines, "waiting", f"{who} is making the same result")
         if asked.recipe is not None:
