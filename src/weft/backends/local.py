@@ -654,7 +654,7 @@ def input_bytes(inp: InputCode, index: int) -> int:
 
 
 def run_here(local: LocalJob, lease: WorkerLease, target_s: float) -> None:
-    """Run a lease on this thread and report. Nothing it meets may end the thread."""
+    """Run a lease on this thread and report; a drain of the loop follows. Nothing it meets may end the thread."""
     loop = local.loop
     try:
         with reserved(local.store, lease) as reservation:
@@ -664,7 +664,6 @@ def run_here(local: LocalJob, lease: WorkerLease, target_s: float) -> None:
         outcome = crashed(lease, error)
     if lease.id in local.running:
         loop.post_later(local.job.id, local.report(lease, outcome, loop.clock.now()))
-    loop.drain()
 
 
 def _end_before(lease: WorkerLease, outcome: LeaseOutcome, why: str) -> None:
@@ -704,17 +703,28 @@ def give_up(local: LocalJob, lease: WorkerLease, grace_s: float) -> None:
 class Lane:
     """Runs actions on threads of its own, as many as there are actions at a time; idle threads are used again.
 
-    For what takes no core: light tasks, which wait for something else, and whatever may block.
+    For what takes no core: light tasks, which wait for something else, and whatever may block. After each action
+    `after` is called on its thread. What this puts first the same thread does next, which saves waking another one,
+    unless `after` has more to do: then it calls what it is given, and another thread does it.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, after: Callable[[Callable[[], None]], None]) -> None:
         self._name = name
+        self._after = after
         self._lock = threading.Lock()
         self._idle: list[queue.SimpleQueue[Callable[[], None] | None]] = []
         self._closed = False
+        self._own = threading.local()
 
     def put(self, action: Callable[[], None]) -> None:
-        """Have `action`, which raises nothing, called on another thread; returns at once."""
+        """Have `action`, which raises nothing, called on one of its threads; returns at once."""
+        kept: list[Callable[[], None]] | None = getattr(self._own, "kept", None)
+        if kept is None or kept:
+            self._give(action)
+        else:
+            kept.append(action)
+
+    def _give(self, action: Callable[[], None]) -> None:
         with self._lock:
             inbox = self._idle.pop() if self._idle else None
         if inbox is None:
@@ -724,12 +734,26 @@ class Lane:
 
     def _run(self, inbox: queue.SimpleQueue[Callable[[], None] | None]) -> None:
         while (action := inbox.get()) is not None:
-            action()
-            del action  # with all that it refers to
+            while action is not None:
+                action()
+                del action  # with all that it refers to
+                action = self._next()
             with self._lock:
                 if self._closed:
                     return
                 self._idle.append(inbox)
+
+    def _next(self) -> Callable[[], None] | None:
+        """See to what follows from an action, and return what this thread is to do of that."""
+        kept = self._own.kept = []
+        self._after(self._hand_on)
+        self._own.kept = None
+        return kept[0] if kept else None
+
+    def _hand_on(self) -> None:
+        kept = self._own.kept
+        if kept:
+            self._give(kept.pop())
 
     def close(self) -> None:
         """End idle threads now, the others when they are done."""
@@ -753,7 +777,7 @@ class LocalBackend(ABC):
         self.grace_s = grace_s
         self.window = stream_bytes(store.budget) if window is None else window
         self._resources = resources or Resources(cpu=workers, memory=store.budget)
-        self._lane = Lane("weft-light")
+        self._lane = Lane("weft-light", lambda hand_on: self.loop.drain(hand_on))
         self._loop: Shell | None = None
         self._timers: Timers | None = None
 

@@ -119,7 +119,7 @@ class Threads(LocalBackend):
         if lease.worker >= 0:
             self._workers[lease.worker].queue.put(work)
         else:
-            self._lane.put(partial(self.run, *work))
+            self._lane.put(partial(run_here, *work, self.tuning.target_s))
 
     def out_of_time(self, local: LocalJob, lease: WorkerLease, worker: int) -> None:
         """A task did not stop in time: replace its thread and report for it."""
@@ -154,6 +154,7 @@ class Threads(LocalBackend):
     def run(self, local: LocalJob, lease: WorkerLease) -> None:
         """Run a lease on this thread and report."""
         run_here(local, lease, self.tuning.target_s)
+        self.loop.drain()
 
     def idle_tick(self) -> None:
         """An idle worker woke up."""

@@ -113,8 +113,8 @@ class Shell(Protocol):
         """Say that something happened without seeing to it; a `drain` follows."""
         ...
 
-    def drain(self) -> None:
-        """See to what was said."""
+    def drain(self, going_on: Callable[[], None] | None = None) -> None:
+        """See to what was said; `going_on` is called whenever there is more to see to than at first."""
         ...
 
     def settle(self) -> None:

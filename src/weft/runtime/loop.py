@@ -234,8 +234,11 @@ class Loop:
         """Say that something happened without seeing to it; a `drain` follows."""
         self._queue.append((job, events))
 
-    def drain(self) -> None:
-        """Process what is queued, unless somebody is at it already (who will then process ours)."""
+    def drain(self, going_on: Callable[[], None] | None = None) -> None:
+        """Process what is queued, unless somebody is at it already (who will then process ours).
+
+        `going_on` is called before each tick but the first.
+        """
         while self._queue:
             if not self._lock.acquire(blocking=False):
                 return
@@ -243,6 +246,8 @@ class Loop:
                 while self._queue:
                     self._tick()
                     self._let_in()
+                    if going_on is not None and self._queue:
+                        going_on()
             finally:
                 self._lock.release()
 

@@ -18,6 +18,7 @@ from weft.graph.builder import Graph, gather
 from weft.graph.logical import Retry
 from weft.model.resources import Resources
 from weft.runtime.loop import JobRun, Loop
+from weft.testing.fakes import RecordingExecutor
 
 if TYPE_CHECKING:
     from weft.model.errors import WeftError
@@ -373,3 +374,29 @@ def test_a_simulated_session_of_jobs_that_come_and_go():
     sim.run()
     assert [job.outcome and job.outcome.state for job in jobs] == ["succeeded"] * 6
     assert loop.pool.idle == 3
+
+
+def test_who_drains_hears_before_each_tick_but_the_first():
+    g = Graph("chain")
+    step = g.add(body, n=1, name="a")
+    for name in "bcd":
+        step = g.add(body, step, n=1, name=name)
+    graph = g.finish()
+    executor = RecordingExecutor(1, tuning=Tuning(cones=False), answers=False)
+    loop = Loop(executor, ManualClock())
+    job = JobRun("j", graph, Master(graph, "j", executor.tuning))
+    loop.submit(job)
+    ticks: list[str] = []
+
+    def ends_at_once(*_: object) -> None:
+        ticks.append("tick")
+        if len(ticks) < 3:
+            executor.done("j", next(iter(job.leases)))
+
+    job.listeners.append(ends_at_once)
+    loop.post_later("j", IdleTick(0.0))
+    loop.drain(lambda: ticks.append("heard"))
+    assert ticks == ["tick", "heard", "tick"]
+    ticks.clear()
+    loop.drain(lambda: ticks.append("heard"))
+    assert ticks == []

@@ -1,0 +1,84 @@
+"""Which thread of the light lane does what."""
+
+import threading
+from collections.abc import Callable
+
+from weft.backends.local import Lane
+
+DEADLINE_S = 60.0
+
+
+class Rig:
+    """A lane whose actions note their thread; `follows` are carried out after the first action."""
+
+    def __init__(self, *follows: Callable[["Rig"], None]) -> None:
+        self.threads: dict[str, int] = {}
+        self.hand_on: Callable[[], None] = lambda: None
+        self._follows = list(follows)
+        self._done: dict[str, threading.Event] = {}
+        self.lane = Lane("lane", self._after)
+
+    def _after(self, hand_on: Callable[[], None]) -> None:
+        self.hand_on = hand_on
+        follows, self._follows = self._follows, []
+        for follow in follows:
+            follow(self)
+
+    def put(self, name: str, then: Callable[[], None] = lambda: None) -> None:
+        done = self._done[name] = threading.Event()
+
+        def action() -> None:
+            self.threads[name] = threading.get_ident()
+            then()
+            done.set()
+
+        self.lane.put(action)
+
+    def wait(self, *names: str) -> None:
+        for name in names:
+            assert self._done[name].wait(DEADLINE_S), name
+
+    def run(self, *names: str) -> dict[str, int]:
+        self.put("first")
+        self.wait("first")
+        end = threading.Event()
+        self._wait_for_puts(names, end)
+        self.wait(*names)
+        self.lane.close()
+        return self.threads
+
+    def _wait_for_puts(self, names: tuple[str, ...], end: threading.Event) -> None:
+        while not all(name in self._done for name in names):
+            assert not end.wait(0.001)
+
+
+def test_what_follows_from_an_action_is_done_by_the_same_thread():
+    threads = Rig(lambda rig: rig.put("second")).run("second")
+    assert threads["second"] == threads["first"]
+
+
+def test_but_only_one_of_it():
+    threads = Rig(lambda rig: rig.put("second"), lambda rig: rig.put("third")).run("second", "third")
+    assert threads["second"] == threads["first"] != threads["third"]
+
+
+def test_what_is_handed_on_is_done_by_another():
+    def goes_on(rig: Rig) -> None:
+        rig.hand_on()
+        rig.wait("second")  # while the first thread is not free yet
+
+    threads = Rig(lambda rig: rig.put("second"), goes_on).run("second")
+    assert threads["second"] != threads["first"]
+
+
+def test_what_an_action_puts_while_it_goes_on_does_not_wait_for_its_end():
+    rig = Rig()
+
+    def then() -> None:
+        rig.put("inner")
+        rig.wait("inner")
+
+    rig.put("outer", then)
+    rig.wait("outer")
+    rig.lane.close()
+    assert rig.threads["inner"] != rig.threads["outer"]
