@@ -153,8 +153,9 @@ def run_guarded(
         )
     waits = gate is not None and not gate.is_open
     message = marshal.dumps({**_message(spec), "waits": waits})
-    with contextlib.suppress(OSError):  # the guardian says what is wrong with the place
-        spec.log.parent.mkdir(parents=True, exist_ok=True)
+    if not os.path.isdir(spec.log.parent):
+        with contextlib.suppress(OSError):  # the guardian says what is wrong with the place
+            spec.log.parent.mkdir(parents=True, exist_ok=True)
     ours = start_guardian()
     lock = threading.Lock()
     stopped = ended = False
@@ -279,17 +280,12 @@ def _message(spec: CommandSpec) -> dict[str, Any]:
     env = {**spec.env}
     own = str(Path(sys.executable).parent)  # not resolved: in a virtual environment it is a link to elsewhere
     env["PATH"] = os.pathsep.join((own, env.get("PATH") or os.defpath))
-    for what, text in (
-        *(("command", word) for word in (spec.text, *spec.argv, *spec.prefix)),
-        ("cwd", str(spec.cwd)),
-        ("log", str(spec.log)),
-        *_texts(env),
-    ):
-        if "\0" in text:
-            raise DefinitionError(f"{what} of step {spec.name} holds a NUL character")
-    for name in env:
-        if not name or "=" in name:
-            raise DefinitionError(f"step {spec.name} has an environment variable named {name!r}")
+    cwd, log = str(spec.cwd), str(spec.log)
+    if "\0" in "".join((spec.text, *spec.argv, *spec.prefix, cwd, log, *env, *env.values())):
+        raise _holds_nul(spec, env)
+    if "" in env or "=" in "".join(env):
+        name = next(name for name in env if not name or "=" in name)
+        raise DefinitionError(f"step {spec.name} has an environment variable named {name!r}")
     long = {name: env.pop(name) for name in _too_long(env)}
     blank = spec.prefix and not (spec.argv or spec.text.strip())
     argv = [*spec.prefix, *(() if blank else spec.argv or _argv(spec.text, long))]
@@ -309,6 +305,8 @@ def _message(spec: CommandSpec) -> dict[str, Any]:
 
 
 def _too_long(env: Mapping[str, str]) -> list[str]:
+    if sum(map(len, env.values())) + sum(map(len, env)) <= LONGEST_TEXT // 4:  # characters, of at most four bytes
+        return []
     return [
         name
         for name, value in env.items()
@@ -326,8 +324,16 @@ def _argv(text: str, variables: Mapping[str, str]) -> list[str]:
     return ["sh", "-c", _JOIN, "sh", *(text[at : at + piece] for at in range(0, len(text), piece))]
 
 
-def _texts(env: Mapping[str, str]) -> list[tuple[str, str]]:
-    return [(f"environment variable {name!r}", name + value) for name, value in env.items()]
+def _holds_nul(spec: CommandSpec, env: Mapping[str, str]) -> DefinitionError:
+    """Return the error of a specification that has a text with a character that ends every text of the system."""
+    texts = [
+        *(("command", word) for word in (spec.text, *spec.argv, *spec.prefix)),
+        ("cwd", str(spec.cwd)),
+        ("log", str(spec.log)),
+        *((f"environment variable {name!r}", name + value) for name, value in env.items()),
+    ]
+    what = next(what for what, text in texts if "\0" in text)
+    return DefinitionError(f"{what} of step {spec.name} holds a NUL character")
 
 
 def _receive(control: socket.socket) -> dict[str, Any]:

@@ -15,7 +15,6 @@ import os
 import queue
 import re
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -63,8 +62,8 @@ STEP_STATES: Final = (
 _MESSAGE_LIMIT: Final = 64 << 10
 _LINE_LIMIT: Final = 1 << 20
 _LAST_TICK_S: Final = 5.0
-_GATHER_S: Final = 0.002
-"""What the loop tells within this time is written at once."""
+_GATHER_S: Final = 0.01
+"""What the loop tells within this time is written at once, or sooner where somebody waits for it."""
 
 
 class WallClock(Protocol):
@@ -278,6 +277,7 @@ class RunRecorder:
         self._known = 0  # stages that were told of
         self._job: JobState | None = None
         self._saw_end = threading.Event()
+        self._awaited = threading.Event()
         self._journal: FileJournal | None = None
         self._files: FileSystems | None = None
         self._alone = False
@@ -383,6 +383,7 @@ class RunRecorder:
         """Wait until all that was said so far is written; False if that took longer than `timeout` seconds."""
         done = threading.Event()
         self._queue.put(done)
+        self._awaited.set()
         return done.wait(timeout)
 
     @property
@@ -394,6 +395,7 @@ class RunRecorder:
         """Write what is left, and end the thread; a second time does nothing."""
         if self._thread.is_alive():
             self._queue.put(None)
+            self._awaited.set()
             self._thread.join()
 
     # ---------------------------------------------------------------------------------------------------- the thread
@@ -403,7 +405,9 @@ class RunRecorder:
         while going:
             items = [self._queue.get()]
             if isinstance(items[0], _Tick):
-                time.sleep(_GATHER_S)  # whoever starts the next step has the interpreter to itself meanwhile
+                # Whoever starts the next step has the interpreter to itself meanwhile.
+                self._awaited.wait(_GATHER_S)
+            self._awaited.clear()
             with suppress(queue.Empty):
                 while True:
                     items.append(self._queue.get_nowait())

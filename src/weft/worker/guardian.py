@@ -365,7 +365,7 @@ def find(program: bytes, env: dict[bytes, bytes]) -> bytes:
     """Return the path of a program as `execvp` would find it; a name that is nowhere stays as it is."""
     if b"/" not in program:
         for folder in env.get(b"PATH", os.defpath.encode()).split(b":"):
-            path = os.path.join(folder, program)
+            path = folder + b"/" + program if folder else program
             if os.access(path, os.X_OK) and not os.path.isdir(path):
                 return path
     return program
@@ -574,6 +574,14 @@ class Post:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         self.adopts = become_subreaper(prctl)
         self.row = look_up(os.getpid())
+        self._folder = self._real_folder = b""
+
+    def real_path(self, path: bytes) -> bytes:
+        """Return the path of a record without links; the records of a run lie in one folder."""
+        folder, name = os.path.split(path)
+        if folder != self._folder:
+            self._folder, self._real_folder = folder, os.path.realpath(folder)
+        return self._real_folder + b"/" + name
 
     def wait_for_start(self, control: int, owner: Owner) -> bool:
         """Wait until the command may start; False if it never may. EOFError: the owner is gone."""
@@ -611,7 +619,7 @@ def guard(control: int, owner: Owner, post: Post) -> dict[str, Any]:
             raise EOFError
         if spec["record"] is not None:
             record = Record(spec["record"], post.row)
-            spec["env"][RECORDED] = os.path.realpath(spec["record"])
+            spec["env"][RECORDED] = post.real_path(spec["record"])
             if owner.has_left(control):
                 raise EOFError
         output, write_end = os.pipe()
