@@ -246,6 +246,12 @@ class TestStopping:
         assert (found.state, found.error_code) == ("terminated", RunCancelledError.code)
         assert place.states() == {"long": "terminated", "below": "cancelled"}
 
+    def test_so_does_one_that_comes_while_the_run_is_made(self, place):
+        place.write({"long": {"command": "sleep 60"}})
+        loaded = load_pipeline(str(place.file))
+        result = run_pipeline(loaded, Settings(workers=1), on_begin=lambda _: signal.raise_signal(signal.SIGINT))
+        assert (result.state, type(result.error)) == ("terminated", RunCancelledError)
+
     def test_a_second_signal_leaves_at_once_and_still_nothing_runs_on(self, place):
         process = self.started(place)
         process.send_signal(signal.SIGINT)

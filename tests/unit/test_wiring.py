@@ -350,6 +350,20 @@ class TestSignals:
     def test_the_first_ctrl_c_cancels_and_waits(self):
         assert self.run(1) == "cancelled"
 
+    def test_so_does_one_that_comes_before_anybody_waits(self, monkeypatch):
+        submit = Session.submit
+
+        def submit_and_interrupt(self: Session, *args: Any, **options: Any) -> Any:
+            run = submit(self, *args, **options)
+            signal.raise_signal(signal.SIGINT)
+            return run
+
+        monkeypatch.setattr(Session, "submit", submit_and_interrupt)
+        graph = weft.Graph("long")
+        graph.task(until_cancelled)
+        with Session(workers=1) as session, pytest.raises(KeyboardInterrupt):
+            session.run(graph)
+
     def test_a_later_one_leaves(self):
         self.run(2)
 

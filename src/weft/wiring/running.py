@@ -267,7 +267,7 @@ def execute(
             _, end = made_for(loaded, folder, POST_PROCESS)
             recorder.next_job()
             current.run, current.last = session.submit(end, listeners=[recorder]), True
-            wait_for_end(current.run, signals)
+            wait_for_end(current.run, signals, heeded=True)
             recorder.finish(current.run.job)
         elif last is not None:
             recorder.end_now(last)

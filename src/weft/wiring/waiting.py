@@ -71,14 +71,17 @@ def wait_for_end(
     timeout_s: float | None = None,
     look: Callable[[], None] = lambda: None,
     on_interrupt: Callable[[], None] = lambda: None,
+    *,
+    heeded: bool = False,
 ) -> bool:
     """Wait for the end of a run and `look` at it meanwhile; the first signal cancels it, and `on_interrupt` is called.
 
-    A signal that came before asks nothing any more. False: `timeout_s` seconds were not enough.
+    So does one that came while the run was made; with `heeded`, those that came before were for another run. False:
+    `timeout_s` seconds were not enough.
     """
     clock = RealClock()
     end = None if timeout_s is None else clock.now() + timeout_s
-    asked = bool(signals.numbers)
+    asked = heeded and bool(signals.numbers)
     while not run.wait(_POLL_S if end is None else min(_POLL_S, max(end - clock.now(), 0))):
         if signals.numbers and not asked:
             asked = True
