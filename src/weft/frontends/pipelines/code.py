@@ -21,6 +21,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
@@ -47,6 +48,8 @@ Chain: TypeAlias = "tuple[str, ...]"
 """A name and the attributes taken of it, as written: `a.b.c`."""
 _Named: TypeAlias = "tuple[Path, str]"
 """A name of the top level of a module."""
+_Target: TypeAlias = "tuple[_Source, str, Chain]"
+"""A name of the top level of a module, and the attributes taken of it."""
 
 _HOOK: Final = "__init_subclass__"
 _AT_WILL: Final = frozenset({"globals", "eval", "exec"})
@@ -73,7 +76,7 @@ def leaves(folder: str, function: str) -> dict[str, str]:
     if not isinstance(found, Path):
         message = f"there is no module {module} in {folder}"
         raise ProgramError(message, hint="Name a function as module:function, and the folder of the module as path.")
-    source = _read(found, module)
+    source = walk.read(found, module)
     name = path.split(".")[0]
     if name not in source.bindings:
         raise ProgramError(f"{found} has no {name!r} at its top level", hint="Define the function of a step there.")
@@ -263,6 +266,11 @@ class _Walk:
         self._followed: set[tuple[Path, str, Chain]] = set()
         self._todo: list[tuple[_Source, str, Chain]] = []
         self._places: dict[str, Path | str | None] = {}
+        self._sources: dict[str, _Source] = {}
+        self._meanings: dict[tuple[Path, Chain], list[_Target]] = {}
+        self._digests: dict[ast.stmt, bytes] = {}
+        self._listed: dict[Path, dict[str, bool]] = {}
+        self._binaries: dict[Path, list[str]] = {}
         self._loaded, self._changes = _Changes({}, {})
 
     def load(self, source: _Source) -> None:
@@ -337,7 +345,19 @@ class _Walk:
                 self._all_of(other, statement)
                 statements.append(statement)
         if statements:
-            self.leaves[f"code {source.module}.{name}"] = _text_of(statements)
+            self.leaves[f"code {source.module}.{name}"] = self._text_of(statements)
+
+    def _text_of(self, statements: Sequence[ast.stmt]) -> str:
+        """Return a constant as it is written, anything else as a digest of its syntax tree."""
+        if len(statements) == 1 and (text := _constant(statements[0])) is not None:
+            return text
+        found = hashlib.sha256()
+        for statement in statements:
+            digest = self._digests.get(statement)
+            if digest is None:
+                digest = self._digests[statement] = _digest_of(statement)
+            found.update(digest)
+        return DIGEST + found.hexdigest()
 
     def _all_of(self, source: _Source, statement: ast.stmt) -> None:
         uses = source.uses_of(statement)
@@ -358,7 +378,7 @@ class _Walk:
         for star in source.stars:
             module = self._absolute(source, star)
             found = self.find(module)
-            if not isinstance(found, Path) or chain[0] in _read(found, module).bindings:
+            if not isinstance(found, Path) or chain[0] in self.read(found, module).bindings:
                 self._follow(module, chain)
 
     def _absolute(self, source: _Source, imported: _Import) -> str:
@@ -396,7 +416,7 @@ class _Walk:
         elif found.suffix in _SUFFIXES:
             self.leaves[f"code {module}"] = DIGEST + hashlib.sha256(found.read_bytes()).hexdigest()
         else:
-            self._inside(_read(found, module), rest)
+            self._inside(self.read(found, module), rest)
 
     def _inside(self, source: _Source, rest: Chain) -> None:
         if rest and rest[0] in source.bindings:
@@ -422,7 +442,7 @@ class _Walk:
             for one in all_of_it
             if one[0] is not source
         ]
-        self.leaves[f"code {source.module}"] = _text_of([*source.statements, *(one for _, one in others)])
+        self.leaves[f"code {source.module}"] = self._text_of([*source.statements, *(one for _, one in others)])
         for other, statement in (*((source, one) for one in source.statements), *others):
             self._all_of(other, statement)
         for name, imports in source.imports.items():
@@ -432,7 +452,7 @@ class _Walk:
 
     def _has(self, module: str, name: str) -> bool:
         found = self.find(module)
-        return isinstance(found, Path) and found.suffix == ".py" and name in _read(found, module).bindings
+        return isinstance(found, Path) and found.suffix == ".py" and name in self.read(found, module).bindings
 
     # ------------------------------------------------------------------------------- what statements change as they run
 
@@ -502,10 +522,15 @@ class _Walk:
             for one in other.bindings[name]
         )
 
-    def _meant(
-        self, source: _Source, chain: Chain, seen: frozenset[_Named] = frozenset()
-    ) -> Iterator[tuple[_Source, str, Chain]]:
-        """Yield the local module and the name in it that a name stands for, wherever it was imported from."""
+    def _meant(self, source: _Source, chain: Chain) -> list[_Target]:
+        """Return the local modules and the names in them that a name stands for, wherever it was imported from."""
+        key = (source.path, chain)
+        found = self._meanings.get(key)
+        if found is None:
+            found = self._meanings[key] = list(self._means(source, chain, frozenset()))
+        return found
+
+    def _means(self, source: _Source, chain: Chain, seen: frozenset[_Named]) -> Iterator[_Target]:
         if not chain or (source.path, chain[0]) in seen:
             return
         seen |= {(source.path, chain[0])}
@@ -519,26 +544,34 @@ class _Walk:
         if any(not isinstance(one, ast.Import | ast.ImportFrom) for one in source.bindings[chain[0]]):
             yield source, chain[0], chain[1:]
 
-    def _behind(
-        self, source: _Source, imported: _Import, rest: Chain, seen: frozenset[_Named]
-    ) -> Iterator[tuple[_Source, str, Chain]]:
+    def _behind(self, source: _Source, imported: _Import, rest: Chain, seen: frozenset[_Named]) -> Iterator[_Target]:
         module, rest = self._target(source, imported, rest)
         while rest and self._is_local(module.partition(".")[0]):
             inside = self._source(module)
             if inside is not None and (rest[0] in inside.bindings or self._source(f"{module}.{rest[0]}") is None):
-                yield from self._meant(inside, rest, seen)
+                yield from self._means(inside, rest, seen)
                 return
             module, rest = f"{module}.{rest[0]}", rest[1:]
 
     def _source(self, module: str) -> _Source | None:
         """Return a local module if it is there and can be read; what cannot changes nothing."""
+        known = self._sources.get(module)
+        if known is not None:
+            return known
         found = self.find(module)
-        if not isinstance(found, Path) or not found.is_file() or found.suffix in _SUFFIXES:
+        if not isinstance(found, Path) or found.suffix in _SUFFIXES or not found.is_file():
             return None
         try:
-            return _read(found, module)
+            return self.read(found, module)
         except ProgramError:
             return None
+
+    def read(self, path: Path, module: str) -> _Source:
+        """Return what a file holds: one and the same for the whole walk."""
+        source = self._sources.get(module)
+        if source is None:
+            source = self._sources[module] = _read(path, module)
+        return source
 
     def _is_local(self, top: str) -> bool:
         """Whether a module is not of the standard library, installed, or Weft itself; without asking for versions."""
@@ -546,7 +579,7 @@ class _Walk:
             return False
         if top in self._places:
             return isinstance(self._places[top], Path)
-        if _module_in(self.folder, top) is not None:
+        if self._module_in(self.folder, top) is not None:
             return True
         return top not in sys.stdlib_module_names and _place_elsewhere(top)[1] is None
 
@@ -560,7 +593,7 @@ class _Walk:
 
     def _find(self, module: str) -> Path | str | None:
         top, _, below = module.partition(".")
-        local = _module_in(self.folder, top)
+        local = self._module_in(self.folder, top)
         base: Path | str | None = local
         if local is None or local.is_dir():  # a folder without a module gives way to any module of that name
             base = _STANDARD if top in sys.stdlib_module_names else _elsewhere(top) or local
@@ -568,24 +601,31 @@ class _Walk:
             return base
         for name in below.split(".") if below else ():
             inside = base.parent if base.stem == "__init__" else base
-            found = _module_in(inside, name) if inside.is_dir() else None
+            found = self._module_in(inside, name)
             if found is None:
                 return None
             base = found
         return base
 
+    def _module_in(self, folder: Path, name: str) -> Path | None:
+        """Return where a module of a folder lies: a package, a file, an extension, or a folder without a module."""
+        inside = self._entries(folder)
+        if inside.get(name) and "__init__.py" in self._entries(folder / name):
+            return folder / name / "__init__.py"
+        if inside.get(f"{name}.py") is False:
+            return folder / f"{name}.py"
+        binary = next((one for one in self._binaries.get(folder, ()) if one.startswith(f"{name}.")), None)
+        return folder / binary if binary else folder / name if inside.get(name) else None
 
-def _module_in(folder: Path, name: str) -> Path | None:
-    package, plain = folder / name / "__init__.py", folder / f"{name}.py"
-    if package.is_file():
-        return package
-    if plain.is_file():
-        return plain
-    try:
-        binary = next((one for one in sorted(folder.glob(f"{name}.*")) if one.suffix in _SUFFIXES), None)
-    except OSError:
-        binary = None
-    return binary or (folder / name if (folder / name).is_dir() else None)
+    def _entries(self, folder: Path) -> dict[str, bool]:
+        """Return what is in a folder, and of each whether it is one; empty where there is no folder."""
+        found = self._listed.get(folder)
+        if found is None:
+            found = self._listed[folder] = {}
+            with suppress(OSError), os.scandir(folder) as entries:
+                found |= {entry.name: entry.is_dir() for entry in entries}
+            self._binaries[folder] = sorted(name for name in found if name.endswith(_SUFFIXES))
+        return found
 
 
 def _elsewhere(top: str) -> Path | str | None:
@@ -768,21 +808,20 @@ def _is_fixed(value: ast.expr) -> bool:
     return False
 
 
-def _text_of(statements: Sequence[ast.stmt]) -> str:
-    """Return a constant as it is written, anything else as a digest of its syntax tree."""
-    if len(statements) == 1:
-        match statements[0]:
-            case (
-                ast.Assign(targets=[ast.Name()], value=value)
-                | ast.AnnAssign(target=ast.Name(), value=ast.expr() as value)
-            ):
-                text = ast.unparse(value)
-                if len(text) <= _SHORT:
-                    return text
-    digest = hashlib.sha256()
-    for statement in statements:
-        digest.update(ast.dump(statement).encode("utf-8", "surrogatepass"))
-    return DIGEST + digest.hexdigest()
+def _constant(statement: ast.stmt) -> str | None:
+    """Return what a name is set to, as it is written; None if that is long, or no such statement."""
+    match statement:
+        case (
+            ast.Assign(targets=[ast.Name()], value=value) | ast.AnnAssign(target=ast.Name(), value=ast.expr() as value)
+        ):
+            text = ast.unparse(value)
+            return text if len(text) <= _SHORT else None
+    return None
+
+
+def _digest_of(statement: ast.stmt) -> bytes:
+    """Return a digest of a syntax tree, without where it stands in the file."""
+    return hashlib.sha256(ast.dump(statement).encode("utf-8", "surrogatepass")).digest()
 
 
 # ------------------------------------------------------------------------------------------------- names and scopes
