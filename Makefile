@@ -27,7 +27,7 @@ check: .venv ## format, lint, types, contracts, fast tests, diagrams: about a mi
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	HYPOTHESIS_PROFILE=fast $(BIN)/python -m pytest -q -m "not slow" $(FAST_TESTS)
+	HYPOTHESIS_PROFILE=fast $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile -m "not slow" $(FAST_TESTS)
 	$(BIN)/python -m weft.testing.states --check
 
 bench: .venv ## run every benchmark and write docs/benchmarks.md

@@ -15,6 +15,8 @@ from weft.frontends.pipelines.check import parse_pipeline
 from weft.frontends.pipelines.resolve import resolve
 from weft.model.errors import InputLimitError, PipelineError, WeftError
 
+pytestmark = pytest.mark.slow
+
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "pipelines"
 CORPUS = [path.read_text() for path in sorted(FIXTURES.rglob("*.yaml"))]
 WORDS = re.compile(r"[\w.-]+")

@@ -16,6 +16,8 @@ from weft.policies.bubbles import apply_cut
 from weft.policies.choices import Conditional
 from weft.testing.trial import run_graph
 
+pytestmark = pytest.mark.slow
+
 
 def test_every_row_has_a_case_and_a_name_of_its_own():
     assert {spec.ours.case for spec in dynamic.SPECS} == set(ours.CASES)
@@ -43,10 +45,7 @@ def test_every_shape_is_a_legal_graph_in_every_mode():
             validate(apply_cut(graph, cut, prewarmed=prewarmed))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name if at == 2 else pytest.param(name, marks=pytest.mark.slow) for at, name in enumerate(bubbles.PUBLISHED)],
-)
+@pytest.mark.parametrize("name", bubbles.PUBLISHED)
 def test_bubbles_are_between_batch_and_a_gang(name):
     costs = bubbles.modes(bubbles.PUBLISHED[name])
     assert bubbles.in_order(costs), costs

@@ -14,6 +14,8 @@ from benchmarks.contestants import Contestants
 from benchmarks.harness import Row, Side, Spec, expect, measure, peak_gb, timed, wait_until_quiet
 from weft.model.errors import RunFailedError, UsageError
 
+pytestmark = pytest.mark.slow
+
 OURS = Side("weft", "ours", "case")
 PEER = Side("peer", "theirs", "case", peer=True)
 FIELDS = ["name", "value", "unit", "peer", "peer_value", "ratio", "target", "ok", "failed"]

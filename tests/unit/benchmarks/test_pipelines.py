@@ -7,6 +7,8 @@ import pytest
 from benchmarks import pipelines
 from benchmarks.pipelines import ours, peer_snakemake
 
+pytestmark = pytest.mark.slow
+
 
 def test_every_row_has_a_case():
     sides = [side for spec in pipelines.SPECS for side in (spec.ours, spec.peer) if side is not None]

@@ -9,6 +9,8 @@ from benchmarks import tensors
 from benchmarks.tensors import ours, out_of_core, peer_numpy
 from benchmarks.tensors.sizes import Sizes
 
+pytestmark = pytest.mark.slow
+
 
 def cases(module):
     sides = [side for spec in tensors.SPECS for side in (spec.ours, spec.peer) if side is not None]

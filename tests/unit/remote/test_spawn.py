@@ -14,6 +14,8 @@ import weft.remote as wr
 import weft.tensor as wt
 from weft.model.errors import ConflictError, ProgramError, RunCancelledError, TaskError, UsageError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module", params=["threads", "processes"])
 def session(request):

@@ -8,6 +8,8 @@ import pytest
 
 import weft.tensor as wt
 
+pytestmark = pytest.mark.slow
+
 X = np.arange(48.0).reshape(8, 6)
 
 

@@ -20,6 +20,8 @@ from weft.frontends.tensors.compiler import compile_nodes
 from weft.model.errors import CapacityError
 from weft.store.holdings import resident_bytes
 
+pytestmark = pytest.mark.slow
+
 MEGA = 2**20
 
 
