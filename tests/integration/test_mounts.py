@@ -207,6 +207,23 @@ class TestWhatAStepSees:
         assert (made.read_text(), made.stat().st_uid, made.stat().st_gid) == ("kept\n", os.getuid(), os.getgid())
         assert place.log("a") == f"{os.geteuid()}\n{os.getegid()}\n"
 
+    def test_one_may_lie_in_another_that_has_no_such_folder(self, place):
+        outer = {"name": "ppl", "sub_path": "numbers", "mount_path": f"{ROOT}-outer"}
+        inner = {"name": "ppl", "sub_path": "part", "mount_path": f"{ROOT}-outer/deep/inner"}
+        said = self.run(place, f"ls {ROOT}-outer {ROOT}-outer/deep/inner; touch {ROOT}-outer/kept", inner, outer)
+        assert said.split() == [f"{ROOT}-outer:", "deep", "make.sh", f"{ROOT}-outer/deep/inner:", "part.sh"]
+        assert (place.folder / "numbers" / "kept").exists()
+        assert list((place.folder / "numbers/deep/inner").iterdir()) == [], "the mount point stays, empty"
+
+    def test_its_mount_point_is_made_behind_no_link(self, place, tmp_path_factory):
+        elsewhere = tmp_path_factory.mktemp("elsewhere")
+        (place.folder / "numbers" / "link").symlink_to(elsewhere)
+        outer = {"name": "ppl", "sub_path": "numbers", "mount_path": f"{ROOT}-outer"}
+        inner = {"name": "ppl", "sub_path": "part", "mount_path": f"{ROOT}-outer/link/inner"}
+        place.write({"a": {"command": "true", "extra_fs": [outer, inner]}}, fs_options=PPL)
+        assert "the mount point" in str(place.run().error)
+        assert list(elsewhere.iterdir()) == []
+
     def test_read_only_is_read_only_below_too(self, place):
         extra = {"name": "ppl", "mount_path": ROOT, "sub_path": "part", "read_only": True}
         said = self.run(place, f"touch {ROOT}/x || echo refused; touch part/y && echo allowed", extra)

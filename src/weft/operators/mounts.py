@@ -3,7 +3,8 @@
 A mount path may be anywhere and need not exist. Where it does, the folder is bound over it. Where it does not, it
 cannot be made on the machine itself, where it would stay: instead the nearest folder above it is *copied* for the
 command, as `weft.worker.mounting` tells. A copy shows what is there and takes nothing new, so a folder in which the
-command may work is never copied: a person is then asked to make the mount point.
+command may work is never copied: a person is then asked to make the mount point. One that is missing in what is mounted
+itself is made there, where it stays, as container runtimes do it.
 """
 
 from __future__ import annotations
@@ -58,10 +59,15 @@ class View(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """The view that a command needs, None if it needs none, and which optional mounts it does without, and why."""
+    """The view that a command needs, None if it needs none, and which optional mounts it does without, and why.
+
+    `points` are to be made first: folders that are mounted, with the mount points that are missing in them, and whether
+    each is a folder.
+    """
 
     view: View | None
     left_out: tuple[str, ...] = ()
+    points: tuple[tuple[str, str, bool], ...] = ()
 
 
 def plan(mounts: Sequence[Mount], cwd: str, name: str, program: str = SHELL) -> Planned:
@@ -85,7 +91,8 @@ def plan(mounts: Sequence[Mount], cwd: str, name: str, program: str = SHELL) -> 
         return Planned(None, tuple(left_out))
     optional = all(needed[target].optional for _, target, _ in work.binds)
     copies = sorted(work.copies, key=lambda path: path.split("/"))
-    return Planned(View(tuple(copies), tuple(work.made.items()), tuple(work.binds), optional), tuple(left_out))
+    view = View(tuple(copies), tuple(work.made.items()), tuple(work.binds), optional)
+    return Planned(view, tuple(left_out), tuple((*where, is_folder) for where, is_folder in work.points.items()))
 
 
 def hopeless(
@@ -134,7 +141,9 @@ class _Plan:
     def __init__(self, cwd: str, sources: Sequence[str], name: str, program: str) -> None:
         self.copies: set[str] = set()
         self.made: dict[str, bool] = {}
+        self.points: dict[tuple[str, str], bool] = {}
         self.binds: list[tuple[str, str, bool]] = []
+        self._mounted: list[tuple[str, str, bool]] = []  # what is there already under its own path included
         self._name = name
         self._cwd = os.path.realpath(cwd)
         self._needed = _needed(program)
@@ -152,11 +161,13 @@ class _Plan:
             raise self._wrong(message, hint) from None
         there = self._behind(target)
         if there == source and not mount.read_only:
+            self._mounted.append((source, target, False))
             return
         self.look(mount, target)
         if target not in self.made and not os.path.lexists(there):
             self._make(target, is_folder, mount)
         self.binds.append((source, target, mount.read_only))
+        self._mounted.append(self.binds[-1])
 
     def look(self, mount: Mount, target: str) -> None:
         """See that a mount hides nothing that must be seen, and is of the kind of what it hides."""
@@ -184,6 +195,10 @@ class _Plan:
         while not self._is_made(above) and not os.path.lexists(self._behind(above)):
             missing.append(above)
             above = os.path.dirname(above)
+        outer = self._outer(above)
+        if outer is not None and not outer[2] and os.access(self._behind(above), os.W_OK):
+            self.points[outer[0], target[len(outer[1]) + 1 :]] = is_folder
+            return
         if not self._is_made(above) and above not in self.copies:
             why = self._not_copied(above)
             if why:
@@ -203,8 +218,9 @@ class _Plan:
 
     def _not_copied(self, folder: str) -> str:
         """Return why a folder that lacks a mount point must not be copied, or ""."""
-        if self.is_inside(folder):
-            return "is mounted itself"
+        outer = self._outer(folder)
+        if outer is not None:
+            return "is mounted itself, read only" if outer[2] else "is mounted itself, and you may not write there"
         if any(_holds(own, folder) for own in self._own):
             return "lies where steps may write"
         if not os.path.isdir(folder):
@@ -219,10 +235,12 @@ class _Plan:
 
     def _behind(self, path: str) -> str:
         """Return where on this machine that lies which the command will see at a path."""
-        for source, target, _ in reversed(self.binds):
-            if _holds(target, path):
-                return source + path[len(target) :]
-        return path
+        outer = self._outer(path)
+        return path if outer is None else outer[0] + path[len(outer[1]) :]
+
+    def _outer(self, path: str) -> tuple[str, str, bool] | None:
+        """Return what is mounted at a path or above it, the nearest: source, target, and whether it is read only."""
+        return next((one for one in reversed(self._mounted) if _holds(one[1], path)), None)
 
     def _wrong(self, message: str, hint: str) -> TaskError:
         return TaskError(f"step {self._name} cannot start: {message}", task=self._name, hint=hint)

@@ -66,7 +66,7 @@ class TestPlan:
         view = planned(place, Mount(str(place / "work"), f"{there}/sub"), Mount(data, there))
         assert [target for _, target, _ in view.binds] == [there, f"{there}/sub"]
         assert view.copies == ()
-        told = refused(place, Mount(data, there), Mount(data, f"{there}/missing"))
+        told = refused(place, Mount(data, there, read_only=True), Mount(data, f"{there}/missing"))
         assert f"mkdir -p {data}/missing" in told
 
     def test_the_first_of_two_at_one_path_counts(self, place):
@@ -162,19 +162,41 @@ class TestRefusals:
 
     @pytest.mark.parametrize("top", ["system/there", NOWHERE])
     @pytest.mark.parametrize("optional", [(True, False), (False, True), (False, False)])
-    def test_what_lies_in_another_mount_needs_a_folder_there(self, place, top, optional):
+    def test_what_lies_in_a_mount_that_is_read_only_needs_a_folder_there(self, place, top, optional):
         data, work, top = str(place / "data"), str(place / "work"), str(place / top)
-        outer, inner = Mount(data, top, optional=optional[0]), Mount(work, f"{top}/new", optional=optional[1])
+        outer = Mount(data, top, read_only=True, optional=optional[0])
+        inner = Mount(work, f"{top}/new", optional=optional[1])
         for wanted in ([outer, inner], [inner, outer]):
             error = hopeless(wanted, work, "step", first=True)
             assert error is not None
             assert f"there is no {top}/new to mount at" in error.message
-            assert error.hint == f"Make it ({top} is mounted itself): mkdir -p {data}/new"
+            assert error.hint == f"Make it ({top} is mounted itself, read only): mkdir -p {data}/new"
         found = plan([outer, inner], work, "step") if optional[1] else None
         assert found is None or [target for _, target, _ in found.view.binds] == [top]
         (place / "data/new").mkdir()
         assert hopeless([outer, inner], work, "step", first=True) is None
         assert [target for _, target, _ in planned(place, inner, outer).binds] == [top, f"{top}/new"]
+
+    @pytest.mark.parametrize("top", ["system/there", NOWHERE])
+    def test_what_lies_in_another_mount_gets_a_folder_there(self, place, top):
+        data, work, top, file = str(place / "data"), str(place / "work"), str(place / top), str(place / "data" / "file")
+        wanted = [
+            Mount(work, f"{top}/new/deep/er"),
+            Mount(data, top),
+            Mount(data, f"{top}/new"),
+            Mount(file, f"{top}/new/f"),
+        ]
+        assert hopeless(wanted, work, "step", first=True) is None
+        found = plan(wanted, work, "step")
+        assert found.points == ((data, "new", True), (data, "deep/er", True), (data, "f", False))
+        assert [target for _, target, _ in found.view.binds] == [
+            top,
+            f"{top}/new",
+            f"{top}/new/deep/er",
+            f"{top}/new/f",
+        ]
+        assert all(not path.startswith(f"{top}/") for path, _ in found.view.made)
+        assert not (place / "data/new").exists(), "to plan makes nothing"
 
 
 class TestOptional:

@@ -150,10 +150,30 @@ def _surround(own: dict[str, Any], env: Mapping[str, str], step: str) -> list[st
 
         own["prefix"], own["undo"] = in_container(own[IMAGE], cwd=own["cwd"], env=env, mounts=mounts, name=step)
         return []
-    own["view"], left_out = plan(mounts, own["cwd"], step, sys.executable if "kind" in own else SHELL)
+    own["view"], left_out, points = plan(mounts, own["cwd"], step, sys.executable if "kind" in own else SHELL)
+    for folder, path, is_folder in points:
+        _make_point(folder, path, is_folder, step)
     # Where a step works in its main file system anyway, it matters only to one that names the other path.
     named = any(mount.target in own.get("command", "") for mount in mounts)
     return [f"it does without a mount: {reason}" for reason in left_out] if named else []
+
+
+def _make_point(folder: str, path: str, is_folder: bool, step: str) -> None:
+    """Make a mount point in a folder that is mounted itself; no link on the way is followed."""
+    *above, last = PurePosixPath(path).parts
+    try:
+        inside = make_folders(folder, [*above, last] if is_folder else above)
+        try:
+            if not is_folder:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+                os.close(os.open(last, flags, 0o666, dir_fd=inside))
+        finally:
+            os.close(inside)
+    except OSError as error:
+        message = f"step {step} cannot start: the mount point {folder}/{path} cannot be made: {error.strerror}"
+        raise TaskError(
+            message, task=step, hint="See that you may write there, and that no link is on the way."
+        ) from None
 
 
 def _run_kind(step: TaskContext, inputs: Mapping[str, Input], values: _Values) -> Any:
