@@ -19,6 +19,7 @@ import hashlib
 import importlib.util
 import os
 import sys
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -33,7 +34,7 @@ from weft.store.results import DIGEST
 
 MAX_BYTES: Final = 8 << 20
 """A module of more bytes than this is no source that somebody wrote."""
-_MOST_KNOWN: Final = 64
+_MOST_KNOWN: Final = 8
 _OWN: Final = "weft"
 _SHORT: Final = 60
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
@@ -62,27 +63,50 @@ _FIXED: Final = frozenset(
 """Functions and methods by their names that make what nobody changes, or what no result depends on."""
 
 
+_LOCK: Final = threading.Lock()
+_known: dict[Path, _Modules] = {}
+"""What the last calls have found out, the latest last: many steps of a pipeline are of the same modules."""
+
+
 def leaves(folder: str, function: str) -> dict[str, str]:
     """Return what `module:name`, found from `folder` or installed, is made of: names and texts.
 
     ProgramError: there is no such function, or a module that it uses cannot be read.
     """
+    with _LOCK:
+        modules = _modules_in(Path(folder))
+        found = modules.leaves.get(function)
+        if found is None:
+            found = modules.leaves[function] = _leaves(modules, function)
+        return dict(found)
+
+
+def _modules_in(folder: Path) -> _Modules:
+    """Return what is known of the modules of a folder, if its files are what they were."""
+    modules = _known.pop(folder, None)
+    if modules is None or not modules.is_as_it_was():
+        modules = _Modules(folder)
+    while len(_known) >= _MOST_KNOWN:
+        del _known[next(iter(_known))]
+    _known[folder] = modules
+    return modules
+
+
+def _leaves(modules: _Modules, function: str) -> dict[str, str]:
     module, _, path = function.partition(":")
-    walk = _Walk(Path(folder))
-    found = walk.find(module)
+    found = modules.find(module)
     own = {"python": f"{sys.version_info.major}.{sys.version_info.minor}"}
     if found and isinstance(found, str):
         return {**own, f"package {module.partition('.')[0]}": found}
     if not isinstance(found, Path):
-        message = f"there is no module {module} in {folder}"
+        message = f"there is no module {module} in {modules.folder}"
         raise ProgramError(message, hint="Name a function as module:function, and the folder of the module as path.")
-    source = walk.read(found, module)
+    source = modules.read(found, module)
     name = path.split(".")[0]
     if name not in source.bindings:
         raise ProgramError(f"{found} has no {name!r} at its top level", hint="Define the function of a step there.")
-    walk.load(source)
-    walk.use(source, name, ())
-    walk.run()
+    walk = _Walk(modules)
+    walk.begin(source, name)
     return {**own, **dict(sorted(walk.leaves.items()))}
 
 
@@ -132,13 +156,13 @@ class _Source(Struct):
 def _read(path: Path, module: str) -> _Source:
     try:
         told = path.stat()
-        return _parsed(path, module, told.st_mtime_ns, told.st_size, told.st_ino)
+        return _parsed(path, module, (told.st_mtime_ns, told.st_ctime_ns, told.st_ino), told.st_size)
     except OSError as error:
         raise ProgramError(f"{path} cannot be read: {error.strerror}") from None
 
 
 @lru_cache(maxsize=512)
-def _parsed(path: Path, module: str, modified_ns: int, size: int, inode: int) -> _Source:
+def _parsed(path: Path, module: str, _: tuple[int, int, int], size: int) -> _Source:
     if size > MAX_BYTES:
         raise ProgramError(f"{path} is larger than {MAX_BYTES >> 20} MiB")
     try:
@@ -253,45 +277,49 @@ class _Changes(NamedTuple):
     by_name: dict[_Named, list[tuple[_Source, ast.stmt]]]
 
 
-_known: dict[tuple[Path, Path], _Changes] = {}
-
-
-class _Walk:
-    """The leaves found so far, and the statements that are in them."""
+class _Modules:
+    """The modules that are found from a folder, as their files are at one moment, and what is known of them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.leaves: dict[str, str] = {}
-        self._seen: set[_Named] = set()
-        self._followed: set[tuple[Path, str, Chain]] = set()
-        self._todo: list[tuple[_Source, str, Chain]] = []
         self._places: dict[str, Path | str | None] = {}
         self._sources: dict[str, _Source] = {}
+        self._changes: dict[Path, _Changes] = {}
         self._meanings: dict[tuple[Path, Chain], list[_Target]] = {}
         self._digests: dict[ast.stmt, bytes] = {}
         self._listed: dict[Path, dict[str, bool]] = {}
         self._binaries: dict[Path, list[str]] = {}
-        self._loaded, self._changes = _Changes({}, {})
+        self._digests_of_binaries: dict[Path, str] = {}
+        self._is_whole = True
+        self.leaves: dict[str, dict[str, str]] = {}
 
-    def load(self, source: _Source) -> None:
-        """Find out what the statements of a module, and of all local ones that it loads, change as they run.
+    def is_as_it_was(self) -> bool:
+        """Whether all files and folders that were looked at are what they were then, and could be read."""
+        binaries = dict(self._digests_of_binaries)
+        try:
+            read = self._is_whole and all(self.binary(path) == digest for path, digest in binaries.items())
+            read = read and all(_read(one.path, one.module) is one for one in self._sources.values())
+        except ProgramError:
+            return False
+        missing = [name for name, place in self._places.items() if place is None and "." not in name]
+        return (
+            read
+            and all(_list(folder) == inside for folder, inside in self._listed.items())
+            and not any(self._find(name) for name in missing)
+        )
 
-        That is the same for all functions of a module, as long as nobody writes to the files.
-        """
-        key = (self.folder, source.path)
-        known = _known.get(key)
-        if known is None or any(self._source(one.module) is not one for one in known.sources.values()):
-            known = _Changes({}, {})
+    def changes_by(self, source: _Source) -> _Changes:
+        """Return what the statements of a module, and of all local ones that it loads, change as they run."""
+        known = self._changes.get(source.path)
+        if known is None:
+            known = self._changes[source.path] = _Changes({}, {})
             self._load_all(source, known.sources)
             reached: dict[tuple[Path, frozenset[Chain]], set[_Named]] = {}
             for one in known.sources.values():
                 for act in one.acts:
                     for named in sorted(self._changed_by(one, act, reached)):
                         known.by_name.setdefault(named, []).append((one, act.statement))
-            if len(_known) >= _MOST_KNOWN:
-                _known.clear()
-            _known[key] = known
-        self._loaded, self._changes = known
+        return known
 
     def _load_all(self, source: _Source, sources: dict[Path, _Source]) -> None:
         todo = [source]
@@ -301,53 +329,22 @@ class _Walk:
                 continue
             sources[one.path] = one
             for imported in reversed(one.loads):
-                names = self._absolute(one, imported).split(".")
+                names = self.absolute(one, imported).split(".")
                 names += [imported.name] if imported.name else []
                 if self._is_local(names[0]):
                     found = [self._source(".".join(names[: end + 1])) for end in reversed(range(len(names)))]
                     todo += [other for other in found if other is not None]
 
-    def use(self, source: _Source, name: str, rest: Chain) -> None:
-        """Have what a name of a module's top level stands for taken in, `rest` being the attributes taken of it."""
-        if (source.path, name, rest) not in self._followed:
-            self._followed.add((source.path, name, rest))
-            self._todo.append((source, name, rest))
+    def binary(self, path: Path) -> str:
+        """Return a digest of an extension module."""
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise ProgramError(f"{path} cannot be read: {error.strerror}") from None
+        digest = self._digests_of_binaries[path] = DIGEST + hashlib.sha256(data).hexdigest()
+        return digest
 
-    def run(self) -> None:
-        """Take in what is to be. Without recursion: one name may lead to the next a thousand times."""
-        while self._todo:
-            source, name, rest = self._todo.pop()
-            if name:
-                self._take(source, name, rest)
-            else:
-                self._take_whole(source)
-
-    def _take(self, source: _Source, name: str, rest: Chain) -> None:
-        for imported in source.imports.get(name, ()):
-            self._import(source, imported, rest)
-        if (source.path, name) in self._seen:
-            return
-        self._seen.add((source.path, name))
-        bound = source.bindings.get(name, ())
-        statements = [one for one in bound if not isinstance(one, ast.Import | ast.ImportFrom)]
-        for statement in statements:
-            self._all_of(source, statement)
-        for other, statement in (
-            *self._changes.get((source.path, name), ()),
-            *self._changes.get((source.path, ANY), ()),
-        ):
-            if statement in bound:
-                continue
-            if isinstance(statement, _DEFINITIONS):  # it has a leaf of its own; here only the order counts
-                self.use(other, statement.name, ())
-                statements.append(ast.Expr(ast.Constant(f"{other.module}.{statement.name}")))
-            else:
-                self._all_of(other, statement)
-                statements.append(statement)
-        if statements:
-            self.leaves[f"code {source.module}.{name}"] = self._text_of(statements)
-
-    def _text_of(self, statements: Sequence[ast.stmt]) -> str:
+    def text_of(self, statements: Sequence[ast.stmt]) -> str:
         """Return a constant as it is written, anything else as a digest of its syntax tree."""
         if len(statements) == 1 and (text := _constant(statements[0])) is not None:
             return text
@@ -359,102 +356,23 @@ class _Walk:
             found.update(digest)
         return DIGEST + found.hexdigest()
 
-    def _all_of(self, source: _Source, statement: ast.stmt) -> None:
-        uses = source.uses_of(statement)
-        for chain in sorted(uses.names):
-            self._name(source, chain)
-        for imported, rest in sorted(uses.imported):
-            self._import(source, imported, rest)
-        if uses.names_at_will(source):
-            self._whole(source)
-        if uses.goes_anywhere:
-            for other in self._loaded.values():
-                self._whole(other)
-
-    def _name(self, source: _Source, chain: Chain) -> None:
-        if chain[0] in source.bindings or (source.path, ANY) in self._changes:
-            self.use(source, chain[0], chain[1:])
-            return
-        for star in source.stars:
-            module = self._absolute(source, star)
-            found = self.find(module)
-            if not isinstance(found, Path) or chain[0] in self.read(found, module).bindings:
-                self._follow(module, chain)
-
-    def _absolute(self, source: _Source, imported: _Import) -> str:
+    def absolute(self, source: _Source, imported: _Import) -> str:
         if not imported.level:
             return imported.module
         package = source.package.split(".") if source.package else []
         above = package[: len(package) - imported.level + 1]
         return ".".join([*above, *([imported.module] if imported.module else [])])
 
-    def _import(self, source: _Source, imported: _Import, rest: Chain) -> None:
-        self._follow(*self._target(source, imported, rest))
-
-    def _target(self, source: _Source, imported: _Import, rest: Chain) -> tuple[str, Chain]:
+    def target(self, source: _Source, imported: _Import, rest: Chain) -> tuple[str, Chain]:
         """Return the module that an import leads to, and what is taken of it."""
-        module = self._absolute(source, imported)
+        module = self.absolute(source, imported)
         if imported.name and module == source.module:  # `from . import name` in a package itself: the module below
             return f"{module}.{imported.name}", rest
         return module, (imported.name, *rest) if imported.name else rest
 
-    def _follow(self, module: str, rest: Chain) -> None:
-        """Take in what `rest` is, counted from a module."""
-        top = module.partition(".")[0]
-        if top in ("", _OWN):
-            return
-        found = self.find(module)
-        if found == _STANDARD:
-            return
-        if found is None:
-            self.leaves[f"package {top}"] = "not installed"
-        elif isinstance(found, str):
-            self.leaves[f"package {top}"] = found
-        elif found.is_dir():  # a package without a module of its own
-            if rest:
-                self._follow(f"{module}.{rest[0]}", rest[1:])
-        elif found.suffix in _SUFFIXES:
-            self.leaves[f"code {module}"] = DIGEST + hashlib.sha256(found.read_bytes()).hexdigest()
-        else:
-            self._inside(self.read(found, module), rest)
-
-    def _inside(self, source: _Source, rest: Chain) -> None:
-        if rest and rest[0] in source.bindings:
-            self.use(source, rest[0], rest[1:])
-            return
-        if rest and isinstance(self.find(f"{source.module}.{rest[0]}"), Path):
-            self._follow(f"{source.module}.{rest[0]}", rest[1:])
-            return
-        if rest and any(self._has(self._absolute(source, star), rest[0]) for star in source.stars):
-            self._name(source, rest)
-            return
-        self._whole(source)  # the module itself is handed on, or a name that nobody finds
-
-    def _whole(self, source: _Source) -> None:
-        """Have all of a module taken in, with what it imports."""
-        self.use(source, "", ())
-
-    def _take_whole(self, source: _Source) -> None:
-        others = [
-            one
-            for (path, _), all_of_it in self._changes.items()
-            if path == source.path
-            for one in all_of_it
-            if one[0] is not source
-        ]
-        self.leaves[f"code {source.module}"] = self._text_of([*source.statements, *(one for _, one in others)])
-        for other, statement in (*((source, one) for one in source.statements), *others):
-            self._all_of(other, statement)
-        for name, imports in source.imports.items():
-            if name in source.bindings:
-                for imported in imports:
-                    self._import(source, imported, ())
-
-    def _has(self, module: str, name: str) -> bool:
+    def has(self, module: str, name: str) -> bool:
         found = self.find(module)
         return isinstance(found, Path) and found.suffix == ".py" and name in self.read(found, module).bindings
-
-    # ------------------------------------------------------------------------------- what statements change as they run
 
     def _changed_by(
         self, source: _Source, act: _Act, reached: dict[tuple[Path, frozenset[Chain]], set[_Named]]
@@ -545,7 +463,7 @@ class _Walk:
             yield source, chain[0], chain[1:]
 
     def _behind(self, source: _Source, imported: _Import, rest: Chain, seen: frozenset[_Named]) -> Iterator[_Target]:
-        module, rest = self._target(source, imported, rest)
+        module, rest = self.target(source, imported, rest)
         while rest and self._is_local(module.partition(".")[0]):
             inside = self._source(module)
             if inside is not None and (rest[0] in inside.bindings or self._source(f"{module}.{rest[0]}") is None):
@@ -564,6 +482,7 @@ class _Walk:
         try:
             return self.read(found, module)
         except ProgramError:
+            self._is_whole = False
             return None
 
     def read(self, path: Path, module: str) -> _Source:
@@ -582,8 +501,6 @@ class _Walk:
         if self._module_in(self.folder, top) is not None:
             return True
         return top not in sys.stdlib_module_names and _place_elsewhere(top)[1] is None
-
-    # --------------------------------------------------------------------------------------------- where modules lie
 
     def find(self, module: str) -> Path | str | None:
         """Return where a local module lies, "name version" of an installed package, _STANDARD, or None."""
@@ -621,11 +538,151 @@ class _Walk:
         """Return what is in a folder, and of each whether it is one; empty where there is no folder."""
         found = self._listed.get(folder)
         if found is None:
-            found = self._listed[folder] = {}
-            with suppress(OSError), os.scandir(folder) as entries:
-                found |= {entry.name: entry.is_dir() for entry in entries}
+            found = self._listed[folder] = _list(folder)
             self._binaries[folder] = sorted(name for name in found if name.endswith(_SUFFIXES))
         return found
+
+
+class _Walk:
+    """The leaves found so far, and the statements that are in them."""
+
+    def __init__(self, modules: _Modules) -> None:
+        self.modules = modules
+        self.leaves: dict[str, str] = {}
+        self._seen: set[_Named] = set()
+        self._followed: set[tuple[Path, str, Chain]] = set()
+        self._todo: list[_Target] = []
+        self._loaded: dict[Path, _Source] = {}
+        self._changes: dict[_Named, list[tuple[_Source, ast.stmt]]] = {}
+
+    def begin(self, source: _Source, name: str) -> None:
+        """Take in a name of a module, and what the statements of all that this loads change."""
+        self._loaded, self._changes = self.modules.changes_by(source)
+        self.use(source, name, ())
+        self.run()
+
+    def use(self, source: _Source, name: str, rest: Chain) -> None:
+        """Have what a name of a module's top level stands for taken in, `rest` being the attributes taken of it."""
+        if (source.path, name, rest) not in self._followed:
+            self._followed.add((source.path, name, rest))
+            self._todo.append((source, name, rest))
+
+    def run(self) -> None:
+        """Take in what is to be. Without recursion: one name may lead to the next a thousand times."""
+        while self._todo:
+            source, name, rest = self._todo.pop()
+            if name:
+                self._take(source, name, rest)
+            else:
+                self._take_whole(source)
+
+    def _take(self, source: _Source, name: str, rest: Chain) -> None:
+        for imported in source.imports.get(name, ()):
+            self._import(source, imported, rest)
+        if (source.path, name) in self._seen:
+            return
+        self._seen.add((source.path, name))
+        bound = source.bindings.get(name, ())
+        statements = [one for one in bound if not isinstance(one, ast.Import | ast.ImportFrom)]
+        for statement in statements:
+            self._all_of(source, statement)
+        for other, statement in (
+            *self._changes.get((source.path, name), ()),
+            *self._changes.get((source.path, ANY), ()),
+        ):
+            if statement in bound:
+                continue
+            if isinstance(statement, _DEFINITIONS):  # it has a leaf of its own; here only the order counts
+                self.use(other, statement.name, ())
+                statements.append(ast.Expr(ast.Constant(f"{other.module}.{statement.name}")))
+            else:
+                self._all_of(other, statement)
+                statements.append(statement)
+        if statements:
+            self.leaves[f"code {source.module}.{name}"] = self.modules.text_of(statements)
+
+    def _all_of(self, source: _Source, statement: ast.stmt) -> None:
+        uses = source.uses_of(statement)
+        for chain in sorted(uses.names):
+            self._name(source, chain)
+        for imported, rest in sorted(uses.imported):
+            self._import(source, imported, rest)
+        if uses.names_at_will(source):
+            self._whole(source)
+        if uses.goes_anywhere:
+            for other in self._loaded.values():
+                self._whole(other)
+
+    def _name(self, source: _Source, chain: Chain) -> None:
+        if chain[0] in source.bindings or (source.path, ANY) in self._changes:
+            self.use(source, chain[0], chain[1:])
+            return
+        for star in source.stars:
+            module = self.modules.absolute(source, star)
+            found = self.modules.find(module)
+            if not isinstance(found, Path) or chain[0] in self.modules.read(found, module).bindings:
+                self._follow(module, chain)
+
+    def _import(self, source: _Source, imported: _Import, rest: Chain) -> None:
+        self._follow(*self.modules.target(source, imported, rest))
+
+    def _follow(self, module: str, rest: Chain) -> None:
+        """Take in what `rest` is, counted from a module."""
+        top = module.partition(".")[0]
+        if top in ("", _OWN):
+            return
+        found = self.modules.find(module)
+        if found == _STANDARD:
+            return
+        if found is None:
+            self.leaves[f"package {top}"] = "not installed"
+        elif isinstance(found, str):
+            self.leaves[f"package {top}"] = found
+        elif found.is_dir():  # a package without a module of its own
+            if rest:
+                self._follow(f"{module}.{rest[0]}", rest[1:])
+        elif found.suffix in _SUFFIXES:
+            self.leaves[f"code {module}"] = self.modules.binary(found)
+        else:
+            self._inside(self.modules.read(found, module), rest)
+
+    def _inside(self, source: _Source, rest: Chain) -> None:
+        if rest and rest[0] in source.bindings:
+            self.use(source, rest[0], rest[1:])
+            return
+        if rest and isinstance(self.modules.find(f"{source.module}.{rest[0]}"), Path):
+            self._follow(f"{source.module}.{rest[0]}", rest[1:])
+            return
+        if rest and any(self.modules.has(self.modules.absolute(source, star), rest[0]) for star in source.stars):
+            self._name(source, rest)
+            return
+        self._whole(source)  # the module itself is handed on, or a name that nobody finds
+
+    def _whole(self, source: _Source) -> None:
+        """Have all of a module taken in, with what it imports."""
+        self.use(source, "", ())
+
+    def _take_whole(self, source: _Source) -> None:
+        others = [
+            one
+            for (path, _), all_of_it in self._changes.items()
+            if path == source.path
+            for one in all_of_it
+            if one[0] is not source
+        ]
+        self.leaves[f"code {source.module}"] = self.modules.text_of([*source.statements, *(one for _, one in others)])
+        for other, statement in (*((source, one) for one in source.statements), *others):
+            self._all_of(other, statement)
+        for name, imports in source.imports.items():
+            if name in source.bindings:
+                for imported in imports:
+                    self._import(source, imported, ())
+
+
+def _list(folder: Path) -> dict[str, bool]:
+    with suppress(OSError), os.scandir(folder) as entries:
+        return {entry.name: entry.is_dir() for entry in entries}
+    return {}
 
 
 def _elsewhere(top: str) -> Path | str | None:

@@ -1,5 +1,6 @@
 """What a Python function is made of: which changes of the source change its leaves, and which do not."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -472,3 +473,69 @@ def test_a_long_way_from_name_to_name_needs_no_deep_stack(tmp_path):
     lines = [f"def f{n}(x):\n    return f{n + 1}(x)\n" for n in range(3_000)]
     (tmp_path / "steps.py").write_text("".join([*lines, "def f3000(x):\n    return x\n"]))
     assert {"code steps.f0", "code steps.f1500", "code steps.f3000"} <= leaves(str(tmp_path), "steps:f0").keys()
+
+
+class TestAskedAgain:
+    """What was found out once is used again only as long as every file and folder is what it was."""
+
+    STEP = "import helper\n\n\ndef f():\n    return helper.g()\n\n\ndef other():\n    return 1\n"
+
+    @pytest.fixture
+    def place(self, tmp_path):
+        (tmp_path / "steps.py").write_text(self.STEP)
+        (tmp_path / "helper.py").write_text("def g():\n    return 1\n")
+        return tmp_path
+
+    def asked(self, place: Path) -> dict[str, str]:
+        return leaves(str(place), "steps:f")
+
+    def test_it_is_the_same(self, place):
+        first = self.asked(place)
+        first["spoilt"] = "by who asked"
+        again = self.asked(place)
+        assert again == {name: text for name, text in first.items() if name != "spoilt"}
+        assert leaves(str(place), "steps:other").keys() == {"python", "code steps.other"}
+
+    def test_a_change_that_keeps_size_and_time_is_noticed(self, place):
+        before = self.asked(place)
+        file = place / "helper.py"
+        told = file.stat()
+        file.write_text("def g():\n    return 2\n")
+        os.utime(file, ns=(told.st_atime_ns, told.st_mtime_ns))
+        assert self.asked(place) != before
+
+    def test_a_file_that_takes_the_place_of_another_is_noticed(self, place):
+        before = self.asked(place)
+        (place / "helper").mkdir()
+        (place / "helper" / "__init__.py").write_text("def g():\n    return 3\n")
+        assert self.asked(place)["code helper.g"] != before["code helper.g"]
+
+    def test_so_is_one_that_is_gone(self, place):
+        self.asked(place)
+        (place / "helper.py").unlink()
+        assert self.asked(place)["package helper"] == "not installed"
+        (place / "helper.py").write_text("def g():\n    return 1\n")
+        assert "code helper.g" in self.asked(place)
+
+    def test_and_one_that_can_be_read_now(self, place):
+        (place / "helper.py").write_text("def g(:\n")
+        with pytest.raises(ProgramError, match="not Python"):
+            self.asked(place)
+        (place / "helper.py").write_text("def g():\n    return 1\n")
+        assert "code helper.g" in self.asked(place)
+
+    def test_and_an_extension_module(self, place):
+        (place / "helper.py").unlink()
+        binary = place / "helper.cpython-311-x86_64-linux-gnu.so"
+        binary.write_bytes(b"one")
+        before = self.asked(place)
+        binary.write_bytes(b"two")
+        assert self.asked(place)["code helper"] != before["code helper"]
+
+    def test_and_a_module_that_is_there_now_behind_the_path(self, place, tmp_path_factory, monkeypatch):
+        (place / "helper.py").unlink()
+        assert self.asked(place)["package helper"] == "not installed"
+        elsewhere = tmp_path_factory.mktemp("elsewhere")
+        (elsewhere / "helper.py").write_text("def g():\n    return 1\n")
+        monkeypatch.syspath_prepend(str(elsewhere))
+        assert "code helper.g" in self.asked(place)
