@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
@@ -41,6 +42,8 @@ _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 _STANDARD: Final = ""
 """Stands for modules of the standard library."""
 _SUFFIXES: Final = (".so", ".pyd", ".dylib")
+_FOLDER: Final = "folder"
+_FILE: Final = "file"
 
 ANY: Final = "*"
 """Stands for all names of a module."""
@@ -287,7 +290,7 @@ class _Modules:
         self._changes: dict[Path, _Changes] = {}
         self._meanings: dict[tuple[Path, Chain], list[_Target]] = {}
         self._digests: dict[ast.stmt, bytes] = {}
-        self._listed: dict[Path, dict[str, bool]] = {}
+        self._listed: dict[Path, dict[str, str]] = {}
         self._binaries: dict[Path, list[str]] = {}
         self._digests_of_binaries: dict[Path, str] = {}
         self._is_whole = True
@@ -370,9 +373,26 @@ class _Modules:
             return f"{module}.{imported.name}", rest
         return module, (imported.name, *rest) if imported.name else rest
 
-    def has(self, module: str, name: str) -> bool:
+    def has(self, module: str, name: str, seen: frozenset[str] = frozenset()) -> bool:
+        """Whether a local module may have a name: it binds it, has a module of it below, or gets it by a star."""
         found = self.find(module)
-        return isinstance(found, Path) and found.suffix == ".py" and name in self.read(found, module).bindings
+        if not isinstance(found, Path) or module in seen:
+            return False
+        if found.suffix != ".py":
+            return True
+        source = self.read(found, module)
+        if name in source.bindings or isinstance(self.find(f"{module}.{name}"), Path):
+            return True
+        return any(self.has(self.absolute(source, star), name, seen | {module}) for star in source.stars)
+
+    def imported(self, source: _Source, name: str) -> list[str]:
+        """Return what a name of a module stands for by its imports: where that is defined, or as it is written."""
+        found = []
+        for imported in source.imports.get(name, ()):
+            meant = [f"{other.module}.{at}" for other, at, _ in self._behind(source, imported, (), frozenset())]
+            module, rest = self.target(source, imported, ())
+            found += meant or [".".join((module, *rest))]
+        return list(dict.fromkeys(found))
 
     def _changed_by(
         self, source: _Source, act: _Act, reached: dict[tuple[Path, frozenset[Chain]], set[_Named]]
@@ -527,19 +547,22 @@ class _Modules:
     def _module_in(self, folder: Path, name: str) -> Path | None:
         """Return where a module of a folder lies: a package, a file, an extension, or a folder without a module."""
         inside = self._entries(folder)
-        if inside.get(name) and "__init__.py" in self._entries(folder / name):
+        if inside.get(name) == _FOLDER and self._entries(folder / name).get("__init__.py") == _FILE:
             return folder / name / "__init__.py"
-        if inside.get(f"{name}.py") is False:
-            return folder / f"{name}.py"
+        for suffix in (*EXTENSION_SUFFIXES, ".py"):  # in the order in which Python looks
+            if inside.get(f"{name}{suffix}") == _FILE:
+                return folder / f"{name}{suffix}"
         binary = next((one for one in self._binaries.get(folder, ()) if one.startswith(f"{name}.")), None)
-        return folder / binary if binary else folder / name if inside.get(name) else None
+        return folder / binary if binary else folder / name if inside.get(name) == _FOLDER else None
 
-    def _entries(self, folder: Path) -> dict[str, bool]:
-        """Return what is in a folder, and of each whether it is one; empty where there is no folder."""
+    def _entries(self, folder: Path) -> dict[str, str]:
+        """Return what is in a folder, and of each what it is, behind links; empty where there is no folder."""
         found = self._listed.get(folder)
         if found is None:
             found = self._listed[folder] = _list(folder)
-            self._binaries[folder] = sorted(name for name in found if name.endswith(_SUFFIXES))
+            self._binaries[folder] = sorted(
+                name for name, what in found.items() if what == _FILE and name.endswith(_SUFFIXES)
+            )
         return found
 
 
@@ -598,8 +621,13 @@ class _Walk:
             else:
                 self._all_of(other, statement)
                 statements.append(statement)
+        # What has the same name where it comes from is told by the leaf that it has there.
+        found = [one for one in self.modules.imported(source, name) if one.rpartition(".")[2] != name]
         if statements:
+            statements += [ast.Expr(ast.Constant(f"import {one}")) for one in found]
             self.leaves[f"code {source.module}.{name}"] = self.modules.text_of(statements)
+        elif found:
+            self.leaves[f"code {source.module}.{name}"] = "import " + " or ".join(found)
 
     def _all_of(self, source: _Source, statement: ast.stmt) -> None:
         uses = source.uses_of(statement)
@@ -620,7 +648,7 @@ class _Walk:
         for star in source.stars:
             module = self.modules.absolute(source, star)
             found = self.modules.find(module)
-            if not isinstance(found, Path) or chain[0] in self.modules.read(found, module).bindings:
+            if not isinstance(found, Path) or found.suffix != ".py" or self.modules.has(module, chain[0]):
                 self._follow(module, chain)
 
     def _import(self, source: _Source, imported: _Import, rest: Chain) -> None:
@@ -677,12 +705,17 @@ class _Walk:
             if name in source.bindings:
                 for imported in imports:
                     self._import(source, imported, ())
+        for star in source.stars:
+            self._follow(self.modules.absolute(source, star), ())
 
 
-def _list(folder: Path) -> dict[str, bool]:
+def _list(folder: Path) -> dict[str, str]:
+    found = {}
     with suppress(OSError), os.scandir(folder) as entries:
-        return {entry.name: entry.is_dir() for entry in entries}
-    return {}
+        for entry in entries:
+            with suppress(OSError):  # a link that leads to itself, say: no import finds it
+                found[entry.name] = _FOLDER if entry.is_dir() else _FILE if entry.is_file() else ""
+    return found
 
 
 def _elsewhere(top: str) -> Path | str | None:

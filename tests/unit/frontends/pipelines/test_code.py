@@ -121,6 +121,7 @@ def test_it_is_what_names_lead_to_and_nothing_else(project):
         "code steps.train",
         "code steps.LIMIT",
         "code steps.TABLE",
+        "code steps.t",
         "code steps.Base",
         "code steps.Model",
         "code steps.make",
@@ -539,3 +540,91 @@ class TestAskedAgain:
         (elsewhere / "helper.py").write_text("def g():\n    return 1\n")
         monkeypatch.syspath_prepend(str(elsewhere))
         assert "code helper.g" in self.asked(place)
+
+
+EITHER = "try:\n    from h import {} as f1\nexcept ImportError:\n    from h import {} as f1\ng1 = 1\n"
+
+
+class TestNamesThatLeadElsewhere:
+    """Edits after which a name stands for something else, though what is reached is the same, or lies deeper."""
+
+    def changed(self, place: Path, file: str, text: str) -> bool:
+        before = leaves(str(place), "steps:f")
+        (place / file).write_text(text)
+        return leaves(str(place), "steps:f") != before
+
+    @pytest.mark.parametrize(
+        ("old", "new"),
+        [
+            ("from h import a as f1, b as g1\n", "from h import b as f1, a as g1\n"),
+            ("import h as f1, k as g1\n", "import k as f1, h as g1\n"),
+            ("from math import floor as f1, ceil as g1\n", "from math import ceil as f1, floor as g1\n"),
+            (EITHER.format("a", "b"), EITHER.format("b", "a")),
+        ],
+    )
+    def test_aliases_that_change_places(self, tmp_path, old, new):
+        (tmp_path / "h.py").write_text("def a(): return 1\ndef b(): return 2\n")
+        (tmp_path / "k.py").write_text("A = 1\n")
+        step = "def f():\n    return f1, g1\n"
+        (tmp_path / "steps.py").write_text(old + step)
+        assert self.changed(tmp_path, "steps.py", new + step)
+
+    @pytest.mark.parametrize(
+        "step",
+        [
+            "from tools import *\ndef f(): return val()\n",
+            "import tools\ndef f(): return tools.val()\n",
+            "from tools import val\ndef f(): return val()\n",
+            "import tools\ndef f(): return use(tools)\n",
+            "from tools import *\ndef f(): return globals()['val']()\n",
+        ],
+    )
+    def test_stars_of_stars(self, tmp_path, step):
+        (tmp_path / "tools").mkdir()
+        (tmp_path / "tools/__init__.py").write_text("from .core import *\n")
+        (tmp_path / "tools/core.py").write_text("from .impl import *\n")
+        (tmp_path / "tools/impl.py").write_text("from .last import val\n")
+        (tmp_path / "tools/last.py").write_text("def val(): return 1\n")
+        (tmp_path / "steps.py").write_text(step)
+        assert self.changed(tmp_path, "tools/last.py", "def val(): return 2\n")
+        assert self.changed(tmp_path, "tools/core.py", "def val(): return 3\n")
+
+    def test_a_module_that_a_star_brings(self, tmp_path):
+        (tmp_path / "core").mkdir()
+        (tmp_path / "core/__init__.py").write_text("__all__ = ['sub']\n")
+        (tmp_path / "core/sub.py").write_text("def v(): return 1\n")
+        (tmp_path / "steps.py").write_text("from core import *\ndef f(): return sub.v()\n")
+        assert self.changed(tmp_path, "core/sub.py", "def v(): return 2\n")
+
+    def test_a_star_of_an_extension_module(self, tmp_path):
+        binary = tmp_path / "ext.abi3.so"
+        binary.write_bytes(b"\0one")
+        (tmp_path / "steps.py").write_text("from ext import *\ndef f(): return val()\n")
+        before = leaves(str(tmp_path), "steps:f")
+        binary.write_bytes(b"\0two")
+        assert leaves(str(tmp_path), "steps:f") != before
+
+    def test_python_takes_an_extension_module_first(self, tmp_path):
+        (tmp_path / "ext.py").write_text("VALUE = 1\n")
+        (tmp_path / "ext.abi3.so").write_bytes(b"one")
+        (tmp_path / "steps.py").write_text("import ext\ndef f(): return ext.VALUE\n")
+        before = leaves(str(tmp_path), "steps:f")
+        (tmp_path / "ext.abi3.so").write_bytes(b"two")
+        assert leaves(str(tmp_path), "steps:f") != before
+
+    def test_links_that_lead_nowhere_hide_nothing(self, tmp_path):
+        (tmp_path / "pkg").mkdir()
+        (tmp_path / "pkg/__init__.py").touch()
+        (tmp_path / "pkg/helpers.py").write_text("def val(): return 1\n")
+        for name, target in (("current", "current"), ("old", "helpers.py/old"), ("gone.py", "/nowhere/x.py")):
+            (tmp_path / "pkg" / name).symlink_to(target)
+        (tmp_path / "local_settings.py").symlink_to("/nowhere/x.py")
+        text = "try:\n    import local_settings as L\nexcept ImportError:\n    L = None\n"
+        (tmp_path / "steps.py").write_text(f"{text}from pkg.helpers import val\ndef f(): return val(), L\n")
+        assert self.changed(tmp_path, "pkg/helpers.py", "def val(): return 100\n")
+
+    def test_a_module_that_appears_between_two_looks(self, tmp_path):
+        (tmp_path / "reg.py").write_text("TABLE = {}\n")
+        text = "from reg import TABLE\ntry:\n    import plugin\nexcept ImportError:\n    pass\n"
+        (tmp_path / "steps.py").write_text(f"{text}def f(): return sorted(TABLE)\n")
+        assert self.changed(tmp_path, "plugin.py", "import reg\nreg.TABLE['x'] = 1\n")
