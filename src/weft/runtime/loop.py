@@ -90,13 +90,14 @@ class _Durable(NamedTuple):
 
 
 class _Held:
-    """What waits for the journal of a job: how many ticks, and the vertices they free outputs of.
+    """What waits for the journal of a job: in how many ticks, leases to launch, and vertices to free outputs of.
 
     `dam` says that all waits that is said now, `ended` that leases of a strict job begin behind a gate.
     """
 
     def __init__(self) -> None:
         self.ticks = 0
+        self.leases: set[int] = set()
         self.freeing: set[str] = set()
         self.dam = False
         self.ended = False
@@ -386,7 +387,7 @@ class Loop:
 
         Nothing overtakes an output that is yet to be freed: a lease or a cache that would make it again waits, and so
         does all that is said after it. Of a strict job the same holds for the end of a task, but that leases may get
-        ready behind a gate.
+        ready behind a gate. To stop what was launched waits for nothing.
         """
         held = job.held
         held.ended = held.ended or (job.strict and ends_tasks(events))
@@ -397,6 +398,9 @@ class Loop:
             if isinstance(command, Launch | Probe) and held.freeing and not held.dam:
                 cone = command.cone if isinstance(command, Launch) else None
                 held.dam = not held.freeing.isdisjoint((command.vertex, *(cone.members if cone is not None else ())))
+            if type(command) is Stop and command.lease not in held.leases:
+                ahead.append(command)
+                continue
             if held.ended and not held.dam and type(command) not in DURABLE_FIRST:
                 if isinstance(command, Launch) and command.worker < 0 and self.executor.gated and not job.answers:
                     gate = job.gates[command.lease] = gate or Gate()
@@ -409,6 +413,7 @@ class Loop:
             if isinstance(command, Free | FreeParts):
                 held.freeing.add(command.vertex)
             elif isinstance(command, Launch):
+                held.leases.add(command.lease)
                 job.leases[command.lease] = command
                 if command.worker >= 0:
                     self.pool.take((command.worker,), job.id)

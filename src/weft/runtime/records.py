@@ -325,6 +325,7 @@ class RunRecorder:
                         self._saw_end.set()
 
             def pass_on_later() -> None:
+                tick.time = self._clock.wall()  # it counts from when it is durable
                 pass_on()
                 self._let_go += 1
 

@@ -529,6 +529,26 @@ class TestLoop:
         assert not gate.is_open
         assert job.outcome.state == "failed"
 
+    def test_what_waits_at_a_gate_is_stopped_at_once(self):
+        executor, loop, job, journal = self.gated()
+        executor.done("j", next(iter(job.leases)))
+        (lease,) = job.leases
+        loop.cancel(job, "enough")
+        assert [call[2] for call in executor.calls if call[0] == "stop"] == [lease]
+        assert not job.gates[lease].is_open
+        journal.durable()
+        assert job.gates[lease].is_open
+        assert job.outcome.state == "cancelled"
+
+    def test_a_lease_that_is_held_back_is_stopped_after_it_was_launched(self):
+        executor, loop, job, journal = self.strict()
+        executor.done("j", next(iter(job.leases)))
+        loop.cancel(job, "enough")
+        assert self.kinds(executor).count("launch") == 1
+        assert "stop" not in self.kinds(executor)
+        journal.durable()
+        assert self.kinds(executor)[-2:] == ["launch", "stop"]
+
     def test_what_is_launched_later_waits_for_the_same_end(self):
         executor, _, job, journal = self.gated()
         executor.done("j", next(iter(job.leases)))

@@ -355,12 +355,12 @@ def answer_skipped() -> str:
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:
     """Return what a step gets of the environment that Weft runs in.
 
-    That is all but Weft's own settings and what describes another shell or interpreter.
+    That is all but Weft's own settings, what describes another shell or interpreter, and what has no name.
     """
     return {
         name: value
         for name, value in environ.items()
-        if name not in _OF_ANOTHER_SHELL and not name.startswith(_OWN_PREFIX)
+        if name and name not in _OF_ANOTHER_SHELL and not name.startswith(_OWN_PREFIX)
     }
 
 

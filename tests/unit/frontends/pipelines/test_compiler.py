@@ -265,6 +265,7 @@ def test_a_step_inherits_all_but_what_is_ours_or_of_another_shell():
         "SHLVL": "2",
         "PYTHONHOME": "/p",
         "MY_KEY": "1",
+        "": "of a program that put =x=y there",
     }
     assert body.inherited(environ) == {"HOME": "/h", "LANG": "C", "MY_KEY": "1"}
 
