@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import ceil, prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -97,7 +97,12 @@ def _like(array: Any) -> Any:
 
 
 class _Write:
-    """Writes chunk after chunk of a grid into a target; returns next to nothing."""
+    """Writes chunk after chunk of a grid into a target; returns next to nothing.
+
+    A second attempt might still write when the run has ended, and the user has the target.
+    """
+
+    once: ClassVar[bool] = True
 
     def __init__(self, target: Any, where: Where) -> None:
         self.target = target

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import weft.tensor as wt
+from weft.frontends.tensors.compiler import compile_nodes
 from weft.model.errors import (
     ConflictError,
     MissingExtraError,
@@ -351,3 +352,15 @@ def test_an_extra_that_is_missing_is_named(monkeypatch, extra, call):
     with pytest.raises(MissingExtraError) as told:
         call("file", dataset="x")
     assert f"weft[{extra}]" in told.value.hint
+
+
+def test_nothing_is_written_a_second_time_beside_the_first(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    target = readable(np.load(tmp_path / "x.npy", mmap_mode="r+"))
+    made = wt.store(wt.asarray(X, chunk_size=7) + 1, target, compute=False)
+    vertices = compile_nodes([made.node, (wt.asarray(X, chunk_size=7) * 2).node]).graph.vertices
+    assert {id: vertex.idempotent for id, vertex in vertices.items()} == {
+        "array-add-write": False,
+        "written": True,
+        "array-multiply": True,
+    }

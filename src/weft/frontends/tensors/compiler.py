@@ -409,6 +409,7 @@ def _emit(
         name=_free(graph, prefix + name),
         output_bytes=None if sizes[-1] is None else made[-1],
         scratch_bytes=scratch,
+        idempotent=not any(getattr(node.fn, "once", False) for node in nodes),
         lazy=True,
     )
     return vertex, Need(vertex.id.removeprefix(prefix), sum(given) - sum(pieces), made[-1], scratch, nodes)
