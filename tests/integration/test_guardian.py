@@ -212,6 +212,19 @@ class TestGate:
         assert (tmp_path / "made").read_text() == "out\n"
         assert not record.exists()
 
+    @pytest.mark.parametrize("gated", [True, False])
+    def test_programs_are_looked_for_from_the_folder_of_the_command(self, spec, tmp_path, gated):
+        (tmp_path / "bin").mkdir()
+        (tmp_path / "bin" / "weft-test-tool").write_text("#!/bin/sh\necho found\n")
+        (tmp_path / "bin" / "weft-test-tool").chmod(0o755)
+        gate = Gate()
+        with ThreadPoolExecutor(1) as pool:
+            run = spec("", argv=["weft-test-tool"], env={"PATH": "bin:/usr/bin:/bin"})
+            future = pool.submit(run_guarded, run, gate=gate if gated else None)
+            gate.open(passable=True)
+            assert future.result(DEADLINE_S).ok
+        assert (tmp_path / "log").read_text() == "found\n"
+
     def test_one_that_is_open_is_passed(self, spec):
         gate = Gate()
         gate.open(passable=True)

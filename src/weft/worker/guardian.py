@@ -334,18 +334,26 @@ def become_subreaper(prctl: Any) -> bool:
     return prctl is not None and bool(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
-def start(spec: dict[str, Any], program: bytes, output: int) -> int:
-    """Start a command in a session of its own and return its pid once it runs; StartError if it cannot.
+def get_ready(spec: dict[str, Any]) -> bytes:
+    """Go to the folder of a command and return where its program is; StartError if that folder cannot be entered.
 
-    `program` is where its program was found; where it sees other folders it is looked for again.
+    Of one that sees other folders neither can be known before it sees them.
     """
+    argv, env = spec["argv"], spec["env"]
     if spec["view"]:
-        return start_elsewhere(spec, output)
-    # Not by a fork: to copy an interpreter, and have the copy do the rest, takes longer than to start a shell.
+        return bytes(argv[0])
     try:
         os.chdir(spec["cwd"])
     except OSError as error:
         raise StartError("cwd", error.errno or 0) from None
+    return find(argv[0], env)
+
+
+def start(spec: dict[str, Any], program: bytes, output: int) -> int:
+    """Start a command that is ready in a session of its own, and return its pid once it runs; StartError: it cannot."""
+    if spec["view"]:
+        return start_elsewhere(spec, output)
+    # Not by a fork: to copy an interpreter, and have the copy do the rest, takes longer than to start a shell.
     argv, env = spec["argv"], spec["env"]
     return os.posix_spawn(
         program,
@@ -624,7 +632,7 @@ def guard(control: int, owner: Owner, post: Post) -> dict[str, Any]:
                 raise EOFError
         output, write_end = os.pipe()
         stage = "exec"
-        program = find(spec["argv"][0], spec["env"])
+        program = get_ready(spec)
         if spec["waits"] and not post.wait_for_start(control, owner):
             raise StartError("stopped", 0)
         watch = Watch(spec, log, control=control, owner=owner, wake=post.wake, output=output)
