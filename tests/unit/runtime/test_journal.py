@@ -452,11 +452,13 @@ class TestLoop:
         assert job.finished.is_set()
         assert journal.closed
 
-    def strict(self) -> tuple[RecordingExecutor, Loop, JobRun, Slow]:
-        executor = RecordingExecutor(1, answers=False)
+    def strict(
+        self, graph: Graph | None = None, *, gated: bool = False
+    ) -> tuple[RecordingExecutor, Loop, JobRun, Slow]:
+        executor = RecordingExecutor(1, answers=False, gated=gated)
         loop = Loop(executor, ManualClock())
         journal = Slow()
-        graph = self.chain()
+        graph = graph or self.chain()
         job = JobRun("j", graph, Master(graph, "j", Tuning(cones=False)), journal)
         job.strict = True
         loop.submit(job)
@@ -485,18 +487,11 @@ class TestLoop:
         assert journal.closed
 
     def gated(self) -> tuple[RecordingExecutor, Loop, JobRun, Slow]:
-        executor = RecordingExecutor(1, answers=False, gated=True)
-        loop = Loop(executor, ManualClock())
-        journal = Slow()
         graph = Graph("chain")
         step = graph.add(body, n=1, name="a", resources=Resources(cpu=0))
         step = graph.add(body, step, n=1, name="b", resources=Resources(cpu=0))
         graph.add(body, step, n=1, name="c", resources=Resources(cpu=0)).keep()
-        finished = graph.finish()
-        job = JobRun("j", finished, Master(finished, "j", Tuning(cones=False)), journal)
-        job.strict = True
-        loop.submit(job)
-        return executor, loop, job, journal
+        return self.strict(graph.finish(), gated=True)
 
     def test_what_follows_from_an_end_may_prepare_itself_behind_a_gate(self):
         executor, _, job, journal = self.gated()

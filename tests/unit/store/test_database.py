@@ -18,16 +18,20 @@ from weft.store import database as module
 from weft.store.database import Database
 
 
-@pytest.fixture
-def database(tmp_path):
-    database = Database(
-        tmp_path / "some.db",
+def at(folder: Path) -> Database:
+    return Database(
+        folder / "some.db",
         what="the index of things",
         schema=["CREATE TABLE things (name TEXT)"],
         version=1,
         again="it is made again",
         lock_name="some.lock",
     )
+
+
+@pytest.fixture
+def database(tmp_path):
+    database = at(tmp_path)
     yield database
     database.close()
 
@@ -235,14 +239,7 @@ def test_damage_is_found_where_there_is_some(database, tmp_path):
 
 def test_one_that_is_made_while_it_is_looked_at_is_read(database, tmp_path, monkeypatch):
     (tmp_path / "some.db").touch()  # as another process has made it, which writes its tables next
-    other = Database(
-        tmp_path / "some.db",
-        what="the index of things",
-        schema=["CREATE TABLE things (name TEXT)"],
-        version=1,
-        again="it is made again",
-        lock_name="some.lock",
-    )
+    other = at(tmp_path)
     rows = module._Sqlite.rows
     added: list[str] = []
 
