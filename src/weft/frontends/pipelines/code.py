@@ -645,6 +645,9 @@ class _Walk:
         if chain[0] in source.bindings or (source.path, ANY) in self._changes:
             self.use(source, chain[0], chain[1:])
             return
+        if not source.stars or (source.path, ANY, chain) in self._followed:  # stars may lead in a circle
+            return
+        self._followed.add((source.path, ANY, chain))
         for star in source.stars:
             module = self.modules.absolute(source, star)
             found = self.modules.find(module)

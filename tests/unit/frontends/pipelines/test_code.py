@@ -589,6 +589,16 @@ class TestNamesThatLeadElsewhere:
         assert self.changed(tmp_path, "tools/last.py", "def val(): return 2\n")
         assert self.changed(tmp_path, "tools/core.py", "def val(): return 3\n")
 
+    @pytest.mark.parametrize(
+        "step", ["from one import *\ndef f(): return val()\n", "import one\ndef f(): return one.val()\n"]
+    )
+    def test_stars_that_lead_in_a_circle(self, tmp_path, step):
+        (tmp_path / "one.py").write_text("from two import *\n")
+        (tmp_path / "two.py").write_text("from one import *\nfrom last import *\n")
+        (tmp_path / "last.py").write_text("def val(): return 1\n")
+        (tmp_path / "steps.py").write_text(step)
+        assert self.changed(tmp_path, "last.py", "def val(): return 2\n")
+
     def test_a_module_that_a_star_brings(self, tmp_path):
         (tmp_path / "core").mkdir()
         (tmp_path / "core/__init__.py").write_text("__all__ = ['sub']\n")
