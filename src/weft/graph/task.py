@@ -173,6 +173,11 @@ def prepares(program: AnyProgram) -> AnyProgram:
     return program
 
 
+def does_prepare(program: Callable[..., Any]) -> bool:
+    """Whether a program is marked with `prepares`."""
+    return getattr(program, "prepares", False) is True
+
+
 def pass_gate(gate: Gate | None) -> None:
     """Wait until a gate is open. RunCancelledError: it is not to be passed."""
     if gate is not None and not gate.wait():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from weft.graph.task import resolve
+from weft.graph.task import does_prepare, resolve
 from weft.model.program import Program, Style
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class TaskCode:
     @property
     def prepares(self) -> bool:
         """Whether a task passes the gate of its lease by itself."""
-        return getattr(self.fn, "prepares", False) is True
+        return does_prepare(self.fn)
 
     @property
     def in_bubble(self) -> bool:

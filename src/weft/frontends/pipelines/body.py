@@ -26,7 +26,7 @@ from weft.frontends.pipelines.language import check_value
 from weft.frontends.pipelines.parts import INPUT, ITEM, OUTPUT, Folder, joined, told
 from weft.frontends.pipelines.problems import show
 from weft.frontends.pipelines.templates import as_text, go_text
-from weft.graph.task import pass_gate, prepares, resolve
+from weft.graph.task import does_prepare, pass_gate, prepares, resolve
 from weft.model.errors import DiskFullError, RunCancelledError, TaskError, WeftError
 from weft.model.program import Program, Style
 from weft.operators.call import run_command
@@ -187,7 +187,7 @@ def _run_kind(step: TaskContext, inputs: Mapping[str, Input], values: _Values) -
     del own["portable"]
     step.params = {**own, "inputs": values.inputs, "outputs": dict(values.outputs), "item": step.item}
     program = resolve(Program(kind.program, style=Style.TASK))
-    if not getattr(program, "prepares", False):
+    if not does_prepare(program):
         pass_gate(step.gate)
     return program(step, inputs)
 
