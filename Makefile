@@ -9,7 +9,7 @@ SOAK_TESTS = $(wildcard tests/properties tests/simulation tests/integration/test
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench soak states sizes clean python .venv
+.PHONY: help demo test check bench soak states sizes clean python .venv tools
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.]+:.*## / {printf "%-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,10 +19,10 @@ demo: .venv ## run the example pipeline
 	@echo
 	$(BIN)/weft logs @last/evaluate -C examples/breast_cancer
 
-test: .venv ## the whole test suite
+test: tools ## the whole test suite
 	$(BIN)/python -m pytest -q
 
-check: .venv ## format, lint, types, contracts, fast tests, diagrams: about a minute
+check: tools ## format, lint, types, contracts, fast tests, diagrams: about a minute
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -30,10 +30,10 @@ check: .venv ## format, lint, types, contracts, fast tests, diagrams: about a mi
 	HYPOTHESIS_PROFILE=fast $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile -m "not slow" $(FAST_TESTS)
 	$(BIN)/python -m weft.testing.states --check
 
-bench: .venv ## run every benchmark and write docs/benchmarks.md
+bench: tools ## run every benchmark and write docs/benchmarks.md
 	$(BIN)/python -m benchmarks all --write docs/benchmarks.md
 
-soak: .venv ## properties and simulations with many more examples
+soak: tools ## properties and simulations with many more examples
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q $(SOAK_TESTS)
 
 states: .venv ## draw docs/states from the transition tables
@@ -51,11 +51,20 @@ python: ## print the interpreter that .venv is made with
 	  "(Debian, Ubuntu: apt-get install python3-venv); name one with: make PYTHON=..." >&2; exit 1; }
 	@echo $(PYTHON)
 
-.venv: .venv/.stamp ## the virtual environment, with Weft and its tools
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.venv: .venv/.stamp ## the virtual environment, with Weft and what it needs
+
+tools: .venv/.tools ## what tests and checks need, in the same environment
 
 # No prerequisite on `python`: it is never up to date, and would rebuild the environment each time.
+# Modules are compiled when they are first imported: compiling all of them takes longer than the demo.
 .venv/.stamp: pyproject.toml constraints.txt
 	@$(MAKE) --no-print-directory python >/dev/null
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(INSTALL) --no-compile -e .
+	@touch $@
+
+.venv/.tools: .venv/.stamp
+	$(INSTALL) -e '.[dev]'
 	@touch $@

@@ -122,3 +122,20 @@ def test_links_between_pages_lead_somewhere():
     for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} names {target}"
+
+
+def dry_run(target: str, folder: Path) -> str:
+    """What make would do for a target in a fresh clone."""
+    made = subprocess.run(["make", "-n", target], cwd=folder, capture_output=True, text=True, timeout=60)
+    assert made.returncode == 0, made.stderr
+    return made.stdout
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_demo_installs_what_weft_needs_and_the_tests_install_their_tools(tmp_path):
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    assert "pip install" in dry_run("demo", tmp_path)
+    assert "[dev]" not in dry_run("demo", tmp_path)
+    for target in ("test", "check"):
+        assert "-e '.[dev]'" in dry_run(target, tmp_path)
