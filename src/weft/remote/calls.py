@@ -1,4 +1,4 @@
-"""Calls: what `spawn` returns, and what a call needs before it can run."""
+"""Remote calls: function, arguments, dependencies, and the result that `spawn` returns."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ if TYPE_CHECKING:
     from weft.runtime.kept import Kept
 
 RETRIES = 3
-"""How often a call that fails is tried again with `retry_when_fail`."""
+"""Further attempts of a failed call with `retry_when_fail`."""
 _numbers = itertools.count(1)
 _NONE = object()
 
 
-class Slot(NamedTuple):
-    """Stands in the arguments of a call for the result of another one: which, and which output of it."""
+class CallReference(NamedTuple):
+    """Placeholder in the arguments of a call: output `output` of the call at position `at`, -1 for its whole value."""
 
     at: int
     output: int
 
 
-class Call:
-    """One call of a function, whose result may be several outputs. It runs once; its value is kept by the session.
+class RemoteCall:
+    """One call of a function. It runs once, and the session keeps its value.
 
-    Where arguments are `resolved`, the function gets arrays as those of NumPy.
+    `outputs` is the number of values that the function returns, -1 for one value of any kind. `retries` counts further
+    attempts after a failure. With `resolved` the function gets NumPy arrays in place of tensors.
     """
 
     def __init__(
@@ -52,12 +53,12 @@ class Call:
 
     @property
     def done(self) -> bool:
-        """Whether it has its value."""
+        """Whether the call has its value."""
         return self.kept is not None or self._value is not _NONE
 
     @property
     def value(self) -> Any:
-        """What the function has returned. ConflictError: the session that kept it is closed."""
+        """The value of the function. ConflictError: the session that kept the value is closed."""
         if self._value is _NONE and self.kept is not None:
             self._value = self.kept.copy(0)
         return self._value
@@ -67,13 +68,13 @@ class Call:
         self._value = value
 
     def keep(self, kept: Kept) -> None:
-        """Take the value, which a session keeps; what it was made from is needed no more."""
+        """Take the value that a session keeps, and drop the arguments."""
         self.kept = kept
         self.args, self.kwargs = (), {}
 
     @property
     def name(self) -> str:
-        """What people know it by."""
+        """The name of the function, for messages."""
         return str(getattr(self.function, "__name__", type(self.function).__name__))
 
     def needs(self) -> list[Any]:
@@ -83,18 +84,18 @@ class Call:
         return list(found.values())
 
     def bound(self, at: Mapping[int, int]) -> tuple[Any, Any]:
-        """Return the arguments with a `Slot` for what comes from a call; `at` says which, by its number."""
+        """Return the arguments with a `CallReference` for each result; `at` maps numbers of calls to positions."""
 
         def place(one: Any) -> Any:
-            if isinstance(one, Result):
-                return Slot(at[one.call.number], one.output)
+            if isinstance(one, CallResult):
+                return CallReference(at[one.call.number], one.output)
             return one.fetch() if self.resolved else one
 
         args, kwargs = _each((self.args, self.kwargs), place)
         return args, kwargs
 
     def checked(self, value: Any) -> Any:
-        """Return what the function has returned. TypeError, ValueError: these are not the outputs that it should."""
+        """Return `value` if it has `outputs` items. TypeError: no sequence. ValueError: another length."""
         if self.outputs < 0:
             return value
         if not isinstance(value, Sequence) or isinstance(value, str | bytes):
@@ -104,36 +105,36 @@ class Call:
         return value
 
     def output(self, at: int) -> Any:
-        """Return one of its outputs, the value itself with -1."""
+        """Return output `at`, the whole value with -1."""
         return self.value if at < 0 else self.value[at]
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.done:
             return _with_value, (self.function, self.outputs, self.value)
-        return Call, (self.function, self.args, self.kwargs, self.outputs, self.retries, self.resolved)
+        return RemoteCall, (self.function, self.args, self.kwargs, self.outputs, self.retries, self.resolved)
 
 
-class Result(Executable):
-    """The result of a call, or one output of it: -1 is the whole result."""
+class CallResult(Executable):
+    """The result of a call, or one output of it; -1 is the whole result."""
 
     __slots__ = ("__weakref__", "call", "output")
 
-    def __init__(self, call: Call, output: int = -1) -> None:
+    def __init__(self, call: RemoteCall, output: int = -1) -> None:
         self.call = call
         self.output = output
 
 
-def _with_value(function: Callable[..., Any], outputs: int, value: Any) -> Call:
-    call = Call(function, (), {}, outputs)
+def _with_value(function: Callable[..., Any], outputs: int, value: Any) -> RemoteCall:
+    call = RemoteCall(function, (), {}, outputs)
     call.value = value
     return call
 
 
-def filled(arguments: Any, values: Sequence[Any]) -> Any:
-    """Put values where `Slot`s stand."""
+def substitute_values(arguments: Any, values: Sequence[Any]) -> Any:
+    """Replace each `CallReference` by its value."""
 
     def place(one: Any) -> Any:
-        if not isinstance(one, Slot):
+        if not isinstance(one, CallReference):
             return one
         return values[one.at] if one.output < 0 else values[one.at][one.output]
 
@@ -141,12 +142,12 @@ def filled(arguments: Any, values: Sequence[Any]) -> Any:
 
 
 def _whole(one: Any) -> Any:
-    return one.call if isinstance(one, Result) else one
+    return one.call if isinstance(one, CallResult) else one
 
 
 def _each(value: Any, change: Callable[[Any], Any]) -> Any:
     """Return nested lists, tuples, sets and dicts with what `change` makes of calls, arrays and slots in them."""
-    if isinstance(value, Result | Tensor | Slot):
+    if isinstance(value, CallResult | Tensor | CallReference):
         return change(value)
     if isinstance(value, dict):
         return {key: _each(one, change) for key, one in value.items()}

@@ -1,4 +1,4 @@
-"""`run_script`: one script on several workers, each of which is told its number."""
+"""`run_script`: run one script on several workers at once, with its number in RANK."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def _told(environment: Mapping[str, str], arguments: Sequence[str]) -> Iterator[None]:
-    """Have a script find its environment and its arguments where scripts look for them."""
+def _script_environment(environment: Mapping[str, str], arguments: Sequence[str]) -> Iterator[None]:
+    """Set environment variables and `sys.argv` while a script runs, and restore them afterwards."""
     before, argv = {name: os.environ.get(name) for name in environment}, sys.argv
     os.environ.update(environment)
     sys.argv = ["script", *arguments]
@@ -39,7 +39,7 @@ def _told(environment: Mapping[str, str], arguments: Sequence[str]) -> Iterator[
 
 def _run(code: bytes, data: Mapping[str, Any], rank: int, size: int, arguments: Sequence[str]) -> dict[str, str]:
     names = {"__name__": "__main__", "session": current(), **data}
-    with _told({"RANK": str(rank), "WORLD_SIZE": str(size)}, arguments):
+    with _script_environment({"RANK": str(rank), "WORLD_SIZE": str(size)}, arguments):
         exec(compile(code, "script", "exec"), names)
     return {"status": "ok"} if rank == 0 else {}
 

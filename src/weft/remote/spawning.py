@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.model.errors import UsageError
-from weft.remote.calls import RETRIES, Call, Result
-from weft.remote.desk import desk_of
+from weft.remote.calls import RETRIES, CallResult, RemoteCall
+from weft.remote.scheduler import call_scheduler
 from weft.tensor.running import ExecutableTuple, Watch, here
 from weft.tensor.sessions import current
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from weft.tensor.sessions import Session
 
 
-class Object(Result):
+class Object(CallResult):
     """The result of a call to come: `execute` computes it, `fetch` returns it, and other calls take it as argument."""
 
     __slots__ = ()
@@ -30,7 +30,7 @@ class Object(Result):
         if away is not None:
             away(calls)
             return
-        desk_of(session or current()).run(calls, watch)
+        call_scheduler(session or current()).run(calls, watch)
 
     def _value_of(self) -> Any:
         return self.call.output(self.output)
@@ -75,7 +75,9 @@ def spawn(
         raise UsageError(f"n_output is {n_output!r}", hint="Give the number of values that the function returns.")
     given = tuple(args) if isinstance(args, tuple) and not isinstance(args, ExecutableTuple) else (args,)
     retries = RETRIES if retry_when_fail else 0
-    call = Call(function, given, kwargs or {}, -1 if n_output is None else n_output, retries, resolve_tileable_input)
+    call = RemoteCall(
+        function, given, kwargs or {}, -1 if n_output is None else n_output, retries, resolve_tileable_input
+    )
     if n_output is None:
         return Object(call)
     return ExecutableTuple([Object(call, at) for at in range(n_output)])

@@ -95,7 +95,7 @@ class Session:
         self._lock = threading.Lock()
         self._placed: WeakKeyDictionary[Any, Kept] = WeakKeyDictionary()
         self._named: dict[str, Any] = {}
-        self.desk: Any = None  # of `weft.remote`, which knows this package
+        self.call_scheduler: Any = None  # set by weft.remote, which imports this package
 
     @property
     def workers(self) -> int:

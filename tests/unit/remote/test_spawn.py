@@ -358,6 +358,6 @@ def test_the_socket_lies_where_sessions_sweep_what_killed_ones_left(tmp_path, mo
     monkeypatch.setattr(tempfile, "tempdir", str(place))
     with wt.Session(backend="processes", workers=1):
         assert wr.spawn(depth, 2).execute().fetch() == 2
-        [door] = place.glob("weft-*/runs/calls-*/door")
+        [socket] = place.glob("weft-*/runs/calls-*/calls.sock")
         assert [path for path in place.iterdir() if not path.name.startswith(f"weft-{os.getuid()}")] == []
-    assert not door.parent.exists()
+    assert not socket.parent.exists()
