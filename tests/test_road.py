@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import weft
-from weft.runtime.settings import Settings
+from weft.admin.settings import Settings
 from weft.wiring import load_pipeline, run_pipeline
 
 SOURCE = Path(weft.__file__).parent

@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 from benchmarks.harness import expect
+from weft.durability.journal import GROUP_EVENTS, JOURNAL, FileJournal, Header, read_journal
 from weft.engine.core import Tuning
 from weft.engine.events import Done, Event, Offered
-from weft.runtime.journal import GROUP_EVENTS, JOURNAL, FileJournal, Header, read_journal
 
 EVENTS = 200_000
 TICK = 2

@@ -19,7 +19,7 @@ from weft.frontends.pipelines.declaring import CURRENT, Blueprint
 if TYPE_CHECKING:
     from weft.frontends.pipelines.building import Built
     from weft.model.errors import WeftError
-    from weft.runtime.records import StepRecord
+    from weft.runs.records import StepRecord
 
 
 class PipelineResult(Struct, frozen=True):
@@ -91,9 +91,9 @@ class Flow:
         went wrong is raised; without it the result tells it. Errors before the first step starts are raised anyway.
         """
         from weft import wiring
+        from weft.admin.settings import load_settings
         from weft.frontends.pipelines.building import folder_of
-        from weft.runtime.records import read_run
-        from weft.runtime.settings import load_settings
+        from weft.runs.records import read_run
 
         folder = folder_of(self._built.file)
         flags = {"workers": workers, "backend": backend, "user": user, "state_dir": state_dir and os.fspath(state_dir)}

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import weft
-from weft.runtime.records import read_run
-from weft.runtime.settings import Settings
-from weft.runtime.state import StateRoot
+from weft.admin.settings import Settings
+from weft.runs.records import read_run
+from weft.store.state import StateRoot
 
 DEADLINE_S = 180.0
 """How long anything may take; whoever waits longer has found a fault."""

@@ -17,12 +17,12 @@ import pytest
 import weft
 from tests.integration.places import DEADLINE_S, SOURCE, Project, until
 from weft import wiring
+from weft.admin.settings import Settings
+from weft.durability.journal import JOURNAL, read_journal
 from weft.engine.events import Event, Miss
 from weft.engine.replay import Epoch, Tick
+from weft.runs.records import read_run
 from weft.runtime.cache import read_decisions
-from weft.runtime.journal import JOURNAL, read_journal
-from weft.runtime.records import read_run
-from weft.runtime.settings import Settings
 from weft.store.content import ContentStore
 from weft.store.entries import CacheIndex
 

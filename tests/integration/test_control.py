@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
+from weft.durability.journal import JOURNAL, FileJournal, Header, graph_digest, read_journal, recover
 from weft.graph.builder import Graph, Node, controlled, gather
 from weft.graph.logical import CONCURRENT, NONE, Edge, Patch, Range, Storage, Vertex
 from weft.graph.task import DECIDE, Past
 from weft.model.errors import CapacityError, TaskError, UsageError
 from weft.model.program import Program
 from weft.model.resources import Resources
-from weft.runtime.journal import JOURNAL, FileJournal, Header, graph_digest, read_journal, recover
 from weft.store.catalog import Catalog
 from weft.wiring import MANAGERS, Session
 

@@ -9,10 +9,10 @@ import pytest
 
 from tests.integration.places import DEADLINE_S, RUN, Project, until
 from weft import wiring
+from weft.admin import deleting
+from weft.admin.deleting import delete_run, delete_runs
 from weft.model.errors import ConflictError, DiskFullError, ForbiddenError
-from weft.runtime import deleting
-from weft.runtime.deleting import delete_run, delete_runs
-from weft.runtime.listing import list_runs
+from weft.runs.listing import list_runs
 from weft.store.entries import CACHE_NAME, CacheIndex
 from weft.store.folders import remove_folder
 

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from tests.integration.places import MAIN, RUN, Project, until
-from weft.runtime.records import ACTIVE, read_run
-from weft.runtime.state import read_description
+from weft.runs.records import ACTIVE, read_run
+from weft.store.state import read_description
 
 WAIT = "touch began; until test -e go; do sleep 0.02; done; echo gone on; touch done"
 

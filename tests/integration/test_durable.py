@@ -22,6 +22,10 @@ from msgspec.structs import replace
 import weft
 from tests.integration import durable_program
 from weft import Source, after, gather
+from weft.durability import journal as module
+from weft.durability import snapshot
+from weft.durability.facts import asking
+from weft.durability.journal import FileJournal, read_journal, recover, replay_journal
 from weft.engine.core import Core
 from weft.engine.readiness import FINISHED, FREED
 from weft.engine.replay import digest
@@ -37,15 +41,11 @@ from weft.model.errors import (
     TaskError,
     UsageError,
 )
-from weft.runtime import journal as module
-from weft.runtime import snapshot
-from weft.runtime.durable import load_graph
-from weft.runtime.facts import asking
-from weft.runtime.journal import FileJournal, read_journal, recover, replay_journal
-from weft.runtime.listing import list_runs
-from weft.runtime.records import read_run
-from weft.runtime.state import StateRoot
+from weft.runs.durable import load_graph
+from weft.runs.listing import list_runs
+from weft.runs.records import read_run
 from weft.store.outputs import Outputs
+from weft.store.state import StateRoot
 from weft.wiring import MANAGERS
 
 DEADLINE_S = 180.0

@@ -9,8 +9,8 @@ import pytest
 from tests.integration.places import RUN, Project
 from weft import wiring
 from weft.model.errors import ConflictError, DefinitionError, UsageError
-from weft.runtime.records import read_records, read_run
-from weft.runtime.state import RunFolder, read_description
+from weft.runs.records import read_records, read_run
+from weft.store.state import RunFolder, read_description
 from weft.wiring import resuming
 
 

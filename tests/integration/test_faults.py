@@ -16,7 +16,7 @@ from weft import wiring
 from weft.cli.context import Context
 from weft.cli.main import main
 from weft.model.errors import WeftError
-from weft.runtime.records import read_run
+from weft.runs.records import read_run
 
 ON = {"enable": True}
 SIZE = 6 << 20
@@ -213,8 +213,8 @@ PROGRAM = f"""
 import json, os, sys
 from pathlib import Path
 from weft import wiring
-from weft.runtime.records import read_run
-from weft.runtime.settings import Settings
+from weft.runs.records import read_run
+from weft.admin.settings import Settings
 folder = Path(sys.argv[1])
 steps = {{"a": {{"command": "head -c {SIZE * 6 // 10} /dev/zero > {{{{out}}}}", "artifacts": {{"output": ["out"]}},
                 "cache": {{"enable": True}}}}}}

@@ -10,9 +10,9 @@ import pytest
 from tests.integration.test_mounts import mounting, weft
 from tests.integration.test_pipeline import Place
 from tests.objects import Objects
+from weft.admin.settings import Settings
 from weft.model.errors import NotFoundError, PipelineError, TaskError, UsageError
 from weft.runtime.cache import read_decisions
-from weft.runtime.settings import Settings
 from weft.wiring import RunResult, Surroundings, load_pipeline, plan_pipeline, resume_run, run_pipeline
 
 URL = "objects://bucket/ppl"

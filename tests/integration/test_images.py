@@ -14,10 +14,10 @@ import pytest
 
 from tests.integration.places import until
 from tests.integration.test_pipeline import Place
+from weft.admin.control import send
+from weft.admin.settings import Settings
 from weft.model.errors import NotFoundError, TaskError, UsageError
 from weft.runtime.cache import read_decisions
-from weft.runtime.control import send
-from weft.runtime.settings import Settings
 from weft.wiring import RunResult, Surroundings, load_pipeline, plan_pipeline, resume_run, run_pipeline
 
 FAKE = f"""#!{sys.executable} -S

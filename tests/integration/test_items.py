@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from weft import wiring
+from weft.admin.settings import Settings
 from weft.cli.context import Context
 from weft.cli.main import main
-from weft.runtime.records import read_run
-from weft.runtime.settings import Settings
+from weft.runs.records import read_run
 
 
 class Place:

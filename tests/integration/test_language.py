@@ -9,11 +9,11 @@ import pytest
 
 from tests.integration.places import until
 from tests.integration.test_pipeline import Place
+from weft.admin.control import send
+from weft.admin.settings import Settings
 from weft.model.errors import ConflictError, RunCancelledError
-from weft.runtime.control import send
-from weft.runtime.outline import tree
-from weft.runtime.records import read_run
-from weft.runtime.settings import Settings
+from weft.runs.outline import tree
+from weft.runs.records import read_run
 from weft.wiring import load_pipeline, resume_run, run_pipeline
 
 FILES = Path(__file__).parents[1] / "fixtures" / "pipelines" / "conformance"

@@ -14,9 +14,9 @@ import pytest
 
 from tests.integration.places import SOURCE, until
 from tests.integration.test_pipeline import Place
+from weft.admin.settings import Settings
 from weft.model.errors import DefinitionError, TaskError
-from weft.runtime.records import read_run
-from weft.runtime.settings import Settings
+from weft.runs.records import read_run
 from weft.store.folders import shm_root
 from weft.wiring import Surroundings, load_pipeline, plan_pipeline, resume_run, run_pipeline
 

@@ -11,10 +11,10 @@ import pytest
 
 import weft
 from tests.integration.places import DEADLINE_S, Project, until
+from weft.admin.control import send
+from weft.admin.settings import Settings
 from weft.model.errors import RunCancelledError, TaskError
-from weft.runtime.control import send
-from weft.runtime.records import Record, RunRecord, read_run
-from weft.runtime.settings import Settings
+from weft.runs.records import Record, RunRecord, read_run
 from weft.store.folders import is_owned, shm_root
 from weft.wiring import RunResult, load_pipeline, run_pipeline
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from weft.runtime.records import Record, read_run
-from weft.runtime.settings import Origin, Settings
+from weft.admin.settings import Origin, Settings
+from weft.runs.records import Record, read_run
 from weft.store import disk
 from weft.wiring import RunResult, load_pipeline, resume_run, run_pipeline
 

@@ -13,11 +13,11 @@ import psutil
 import pytest
 
 from tests.integration.places import DEADLINE_S, RUN, Project, until
+from weft.durability.journal import read_journal
 from weft.engine.events import Done
 from weft.engine.replay import Tick
 from weft.model.errors import NotFoundError
-from weft.runtime.journal import read_journal
-from weft.runtime.records import read_run
+from weft.runs.records import read_run
 
 
 class Place(Project):
@@ -290,7 +290,7 @@ class TestEnded:
         elif damage == "header":
             journal.write_bytes(journal.read_bytes()[:20])
         else:
-            from weft.runtime import journal as module
+            from weft.durability import journal as module
 
             data = journal.read_bytes()
             at = len(module._MAGIC)

@@ -13,11 +13,11 @@ import pytest
 
 import weft
 from weft import Resources, wiring
+from weft.admin.settings import load_settings
 from weft.model.errors import CapacityError, RunCancelledError, TaskError
-from weft.runtime.listing import list_runs
-from weft.runtime.records import read_run
-from weft.runtime.settings import load_settings
-from weft.runtime.state import StateRoot, read_description
+from weft.runs.listing import list_runs
+from weft.runs.records import read_run
+from weft.store.state import StateRoot, read_description
 from weft.wiring import resuming
 
 DEADLINE_S = 180.0

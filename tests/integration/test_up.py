@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.places import DEADLINE_S, Project, until
-from weft.runtime.listing import list_runs
-from weft.runtime.records import ACTIVE, read_run
-from weft.runtime.state import read_description
+from weft.runs.listing import list_runs
+from weft.runs.records import ACTIVE, read_run
 from weft.store.schedules import SCHEDULES_NAME, STARTING, Firing, Schedules
+from weft.store.state import read_description
 
 if TYPE_CHECKING:
     import subprocess

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from weft.durability import journal
 from weft.engine import attempts, blame, dispatch, failures, gangs, lineage, patching, readiness, replay
 from weft.engine.commands import Acquire, Free, Launch, Probe
 from weft.engine.events import Done, GaveBack
 from weft.engine.master import Master
 from weft.engine.physical import Intervals
 from weft.graph.logical import Trigger
-from weft.runtime import journal
 from weft.runtime.loop import Loop
 from weft.runtime.pool import Pool
 from weft.worker.link import Link

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from weft.durability.journal import _MAGIC, Header, Recorded, _frame, encode, graph_digest, read_journal
 from weft.engine.commands import Command
 from weft.engine.core import Tuning
 from weft.engine.events import Event
@@ -13,7 +14,6 @@ from weft.engine.ports import WhenDurable
 from weft.engine.replay import Epoch, Tape, Tick, digest
 from weft.graph.logical import LogicalGraph
 from weft.model.records import as_dict
-from weft.runtime.journal import _MAGIC, Header, Recorded, _frame, encode, graph_digest, read_journal
 
 if TYPE_CHECKING:
     from weft.engine.master import Master

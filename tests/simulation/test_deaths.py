@@ -19,6 +19,7 @@ from tests.simulation.scenarios import WORDS, Scenario, random_scenario, work
 from tests.simulation.test_jobs import exchange, served, stream, tree
 from tests.simulation.world import Killed, World, _WatchedLoop, expect_clean, expect_idle, tasks_of
 from weft import wiring
+from weft.durability.journal import finished_tasks
 from weft.engine.commands import Command
 from weft.engine.core import Core, Tuning
 from weft.engine.events import Event
@@ -28,7 +29,6 @@ from weft.engine.readiness import FREED, READY
 from weft.graph.builder import Graph, after, gather, shuffle
 from weft.graph.logical import Edge, Kind, Patch, Source, Vertex
 from weft.model.program import Program
-from weft.runtime.journal import finished_tasks
 from weft.runtime.loop import JobRun
 
 SOAK = os.environ.get("HYPOTHESIS_PROFILE", "ci") == "soak"

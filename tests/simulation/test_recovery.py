@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from weft.backends.simulator import Faults, Simulator
-from weft.engine.core import Tuning
-from weft.engine.events import Done
-from weft.engine.invariants import check
-from weft.engine.master import Master
-from weft.engine.replay import Epoch, Tape, Tick, digest, may_go_on, replay
-from weft.graph.validate import mark_results
-from weft.policies.shuffle import Shuffle
-from weft.policies.waves import Waves
-from weft.runtime import snapshot
-from weft.runtime.journal import (
+from weft.durability import snapshot
+from weft.durability.journal import (
     Header,
     Recorded,
     decode,
@@ -26,6 +18,14 @@ from weft.runtime.journal import (
     recover,
     replay_journal,
 )
+from weft.engine.core import Tuning
+from weft.engine.events import Done
+from weft.engine.invariants import check
+from weft.engine.master import Master
+from weft.engine.replay import Epoch, Tape, Tick, digest, may_go_on, replay
+from weft.graph.validate import mark_results
+from weft.policies.shuffle import Shuffle
+from weft.policies.waves import Waves
 from weft.runtime.loop import JobRun, Loop
 from weft.testing.graphs import random_graph
 from weft.testing.trial import expect_clean

@@ -17,6 +17,7 @@ from tests.simulation.disk import Disk
 from tests.simulation.scenarios import MANAGERS, Scenario, random_scenario, reckless
 from weft.backends.simulated_cluster import Network, SimulatedCluster
 from weft.backends.simulator import Faults
+from weft.durability.journal import Recorded, recover
 from weft.engine.attempts import GIVEN_UP, row_of
 from weft.engine.commands import Complete, Launch, Offer, Probe
 from weft.engine.core import Core, Tuning
@@ -33,7 +34,6 @@ from weft.graph.draw import to_text
 from weft.graph.logical import Kind, Outcome, Source, Trigger
 from weft.graph.validate import mark_results
 from weft.model.resources import Resources
-from weft.runtime.journal import Recorded, recover
 from weft.runtime.loop import JobRun, Loop
 
 FOREVER_S = 1e6

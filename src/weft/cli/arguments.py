@@ -12,10 +12,10 @@ from weft.cli.parsing import Parameter
 from weft.model.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from weft.runtime.records import RunRecord
-    from weft.runtime.settings import Settings
-    from weft.runtime.state import StateRoot
+    from weft.admin.settings import Settings
+    from weft.runs.records import RunRecord
     from weft.store.results import ResultCache
+    from weft.store.state import StateRoot
 
 Given = Annotated[Context, Parameter(parse=False)]
 AsJson = Annotated[bool, Parameter(name="--json", help="Print one JSON document.")]
@@ -70,7 +70,7 @@ def not_from_stdin(file: Path, what: str) -> None:
 
 def settings_of(context: Context, base: Path, flags: Mapping[str, object]) -> Settings:
     """Return the settings in force for work that begins in a folder; `flags` are those of the command line."""
-    from weft.runtime.settings import load_settings
+    from weft.admin.settings import load_settings
 
     settings = load_settings(flags, start=base, environ=context.environ)
     context.color = settings.color
@@ -89,7 +89,7 @@ def caching_of(context: Context, off: bool, refresh: list[str] | None, start: st
 
 def around_of(context: Context, settings: Settings, base: Path, fs: list[str] | None) -> dict[str, Any]:
     """Return the argument that tells what steps are to find round them, if that is not what they find anyway."""
-    from weft.runtime.filesystems import STAGE, parse_given
+    from weft.admin.filesystems import STAGE, parse_given
 
     if (settings.mounts, settings.docker_env, settings.state_dir) == ("auto", "ignore", None) and not fs:
         return {}
@@ -109,8 +109,8 @@ def root_of(context: Context, project: Path | None, state_dir: Path | None) -> S
 
 def find_record(context: Context, name: str, project: Path | None, state_dir: Path | None) -> RunRecord:
     """Return the run that a name means. UsageError: it names a step of one."""
-    from weft.runtime.listing import find_run
-    from weft.runtime.records import read_run
+    from weft.runs.listing import find_run
+    from weft.runs.records import read_run
 
     run, slash, step = name.partition("/")
     if slash and step:

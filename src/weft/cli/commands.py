@@ -52,13 +52,13 @@ from weft.model.errors import ConflictError, NotFoundError, RunCancelledError, U
 from weft.model.records import as_dict
 
 if TYPE_CHECKING:
+    from weft.admin.settings import Settings
     from weft.cli.progress import Progress
     from weft.engine.explain import Explained
-    from weft.runtime.planning import Foreseen
-    from weft.runtime.records import Record, RunRecord
-    from weft.runtime.settings import Settings
-    from weft.runtime.state import LogFile, StateRoot
+    from weft.runs.planning import Foreseen
+    from weft.runs.records import Record, RunRecord
     from weft.store.catalog import RunRow
+    from weft.store.state import LogFile, StateRoot
 
 app = App("weft", help="One engine for the graphs that data and machine-learning teams run.")
 config_app = App("config", help="Show settings and where each comes from.")
@@ -312,7 +312,7 @@ def _exit_code(result: RunResult) -> int:
 
 def _print_result(context: Context, result: RunResult) -> None:
     from weft.cli.failures import error_document
-    from weft.runtime.records import read_run
+    from weft.runs.records import read_run
 
     document = run_document(read_run(result.folder))
     document |= {"state": result.state, "outputs": dict(result.outputs) or document["outputs"]}
@@ -321,7 +321,7 @@ def _print_result(context: Context, result: RunResult) -> None:
 
 
 def _tell_result(context: Context, result: RunResult, settings: Settings, base: Path) -> None:
-    from weft.runtime.records import FRONTEND, read_run
+    from weft.runs.records import FRONTEND, read_run
 
     found = read_run(result.folder)
     out, cwd = context.out, context.cwd
@@ -386,8 +386,8 @@ def ls(
 ) -> None:
     """List the runs, newest first."""
     from weft.cli.tables import state_text
-    from weft.runtime.listing import list_runs
-    from weft.runtime.records import RUN_STATES
+    from weft.runs.listing import list_runs
+    from weft.runs.records import RUN_STATES
 
     if state is not None and state not in RUN_STATES:
         raise UsageError(f"no run can be in state {state!r}", hint=f"There are: {', '.join(RUN_STATES)}")
@@ -445,7 +445,7 @@ def show(
         print_json(context.out, "weft.run/1", run=run_document(found))
         return
     from weft.cli.tables import state_text
-    from weft.runtime.records import FRONTEND
+    from weft.runs.records import FRONTEND
 
     now = context.clock.wall()
     outputs = list(found.outputs.items())
@@ -499,7 +499,7 @@ def logs(
 ) -> None:
     """Print the logs of a run, or of one step; of each task its latest attempt, unless one is named."""
     from weft.cli.logs import print_logs
-    from weft.runtime.records import ACTIVE, FRONTEND, read_run
+    from weft.runs.records import ACTIVE, FRONTEND, read_run
 
     if tail is not None and tail < 0:
         raise UsageError(f"--tail is {tail}; it must be 0 or more")
@@ -534,7 +534,7 @@ def logs(
 def _print_taken(context: Context, found: RunRecord, step: str, *, tail: int | None, as_json: bool) -> bool:
     """Print what was printed where the results were made that a step took; of a run say how to see that."""
     from weft.cli.logs import print_logs
-    from weft.runtime.reasons import taken
+    from weft.runs.reasons import taken
 
     one, item = found.task(step) if step else (None, None)
     made = taken(found, "" if one is None else one.name, item)
@@ -570,9 +570,9 @@ def story(
     context: Given,
 ) -> None:
     """Tell what happened to a run or a step, and why."""
-    from weft.runtime.control import send
-    from weft.runtime.records import item_name, read_records
-    from weft.runtime.state import owned
+    from weft.admin.control import send
+    from weft.runs.records import item_name, read_records
+    from weft.store.state import owned
 
     run, step, attempt = split_target(target)
     found = find_record(context, run, project, state_dir)
@@ -647,9 +647,9 @@ def explain(
 
 def _explained(context: Context, found: RunRecord) -> Explained:
     """Ask the owner of a live run; of one that has ended its folder tells."""
+    from weft.admin.control import send
     from weft.engine.explain import Explained
-    from weft.runtime.control import send
-    from weft.runtime.state import owned
+    from weft.store.state import owned
 
     if owned(found.folder):
         try:
@@ -671,8 +671,8 @@ def cancel(
     context: Given,
 ) -> None:
     """Ask a run to stop; what runs is ended in order, and what post_process says is done."""
-    from weft.runtime.control import send
-    from weft.runtime.records import ACTIVE
+    from weft.admin.control import send
+    from weft.runs.records import ACTIVE
 
     found = find_record(context, run, project, state_dir)
     if found.state not in ACTIVE:
@@ -783,7 +783,7 @@ def why(
     context: Given,
 ) -> None:
     """Say why a step ran, or where its result was taken from."""
-    from weft.runtime.reasons import reasons
+    from weft.runs.reasons import reasons
 
     run, step, _ = split_target(target)
     if not step:
@@ -811,7 +811,7 @@ def doctor(
     context: Given,
 ) -> int:
     """See whether what Weft keeps on disk is whole, and say what to do where it is not."""
-    from weft.runtime.health import examine
+    from weft.runs.health import examine
 
     root = root_of(context, project, state_dir)
     with open_results(context, project, state_dir) as cache:
@@ -838,7 +838,7 @@ def config_show(
     context: Given,
 ) -> None:
     """Show the settings in force."""
-    from weft.runtime.settings import NAMES
+    from weft.admin.settings import NAMES
 
     settings = settings_of(context, context.cwd / (project or ""), {})
     values = {name: getattr(settings, name) for name in NAMES}

@@ -18,12 +18,12 @@ from weft.runtime.clock import RealClock
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from weft.admin.settings import Settings
     from weft.engine.explain import Explained
     from weft.graph.logical import LogicalGraph
     from weft.model.errors import WeftError
-    from weft.runtime.planning import Foreseen
-    from weft.runtime.records import Record
-    from weft.runtime.settings import Settings
+    from weft.runs.planning import Foreseen
+    from weft.runs.records import Record
 
 
 class Loaded(Protocol):

@@ -52,7 +52,7 @@ def report_crash(error: Exception, context: Context, *, as_json: bool) -> int:
 
 def _keep(error: Exception, context: Context) -> Path:
     from weft._version import __version__
-    from weft.runtime.state import STATE_NAME, StateRoot, safe_exclusive, user_state_folder
+    from weft.store.state import STATE_NAME, StateRoot, safe_exclusive, user_state_folder
 
     home = StateRoot(user_state_folder(context.environ))
     beside = context.cwd / STATE_NAME

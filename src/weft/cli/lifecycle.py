@@ -11,8 +11,8 @@ def delete(
     *runs: RunName, as_json: AsJson = False, project: Project = None, state_dir: StateDir = None, context: Given
 ) -> None:
     """Delete runs that have ended: their outputs, logs and records. Results in the cache stay."""
-    from weft.runtime.deleting import delete_runs, refuse_live
-    from weft.runtime.listing import find_run
+    from weft.admin.deleting import delete_runs, refuse_live
+    from weft.runs.listing import find_run
 
     if not runs:
         raise UsageError("which runs? name them", hint="List them: weft ls")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 from weft.cli.tables import clean
 
 if TYPE_CHECKING:
-    from weft.runtime.state import LogFile
+    from weft.store.state import LogFile
 
 POLL_S: Final = 0.2
 BLOCK: Final = 1 << 20

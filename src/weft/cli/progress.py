@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, Group
 
-    from weft.runtime.records import Record
+    from weft.runs.records import Record
 
 _OVER: Final = frozenset({"succeeded", "failed", "terminated", "cancelled", "skipped", "interrupted"})
 _REST: Final = 4

@@ -132,8 +132,8 @@ def cache_gc(
     context: Given,
 ) -> None:
     """Forget results that were used longest ago, and remove the content that nothing refers to."""
+    from weft.admin.settings import parse_size
     from weft.cli.tables import size_text
-    from weft.runtime.settings import parse_size
 
     try:
         most = None if max_size is None else parse_size(max_size)

@@ -50,8 +50,8 @@ from weft.model.records import as_dict
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from weft.runtime.state import StateRoot
     from weft.store.schedules import Firing, Schedule, Schedules
+    from weft.store.state import StateRoot
 
 schedule_app = App("schedule")
 
@@ -94,8 +94,8 @@ def create(
     context: Given,
 ) -> None:
     """Have a pipeline run again and again; `weft up` sees to it."""
-    from weft.runtime.cron import parse
-    from weft.runtime.scheduling import POLICIES
+    from weft.admin.cron import parse
+    from weft.admin.scheduling import POLICIES
     from weft.store.schedules import Schedule
 
     now = context.clock.wall()
@@ -243,7 +243,7 @@ def stop(
     context: Given,
 ) -> None:
     """Stop a schedule for good; its runs go on."""
-    from weft.runtime.scheduling import stop_schedule
+    from weft.admin.scheduling import stop_schedule
 
     with _open(root_of(context, project, state_dir)) as schedules:
         stop_schedule(schedules, name, context.clock.wall())
@@ -315,7 +315,7 @@ def _future(text: str | None, option: str, now: float) -> float | None:
 
 
 def _coming(schedule: Schedule, now: float, count: int) -> str:
-    from weft.runtime.cron import parse
+    from weft.admin.cron import parse
 
     if schedule.state != "running":
         return ""

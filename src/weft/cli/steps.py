@@ -23,7 +23,7 @@ from weft.model.records import as_dict
 
 if TYPE_CHECKING:
     from weft.cli.context import Context
-    from weft.runtime.records import ItemRecord, RunRecord, StepRecord
+    from weft.runs.records import ItemRecord, RunRecord, StepRecord
 
 
 MOST_OUTPUTS: Final = 10
@@ -62,8 +62,8 @@ _ITEM_ROWS: Final = 10
 
 def _rows(found: RunRecord) -> Iterator[tuple[int, StepRecord | ItemRecord]]:
     """Yield the steps of a run with their dags, and the items of loops, as rows and how far they stand in."""
-    from weft.runtime.outline import tree
-    from weft.runtime.records import item_name
+    from weft.runs.outline import tree
+    from weft.runs.records import item_name
 
     for depth, step in tree(found):
         yield depth, step
@@ -94,7 +94,7 @@ def took(started: float | None, ended: float | None, state: str, now: float, pau
 
     What was interrupted may have gone on after the last sign of life of it.
     """
-    from weft.runtime.records import ACTIVE, INTERRUPTED
+    from weft.runs.records import ACTIVE, INTERRUPTED
 
     if started is None or (ended is None and state not in ACTIVE):
         return ""
@@ -105,7 +105,7 @@ def took(started: float | None, ended: float | None, state: str, now: float, pau
 def show_step(context: Context, found: RunRecord, name: str, *, as_json: bool) -> None:
     """Show one step of a run, or one item of its loop (`step-2`, `step[2]`). NotFoundError: there is none."""
     from weft.cli.tables import state_text
-    from weft.runtime.records import ItemRecord, item_name
+    from weft.runs.records import ItemRecord, item_name
 
     step, number = found.task(name)
     own = item_name(step.name, number or 0)
@@ -164,7 +164,7 @@ def _step_document(step: StepRecord) -> dict[str, Any]:
 
 
 def _item_document(step: str, number: int, item: StepRecord | ItemRecord) -> dict[str, Any]:
-    from weft.runtime.records import item_name
+    from weft.runs.records import item_name
 
     return {
         "name": item_name(step, number),
@@ -179,7 +179,7 @@ def _item_document(step: str, number: int, item: StepRecord | ItemRecord) -> dic
 
 def run_document(found: RunRecord) -> dict[str, Any]:
     """Return what `--json` tells of a run."""
-    from weft.runtime.outline import tree
+    from weft.runs.outline import tree
 
     document = as_dict(found)
     for name in ("created", "started", "ended"):

@@ -18,8 +18,8 @@ from weft.model.records import as_dict
 
 if TYPE_CHECKING:
     from weft.cli.context import Context
-    from weft.runtime.state import StateRoot
     from weft.store.schedules import Firing, Schedule
+    from weft.store.state import StateRoot
 
 UP: Final = "up"
 """The folder in the state folder that the process owns, with its socket."""
@@ -28,8 +28,8 @@ _SHOWN: Final = 5
 
 def up(*, project: Project = None, state_dir: StateDir = None, context: Given) -> int:
     """Fire the schedules of a project, and run what `weft run -d` asks for, until Ctrl-C."""
-    from weft.runtime.control import ControlServer
-    from weft.runtime.scheduling import Scheduler
+    from weft.admin.control import ControlServer
+    from weft.admin.scheduling import Scheduler
     from weft.store.folders import OwnerLock
     from weft.store.schedules import SCHEDULES_NAME, Schedules
 
@@ -104,7 +104,7 @@ def _once(end: threading.Event, say: Callable[[str], None]) -> Callable[[], None
 
 def _tell_interrupted(root: StateRoot, say: Callable[[str], None], option: str) -> None:
     """Say which runs nobody goes on with: their process died, as all do when the machine goes down."""
-    from weft.runtime.listing import list_runs
+    from weft.runs.listing import list_runs
 
     runs, _ = list_runs(root, limit=None, state="interrupted")
     for run in runs[:_SHOWN]:
@@ -122,14 +122,14 @@ def _option(context: Context, project: Path | None, state_dir: Path | None) -> s
 
 def is_up(root: StateRoot) -> bool:
     """Whether `weft up` runs for a state folder."""
-    from weft.runtime.state import owned
+    from weft.store.state import owned
 
     return owned(root.path / UP)
 
 
 def submit(root: StateRoot, context: Context) -> Started | None:
     """Have `weft up` start a command line; None if there is none, or it cannot take this one."""
-    from weft.runtime.control import send
+    from weft.admin.control import send
 
     order = {"do": "run", "words": list(context.words), "cwd": str(context.cwd), "environ": dict(context.environ)}
     if not is_up(root):
@@ -168,7 +168,7 @@ class _Launcher:
         return started.run
 
     def goes_on(self, run: str) -> bool:
-        from weft.runtime.records import ACTIVE, read_run
+        from weft.runs.records import ACTIVE, read_run
 
         try:
             return read_run(self.root.folder(run)).state in ACTIVE
@@ -176,7 +176,7 @@ class _Launcher:
             return False
 
     def stop(self, run: str) -> None:
-        from weft.runtime.control import send
+        from weft.admin.control import send
 
         send(self.root.folder(run), {"do": "cancel", "reason": "a later run of its schedule takes its place"})
 

@@ -1,1 +1,1 @@
-"""The imperative shell around the master: the loop, the pool, sessions, state on disk, clocks."""
+"""The imperative shell around the master: loop, pool, session, answers of the cache, clock."""

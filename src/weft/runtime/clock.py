@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 import time
+from typing import Protocol
+
+
+class WallClock(Protocol):
+    """Seconds since 1970-01-01 UTC."""
+
+    def wall(self) -> float:
+        """Return the time in seconds."""
+        ...
 
 
 class RealClock:

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from weft.engine.view import JobView
     from weft.graph.logical import LogicalGraph
     from weft.runtime.history import Historian
-    from weft.runtime.records import Record
     from weft.store.api import Column
     from weft.store.keeper import Keeper
 
@@ -63,7 +62,7 @@ _SPECIAL = frozenset({ChunkRef, type(ABSENT), EdgeValues})
 
 
 class Durable(Protocol):
-    """What keeps a run on disk; `weft.runtime.durable` has it.
+    """What keeps a run on disk; `weft.runs.durable` has it.
 
     `name` is the id of the run, `again` the command that goes on with it, `settled` is set when its end is on disk,
     `gone` are finished tasks, by vertex, whose values are not there any more.
@@ -469,13 +468,6 @@ class Session:
                 f"the session belongs to process {self._process}, which this one was forked from",
                 hint="Open a session in the forked process, or start processes by spawn.",
             )
-
-    def resume(self, run: str, *, on_record: Callable[[Record], None] | None = None) -> Run:
-        """Go on with a durable run; sessions that keep state do it. UsageError: this one keeps none."""
-        raise UsageError(
-            f"this session keeps no journal, so there is nothing of {shown(run)} to resume",
-            hint="Open it with durable=True, before the run is begun and to go on with it.",
-        )
 
     def run(self, graph: LogicalGraph, *, timeout_s: float | None = None) -> Results:
         """Run a graph to its end and return its results. Ctrl-C cancels and waits; a second one leaves at once."""

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from weft.admin.filesystems import STAGE, file_systems
+from weft.admin.settings import Settings
 from weft.frontends.pipelines.caching import CachePlace
 from weft.frontends.pipelines.check import parse_pipeline
 from weft.frontends.pipelines.compiler import (
@@ -32,10 +34,8 @@ from weft.frontends.pipelines.paths import ENTRY_POINTS, POST_PROCESS
 from weft.frontends.pipelines.resolve import ResolvedStep, make_pipeline
 from weft.frontends.pipelines.resolve import Run as RunOf
 from weft.model.errors import ConflictError, DefinitionError, ForbiddenError, InputLimitError, NotFoundError, UsageError
-from weft.runtime.filesystems import STAGE, file_systems
-from weft.runtime.settings import Settings
-from weft.runtime.state import RunFolder, read_description
 from weft.store.entries import CACHE_NAME
+from weft.store.state import RunFolder, read_description
 from weft.wiring.asked import Caching, Surroundings, part_asked_for, refreshed_vertices
 from weft.wiring.concrete import STEP_KINDS
 

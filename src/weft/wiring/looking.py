@@ -19,9 +19,9 @@ from weft.wiring.loading import FIRST_RUN, Loaded, check_mounts, in_containers, 
 from weft.wiring.places import hold_copies
 
 if TYPE_CHECKING:
+    from weft.admin.settings import Settings
     from weft.engine.explain import Explained
-    from weft.runtime.planning import Foreseen
-    from weft.runtime.settings import Settings
+    from weft.runs.planning import Foreseen
 
 
 def plan_pipeline(loaded: Loaded, settings: Settings) -> list[Foreseen]:
@@ -30,8 +30,8 @@ def plan_pipeline(loaded: Loaded, settings: Settings) -> list[Foreseen]:
     Of file systems that lie elsewhere the copies are brought up to date, since that is what steps would find.
     DefinitionError: a step can never have its mounts.
     """
-    from weft.runtime.planning import Asked, foresee
-    from weft.runtime.records import item_name
+    from weft.runs.planning import Asked, foresee
+    from weft.runs.records import item_name
 
     state = settings.state_root(loaded.file.absolute().parent)
     loaded = in_containers(loaded, lambda _: None, pull=False)
@@ -73,9 +73,9 @@ def explain_run(folder: Path) -> Explained:
 
     NotFoundError: there is no run. ConflictError: its description is damaged, or of a newer version.
     """
-    from weft.runtime.durable import load_graph
-    from weft.runtime.explaining import explain_run as explain
-    from weft.runtime.records import FRONTEND, read_run
+    from weft.runs.durable import load_graph
+    from weft.runs.explaining import explain_run as explain
+    from weft.runs.records import FRONTEND, read_run
 
     run = read_run(folder)
     if run.frontend == FRONTEND:
@@ -97,9 +97,9 @@ def story_run(folder: Path, subject: str = "") -> tuple[str, ...]:
     The owner of the run is gone. ForbiddenError: others could have written to what would be loaded.
     """
     from weft.engine.story import story
-    from weft.runtime.durable import load_graph
-    from weft.runtime.explaining import replayed
-    from weft.runtime.records import FRONTEND, read_run
+    from weft.runs.durable import load_graph
+    from weft.runs.explaining import replayed
+    from weft.runs.records import FRONTEND, read_run
 
     if read_run(folder).frontend != FRONTEND:
         return ()

@@ -14,12 +14,12 @@ from weft.frontends.pipelines.resolve import ResolvedStep
 from weft.model.errors import ConflictError
 from weft.model.records import as_dict
 from weft.runtime.clock import RealClock
-from weft.runtime.state import PLACE, RunFolder, os_error
 from weft.store.folders import make_folders
+from weft.store.state import PLACE, RunFolder, os_error
 
 if TYPE_CHECKING:
+    from weft.admin.filesystems import Copy
     from weft.frontends.pipelines.resolve import Node
-    from weft.runtime.filesystems import Copy
     from weft.store.catalog import Catalog
     from weft.wiring.loading import Loaded
 
@@ -39,7 +39,7 @@ def hold_copies(loaded: Loaded, undo: ExitStack, note: Callable[[str], None], *,
     """
     if not loaded.urls:
         return []
-    from weft.runtime.filesystems import Copy
+    from weft.admin.filesystems import Copy
 
     copies = []
     for name, url in loaded.urls.items():

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from weft.admin import opened
+from weft.admin.filesystems import STAGE, file_systems
 from weft.engine.core import Tuning
 from weft.frontends.pipelines.caching import code_of
 from weft.frontends.pipelines.compiler import is_step, outputs_of
@@ -20,10 +22,8 @@ from weft.frontends.pipelines.kinds import PYTHON
 from weft.frontends.pipelines.resolve import make_pipeline, unknown_parameters
 from weft.frontends.pipelines.states import WORDS, PipelineWords
 from weft.model.errors import ConflictError, NotFoundError, RunCancelledError, UsageError
-from weft.runtime import opened
 from weft.runtime.clock import RealClock
-from weft.runtime.filesystems import STAGE, file_systems
-from weft.runtime.state import RunFolder, StateRoot, owned, read_description
+from weft.store.state import RunFolder, StateRoot, owned, read_description
 from weft.wiring.concrete import BACKENDS
 from weft.wiring.loading import (
     Loaded,
@@ -43,12 +43,12 @@ from weft.wiring.waiting import Signals, noted_signals, wait_for_end
 from weft.worker.group import end_recorded
 
 if TYPE_CHECKING:
+    from weft.admin.settings import Settings
+    from weft.durability.resume import Kept, Plan
     from weft.frontends.pipelines.compiler import Origin
     from weft.frontends.pipelines.edits import Edit
     from weft.graph.logical import LogicalGraph
-    from weft.runtime.records import Record, RunRecord
-    from weft.runtime.resume import Kept, Plan
-    from weft.runtime.settings import Settings
+    from weft.runs.records import Record, RunRecord
     from weft.store.catalog import Catalog
 
 
@@ -72,8 +72,8 @@ def resume_run(
     ConflictError: the run still goes on, or has succeeded, was made by a version that did not keep what is needed, or
     cannot go on with this edit. PipelineError, UsageError: what is wrong with the edit.
     """
-    from weft.runtime.listing import open_catalog
-    from weft.runtime.records import FRONTEND, read_run, tell_interruption
+    from weft.runs.listing import open_catalog
+    from weft.runs.records import FRONTEND, read_run, tell_interruption
 
     state = StateRoot(folder.parent.parent)
     with noted_signals(signal.SIGINT, signal.SIGTERM) as signals, ExitStack() as undo:
@@ -162,7 +162,7 @@ def _printing_aside() -> Iterator[None]:
 
 
 def _may_resume(run: RunRecord, alive: bool) -> None:
-    from weft.runtime.records import FRONTEND
+    from weft.runs.records import FRONTEND
 
     if alive:
         raise ConflictError(
@@ -200,7 +200,7 @@ def _edited(
 ) -> tuple[Loaded, dict[str, str]]:
     """Put an edited pipeline in the place of that of a run; return it, and why which finished steps run again."""
     from weft.frontends.pipelines.edits import compare, refusal
-    from weft.runtime.editing import KEPT, kept_by_edit, record_edit
+    from weft.runs.editing import KEPT, kept_by_edit, record_edit
 
     own = loaded.origin
     if file is None:
@@ -295,7 +295,7 @@ def _note_code(loaded: Loaded, before: RunRecord, folder: RunFolder) -> None:
 
 def _kept(plan: Plan, earlier: list[Kept], graph: LogicalGraph, edit: Edit) -> list[Kept]:
     """Return the finished tasks that an edit leaves as they are, of vertices that came while the run went on."""
-    from weft.runtime.resume import Kept
+    from weft.durability.resume import Kept
 
     words = PipelineWords()
     known = [(id, n, vertex) for id, n in sorted(plan.finished) if (vertex := plan.vertices.get(id)) is not None]

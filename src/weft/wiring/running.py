@@ -23,12 +23,12 @@ from weft.model.errors import ConflictError, RunCancelledError, RunFailedError, 
 from weft.model.resources import Resources
 from weft.runtime import session as runtime
 from weft.runtime.clock import RealClock, ResumedClock
-from weft.runtime.state import RunFolder, StateRoot, os_error, read_description
 from weft.store.entries import CACHE_NAME
 from weft.store.folders import SPILL_NAME, remove_folder
 from weft.store.keeper import Keeper
 from weft.store.locks import LOCKS
 from weft.store.results import close_cache, open_cache
+from weft.store.state import RunFolder, StateRoot, os_error, read_description
 from weft.wiring.asked import refreshed_vertices
 from weft.wiring.concrete import MANAGERS, BackendPlace, eviction_key, make_backend, session_folders
 from weft.wiring.loading import Loaded, made_for, made_ready, main_elsewhere, nodes_at_the_end
@@ -36,14 +36,14 @@ from weft.wiring.places import DURABILITY, hold_copies, index_run, place_of_outp
 from weft.wiring.waiting import Signals, noted_signals, orders_of, wait_for_end
 
 if TYPE_CHECKING:
+    from weft.admin.settings import Settings
+    from weft.durability.left import Left
+    from weft.durability.resume import Plan
     from weft.engine.core import Tuning
     from weft.graph.logical import LogicalGraph, Vertex
+    from weft.runs.records import Record, RunRecord
     from weft.runtime.cache import StepCache
-    from weft.runtime.left import Left
-    from weft.runtime.records import Record, RunRecord
-    from weft.runtime.resume import Plan
     from weft.runtime.session import Run
-    from weft.runtime.settings import Settings
     from weft.store.catalog import Catalog
     from weft.store.disk import FileSystems
 
@@ -92,7 +92,7 @@ def run_pipeline(
     second one raises KeyboardInterrupt at once. Errors before the first step starts are raised, later ones are in the
     result.
     """
-    from weft.runtime.listing import mark_interrupted
+    from weft.runs.listing import mark_interrupted
 
     state = settings.state_root(loaded.file.absolute().parent)
     state.prepare()
@@ -156,9 +156,9 @@ def execute(
 
     `before` is what its records tell of an earlier owner, `again` why an edit has steps run again.
     """
-    from weft.runtime.control import ControlServer
-    from weft.runtime.journal import JOURNAL, FileJournal, Header, graph_digest
-    from weft.runtime.records import RunRecorder, item_name
+    from weft.admin.control import ControlServer
+    from weft.durability.journal import JOURNAL, FileJournal, Header, graph_digest
+    from weft.runs.records import RunRecorder, item_name
 
     run_id = folder.run_id
     cache = _open_cache(loaded, graph, folder, undo, tell, lambda step, message: recorder.say(step, message))
@@ -180,7 +180,7 @@ def execute(
     steps = _Outputs()
     systems = files = None
     if durability == "power":
-        from weft.runtime.left import LeftFiles
+        from weft.durability.left import LeftFiles
 
         systems = _files_of(loaded, folder, undo)
         files = LeftFiles(systems, steps.of)
@@ -412,9 +412,9 @@ def _runs_at_the_end(loaded: Loaded, before: RunRecord | None, over: frozenset[s
 
 def plan_again(folder: RunFolder, graph: LogicalGraph, tuning: Tuning, before: RunRecord) -> Plan:
     """Find out how a run goes on whose records tell what came `before`; see `plan_resume`."""
-    from weft.runtime.editing import edits_that_count, kept_by_edit
-    from weft.runtime.journal import JOURNAL
-    from weft.runtime.resume import plan_resume
+    from weft.durability.journal import JOURNAL
+    from weft.durability.resume import plan_resume
+    from weft.runs.editing import edits_that_count, kept_by_edit
 
     words = PipelineWords()
     steps = {step.name: step for step in before.steps}
@@ -447,7 +447,7 @@ def _told_already(plan: Plan, before: RunRecord) -> frozenset[str]:
 
 def unforeseen_outputs(planned: Collection[str]) -> Callable[[Vertex, int], dict[str, str]]:
     """Return what tells where the outputs of a task lie, by name, but for those `planned` before the run."""
-    from weft.runtime.records import item_name
+    from weft.runs.records import item_name
 
     def outputs(vertex: Vertex, index: int) -> dict[str, str]:
         step = item_name(PipelineWords().subject(vertex)[0], index)

@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from msgspec.structs import replace
 
+from weft.admin import opened
+from weft.admin.settings import Settings, parse_size
 from weft.frontends.pipelines.states import PipelineWords
 from weft.graph.validate import mark_results, validate
 from weft.model.errors import NotFoundError, UsageError, WeftError
 from weft.model.ids import is_name
 from weft.model.resources import Resources
-from weft.runtime import arguments, opened
+from weft.runtime import arguments
 from weft.runtime import session as runtime
 from weft.runtime.clock import RealClock, ResumedClock
-from weft.runtime.settings import Settings, parse_size
-from weft.runtime.state import StateRoot
 from weft.store.holdings import resident_bytes
 from weft.store.keeper import Keeper
+from weft.store.state import StateRoot
 from weft.wiring.concrete import BACKENDS, MANAGERS, BackendPlace, eviction_key, make_backend, session_folders
 from weft.wiring.waiting import noted_signals, orders_of, picture, wait_for_end
 
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
 
     from weft.engine.ports import Executor
     from weft.graph.logical import LogicalGraph
-    from weft.runtime.durable import DurableRun
+    from weft.runs.durable import DurableRun
+    from weft.runs.records import Record
     from weft.runtime.history import Historian
     from weft.runtime.kept import Kept
-    from weft.runtime.records import Record
     from weft.runtime.session import Results, Run
     from weft.store.api import EvictionKey
 
@@ -168,7 +169,7 @@ class Session(runtime.Session):
                 "a durable session takes no values of memory: whoever goes on with the run would not have them",
                 hint="Give them to a vertex as items, or open the session without durable=.",
             )
-        from weft.runtime.durable import begin
+        from weft.runs.durable import begin
 
         self.check_open()
         arguments.graph("submit", graph)
@@ -196,9 +197,12 @@ class Session(runtime.Session):
         ProgramError: its functions cannot be loaded here.
         """
         if self._state is None:
-            return super().resume(run, on_record=on_record)
-        from weft.runtime.durable import reopen
-        from weft.runtime.listing import find_run
+            raise UsageError(
+                f"this session keeps no journal, so there is nothing of {arguments.shown(run)} to resume",
+                hint="Open it with durable=True, before the run is begun and to go on with it.",
+            )
+        from weft.runs.durable import reopen
+        from weft.runs.listing import find_run
 
         self.check_open()
         arguments.text("run", run)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
-from tests.unit.runtime.shell import STEPS, Shell, chain
+from tests.unit.runs.shell import STEPS, Shell, chain
 from weft.cli.context import Context
 from weft.cli.main import main
 from weft.engine.events import CancelRequested, Failed, Failure
@@ -15,9 +15,9 @@ from weft.engine.ports import ManualClock
 from weft.frontends.pipelines.states import PipelineWords
 from weft.graph.logical import LogicalGraph
 from weft.model.errors import NotFoundError, RunCancelledError, TaskError, WeftError
-from weft.runtime.records import RunRecorder
-from weft.runtime.state import RunFolder
+from weft.runs.records import RunRecorder
 from weft.store.catalog import RunRow
+from weft.store.state import RunFolder
 
 START = 1_700_000_000.0
 

@@ -8,12 +8,12 @@ import shlex
 import pytest
 
 from tests.unit.cli.fakes import START, Terminal
-from tests.unit.runtime.shell import STEPS
+from tests.unit.runs.shell import STEPS
+from weft.admin.control import ControlServer
 from weft.engine.explain import Change, Explained, Row
 from weft.model.errors import InvalidTransition, UsageError, WeftError
-from weft.runtime.control import ControlServer
-from weft.runtime.records import read_run
-from weft.runtime.state import RunFolder, StateRoot
+from weft.runs.records import read_run
+from weft.store.state import RunFolder, StateRoot
 
 # ------------------------------------------------------------------------------------------------------------- run
 

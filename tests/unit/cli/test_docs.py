@@ -3,11 +3,11 @@
 import re
 from pathlib import Path
 
+from weft.admin.settings import NAMES, Settings
 from weft.cli.commands import app
 from weft.cli.explain import kinds
 from weft.cli.main import BROKEN_PIPE, CANNOT_WRITE
 from weft.cli.tables import LOOKS
-from weft.runtime.settings import NAMES, Settings
 
 DOCS = Path(__file__).parents[3] / "docs"
 CLI = (DOCS / "cli.md").read_text()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.unit.cli.fakes import Terminal
 from weft.cli.logs import Follower, print_logs, tail_start
-from weft.runtime.state import LogFile
+from weft.store.state import LogFile
 from weft.worker.guardian import Log
 
 

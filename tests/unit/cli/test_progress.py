@@ -10,7 +10,7 @@ from tests.unit.cli.fakes import Terminal
 from weft.cli.progress import Board, Lines, Live, Silent, make_progress
 from weft.cli.tables import console
 from weft.engine.ports import ManualClock
-from weft.runtime.records import Record
+from weft.runs.records import Record
 
 T = 1_700_000_000.0  # 22:13:20 UTC
 

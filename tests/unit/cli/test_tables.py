@@ -21,7 +21,7 @@ from weft.cli.tables import (
     short_path,
     short_paths,
 )
-from weft.runtime.records import RUN_STATES, STEP_STATES
+from weft.runs.records import RUN_STATES, STEP_STATES
 
 
 @pytest.mark.parametrize(

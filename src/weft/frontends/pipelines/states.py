@@ -52,7 +52,7 @@ def worst(states: Iterable[str]) -> str:
 
 
 class PipelineWords:
-    """`WORDS` as a projection for `weft.runtime.records`."""
+    """`WORDS` as a projection for `weft.runs.records`."""
 
     def run(self, state: Enum) -> str:
         """Return the word for a state of a job."""

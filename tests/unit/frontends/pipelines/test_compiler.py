@@ -18,7 +18,7 @@ from weft.graph.logical import LogicalGraph, Move, OnFailure, Retry
 from weft.graph.validate import mark_results, validate
 from weft.graph.wire import from_json, to_json
 from weft.model.errors import TaskError
-from weft.runtime.records import RUN_STATES, STEP_STATES
+from weft.runs.records import RUN_STATES, STEP_STATES
 
 PLACE = RunPlace(Path("/run/logs"), Path("/run/processes"))
 CHAIN = """

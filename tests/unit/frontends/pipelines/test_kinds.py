@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from weft import wiring
+from weft.admin.settings import Settings
 from weft.frontends.pipelines.check import parse_pipeline
 from weft.frontends.pipelines.kinds import StepKind, load_kind
 from weft.graph.task import Input, TaskContext
 from weft.model.errors import PipelineError, ProgramError, TaskError
 from weft.model.resources import Resources
-from weft.runtime.records import read_run
-from weft.runtime.settings import Settings
+from weft.runs.records import read_run
 
 LIBRARY = {"words": "1"}
 """What the toy's results depend on beside its options, such as a table."""

@@ -1,0 +1,1 @@
+"""Settings, named file systems, schedules, control sockets, and the removal of runs."""

@@ -1,0 +1,205 @@
+"""Orders for a run that goes on in another process: a Unix socket in the run's folder.
+
+A client sends one line of JSON, `{"do": "ping" | "cancel" | "story", ...}`, and gets one line back: `{"ok": true,
+"result": ...}` or `{"ok": false, "error": {"code", "message", "hint"}}`. Only the user who owns the run is heard.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from weft.model.errors import ConflictError, ForbiddenError, InternalError, UsageError, WeftError
+from weft.store.state import CONTROL, ELSEWHERE, os_error, owned
+
+MAX_REQUEST: Final = 64 << 10
+MAX_ANSWER: Final = 4 << 20
+_PATIENCE_S: Final = 2.0
+_MAX_READS: Final = 64
+_MAX_PATH: Final = 100
+
+Handler = Callable[[Mapping[str, Any]], Any]
+
+
+class ControlServer:
+    """Answers orders on a thread of its own until `close`. The caller owns the run's folder.
+
+    `handlers` maps what may be asked ("cancel", "story") to functions of the request whose result JSON can tell; they
+    are called on this thread and should return soon. `ping` is answered by itself. ForbiddenError, DiskFullError: the
+    socket cannot be made.
+    """
+
+    def __init__(self, folder: Path, handlers: Mapping[str, Handler]) -> None:
+        self.path = folder / CONTROL
+        self._handlers: dict[str, Handler] = {"ping": lambda _: {"pid": os.getpid()}, **handlers}
+        self._wake, self._woken = socket.socketpair()
+        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with suppress(FileNotFoundError):
+                self.path.unlink()  # of an owner that was killed
+            with socket_name(self.path) as path:
+                self._server.bind(path)
+            self.path.chmod(0o600)
+            self._server.listen(8)
+        except OSError as error:
+            for end in (self._server, self._wake, self._woken):
+                end.close()
+            raise os_error(f"the control socket {self.path} cannot be made", error) from None
+        self._thread = threading.Thread(target=self._serve, name=f"control of {folder.name}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Answer no more, and remove the socket; a second time does nothing."""
+        if self._thread.is_alive():
+            self._wake.close()
+            self._thread.join()
+            for end in (self._server, self._woken):
+                end.close()
+            with suppress(FileNotFoundError):
+                self.path.unlink()
+
+    def __enter__(self) -> ControlServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _serve(self) -> None:
+        with selectors.DefaultSelector() as ready:
+            ready.register(self._server, selectors.EVENT_READ)
+            ready.register(self._woken, selectors.EVENT_READ)
+            while True:
+                if any(key.fileobj is self._woken for key, _ in ready.select()):
+                    return
+                with suppress(OSError):  # a client that went away
+                    connection, _ = self._server.accept()
+                    with connection:
+                        connection.settimeout(_PATIENCE_S)
+                        connection.sendall(self._answer(connection))
+
+    def _answer(self, connection: socket.socket) -> bytes:
+        try:
+            if not _same_user(connection):
+                raise ForbiddenError("this run belongs to another user")
+            request = _decode(_read_line(connection, MAX_REQUEST))
+            handler = self._handlers.get(str(request.get("do")))
+            if handler is None:
+                raise UsageError(
+                    f"a run cannot do {str(request.get('do'))[:60]!r}", hint=f"It can: {', '.join(self._handlers)}"
+                )
+            answer: dict[str, Any] = {"ok": True, "result": handler(request)}
+            line = json.dumps(answer, separators=(",", ":")).encode() + b"\n"
+            if len(line) > MAX_ANSWER:
+                raise ConflictError("the answer is too long to send", hint="Ask for less, for example one step.")
+        except OSError:
+            raise
+        except Exception as error:  # noqa: BLE001
+            line = _refusal(error)
+        return line
+
+
+def send(folder: Path, request: Mapping[str, Any], timeout: float = 5.0) -> Any:
+    """Send an order to the owner of the run in `folder` and return its result.
+
+    ConflictError: the run does not go on, or its owner does not answer within `timeout` seconds. Errors that the owner
+    raised come back as what they were, by their code.
+    """
+    line = json.dumps(dict(request)).encode() + b"\n"
+    if len(line) > MAX_REQUEST:
+        raise UsageError(f"the order is too long: {len(line)} of at most {MAX_REQUEST} bytes")
+    try:
+        with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
+            connection.settimeout(timeout)
+            with socket_name(folder / CONTROL) as path:
+                connection.connect(path)
+            connection.sendall(line)
+            answer = _decode(_read_line(connection, MAX_ANSWER, reads=None))
+    except TimeoutError:
+        raise ConflictError(
+            f"the owner of {folder.name} does not answer", hint="It may be stopped or very busy; try again."
+        ) from None
+    except PermissionError:
+        raise ForbiddenError(f"{folder.name} belongs to another user", hint="Ask that user.") from None
+    except OSError:
+        if owned(folder):
+            raise ConflictError(f"{folder.name} is just starting or ending", hint="Try again in a moment.") from None
+        raise ConflictError(f"{folder.name} is not running", hint=f"Look at it: weft show {folder.name}") from None
+    if answer.get("ok"):
+        return answer.get("result")
+    raise _told(answer.get("error"))
+
+
+# -------------------------------------------------------------------------------------------------------------- inside
+
+
+@contextmanager
+def socket_name(path: Path) -> Iterator[str]:
+    """Yield a name for a socket that the system takes: it refuses paths of more than about 100 bytes."""
+    if len(os.fsencode(path)) <= _MAX_PATH:
+        yield str(path)
+        return
+    if not Path("/proc/self/fd").is_dir():
+        raise UsageError(f"the path {path} is too long for a socket", hint=f"Make its path shorter: {ELSEWHERE}")
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+def _same_user(connection: socket.socket) -> bool:
+    if sys.platform != "linux":
+        return True  # the folder is closed to others
+    said = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, user, _ = struct.unpack("3i", said)
+    return user in (os.getuid(), 0)
+
+
+def _read_line(connection: socket.socket, limit: int, reads: int | None = _MAX_READS) -> bytes:
+    """Read up to a newline. Without a bound on `reads`, a client that trickles could hold the server for long."""
+    data = bytearray()
+    while b"\n" not in data[-65_536:]:
+        if len(data) > limit or reads == 0:
+            raise UsageError(f"the line is too long: more than {limit} bytes, or sent too slowly")
+        more = connection.recv(min(65_536, limit + 1))
+        if not more:
+            raise ConnectionResetError
+        data += more
+        reads = None if reads is None else reads - 1
+    return bytes(data.partition(b"\n")[0])
+
+
+def _decode(line: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise UsageError("the line is not a JSON object", hint='Send for example {"do": "ping"}')
+    return found
+
+
+def _refusal(error: Exception) -> bytes:
+    if not isinstance(error, WeftError):
+        error = InternalError(f"{type(error).__name__}: {error}")
+    said = {"code": error.code, "message": error.message[:MAX_REQUEST], "hint": error.hint}
+    return json.dumps({"ok": False, "error": said}, separators=(",", ":")).encode() + b"\n"
+
+
+def _told(said: object) -> WeftError:
+    """Return the error that a refusal tells of."""
+    known = said if isinstance(said, dict) else {}
+    message, hint = str(known.get("message", "no reason was given")), str(known.get("hint", ""))
+    for kind in (ConflictError, ForbiddenError, UsageError):
+        if kind.code == known.get("code"):
+            return kind(message, hint=hint)
+    return InternalError(message, hint=hint)

@@ -1,0 +1,118 @@
+"""What the names of file systems stand for: folders of this machine, or folders elsewhere and the copies of them.
+
+Names come from flags and from the table `fs` of `weft.toml`; a flag wins.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from weft.model.errors import UsageError, WeftError
+from weft.store.state import PROJECT_FILE, find_project
+
+STAGE = "fs"
+"""The folder below a state folder that holds the copies."""
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]*://.*", re.DOTALL)
+_LOCAL = "file://"
+_MAX_FILE = 1 << 20
+
+
+class FileSystem(NamedTuple):
+    """Where a file system lies on this machine; with `url`, that is a copy of what lies there."""
+
+    folder: Path
+    url: str = ""
+
+
+class Copy:
+    """The copy of a file system that lies elsewhere, as one run works in it; `parts` says what of it, as it is mounted.
+
+    A part is "" for all, or a folder or file in it, with whether steps may write there.
+    """
+
+    def __init__(self, name: str, url: str, folder: Path, parts: Mapping[str, bool]) -> None:
+        from weft.store.remote import Remote, shown  # few runs need it
+
+        self.name = name
+        self.folder = folder
+        self.shown = shown(url)
+        self.remote = Remote(url, folder.parent)
+        self._parts = parts
+
+    def hold(self, note: Callable[[str], None], *, fetch: bool) -> Callable[[], None]:
+        """Bring the copy up to date (without `fetch` only if there is none) and return how to let go of it."""
+        done, release = self.remote.hold(self._parts, fetch=fetch)
+        if done.files or done.removed:
+            gone = f", {done.removed} are gone" if done.removed else ""
+            note(f"{self.shown}: fetched {done.files} files, {done.size:,} bytes{gone}")
+        return release
+
+    def give_back(self, note: Callable[[str], None]) -> None:
+        """Send what steps have changed or added, their outputs apart, which were sent before."""
+        try:
+            sent = self.remote.give_back([part for part, writable in self._parts.items() if writable])
+        except WeftError as error:
+            note(f"what steps wrote to the file system {self.name} beside their outputs was not sent: {error.message}")
+            return
+        if sent:
+            note(f"{self.shown}: sent {sent} files that steps wrote beside their outputs")
+
+
+def file_systems(start: Path, given: Mapping[str, str], stage: Path) -> dict[str, FileSystem]:
+    """Return what names stand for, those of `given` first, in their order.
+
+    `given` maps names to folders, which count from the current one, or to URLs; so does the `weft.toml` above `start`,
+    where folders count from its own. Copies lie below `stage`. UsageError: there is no such folder, or the table is
+    wrong.
+    """
+    found = {name: _one(text, Path.cwd(), stage, f"-f {name}") for name, text in given.items()}
+    project = find_project(start)
+    if project is None:
+        return found
+    file = project / PROJECT_FILE
+    import tomllib
+
+    try:
+        with file.open("rb") as source:
+            table = tomllib.loads(source.read(_MAX_FILE).decode()).get("fs", {})
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{file} is not TOML: {error}", hint='Write lines such as: backend = "threads"') from None
+    if not isinstance(table, dict):
+        raise UsageError(f"{file}: fs must be a table of names to folders", hint='Write: fs = { data = "./data" }')
+    for name, text in table.items():
+        if name not in found:
+            found[name] = _one(text, project, stage, f"{file}: fs.{name}")
+    return found
+
+
+def parse_given(pairs: Sequence[str]) -> dict[str, str]:
+    """Read `NAME=FOLDER` and `NAME=URL`. UsageError: something else, or two for one name."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name.strip() or not text.strip():
+            raise UsageError(
+                f"-f {pair!r} is not of the form NAME=FOLDER or NAME=URL", hint="For example: -f ppl=./data"
+            )
+        known = found.setdefault(name.strip(), text.strip())
+        if known != text.strip():
+            raise UsageError(
+                f"-f gives two for {name.strip()}: {known} and {text.strip()}", hint="Leave out one of them."
+            )
+    return found
+
+
+def _one(text: object, base: Path, stage: Path, shown: str) -> FileSystem:
+    if isinstance(text, str) and _URL.fullmatch(text) and not text.startswith(_LOCAL):
+        from weft.store.remote import FILES, folder_for
+
+        return FileSystem(folder_for(text, stage) / FILES, text)
+    folder = base / text.removeprefix(_LOCAL) if isinstance(text, str) and "\0" not in text else None
+    if folder is None or not folder.is_dir():
+        raise UsageError(f"{shown} is {text!r}; it must be an existing folder, or a URL such as s3://bucket/folder")
+    return FileSystem(folder.resolve())

@@ -1,0 +1,283 @@
+"""What becomes of the due times of schedules: a pure rule, and the scheduler that carries it out.
+
+A due time is first seen, and then waits for room, begins, or is skipped. All of that is in the database before anything
+is started, so that a scheduler which was killed goes on where it was, and no time begins two runs: a start has an
+epoch, and only the process that was started last may take its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from weft.admin.cron import parse
+from weft.model.errors import ConflictError, WeftError
+from weft.store.schedules import (
+    ENDED,
+    OPEN,
+    RUNNING,
+    SKIPPED,
+    STARTED,
+    STARTING,
+    STOPPING,
+    SUCCEEDED,
+    TERMINATED,
+    WAITING,
+    Firing,
+    Schedule,
+    Schedules,
+)
+
+if TYPE_CHECKING:
+    from weft.admin.cron import Times
+    from weft.runtime.clock import WallClock
+
+POLICIES: Final = ("suspend", "replace", "skip")
+"""What becomes of a due time when as many runs go on as may: it waits; the oldest run gives way; it is skipped."""
+LATE_S: Final = 60.0
+"""What is seen later than this, in seconds, passed while nobody looked."""
+MOST: Final = 1_000
+"""So many due times of a schedule are looked at in one go."""
+LOOK_S: Final = 1.0
+"""How long a scheduler sleeps at most, in seconds: schedules are made and stopped by other processes."""
+
+
+class Rule(Struct):
+    """What is to be done now: times that are `skipped` (with why), that wait and may `start`, runs to `stop`.
+
+    `seen` is up to when due times are known now, and `more` says that there are others to look at.
+    """
+
+    seen: float
+    new: list[Firing] = field(default_factory=list)
+    skipped: list[Firing] = field(default_factory=list)
+    start: list[Firing] = field(default_factory=list)
+    stop: list[Firing] = field(default_factory=list)
+    more: bool = False
+    over: bool = False
+
+
+def rule(schedule: Schedule, times: Times, known: Sequence[Firing], now: float) -> Rule:
+    """Decide about a schedule: `known` are its open due times, and `now` is in seconds since 1970. Nothing is changed.
+
+    A clock that was set back makes nothing due again.
+    """
+    found = Rule(schedule.seen)
+    _look(schedule, times, now, found)
+    active = sorted((one for one in known if one.state != WAITING), key=lambda one: one.due)
+    waiting = sorted([*(one for one in known if one.state == WAITING), *found.new], key=lambda one: one.due)
+    if schedule.expire_s > 0:
+        late = [one for one in waiting if one.due + schedule.expire_s < now]
+        found.skipped += [_skip(one, now, f"could not begin within {schedule.expire_s:g} s") for one in late]
+        waiting = [one for one in waiting if one.due + schedule.expire_s >= now]
+    room = schedule.concurrency - len(active) if schedule.concurrency else len(waiting)
+    if schedule.policy == "replace" and schedule.concurrency:
+        gone, waiting = waiting[: -schedule.concurrency], waiting[-schedule.concurrency :]
+        found.skipped += [_skip(one, now, "a later time took its place") for one in gone]
+        leaving = sum(one.state == STOPPING for one in active)
+        others = [one for one in active if one.state == STARTED]
+        found.stop = others[: max(0, len(waiting) - room - leaving)]
+    if schedule.policy == "skip":
+        going = len(active) + len(waiting[: max(0, room)])
+        why = "1 run went on" if going == 1 else f"{going} runs went on"
+        found.skipped += [_skip(one, now, why) for one in waiting[max(0, room) :]]
+    found.start = waiting[: max(0, room)]
+    last = not found.more and (schedule.end_at is not None and now >= schedule.end_at)
+    found.over = last and not waiting and not active
+    return found
+
+
+def _look(schedule: Schedule, times: Times, now: float, found: Rule) -> None:
+    """See which times have come due since somebody looked last."""
+    end = now if schedule.end_at is None else min(now, schedule.end_at)
+    first = next(times.since(found.seen), end)
+    if not schedule.catchup and first < min(now - LATE_S, end):
+        lost = Firing(schedule=schedule.name, due=first)
+        found.skipped.append(_skip(lost, now, "it passed while nobody looked, and so did those up to now"))
+        found.seen = min(now - LATE_S, end)
+    for due in times.since(found.seen):
+        if due > end:
+            break
+        if len(found.new) == MOST:
+            found.more = True
+            break
+        found.new.append(Firing(schedule=schedule.name, due=due, at=now))
+        found.seen = due
+
+
+def _skip(one: Firing, now: float, why: str) -> Firing:
+    return replace(one, state=SKIPPED, at=now, message=why)
+
+
+# ----------------------------------------------------------------------------------------------------------- scheduler
+
+
+def stop_schedule(schedules: Schedules, name: str, now: float) -> None:
+    """Stop a schedule: what has not begun is skipped, its runs go on. ConflictError: it has ended already."""
+    found = schedules.find(name)
+    if found.state != RUNNING:
+        raise ConflictError(f"{name} has ended already: {found.state}", hint=f"See: weft schedule show {name}")
+    idle = [_skip(one, now, _STOPPED) for one in schedules.firings(name, states=[WAITING, STARTING])]
+    schedules.put(name, idle, state=TERMINATED)
+
+
+_STOPPED: Final = "the schedule was stopped"
+
+
+class Launcher(Protocol):
+    """Starts and stops runs for a scheduler."""
+
+    def start(self, schedule: Schedule, firing: Firing) -> str:
+        """Start a run for a due time, and return its id once it has begun. WeftError: it cannot be started."""
+        ...
+
+    def goes_on(self, run: str) -> bool:
+        """Whether a run has not ended."""
+        ...
+
+    def stop(self, run: str) -> None:
+        """Ask a run to end. WeftError: it cannot be asked, since it has ended."""
+        ...
+
+
+class _Stretch(Struct):
+    """Times in a row that were skipped for one reason; `told` of them were said."""
+
+    first: Firing
+    count: int = 1
+    told: int = 0
+
+    @property
+    def message(self) -> str:
+        return f"{self.first.message} ({self.count} times in a row)" if self.count > 1 else self.first.message
+
+
+class Scheduler:
+    """Carries the rule out for all schedules, one `tick` after the other. One process at a time may have one.
+
+    `say` is told what happens, in sentences for people. Once `ending` is true nothing more begins.
+    """
+
+    def __init__(
+        self,
+        schedules: Schedules,
+        launcher: Launcher,
+        clock: WallClock,
+        say: Callable[[str], None] = lambda _: None,
+        ending: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._schedules, self._launcher, self._clock, self._say = schedules, launcher, clock, say
+        self._ending = ending
+        self._stretches: dict[str, _Stretch] = {}
+        self._told: set[str] = set()
+        for schedule in schedules.all():  # an earlier scheduler was killed while it started these
+            lost = schedules.firings(schedule.name, states=[STARTING])
+            if lost:
+                schedules.put(schedule.name, [replace(one, state=WAITING) for one in lost])
+
+    def tick(self) -> float:
+        """Do what is due; return after how many seconds to look again."""
+        wait = LOOK_S
+        for schedule in self._schedules.all():
+            try:
+                if self._one(schedule):
+                    wait = 0.0
+                self._told.discard(schedule.name)
+            except WeftError as error:
+                if schedule.name not in self._told:
+                    self._told.add(schedule.name)
+                    self._say(f"{schedule.name}: {error.message}")
+        return wait
+
+    def _one(self, schedule: Schedule) -> bool:
+        """Look after one schedule; return whether there is more to do at once."""
+        name, now = schedule.name, self._clock.wall()
+        known = [self._look(one) for one in self._schedules.firings(name, states=OPEN)]
+        if schedule.state != RUNNING:  # its runs go on, nothing else begins
+            idle = [_skip(one, now, _STOPPED) for one in known if one.state == WAITING]
+            over = [one for one in known if one.state == ENDED]
+            if idle or over:
+                self._schedules.put(name, [*idle, *over])
+            return False
+        going = [one for one in known if one.state in OPEN]
+        found = rule(schedule, parse(schedule.cron, schedule.zone), going, now)
+        stop = [replace(one, state=STOPPING, at=now) for one in found.stop]
+        start = [replace(one, state=STARTING, epoch=one.epoch + 1, at=now) for one in found.start]
+        if start:
+            self._end_stretch(name)
+        skipped = self._summed_up(name, found.skipped, now)
+        if start and all(one.due < start[-1].due for one in found.skipped):
+            self._end_stretch(name)
+        summed = {one.due for one in found.skipped} - {one.due for one in skipped}
+        written = {
+            one.due: one
+            for one in (*found.new, *(one for one in known if one.state == ENDED), *skipped, *stop, *start)
+            if one.due not in summed
+        }
+        state = SUCCEEDED if found.over else ""
+        if written or summed or found.seen != schedule.seen or state:
+            self._schedules.put(name, list(written.values()), summed, seen=found.seen, state=state)
+        for one in stop:
+            self._say(f"{name}: {one.run} gives way")
+        for one in start:
+            if self._ending():
+                self._schedules.wait_again(one)
+            else:
+                self._start(schedule, one)
+        for one in known:
+            if one.state == STOPPING or one.due in {gone.due for gone in stop}:
+                self._stop(one)
+        return found.more
+
+    def _summed_up(self, name: str, skipped: Sequence[Firing], now: float) -> list[Firing]:
+        """Return what is to be written of times that are skipped: of those in a row, for one reason, only the first."""
+        found: dict[float, Firing] = {}
+        for one in sorted(skipped, key=lambda one: one.due):
+            stretch = self._stretches.get(name)
+            if stretch is not None and stretch.first.message == one.message:
+                stretch.count += 1
+            else:
+                self._end_stretch(name)
+                stretch = self._stretches[name] = _Stretch(one)
+            found[stretch.first.due] = replace(stretch.first, at=now, message=stretch.message)
+        last = self._stretches.get(name)
+        if last is not None and not last.told:
+            self._tell_skipped(name, last)
+        return list(found.values())
+
+    def _end_stretch(self, name: str) -> None:
+        """Say how many were skipped in a row, once another thing happens."""
+        stretch = self._stretches.pop(name, None)
+        if stretch is not None and stretch.told < stretch.count:
+            self._tell_skipped(name, stretch)
+
+    def _tell_skipped(self, name: str, stretch: _Stretch) -> None:
+        stretch.told = stretch.count
+        self._say(f"{name}: skipped: {stretch.message}")
+
+    def _look(self, one: Firing) -> Firing:
+        if one.run and not self._launcher.goes_on(one.run):
+            return replace(one, state=ENDED, at=self._clock.wall())
+        return one
+
+    def _start(self, schedule: Schedule, one: Firing) -> None:
+        try:
+            run = self._launcher.start(schedule, one)
+        except WeftError as error:
+            message = f"{error.code}: {error.message}"[:1000]
+            self._schedules.fail(one, message, self._clock.wall())
+            self._say(f"{schedule.name}: no run could be started: {message}")
+        except KeyboardInterrupt:
+            self._schedules.wait_again(one)
+            raise
+        else:
+            self._say(f"{schedule.name}: {run} has begun")
+
+    def _stop(self, one: Firing) -> None:
+        try:
+            self._launcher.stop(one.run)
+        except WeftError:  # it has ended meanwhile, or is asked again
+            return

@@ -1,0 +1,282 @@
+"""Settings, each with the place it came from: flag > environment > `weft.toml` > the user's file > default."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from getpass import getuser
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct, field
+
+from weft.model.errors import UsageError
+from weft.runtime.arguments import wrong
+from weft.store.state import PROJECT_FILE, StateRoot, find_project
+
+BACKENDS: Final = ("threads", "processes")
+NOT_SETTINGS: Final = frozenset({"WEFT_RECORD", "WEFT_SEED"})
+"""Variables of this prefix that are no settings: tests and benchmarks read them."""
+TABLES: Final = ("fs",)
+"""Tables of `weft.toml` that others read."""
+IMAGES: Final = ("ignore", "docker", "podman", "require")
+MOUNTS: Final = ("auto", "off")
+DURABILITY: Final = ("process", "power")
+EVICTIONS: Final = ("furthest", "largest", "lru")
+COLORS: Final = ("auto", "always", "never")
+_MAX_FILE: Final = 1 << 20
+_UNITS: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12} | {
+    "ki": 2**10,
+    "mi": 2**20,
+    "gi": 2**30,
+    "ti": 2**40,
+    "p": 10**15,
+    "pi": 2**50,
+}
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]i?)?b?", re.IGNORECASE)
+
+
+class Origin(Struct, frozen=True):
+    """Where a value came from: `kind` is flag, environment, project, user or default; `place` names it."""
+
+    kind: str
+    place: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} ({self.place})" if self.place else self.kind
+
+
+_DEFAULT: Final = Origin("default")
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """What a user may set. `origins` says of each where its value came from."""
+
+    backend: str = "threads"
+    """What runs tasks: `threads` or `processes`."""
+    workers: int = 0
+    """How many tasks run at a time; 0: one for each core."""
+    memory: int = 0
+    """Bytes that chunks may take in memory before they go to disk; 0: half of what the machine has."""
+    eviction: str = "furthest"
+    """What goes to disk first: `furthest` (what will be read last), `largest`, or `lru` (not touched for longest)."""
+    stream_window: int = 0
+    """Bytes that an edge between tasks that stream may hold; 0: 64 MiB, or a sixteenth of the memory if less."""
+    gpus: int = 0
+    """How many GPUs are handed out to tasks that ask for them."""
+    gpu_type: str = ""
+    """The type of all of these."""
+    spill_dir: Path | None = None
+    """The folder for chunks on disk; None: in the folder of the run."""
+    state_dir: Path | None = None
+    """The state folder; None: `.weft` beside the project, else in the user's state folder."""
+    color: str = "auto"
+    """`auto` (where a terminal shows it), `always` or `never`."""
+    quiet: bool = False
+    """No progress; of a run, only its id."""
+    user: str = ""
+    """The name that runs are filed under; empty: who is logged in."""
+    docker_env: str = "ignore"
+    """What becomes of the images that pipelines name: `ignore`, `docker` or `podman` where it is there, `require`."""
+    mounts: str = "auto"
+    """`auto` puts folders at the mount paths that pipelines name, in a view that only a step has; `off` does not."""
+    durability: str = "process"
+    """What an end of a step that was told survives: the death of the `process`, or the loss of `power` too."""
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+
+    @property
+    def worker_count(self) -> int:
+        """How many workers there are to be, at least 1."""
+        if self.workers:
+            return self.workers
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+    @property
+    def user_name(self) -> str:
+        """The name that runs are filed under."""
+        if self.user:
+            return self.user
+        try:
+            return getuser()
+        except (KeyError, OSError):  # no such user in this container
+            return str(os.getuid())
+
+    def origin(self, name: str) -> Origin:
+        """Return where the value of a setting came from."""
+        return self.origins.get(name, _DEFAULT)
+
+    def state_root(self, start: Path) -> StateRoot:
+        """Return the state folder for work that begins in folder `start`."""
+        return StateRoot.find(start, override=self.state_dir)
+
+
+NAMES: Final = tuple(name for name in Settings.__struct_fields__ if name != "origins")
+
+
+def load_settings(
+    flags: Mapping[str, object] | None = None,
+    *,
+    start: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    user_file: Path | None = None,
+) -> Settings:
+    """Return the settings for work that begins in folder `start` (default: the current one).
+
+    `flags` maps names to values, None for what was not given; `user_file` is for tests. Paths in a file count from that
+    file's folder. UsageError: a name that is not known, or a value of the wrong type, with the file or variable.
+    """
+    environ = os.environ if environ is None else environ
+    start = Path.cwd() if start is None else start
+    values: dict[str, Any] = {}
+    origins: dict[str, Origin] = {}
+
+    def take(name: str, value: object, origin: Origin, base: Path, shown: str) -> None:
+        values[name] = _PARSERS[name](value, shown, base)
+        origins[name] = origin
+
+    project = find_project(start.absolute())
+    files = {"user": user_config_file(environ) if user_file is None else user_file}
+    if project is not None:
+        files["project"] = project / PROJECT_FILE
+    for kind, file in files.items():
+        for name, value in _read(file).items():
+            if name in TABLES and isinstance(value, dict):
+                continue
+            if name not in NAMES:
+                raise UsageError(f"{file}: there is no setting {name!r}", hint=_nearest(name))
+            take(name, value, Origin(kind, str(file)), file.parent, f"{file}: {name}")
+    for variable, value in (("FORCE_COLOR", "always"), ("NO_COLOR", "never")):  # known to many programs
+        if environ.get(variable):
+            take("color", value, Origin("environment", variable), start, variable)
+    for variable, text in environ.items():
+        name = variable.removeprefix("WEFT_").lower()
+        if not variable.startswith("WEFT_"):
+            continue
+        if name in NAMES:
+            take(name, text, Origin("environment", variable), Path.cwd(), variable)
+        elif variable not in NOT_SETTINGS:
+            near = get_close_matches(name[:60], NAMES, n=1)
+            known = ", ".join(f"WEFT_{one.upper()}" for one in NAMES)
+            hint = f"Did you mean WEFT_{near[0].upper()}?" if near else f"Unset it. There are: {known}"
+            raise UsageError(f"there is no setting {variable[:80]}", hint=hint)
+    for name, given in (flags or {}).items():
+        if given is not None:
+            flag = "--" + name.replace("_", "-")
+            if name not in NAMES:
+                raise UsageError(f"there is no setting {name!r}", hint=_nearest(name))
+            take(name, given, Origin("flag", flag), Path.cwd(), flag)
+    return Settings(**values, origins=origins)
+
+
+def user_config_file(environ: Mapping[str, str] | None = None) -> Path:
+    """Return the user's file: `weft/config.toml` in XDG_CONFIG_HOME, by default in `~/.config`."""
+    given = (os.environ if environ is None else environ).get("XDG_CONFIG_HOME", "")
+    return (Path(given) if Path(given).is_absolute() else Path.home() / ".config") / "weft" / "config.toml"
+
+
+# -------------------------------------------------------------------------------------------------------------- values
+
+
+def parse_size(text: str) -> int:
+    """Read a number of bytes: `512`, `64 MB`, `1.5GiB`. ValueError for anything else."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(text)
+    return int(float(match[1]) * _UNITS[(match[2] or "").lower()]) if match[2] or "." in match[1] else int(match[1])
+
+
+def _count(value: object, shown: str, _: Path) -> int:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 10**6:
+        raise wrong(shown, value, "a whole number from 0 to 999999")
+    return value
+
+
+def _bytes(value: object, shown: str, _: Path) -> int:
+    try:
+        size = parse_size(value) if isinstance(value, str) else value
+    except (ValueError, OverflowError):
+        size = -1
+    if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 2**63:
+        raise wrong(shown, value, "a number of bytes, such as 512MiB or 4GiB")
+    return size
+
+
+def _path(value: object, shown: str, base: Path) -> Path:
+    if isinstance(value, Path):
+        value = str(value)
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise wrong(shown, value, "the path of a folder")
+    return base.absolute() / Path(value).expanduser()
+
+
+def _truth(value: object, shown: str, _: Path) -> bool:
+    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    if isinstance(value, str):
+        value = words.get(value.lower(), value)
+    if not isinstance(value, bool):
+        raise wrong(shown, value, "true or false")
+    return value
+
+
+def _text(value: object, shown: str, _: Path) -> str:
+    if not isinstance(value, str) or not value.isprintable() or len(value) > 128:
+        raise wrong(shown, value, "one line of text, at most 128 characters")
+    return value
+
+
+def _one_of(allowed: tuple[str, ...]) -> Callable[[object, str, Path], str]:
+    def parse(value: object, shown: str, _: Path) -> str:
+        if not isinstance(value, str) or value not in allowed:
+            near = get_close_matches(value, allowed, n=1) if isinstance(value, str) else []
+            raise wrong(shown, value, f"one of {', '.join(allowed)}", f"Did you mean {near[0]}?" if near else "")
+        return value
+
+    return parse
+
+
+_PARSERS: Final[dict[str, Callable[[object, str, Path], Any]]] = {
+    "backend": _one_of(BACKENDS),
+    "workers": _count,
+    "memory": _bytes,
+    "eviction": _one_of(EVICTIONS),
+    "stream_window": _bytes,
+    "gpus": _count,
+    "gpu_type": _text,
+    "spill_dir": _path,
+    "state_dir": _path,
+    "color": _one_of(COLORS),
+    "quiet": _truth,
+    "user": _text,
+    "docker_env": _one_of(IMAGES),
+    "mounts": _one_of(MOUNTS),
+    "durability": _one_of(DURABILITY),
+}
+
+
+def _nearest(name: str) -> str:
+    near = get_close_matches(name[:60].lower().replace("-", "_"), NAMES, n=1)
+    return f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(NAMES)}"
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        with file.open("rb") as source:
+            data = source.read(_MAX_FILE + 1)
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
+    import tomllib
+
+    if len(data) > _MAX_FILE:
+        raise UsageError(f"{file} is larger than {_MAX_FILE >> 20} MiB", hint="It is meant to hold a few settings.")
+    try:
+        return tomllib.loads(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file} is not UTF-8 text (byte {error.start})", hint="Save it as UTF-8.") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UsageError(f"{file} is not TOML: {error}", hint='Write lines such as: backend = "processes"') from None

@@ -1,0 +1,1 @@
+"""Journals and snapshots of runs, and the plan by which a run is resumed from them."""

@@ -1,0 +1,171 @@
+"""How a run goes on that has ended without success, or whose owner was killed.
+
+Two ways, and the first that is possible is taken. *Replay*: the journal is of this version and this graph, nothing has
+failed, and all that was finished is still there. A new master is brought to where the old one was, with every choice
+and number that was settled, and goes on. *Facts*: the job begins again, and what is known to have finished counts as
+finished. That is how a failed run goes on, one with an output that is gone, or one of another version.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct, field
+
+from weft.durability.facts import asking
+from weft.durability.journal import Recovered, edited_digest, finished_tasks, read_journal, recover
+from weft.engine.replay import may_go_on
+from weft.graph.validate import mark_results
+from weft.model.errors import ConflictError, NotFoundError, WeftError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from weft.durability.journal import Recorded
+    from weft.engine.core import Tuning
+    from weft.engine.policy import ManagerFactory
+    from weft.graph.logical import LogicalGraph, Vertex
+
+
+Task = tuple[str, int]
+"""A vertex and the number of a task of it."""
+
+
+class Kept(NamedTuple):
+    """A task that has finished, of a vertex that the graph gets only while it runs; `name` is that of its step."""
+
+    vertex: str
+    task: int
+    name: str
+    outputs: tuple[str, ...]
+
+
+class Plan(Struct):
+    """What a resume will do.
+
+    `graph` is what to run, `digest` that of the graph without what was restored. `finished` are tasks that are not run
+    again; `gone` maps tasks that are, though they had finished, to the output that is missing; `why` says what keeps
+    the journal from being replayed. `vertices` are all that are known, those of patches included.
+    """
+
+    graph: LogicalGraph
+    digest: str
+    finished: frozenset[Task]
+    gone: dict[Task, str] = field(default_factory=dict)
+    why: str = ""
+    recorded: Recorded | None = None
+    recovered: Recovered | None = None
+    vertices: Mapping[str, Vertex] = field(default_factory=dict)
+
+    @property
+    def incarnation(self) -> int:
+        """How many processes owned the run before, as far as the journal tells."""
+        return 0 if self.recorded is None else self.recorded.incarnation + 1
+
+
+def plan_resume(
+    journal: Path,
+    graph: LogicalGraph,
+    managers: Mapping[str, ManagerFactory],
+    tuning: Tuning,
+    *,
+    told: Callable[[Vertex, int], bool],
+    outputs: Callable[[Vertex, int], Sequence[str] | None],
+    exists: Callable[[str], bool] = os.path.lexists,
+    kept: Iterable[Kept] = (),
+    edits: int = 0,
+) -> Plan:
+    """Find out how a run goes on; nothing is changed.
+
+    `graph` is the graph of the run as it was begun. `told` says whether the records tell of a task that it has
+    succeeded, `outputs` which paths a task must have left (None: of a vertex that is always run again unless the
+    journal is replayed). `kept` are tasks that had finished before the graph was edited, of vertices that it does not
+    have from the start. `edits` counts the edits that have steps run again: of an earlier journal than the last of them
+    only the records know what still holds, also where the graph itself is the same.
+    """
+    digest = edited_digest(graph, edits)
+    mark_results(graph)
+    why = ""
+    recorded: Recorded | None = None
+    recovered: Recovered | None = None
+    again = graph
+    before: frozenset[Task] = frozenset()
+    known: set[Task] = set()
+    widths = {id: v.parallelism for id, v in graph.vertices.items() if isinstance(v.parallelism, int)}
+    vertices = dict(graph.vertices)
+    try:
+        recorded = read_journal(journal)
+        if recorded.header.graph != digest:
+            raise ConflictError("the journal was written for another graph")
+        before = frozenset(recorded.header.restored)
+        again = asking(graph, {vertex for vertex, _ in before})
+        recovered = recover(again, recorded, managers, digest)
+        core = recovered.master.core
+        widths = {stage.id: max(stage.n, 0) for stage in core.stages}
+        vertices = {stage.id: stage.vertex for stage in core.stages}
+        known = finished_tasks(core)
+        if recovered.pending.completed or not may_go_on(core):
+            why = "the run had ended" if recovered.pending.completed else "something had failed"
+        elif recorded.tuning != tuning:
+            why = "another backend runs it now"
+    except NotFoundError:
+        why = "there is no journal"
+    except WeftError as error:
+        why = error.message
+    finished: set[Task] = set()
+    gone: dict[Task, str] = {}
+    left = {
+        id: [outputs(vertex, index) for index in range(widths.get(id, 0))]
+        for id, vertex in vertices.items()
+        if outputs(vertex, 0) is not None
+    }
+    for id, tasks in left.items():
+        for index, paths in enumerate(tasks):
+            task = (id, index)
+            by_records = task in before or told(vertices[id], index)
+            if by_records and task not in known and recovered is not None:
+                why = why or "the records know more than the journal"
+            if not by_records and task not in known:
+                continue
+            missing = next((path for path in paths or () if not exists(path)), None)
+            if missing is None:
+                finished.add(task)
+            else:
+                gone[task] = missing
+    for one in kept if recovered is None else ():
+        if all(exists(path) for path in one.outputs):
+            finished.add((one.vertex, one.task))
+    if gone:
+        why = why or "an output is gone"
+    if recovered is not None and not why:
+        return Plan(again, digest, frozenset(finished), {}, "", recorded, recovered, vertices)
+    counted = frozenset(finished - _made_anew(graph, left, finished))
+    return Plan(asking(graph, {vertex for vertex, _ in counted}), digest, counted, gone, why, recorded, None, vertices)
+
+
+def _made_anew(graph: LogicalGraph, left: Mapping[str, Sequence[object]], finished: Collection[Task]) -> set[Task]:
+    """Return the finished tasks that may be others this time: what says how many there are reads something new."""
+    sources: dict[str, list[str]] = {}
+    for edge in graph.edges:
+        sources.setdefault(edge.dst, []).append(edge.src)
+    anew = set()
+    for id, vertex in graph.vertices.items():
+        stack, seen = list(sources.get(id, ())) if vertex.expands else [], {id}
+        while stack:
+            source = stack.pop()
+            if source in seen:
+                continue
+            seen.add(source)
+            if source not in left:
+                stack += sources.get(source, ())
+            elif not all((source, index) in finished for index in range(len(left[source]))):
+                anew.add(id)
+                break
+    widths = {id: getattr(vertex.parallelism, "expander", "") for id, vertex in graph.vertices.items()}
+    return {
+        (id, index)
+        for id, index in finished
+        if widths.get(id) in anew or any(id.startswith(f"{expander}/") for expander in anew)
+    }

@@ -1,0 +1,1 @@
+"""Use cases of runs: records, lists, explanations, and durable graphs."""

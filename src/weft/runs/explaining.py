@@ -1,0 +1,80 @@
+"""What became of the plan of a run that no process holds any more: from its journal, else from its records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.durability.facts import asking
+from weft.durability.journal import JOURNAL, read_journal, recover, same_graph
+from weft.engine.explain import Explained, Row, explain, planned_edge, planned_width
+from weft.graph.validate import mark_results
+from weft.model.errors import WeftError
+from weft.store.state import check_trusted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from weft.engine.core import Core
+    from weft.engine.policy import ManagerFactory
+    from weft.graph.logical import LogicalGraph
+    from weft.runs.records import RunRecord, StepRecord
+
+
+def explain_run(
+    run: RunRecord,
+    graph: LogicalGraph | None,
+    managers: Mapping[str, ManagerFactory],
+    digest: str = "",
+    *,
+    why: str = "its folder does not tell what the plan was",
+) -> Explained:
+    """Explain a run from its folder. `graph` is what was submitted, None where nobody knows any more, and `why` not.
+
+    With `digest`, by which its journal names it, its results are marked, and the journal may hold pickles.
+
+    The journal is replayed, and the master that comes out is asked. Where that cannot be, the records tell what became
+    of each step, and the remark why that is all.
+    """
+    if graph is None:
+        return _from_records(run, None, why)
+    try:
+        core = replayed(run.folder, graph, managers, digest)
+    except WeftError as error:
+        return _from_records(run, graph, f"its records alone tell this: {error.message}")
+    return explain(core)._replace(state=run.state)
+
+
+def replayed(folder: Path, graph: LogicalGraph, managers: Mapping[str, ManagerFactory], digest: str = "") -> Core:
+    """Return what the master of a run was like at last, as its journal tells; arguments as for `explain_run`.
+
+    Errors are those of `read_journal`, `recover` and `check_trusted`.
+    """
+    if digest:
+        check_trusted(folder, JOURNAL)
+    recorded = read_journal(folder / JOURNAL, trusted=bool(digest))
+    restored = {vertex for vertex, _ in recorded.header.restored}
+    asked = asking(graph, restored) if restored else graph
+    if not digest:
+        digest = recorded.header.graph if same_graph(recorded.header.graph, graph) else ""
+        mark_results(asked)
+    return recover(asked, recorded, managers, digest).master.core
+
+
+def _from_records(run: RunRecord, graph: LogicalGraph | None, remark: str) -> Explained:
+    vertices = {} if graph is None else graph.vertices
+    known = {step.name: step for step in run.steps}
+    rows = [
+        Row(
+            name,
+            planned_width(vertices[name]) if name in vertices else "(not known)",
+            _became(known[name]) if name in known else "(not known)",
+        )
+        for name in dict.fromkeys((*vertices, *known))
+    ]
+    rows += [Row(edge.id, planned_edge(edge), "(not known)") for edge in (graph.edges if graph is not None else ())]
+    return Explained(run.name or run.id, run.state, tuple(rows), (), remark)
+
+
+def _became(step: StepRecord) -> str:
+    return f"{step.state}, {step.attempts} attempts" if step.attempts > 1 else step.state

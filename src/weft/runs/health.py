@@ -1,0 +1,153 @@
+"""What `weft doctor` looks at: whether what Weft keeps on disk is whole, and what to do where it is not."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from weft.model.errors import WeftError
+from weft.operators.call import why_not_mounted
+from weft.runs.listing import list_runs
+from weft.store.database import WHAT_CAN_GO
+from weft.store.entries import CACHE_NAME, CacheIndex
+from weft.store.schedules import SCHEDULES_NAME, Schedules
+from weft.store.state import DESCRIPTION, read_description
+from weft.worker import mounting
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from weft.store.results import ResultCache
+    from weft.store.state import StateRoot
+
+_PATIENCE_S: Final = 30.0
+_LEAST_ROOM: Final = 1 << 20
+
+
+class Finding(Struct, frozen=True):
+    """One thing that was looked at; `problem` is "" if it is well, `hint` the next step where it is not.
+
+    With a hint and no problem it is something to know, and nothing is broken.
+    """
+
+    what: str
+    problem: str = ""
+    hint: str = ""
+
+
+def examine(root: StateRoot, cache: ResultCache, *, full: bool = False) -> Iterator[Finding]:
+    """Look at a state folder and the cache in it; with `full` every kept file is read again.
+
+    Nothing is changed, except that results which are not whole are forgotten.
+    """
+    yield _mounts()
+    if not root.path.is_dir():
+        yield Finding(f"the state folder {root.path}", "", "")
+        return
+    writable = os.access(root.path, os.W_OK | os.X_OK)
+    yield Finding(
+        f"the state folder {root.path}",
+        "" if writable else "you may not write there",
+        "" if writable else f"chmod u+rwx {root.path}",
+    )
+    yield _room(root.path)
+    yield _index("the index of runs", root.catalog().database.damage(), str(root.path / "weft.db"))
+    yield _index("the index of the cache", cache.index.database.damage(), str(root.path / CACHE_NAME))
+    schedules = Schedules(root.path / SCHEDULES_NAME)
+    damage = schedules.database.damage()
+    if schedules.database.exists():
+        yield Finding(
+            "the list of schedules",
+            damage.partition("\n")[0],
+            f"Move it away: mv {root.path / SCHEDULES_NAME} {SCHEDULES_NAME}.damaged. Then create them again."
+            if damage
+            else "",
+        )
+    schedules.close()
+    yield _descriptions(root)
+    try:
+        runs, _ = list_runs(root, limit=None, state="interrupted")
+        names = ", ".join(run.id for run in runs[:5]) + (", ..." if len(runs) > 5 else "")
+        yield Finding("interrupted runs", names and f"not ended: {names}", names and f"weft resume {runs[0].id}")
+    except WeftError as error:
+        yield Finding("the runs", error.message, error.hint)
+    try:
+        yield from _results(cache.index, cache, full)
+    except WeftError as error:
+        yield Finding("kept results", error.message, error.hint)
+
+
+_PROBE: Final = """
+import runpy, sys
+try:
+    runpy.run_path(sys.argv[1])["enter"]((), (), ())
+except OSError as error:
+    print(error.errno)
+"""
+
+
+def _mounts() -> Finding:
+    """Try whether a step could have its own view of the file system here."""
+    argv = [sys.executable, "-I", "-c", _PROBE, mounting.__file__]
+    try:
+        told = subprocess.run(argv, capture_output=True, text=True, timeout=_PATIENCE_S, check=False).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        told = str(errno.EIO)
+    if not told:
+        return Finding("steps can have mounts")
+    hint = "Only steps with extra_fs, and commands that name a mount_path, need them."
+    return Finding(f"steps cannot have mounts: {why_not_mounted(int(told))}", "", hint)
+
+
+def _room(folder: Path) -> Finding:
+    """Look whether the disk of the state folder can take what a run writes beside its outputs."""
+    free = shutil.disk_usage(folder).free
+    if free >= _LEAST_ROOM:
+        return Finding("the disk of the state folder")
+    return Finding("the disk of the state folder", f"it is full: {free >> 10} KiB are free", WHAT_CAN_GO)
+
+
+def _index(what: str, damage: str, file: str) -> Finding:
+    hint = f"Move it away: mv {file} {file}.damaged. It is made again." if damage else ""
+    return Finding(what, damage.partition("\n")[0], hint)
+
+
+def _some_of(broken: dict[str, str]) -> str:
+    return "; ".join([*broken.values()][:3]) + ("; ..." if len(broken) > 3 else "")
+
+
+def _descriptions(root: StateRoot) -> Finding:
+    """Read what each run is; of one that cannot be read no other command can tell anything."""
+    broken = {}
+    for folder in sorted(root.runs.iterdir()) if root.runs.is_dir() else ():
+        if folder.name.startswith(".") or not (folder / DESCRIPTION).exists():  # it is just being made, or removed
+            continue
+        try:
+            read_description(folder)
+        except (WeftError, OSError) as error:
+            broken[folder.name] = error.message if isinstance(error, WeftError) else f"{folder}: {error.strerror}"
+    shown = _some_of(broken)
+    hint = f"Nothing can be told of such a run. Remove it: weft delete {next(iter(broken))}" if broken else ""
+    return Finding("the descriptions of runs", shown, hint)
+
+
+def _results(index: CacheIndex, cache: ResultCache, full: bool) -> Iterator[Finding]:
+    broken: dict[str, str] = {}
+    entries = index.entries()
+    for entry in entries:
+        if full:
+            cache.distrust(entry)
+        if entry.expires is None and (problem := cache.find(entry.key).reason):
+            broken[entry.key] = f"{entry.pipeline}/{entry.step}: {problem}"
+    if broken:
+        index.remove(broken)
+    shown = _some_of(broken)
+    kept = f"{len(entries):,} kept {'result' if len(entries) == 1 else 'results'}"
+    yield Finding(kept, shown, "They were forgotten; the steps run again." if broken else "")

@@ -1,0 +1,70 @@
+"""The steps of a run in the dags that they lie in, as people look at them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from weft.runs.records import ACTIVE, INTERRUPTED, RunRecord, StepRecord
+
+_WORST: Final = ("failed", "terminated", "cancelled", INTERRUPTED)
+
+
+def tree(run: RunRecord) -> list[tuple[int, StepRecord]]:
+    """Return the steps of a run with the dags that they lie in, each before what is inside, and how deep each lies.
+
+    A step `dag.step` lies in `dag`. A dag has failed, or was terminated or cancelled, if something inside has; it goes
+    on as long as anything inside does.
+    """
+    known = {step.name: step for step in run.steps}
+    inside: dict[str, dict[str, None]] = {}
+    for name in known:
+        parent = name.rpartition(".")[0]
+        while name not in inside.setdefault(parent, {}):
+            inside[parent][name] = None
+            name = parent
+            parent = name.rpartition(".")[0]
+            if not name:
+                break
+    found: list[tuple[int, StepRecord]] = []
+
+    def add(name: str, depth: int) -> None:
+        at = len(found)
+        own = known.get(name)
+        found.append((depth, own or StepRecord(name=name)))
+        for child in inside.get(name, ()):
+            add(child, depth + 1)
+        below = [step for level, step in found[at + 1 :] if level == depth + 1]
+        if below:
+            found[at] = depth, _dag(name, [own, *below] if own is not None else below, own, run.pauses)
+
+    for name in inside.get("", ()):
+        add(name, 0)
+    return found
+
+
+def _dag(
+    name: str, parts: Sequence[StepRecord], own: StepRecord | None, pauses: Sequence[tuple[float, float]]
+) -> StepRecord:
+    states = {part.state for part in parts}
+    active = states & (ACTIVE | {"pending"})
+    if active:
+        state = "pending" if states <= {"pending"} else "terminating" if "terminating" in states else "running"
+    else:
+        state = next((word for word in _WORST if word in states), "succeeded" if "succeeded" in states else "skipped")
+    began = min((part.started for part in parts if part.started is not None), default=None)
+    ended = max((part.ended for part in parts if part.ended is not None), default=None) if not active else None
+    return StepRecord(
+        name=name,
+        state=state,
+        started=began,
+        ended=ended,
+        paused_s=0.0 if began is None else _paused(pauses, began, math.inf if ended is None else ended),
+        message="" if own is None else own.message,
+    )
+
+
+def _paused(pauses: Iterable[tuple[float, float]], begin: float, end: float) -> float:
+    """Return how many seconds of those from `begin` to `end` lie in pauses."""
+    return sum(max(0.0, min(last, end) - max(first, begin)) for first, last in pauses)

@@ -1,0 +1,19 @@
+"""What is given for names of file systems."""
+
+import pytest
+
+from weft.admin.filesystems import parse_given
+from weft.model.errors import UsageError
+
+
+def test_pairs_are_read():
+    assert parse_given(["a=x", " b = s3://y ", "a=x"]) == {"a": "x", "b": "s3://y"}
+
+
+@pytest.mark.parametrize(
+    ("pairs", "told"),
+    [(["a"], "-f 'a' is not of the form"), (["=x"], "not of the form"), (["a=.", "a=.."], "two for a: . and ..")],
+)
+def test_what_is_refused(pairs, told):
+    with pytest.raises(UsageError, match=told):
+        parse_given(pairs)
