@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.graph.lease import Cone, Step
-from weft.graph.logical import DEFAULT_RETRY, Kind, Storage
+from weft.graph.logical import Kind, Storage
 from weft.model.program import Style
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _ordinary(stage: Stage) -> bool:
         and vertex.kind is Kind.FINITE
         and vertex.manager is None
         and not vertex.expands
-        and (vertex.retry is DEFAULT_RETRY or not vertex.retry.delay_s)
+        and not vertex.retry.delay_s
     )
 
 

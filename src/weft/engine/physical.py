@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.engine.machines.task import TaskState
 from weft.engine.machines.vertex import VertexState
-from weft.graph.logical import SEQUENTIAL, Edge, Move, Outcome, Storage, Trigger, Vertex
+from weft.graph.logical import Edge, Move, Outcome, Storage, Trigger, Vertex
 from weft.model.resources import ONE_SLOT_ONLY, Resources
 
 if TYPE_CHECKING:
@@ -111,9 +111,7 @@ NOTHING = Intervals()
 def _by_task(edge: Edge) -> bool:
     """Whether a destination task waits for the source tasks that it reads, not for the source vertex."""
     scheduling = edge.scheduling
-    return scheduling is SEQUENTIAL or (
-        not scheduling.concurrent and scheduling.when is Trigger.ALL_DONE and scheduling.outcome is Outcome.SUCCESS
-    )
+    return not scheduling.concurrent and scheduling.when is Trigger.ALL_DONE and scheduling.outcome is Outcome.SUCCESS
 
 
 class Link:
@@ -283,7 +281,7 @@ class Stage:
         self.written = 0
         self.counted: bytearray | None = None
         self.light = False
-        if vertex.resources is not ONE_SLOT_ONLY or vertex.placement is not None:
+        if vertex.resources != ONE_SLOT_ONLY or vertex.placement is not None:
             self.ask(vertex.resources)
 
     def ask(self, resources: tuple[Resources, ...]) -> None:

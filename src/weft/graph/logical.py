@@ -58,7 +58,7 @@ Parallelism = int | Range | Source | SameAs
 # ------------------------------------------------------------------------------------------------------ retry
 
 
-class Retry(Struct, frozen=True):
+class Retry(Struct, frozen=True, forbid_unknown_fields=True):
     """How often a task is tried again, by kind of failure, and the pause in seconds before the first retry.
 
     `user` counts errors raised by the user's code, `memory` out-of-memory (asked again with `memory_factor` times as
@@ -195,7 +195,7 @@ class Edge(Struct):
 # --------------------------------------------------------------------------------------------------- vertices
 
 
-class Manager(Struct, frozen=True):
+class Manager(Struct, frozen=True, forbid_unknown_fields=True):
     """The vertex manager that decides for a vertex while the job runs: its registered name, and JSON parameters."""
 
     name: str
@@ -232,7 +232,7 @@ class Vertex(Struct):
     lazy: bool = False
 
 
-class Bubble(Struct, frozen=True):
+class Bubble(Struct, frozen=True, forbid_unknown_fields=True):
     """Vertices that are allocated together, all or nothing; after `timeout_s` without a grant it shrinks.
 
     A vertex in no bubble is a bubble of one. `prewarmed` asks for workers that are already running.
@@ -244,7 +244,7 @@ class Bubble(Struct, frozen=True):
     timeout_s: float = 30.0
 
 
-class Choice(Struct, frozen=True):
+class Choice(Struct, frozen=True, forbid_unknown_fields=True):
     """Alternative subgraphs; the value of the vertex `decider` names the one that runs, the rest is SKIPPED."""
 
     id: str

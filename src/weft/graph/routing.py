@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from weft.graph.grid import bind_grid
-from weft.graph.logical import ONE_TO_ONE, Move
+from weft.graph.logical import Move
 from weft.graph.rectangles import Rectangles
 from weft.graph.routers import Broadcast, Group, OneToOne, Piece, Router, ScatterGather
 from weft.model.errors import GraphError
@@ -26,8 +26,6 @@ def bind(edge: Edge, n_src: int, n_dst: int) -> Router | None:
     Raises GraphError where the movement does not allow these numbers.
     """
     movement = edge.movement
-    if movement is ONE_TO_ONE and n_src == n_dst:
-        return OneToOne(n_src, n_dst)
     move = movement.move
     if move is Move.NONE:
         return None

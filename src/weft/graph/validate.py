@@ -99,13 +99,13 @@ def _check_vertices(graph: LogicalGraph, vertices: Iterable[Vertex], capacity: S
             _check_parallelism(vertex)
         if items is not None and type(n) is int and len(items) != n:
             raise GraphError(f"vertex {id!r} has {n} tasks and {len(items)} items", subject=id, rule="items")
-        if vertex.resources is not ONE_SLOT_ONLY:
+        if vertex.resources != ONE_SLOT_ONLY:
             check_resources(id, vertex.resources, limits)
             if capacity is not None and not any(w.fits(worker) for w in vertex.resources for worker in capacity):
                 raise _never_fits(vertex, capacity)
         elif not slot_fits:
             raise _never_fits(vertex, capacity)
-        if vertex.retry is not DEFAULT_RETRY:
+        if vertex.retry != DEFAULT_RETRY:
             _check_retry(vertex, vertex.retry)
         if vertex.expands and vertex.cache_key is not None:
             raise GraphError(
@@ -287,13 +287,13 @@ def _check_edges(graph: LogicalGraph, edges: Sequence[Edge]) -> set[str]:
         if edge.name:
             _check_edge_name(edge)
         movement, scheduling = edge.movement, edge.scheduling
-        if movement is ONE_TO_ONE:
+        if movement == ONE_TO_ONE:
             n = src.parallelism
             if n != dst.parallelism or type(n) is not int:
                 _check_one_to_one(graph, edge, src, dst)
         else:
             _check_movement(graph, edge, src, dst)
-        if scheduling is not SEQUENTIAL:
+        if scheduling != SEQUENTIAL:
             _check_scheduling(edge)
         if edge.storage is not Storage.LOCAL or movement.move is Move.NONE:
             if bubble_of is None:

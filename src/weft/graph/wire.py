@@ -1,32 +1,32 @@
 """Graphs and patches as JSON, versioned and strict.
 
-Fields at their default are left out; unknown fields, duplicate keys, wrong types, NaN and anything over the limits are
-refused with the path of the field. Programs are written as `"module:function"`: no code travels here. What is read is
-well formed, not yet legal: `weft.graph.validate` says that.
+The records of `weft.graph.logical` are their own schema; the classes here describe only the parts that have another
+form in JSON. Fields at their default are left out, and equal graphs have equal text. Unknown fields, duplicate keys,
+wrong types, NaN and anything over the limits are refused with the path of the field. Programs are written as
+`"module:function"`: no code travels here. A graph that was read is well formed, not yet legal: `weft.graph.validate`
+checks that.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from math import isfinite
-from typing import Any, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
+
+from msgspec import Struct, ValidationError, convert, field
+from msgspec.structs import asdict
 
 from weft.graph.axes import Axis, GridMap, Op
 from weft.graph.logical import (
-    BROADCAST,
-    DEFAULT_RETRY,
-    NONE,
-    ONE_TO_ONE,
-    SEQUENTIAL,
     Bubble,
     Choice,
     Edge,
     Kind,
     LogicalGraph,
-    Manager,
     Move,
     Movement,
     OnFailure,
@@ -34,7 +34,6 @@ from weft.graph.logical import (
     Parallelism,
     Patch,
     Range,
-    Retry,
     SameAs,
     Scheduling,
     Source,
@@ -42,17 +41,100 @@ from weft.graph.logical import (
     Trigger,
     Vertex,
 )
+from weft.graph.preflight import MAX_BYTES, MAX_DEPTH, Json, check_values, parse, shown
 from weft.graph.validate import MAX_EDGES, MAX_VERTICES
 from weft.model.errors import GraphError, InputLimitError, ProgramError
 from weft.model.program import NO_PARAMS, Program, Style
-from weft.model.resources import ONE_SLOT, ONE_SLOT_ONLY, Placement, Resources
+from weft.model.resources import ONE_SLOT, ONE_SLOT_ONLY, Resources
 
 VERSION = 1
-MAX_BYTES = 1 << 20
-MAX_DEPTH = 50
 
-Json = dict[str, Any]
-E = TypeVar("E", bound=Enum)
+S = TypeVar("S", bound=Struct)
+
+# ---------------------------------------------------------------------------------------------------- the JSON schema
+
+
+class _Program(Struct, forbid_unknown_fields=True):
+    target: str
+    params: dict[str, Any] = {}
+    items: list[Any] | None = None
+    style: Style = Style.FUNCTION
+
+
+class _Parallelism(Struct, forbid_unknown_fields=True):
+    """One of three ways; a fixed number of tasks is written as a plain number."""
+
+    range: list[int] | None = None
+    source: str | None = None
+    same_as: str | None = None
+
+
+class _Resources(Resources, frozen=True, forbid_unknown_fields=True):
+    tokens: dict[str, int] = field(default_factory=dict)  # type: ignore[assignment]
+
+
+class _Vertex(Vertex, forbid_unknown_fields=True):
+    """A vertex with those fields replaced that have another form in JSON; all others are the vertex's own."""
+
+    program: _Program  # type: ignore[assignment]
+    parallelism: int | _Parallelism = 1  # type: ignore[assignment]
+    resources: list[_Resources] | None = None  # type: ignore[assignment]
+
+
+class _Axis(Axis, frozen=True, forbid_unknown_fields=True):
+    step: int | None = None  # type: ignore[assignment]
+
+
+class _Grid(GridMap, frozen=True, forbid_unknown_fields=True):
+    axes: tuple[_Axis, ...]
+
+
+class _Edge(Struct, forbid_unknown_fields=True):
+    """An edge with movement and scheduling spread out; the defaults of `when` and `storage` follow from these."""
+
+    src: str
+    dst: str
+    move: Move = Move.ONE_TO_ONE
+    partitions: int = 0
+    grid: _Grid | None = None
+    router: str = ""
+    params: dict[str, Any] = {}
+    concurrent: bool = False
+    when: Trigger | None = None
+    fraction: float = 1.0
+    event: str = ""
+    outcome: Outcome = Outcome.SUCCESS
+    storage: Storage | None = None
+    blocking: bool = False
+    name: str = ""
+
+
+class _Parts(Struct, forbid_unknown_fields=True):
+    """The fields that graphs and patches share."""
+
+    vertices: list[_Vertex] = []
+    edges: list[_Edge] = []
+    bubbles: list[Bubble] = []
+    choices: list[Choice] = []
+
+
+class _Graph(_Parts, forbid_unknown_fields=True):
+    name: str = "graph"
+    on_failure: OnFailure = OnFailure.FAIL_FAST
+    limits: dict[str, int] = {}
+
+
+class _Patch(_Parts, forbid_unknown_fields=True):
+    drop_edges: list[str] = []
+
+
+_FIELDS_OF_MOVES: Final = {
+    "partitions": Move.SCATTER_GATHER,
+    "grid": Move.GRID,
+    "router": Move.CUSTOM,
+    "params": Move.CUSTOM,
+}
+_MOST: Final = {"vertices": MAX_VERTICES, "edges": MAX_EDGES, "bubbles": MAX_VERTICES, "choices": MAX_VERTICES}
 
 
 # -------------------------------------------------------------------------------------------------------- writing
@@ -113,14 +195,23 @@ _A_VERTEX = Vertex("", Program(""))
 _AN_EDGE = Edge("", "")
 
 
-def _sparse(value: Any, default: Any, without: Sequence[str] = ()) -> Json:
-    """Return the plain fields of a record that differ from those of `default`; enums by value."""
-    out: Json = {}
-    for name in value.__struct_fields__:
-        own = getattr(value, name)
-        if name not in without and own != getattr(default, name):
-            out[name] = own.value if isinstance(own, Enum) else own
-    return out
+def _sparse(value: Struct, default: Struct, without: Sequence[str] = ()) -> Json:
+    """Return the plain fields of a record that differ from those of `default`; records, enums and tuples as JSON."""
+    return {
+        name: _as_json(own, getattr(default, name))
+        for name in default.__struct_fields__
+        if name not in without and (own := getattr(value, name)) != getattr(default, name)
+    }
+
+
+def _as_json(value: Any, default: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
+        return int(value)  # 2 and 2.0 are equal: so is their text
+    if isinstance(value, Struct):
+        return _sparse(value, default if type(default) is type(value) else type(value)())
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _vertex_out(vertex: Vertex) -> Json:
@@ -132,19 +223,10 @@ def _vertex_out(vertex: Vertex) -> Json:
             _sparse(needs, ONE_SLOT, ("tokens",)) | ({"tokens": dict(needs.tokens)} if needs.tokens else {})
             for needs in vertex.resources
         ]
-    if vertex.placement is not None:
-        out["placement"] = _sparse(vertex.placement, Placement())
     if vertex.manager is not None:
-        out["manager"] = {"name": vertex.manager.name} | (
-            {"params": _plain(vertex.manager.params, f"manager of vertex {vertex.id!r}")}
-            if vertex.manager.params
-            else {}
-        )
-    if vertex.retry != DEFAULT_RETRY:
-        out["retry"] = _sparse(vertex.retry, DEFAULT_RETRY)
-    return out | _sparse(
-        vertex, _A_VERTEX, ("id", "program", "parallelism", "resources", "placement", "retry", "manager")
-    )
+        params = _plain(vertex.manager.params, f"manager of vertex {vertex.id!r}")
+        out["manager"] = {"name": vertex.manager.name} | ({"params": params} if params else {})
+    return out | _sparse(vertex, _A_VERTEX, ("id", "program", "parallelism", "resources", "manager"))
 
 
 def _program_out(id: str, program: Program) -> Json:
@@ -214,19 +296,12 @@ def _home(move: Move) -> Storage:
 
 def _grid_out(grid: GridMap) -> Json:
     out: Json = {"src": list(grid.src), "dst": list(grid.dst), "axes": [_axis_out(axis) for axis in grid.axes]}
-    if grid.partial:
-        out["partial"] = True
-    if grid.pieces:
-        out["pieces"] = True
-    return out
+    return out | _sparse(grid, GridMap((), (), ()), ("src", "dst", "axes"))
 
 
 def _axis_out(axis: Axis) -> Json:
     usual = Axis(axis.op, -1, 1, 0, axis.k if axis.op is Op.GROUP else 1)
-    out: Json = {"op": axis.op.value} | _sparse(axis, usual, ("op", "spans"))
-    if axis.spans:
-        out["spans"] = [list(span) for span in axis.spans]
-    return out
+    return {"op": axis.op.value} | _sparse(axis, usual, ("op",))
 
 
 def _plain(value: Any, where: str, depth: int = MAX_DEPTH - 10) -> Any:
@@ -260,388 +335,200 @@ def loads(text: str | bytes, *, max_bytes: int = MAX_BYTES) -> LogicalGraph:
     return from_json(parse(text, max_bytes=max_bytes))
 
 
-def parse(text: str | bytes, *, max_bytes: int = MAX_BYTES) -> Any:
-    """Read strict JSON: no duplicate keys, no NaN, no number over 64 bits, at most `max_bytes` bytes and 50 levels."""
-    size = len(text) if isinstance(text, bytes) or text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-    if size > max_bytes:
-        raise InputLimitError(f"the graph is {size:,} bytes of JSON, and {max_bytes:,} is the limit")
-    try:
-        found = json.loads(
-            text,
-            object_pairs_hook=_unique_keys,
-            parse_int=_short_int,
-            parse_float=_finite,
-            parse_constant=_finite,
-        )
-    except RecursionError:
-        raise _too_deep() from None
-    except ValueError as error:
-        raise GraphError(f"the graph is not JSON: {error}", rule="json") from None
-    _check_depth(found)
-    return found
-
-
 def from_json(obj: Any) -> LogicalGraph:
     """Return the graph that `obj` describes.
 
     Raises GraphError that names the field for anything unknown, missing or of the wrong type; InputLimitError for too
     many vertices or edges and for deep nesting.
     """
-    _check_depth(obj)
-    with_version = _Fields(obj, "graph")
-    with_version.version()
-    name = with_version.text("name", "graph")
-    on_failure = with_version.choice("on_failure", OnFailure.FAIL_FAST)
-    limits = {token: _whole(count, f"limits.{token}") for token, count in with_version.mapping("limits").items()}
+    given = _read(obj, _Graph, "graph")
     vertices: dict[str, Vertex] = {}
-    for vertex in with_version.each("vertices", _vertex_in, MAX_VERTICES):
+    for at, vertex in enumerate(given.vertices):
         if vertex.id in vertices:
             raise GraphError(f"vertex {vertex.id!r} is there twice", subject=vertex.id, rule="unique-vertex")
-        vertices[vertex.id] = vertex
-    edges = with_version.each("edges", _edge_in, MAX_EDGES)
-    bubbles = with_version.each("bubbles", _bubble_in, MAX_VERTICES)
-    choices = with_version.each("choices", _choice_in, MAX_VERTICES)
-    with_version.end()
-    return LogicalGraph(name, vertices, edges, bubbles, choices, on_failure, limits)
+        vertices[vertex.id] = _vertex_in(vertex, f"vertices[{at}]")
+    edges = [_edge_in(edge, f"edges[{at}]") for at, edge in enumerate(given.edges)]
+    return LogicalGraph(given.name, vertices, edges, given.bubbles, given.choices, given.on_failure, given.limits)
 
 
 def patch_from_json(obj: Any) -> Patch:
     """Return the patch that `obj` describes; errors as for `from_json`."""
-    _check_depth(obj)
-    given = _Fields(obj, "patch")
-    given.version()
-    patch = Patch(
-        tuple(given.each("vertices", _vertex_in, MAX_VERTICES)),
-        tuple(given.each("edges", _edge_in, MAX_EDGES)),
-        given.texts("drop_edges"),
-        tuple(given.each("bubbles", _bubble_in, MAX_VERTICES)),
-        tuple(given.each("choices", _choice_in, MAX_VERTICES)),
-    )
-    given.end()
-    return patch
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> Json:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"key {twice[:100]!r} is there twice")
-    return made
-
-
-def _short_int(text: str) -> int:
-    if len(text) > 20 or not -(1 << 63) <= int(text) < 1 << 64:
-        raise ValueError(f"number {text[:40]} has more than 64 bits")
-    return int(text)
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not isfinite(number):
-        raise ValueError(f"number {text[:40]} is not finite")
-    return number
-
-
-def _too_deep() -> InputLimitError:
-    return InputLimitError(f"the graph is nested more than {MAX_DEPTH} levels deep")
-
-
-def _check_depth(obj: Any) -> None:
-    level = [obj]
-    for _ in range(MAX_DEPTH):
-        level = [
-            child
-            for each in level
-            if isinstance(each, (dict, list))
-            for child in (each.values() if isinstance(each, dict) else each)
-            if isinstance(child, (dict, list))
-        ]
-        if not level:
-            return
-    raise _too_deep()
-
-
-_WORDS = {
-    bool: "true or false",
-    dict: "a mapping",
-    float: "a number",
-    int: "a whole number",
-    list: "a list",
-    str: "text",
-    type(None): "nothing",
-}
-
-
-def _wrong(path: str, wanted: str, value: Any) -> GraphError:
-    return GraphError(
-        f"{path} is {_WORDS.get(type(value), type(value).__name__)}, not {wanted}", subject=path, rule="wire-type"
+    given = _read(obj, _Patch, "patch")
+    return Patch(
+        tuple(_vertex_in(vertex, f"vertices[{at}]") for at, vertex in enumerate(given.vertices)),
+        tuple(_edge_in(edge, f"edges[{at}]") for at, edge in enumerate(given.edges)),
+        tuple(given.drop_edges),
+        tuple(given.bubbles),
+        tuple(given.choices),
     )
 
 
-def _whole(value: Any, path: str) -> int:
-    if type(value) is not int:
-        raise _wrong(path, "a whole number", value)
-    return value
-
-
-class _Fields:
-    """The fields of one JSON object, each taken once; `end` refuses what is left."""
-
-    def __init__(self, obj: Any, path: str) -> None:
-        if not isinstance(obj, dict):
-            raise _wrong(path, "a mapping", obj)
-        self.left = dict(obj)
-        self.path = path
-
-    def end(self) -> None:
-        if self.left:
-            name = str(next(iter(self.left)))[:100]
-            raise GraphError(f"{self.path} has no field {name!r}", subject=f"{self.path}.{name}", rule="wire-field")
-
-    def version(self) -> None:
-        found = self.left.pop("weft", None)
-        if type(found) is not int or found != VERSION:
-            raise GraphError(
-                f"{self.path} is of version {str(found)[:20]}, and this is version {VERSION}",
-                subject="weft",
-                rule="wire-version",
-                hint=f'The field "weft" must be {VERSION}.',
-            )
-
-    def __contains__(self, key: str) -> bool:
-        return key in self.left
-
-    def text(self, key: str, default: str | None = None) -> str:
-        value = self.left.pop(key, default)
-        if value is None and key not in self.left:
-            raise GraphError(f"{self.path} lacks the field {key!r}", subject=self.path, rule="wire-field")
-        if not isinstance(value, str):
-            raise _wrong(f"{self.path}.{key}", "text", value)
-        return value
-
-    def optional_text(self, key: str) -> str | None:
-        return self.text(key) if self.left.get(key) is not None else self.left.pop(key, None)
-
-    def whole(self, key: str, default: int) -> int:
-        return _whole(self.left.pop(key, default), f"{self.path}.{key}")
-
-    def number(self, key: str, default: float) -> float:
-        value = self.left.pop(key, default)
-        if type(value) not in (int, float) or not isfinite(value):
-            raise _wrong(f"{self.path}.{key}", "a finite number", value)
-        return value  # type: ignore[no-any-return]
-
-    def flag(self, key: str, default: bool) -> bool:
-        value = self.left.pop(key, default)
-        if not isinstance(value, bool):
-            raise _wrong(f"{self.path}.{key}", "true or false", value)
-        return value
-
-    def choice(self, key: str, default: E) -> E:
-        value = self.left.pop(key, default.value)
-        for member in type(default):
-            if member.value == value:
-                return member
-        known = ", ".join(str(member.value) for member in type(default))
+def _read(obj: Any, kind: type[S], root: str) -> S:
+    """Return the record of a whole document, after the checks that no schema states."""
+    check_values(obj, root)
+    if not isinstance(obj, dict):
+        raise GraphError(f"{root} is {_name_of(obj)}, not a mapping", subject=root, rule="wire-type")
+    fields = dict(obj)
+    found = fields.pop("weft", None)
+    if type(found) is not int or found != VERSION:
         raise GraphError(
-            f"{self.path}.{key} is {str(value)[:100]!r}",
-            subject=f"{self.path}.{key}",
-            rule="wire-value",
-            hint=f"One of {known}.",
+            f"{root} is of version {str(found)[:20]}, and this is version {VERSION}",
+            subject="weft",
+            rule="wire-version",
+            hint=f'The field "weft" must be {VERSION}.',
         )
-
-    def mapping(self, key: str) -> Json:
-        value = self.left.pop(key, {})
-        if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
-            raise _wrong(f"{self.path}.{key}", "a mapping with text keys", value)
-        return value
-
-    def items(self, key: str) -> list[Any]:
-        value = self.left.pop(key, [])
-        if not isinstance(value, list):
-            raise _wrong(f"{self.path}.{key}", "a list", value)
-        return value
-
-    def texts(self, key: str) -> tuple[str, ...]:
-        return _texts(self.items(key), f"{self.path}.{key}")
-
-    def wholes(self, key: str) -> tuple[int, ...]:
-        return tuple(_whole(value, f"{self.path}.{key}") for value in self.items(key))
-
-    def each(self, key: str, read: Callable[[_Fields], Any], limit: int) -> list[Any]:
-        values = self.items(key)
-        if len(values) > limit:
-            raise InputLimitError(f"{self.path}.{key} has {len(values):,} entries, and {limit:,} is the limit")
-        return [self._one(read, value, f"{key}[{at}]") for at, value in enumerate(values)]
-
-    def _one(self, read: Callable[[_Fields], Any], value: Any, path: str) -> Any:
-        given = _Fields(value, path if self.path in ("graph", "patch") else f"{self.path}.{path}")
-        made = read(given)
-        given.end()
-        return made
-
-    def nested(self, key: str, read: Callable[[_Fields], Any]) -> Any:
-        return self._one(read, self.left.pop(key, None), key)
+    for key, most in _MOST.items():
+        if isinstance(fields.get(key), list) and len(fields[key]) > most:
+            raise InputLimitError(f"{root}.{key} has {len(fields[key]):,} entries, and {most:,} is the limit")
+    try:
+        return convert(fields, kind)
+    except ValidationError as error:
+        _refuse(str(error), fields, root)
 
 
-def _texts(values: Any, path: str) -> tuple[str, ...]:
-    if not isinstance(values, list):
-        raise _wrong(path, "a list", values)
-    for value in values:
-        if not isinstance(value, str):
-            raise _wrong(path, "a list of texts", value)
-    return tuple(values)
-
-
-def _vertex_in(given: _Fields) -> Vertex:
-    timeout = given.left.pop("timeout_s", None)
-    output = given.left.pop("output_bytes", None)
+def _vertex_in(given: _Vertex, path: str) -> Vertex:
+    program = given.program
+    resources = given.resources
     return Vertex(
-        id=given.text("id"),
-        program=given.nested("program", _program_in),
-        parallelism=_parallelism_in(given.left.pop("parallelism", 1), f"{given.path}.parallelism"),
-        kind=given.choice("kind", Kind.FINITE),
-        resources=tuple(given.each("resources", _resources_in, 100)) if "resources" in given else ONE_SLOT_ONLY,
-        placement=given.nested("placement", _placement_in) if given.left.get("placement") is not None else None,
-        retry=given.nested("retry", _retry_in) if "retry" in given else DEFAULT_RETRY,
-        timeout_s=None if timeout is None else _Fields({"timeout_s": timeout}, given.path).number("timeout_s", 0),
-        idempotent=given.flag("idempotent", True),
-        cache_key=given.optional_text("cache_key"),
-        manager=given.nested("manager", _manager_in) if given.left.get("manager") is not None else None,
-        keep=given.flag("keep", False),
-        output_bytes=None if output is None else _whole(output, f"{given.path}.output_bytes"),
-        scratch_bytes=given.whole("scratch_bytes", 0),
-        expands=given.flag("expands", False),
-        lazy=given.flag("lazy", False),
+        **asdict(given)
+        | {
+            "program": Program(program.target, program.params or NO_PARAMS, program.items, program.style),
+            "parallelism": _parallelism_in(given.parallelism, f"{path}.parallelism"),
+            "resources": ONE_SLOT_ONLY
+            if resources is None
+            else tuple(Resources(**asdict(needs) | {"tokens": tuple(needs.tokens.items())}) for needs in resources),
+        }
     )
 
 
-def _manager_in(given: _Fields) -> Manager:
-    return Manager(given.text("name"), given.mapping("params") or {})
+def _parallelism_in(given: int | _Parallelism, path: str) -> Parallelism:
+    if isinstance(given, int):
+        return given
+    ways = [name for name in ("range", "source", "same_as") if getattr(given, name) is not None]
+    if not ways:
+        raise GraphError(f"{path} lacks the field 'same_as'", subject=path, rule="wire-field", hint=_WAYS)
+    if len(ways) > 1:
+        raise _no_field(path, ways[1], _WAYS)
+    if given.range is None:
+        return Source(given.source) if given.source is not None else SameAs(given.same_as or "")
+    if len(given.range) != 2:
+        raise GraphError(f"{path}.range has {len(given.range)} numbers, not 2", subject=path, rule="wire-value")
+    return Range(*given.range)
 
 
-def _program_in(given: _Fields) -> Program:
-    return Program(
-        given.text("target"),
-        given.mapping("params") or NO_PARAMS,
-        given.items("items") if "items" in given else None,
-        given.choice("style", Style.FUNCTION),
-    )
+_WAYS: Final = "Give a number, or a mapping with one of the fields range, source and same_as."
 
 
-def _parallelism_in(value: Any, path: str) -> Parallelism:
-    if not isinstance(value, dict):
-        return _whole(value, path)
-    given = _Fields(value, path)
-    made: Parallelism
-    if "range" in given:
-        ends = given.wholes("range")
-        if len(ends) != 2:
-            raise GraphError(f"{path}.range has {len(ends)} numbers, not 2", subject=path, rule="wire-value")
-        made = Range(*ends)
-    else:
-        made = Source(given.text("source")) if "source" in given else SameAs(given.text("same_as"))
-    given.end()
-    return made
-
-
-def _resources_in(given: _Fields) -> Resources:
-    tokens = given.mapping("tokens")
-    return Resources(
-        given.number("cpu", 1),
-        given.whole("memory", 0),
-        given.whole("gpu", 0),
-        given.text("gpu_type", ""),
-        tuple((name, _whole(count, f"{given.path}.tokens.{name}")) for name, count in tokens.items()),
-    )
-
-
-def _placement_in(given: _Fields) -> Placement:
-    return Placement(given.text("node", ""), given.text("party", ""))
-
-
-def _retry_in(given: _Fields) -> Retry:
-    usual = DEFAULT_RETRY
-    return Retry(
-        given.whole("user", usual.user),
-        given.whole("memory", usual.memory),
-        given.whole("infrastructure", usual.infrastructure),
-        given.number("delay_s", usual.delay_s),
-        given.number("memory_factor", usual.memory_factor),
-    )
-
-
-_PLAIN_MOVES = {Move.NONE: NONE, Move.ONE_TO_ONE: ONE_TO_ONE, Move.BROADCAST: BROADCAST}
-
-
-def _edge_in(given: _Fields) -> Edge:
-    move = given.choice("move", Move.ONE_TO_ONE)
-    concurrent = given.flag("concurrent", False)
-    scheduling = Scheduling(
-        concurrent,
-        given.choice("when", _usual(concurrent)),
-        given.number("fraction", 1.0),
-        given.text("event", ""),
-        given.choice("outcome", Outcome.SUCCESS),
-    )
-    # The shared objects where they are equal: validation knows them by identity.
-    movement = _PLAIN_MOVES.get(move) or Movement(
-        move,
-        given.whole("partitions", 0) if move is Move.SCATTER_GATHER else 0,
-        given.nested("grid", _grid_in) if move is Move.GRID else None,
-        given.text("router") if move is Move.CUSTOM else "",
-        tuple(given.mapping("params").items()) if move is Move.CUSTOM else (),
-    )
+def _edge_in(given: _Edge, path: str) -> Edge:
+    move = given.move
+    for name, wanted in _FIELDS_OF_MOVES.items():
+        if getattr(given, name) and move is not wanted:
+            raise _no_field(path, name, f"It belongs to edges whose move is {wanted.value!r}.")
+    if move is Move.CUSTOM and not given.router:
+        raise GraphError(f"{path} lacks the field 'router'", subject=path, rule="wire-field")
+    if move is Move.GRID and given.grid is None:
+        path += ".grid"
+        raise GraphError(f"{path} is nothing, not a mapping", subject=path, rule="wire-type")
+    grid = None if given.grid is None else _grid_in(given.grid)
+    when = given.when or _usual(given.concurrent)
     return Edge(
-        given.text("src"),
-        given.text("dst"),
-        movement,
-        SEQUENTIAL if scheduling == SEQUENTIAL else scheduling,
-        given.choice("storage", _home(move)),
-        given.flag("blocking", False),
-        given.text("name", ""),
+        given.src,
+        given.dst,
+        Movement(move, given.partitions, grid, given.router, tuple(given.params.items())),
+        Scheduling(given.concurrent, when, given.fraction, given.event, given.outcome),
+        given.storage or _home(move),
+        given.blocking,
+        given.name,
     )
 
 
-def _grid_in(given: _Fields) -> GridMap:
-    return GridMap(
-        given.wholes("src"),
-        given.wholes("dst"),
-        tuple(given.each("axes", _axis_in, 100)),
-        given.flag("partial", False),
-        given.flag("pieces", False),
-    )
+def _grid_in(given: _Grid) -> GridMap:
+    steps = [axis.step if axis.step is not None else axis.k if axis.op is Op.GROUP else 1 for axis in given.axes]
+    axes = tuple(Axis(**asdict(axis) | {"step": step}) for axis, step in zip(given.axes, steps, strict=True))
+    return GridMap(**asdict(given) | {"axes": axes})
 
 
-def _axis_in(given: _Fields) -> Axis:
-    op = given.choice("op", Op.COPY)
-    k = given.whole("k", 1)
-    spans: list[tuple[int, int]] = []
-    for at, pair in enumerate(given.items("spans")):
-        if not isinstance(pair, list) or len(pair) != 2:
-            raise _wrong(f"{given.path}.spans[{at}]", "a pair of whole numbers", pair)
-        spans.append((_whole(pair[0], f"{given.path}.spans[{at}]"), _whole(pair[1], f"{given.path}.spans[{at}]")))
-    return Axis(
-        op,
-        given.whole("source", -1),
-        k,
-        given.whole("offset", 0),
-        given.whole("step", k if op is Op.GROUP else 1),
-        tuple(spans),
-    )
+# ---------------------------------------------------------------------------------------------------------- errors
+
+_WORDS: Final = {
+    "array": "a list",
+    "bool": "true or false",
+    "float": "a number",
+    "int": "a whole number",
+    "int | float": "a finite number",
+    "null": "nothing",
+    "object": "a mapping",
+    "str": "text",
+}
+"""The types of msgspec's messages in the words of ours."""
+_KINDS_OF_JSON: Final = {bool: "bool", dict: "object", float: "float", int: "int", list: "array", str: "str"}
+_CHOICES: Final = {
+    "kind": Kind,
+    "move": Move,
+    "on_failure": OnFailure,
+    "op": Op,
+    "outcome": Outcome,
+    "storage": Storage,
+    "style": Style,
+    "when": Trigger,
+}
+"""The enumerations by the names of their fields."""
+_MESSAGE: Final = re.compile(r"(.*?)(?: - at `(\$.*)`)?", re.DOTALL)
+_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 
 
-def _bubble_in(given: _Fields) -> Bubble:
-    return Bubble(
-        given.text("id"), given.texts("vertices"), given.flag("prewarmed", False), given.number("timeout_s", 30)
-    )
+def _refuse(message: str, fields: Json, root: str) -> NoReturn:
+    """Raise the GraphError that tells in Weft's words which field msgspec refused, and how to mend it."""
+    match = _MESSAGE.fullmatch(message)
+    text, path = (match[1], match[2] or "$") if match is not None else (message, "$")
+    wanted = re.findall(r"`([^`]*)`", text)
+    if text.startswith("Object contains unknown field"):
+        raise _no_field(shown(path, root), wanted[0][:100])
+    if text.startswith("Object missing required field"):
+        path = shown(path, root)
+        raise GraphError(f"{path} lacks the field {wanted[0]!r}", subject=path, rule="wire-field")
+    if text.startswith("Invalid enum value"):
+        known = ", ".join(member.value for member in _CHOICES[path.rpartition(".")[2]])
+        path = shown(path, root)
+        value = text.removeprefix("Invalid enum value ")[:100]
+        raise GraphError(f"{path} is {value}", subject=path, rule="wire-value", hint=f"One of {known}.")
+    path = shown(_found(path, fields, wanted[-1]), root)
+    if length := re.search(r"of length 2, got (\d+)", text):
+        raise GraphError(f"{path} is a list of length {length[1]}, not a pair", subject=path, rule="wire-type")
+    said = " or ".join(_WORDS.get(kind, kind) for kind in _alternatives(wanted[0]))
+    raise GraphError(f"{path} is {_WORDS.get(wanted[-1], wanted[-1])}, not {said}", subject=path, rule="wire-type")
 
 
-def _choice_in(given: _Fields) -> Choice:
-    branches = given.mapping("branches")
-    return Choice(
-        given.text("id"),
-        given.text("decider"),
-        {name: _texts(ids, f"{given.path}.branches.{name}") for name, ids in branches.items()},
-    )
+def _alternatives(wanted: str) -> list[str]:
+    kinds = [kind for kind in wanted.split(" | ") if kind != "null" or wanted == "null"]
+    if "float" in kinds:
+        kinds = ["int | float", *(kind for kind in kinds if kind not in ("int", "float"))]
+    return kinds
+
+
+def _no_field(path: str, name: str, hint: str = "") -> GraphError:
+    return GraphError(f"{path} has no field {name!r}", subject=f"{path}.{name}", rule="wire-field", hint=hint)
+
+
+def _found(path: str, fields: Json, got: str) -> str:
+    """Return a path with the keys of mappings in the place of `[...]`, which msgspec writes for all of them."""
+
+    def follow(value: Any, steps: list[tuple[str, str]], walked: str) -> str | None:
+        if not steps:
+            return walked if _KINDS_OF_JSON.get(type(value), "null") == got else None
+        (name, index), *rest = steps
+        if index == "...":
+            tries = (follow(each, rest, f"{walked}.{key}") for key, each in value.items())
+            return next((found for found in tries if found is not None), None)
+        key = name or int(index)
+        if isinstance(key, int) and len(value) <= key:
+            return None
+        return follow(value[key], rest, f"{walked}.{name}" if name else f"{walked}[{index}]")
+
+    if "[...]" not in path:
+        return path
+    return follow(fields, _STEP.findall(path), "$") or path
+
+
+def _name_of(value: Any) -> str:
+    return _WORDS[_KINDS_OF_JSON.get(type(value), "null")]

@@ -67,7 +67,7 @@ ONE_SLOT = Resources()
 ONE_SLOT_ONLY = (ONE_SLOT,)
 
 
-class Placement(Struct, frozen=True):
+class Placement(Struct, frozen=True, forbid_unknown_fields=True):
     """Where tasks of a vertex must run: a named node, a named party, or both."""
 
     node: str = ""

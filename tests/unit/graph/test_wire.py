@@ -17,17 +17,17 @@ from weft.graph.logical import (
     LogicalGraph,
     Patch,
     Range,
+    Retry,
     SameAs,
     Source,
     Storage,
     Vertex,
 )
+from weft.graph.preflight import MAX_BYTES, parse
 from weft.graph.wire import (
-    MAX_BYTES,
     dumps,
     from_json,
     loads,
-    parse,
     patch_from_json,
     patch_to_json,
     target_name,
@@ -35,7 +35,7 @@ from weft.graph.wire import (
 )
 from weft.model.errors import GraphError, InputLimitError, ProgramError
 from weft.model.program import Program
-from weft.model.resources import ONE_SLOT_ONLY
+from weft.model.resources import ONE_SLOT_ONLY, Resources
 
 SMALL: dict[str, Any] = {"weft": 1, "name": "g", "vertices": [{"id": "a", "program": {"target": "m:f"}}]}
 
@@ -69,16 +69,24 @@ def test_the_step_of_a_group_is_its_size():
     assert to_json(made) == given
 
 
-def test_shared_objects_come_back_as_themselves():
+def test_constants_come_back_equal():
     made = loads(dumps(LogicalGraph(vertices={"a": Vertex("a", Program("m:f"))}, edges=[Edge("a", "b")])))
-    assert made.edges[0].movement is ONE_TO_ONE
-    assert made.edges[0].scheduling is SEQUENTIAL
-    assert made.vertices["a"].resources is ONE_SLOT_ONLY
+    assert made.edges[0].movement == ONE_TO_ONE
+    assert made.edges[0].scheduling == SEQUENTIAL
+    assert made.vertices["a"].resources == ONE_SLOT_ONLY
     movements = [{"src": "a", "dst": "b", "move": move} for move in ("none", "broadcast")]
     none, broadcast = from_json({"weft": 1, "edges": movements}).edges
-    assert none.movement is NONE
+    assert none.movement == NONE
     assert none.storage is Storage.NONE
-    assert broadcast.movement is BROADCAST
+    assert broadcast.movement == BROADCAST
+
+
+def test_equal_graphs_have_equal_text():
+    """Whole numbers that are floats in one of them are written as the other's."""
+    whole = Vertex("a", Program("m:f"), resources=(Resources(cpu=2),), timeout_s=5, retry=Retry(delay_s=1))
+    made = LogicalGraph(vertices={"a": whole})
+    assert dumps(loads(dumps(made))) == dumps(made)
+    assert '"timeout_s": 5}' in dumps(loads(dumps(made)))
 
 
 @pytest.mark.parametrize("n", [0, 7, Range(1, 3), Source("p"), SameAs("q")])
@@ -146,7 +154,7 @@ REFUSED = {
     "vertex": ({"weft": 1, "vertices": ["a"]}, "vertices[0]", "text, not a mapping"),
     "vertex twice": ({"weft": 1, "vertices": SMALL["vertices"] * 2}, "a", "there twice"),
     "no id": ({"weft": 1, "vertices": [{"program": {"target": "m:f"}}]}, "vertices[0]", "lacks the field 'id'"),
-    "no program": ({"weft": 1, "vertices": [{"id": "a"}]}, "vertices[0].program", "nothing, not a mapping"),
+    "no program": ({"weft": 1, "vertices": [{"id": "a"}]}, "vertices[0]", "lacks the field 'program'"),
     "no target": (vertex(program={}), "vertices[0].program", "lacks the field 'target'"),
     "code": (vertex(program={"target": "m:f", "pickle": "gASV"}), "vertices[0].program.pickle", "no field"),
     "style": (vertex(program={"target": "m:f", "style": "x"}), "vertices[0].program.style", "'x'"),
@@ -177,15 +185,40 @@ REFUSED = {
         "edges[0].grid.axes[0].spans[0]",
         "not a pair",
     ),
-    "shape": (edge(move="grid", grid={"src": ["1"], "dst": [1]}), "edges[0].grid.src", "not a whole number"),
+    "shape": (edge(move="grid", grid={"src": ["1"], "dst": [1]}), "edges[0].grid.src[0]", "not a whole number"),
     "fraction": (edge(fraction=None), "edges[0].fraction", "nothing, not a finite number"),
     "bubble": ({**SMALL, "bubbles": [{"id": "u", "vertices": "ab"}]}, "bubbles[0].vertices", "not a list"),
+    "not finite": (edge(fraction=float("nan")), "edges[0].fraction", "nan, not a finite number"),
+    "not finite in parameters": (
+        vertex(program={"target": "m:f", "params": {"x": [1, float("inf")]}}),
+        "vertices[0].program.params.x[1]",
+        "inf, not a finite number",
+    ),
+    "keys": ({**SMALL, "limits": {1: 2}}, "graph.limits", "the key 1, and keys are text"),
+    "branches of numbers": (
+        {**SMALL, "choices": [{"id": "c", "decider": "a", "branches": {"x": ["a"], "y": ["b", 3]}}]},
+        "choices[0].branches.y[1]",
+        "a whole number, not text",
+    ),
     "branches": (
         {**SMALL, "choices": [{"id": "c", "decider": "a", "branches": {"x": "a"}}]},
         "choices[0].branches.x",
         "not a list",
     ),
 }
+
+
+def test_a_refusal_says_what_to_write():
+    for given, words in (
+        (vertex(kind="demon"), "One of finite, service."),
+        (edge(move="x"), "One of none, one_to_one"),
+    ):
+        with pytest.raises(GraphError) as caught:
+            from_json(given)
+        assert words in caught.value.hint
+    with pytest.raises(GraphError) as caught:
+        from_json(edge(grid={"src": [], "dst": [], "axes": []}))
+    assert caught.value.hint == "It belongs to edges whose move is 'grid'."
 
 
 @pytest.mark.parametrize("case", REFUSED)
