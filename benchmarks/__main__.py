@@ -79,7 +79,7 @@ def run(argv: Sequence[str] | None = None) -> int:
 
         console = Console()
         if not console.is_terminal:
-            console.width = 120
+            console.width = 150
         for _, rows_found in found.values():
             console.print(table(rows_found))
     if arguments.write is not None:

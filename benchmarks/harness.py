@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,6 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from benchmarks.calibration import Calibration, calibrate, slowness
 
 QUIET_CORES = 0.3
 """The machine counts as quiet while all that runs on it uses fewer cores than this."""
@@ -40,7 +43,9 @@ class Side:
 class Spec:
     """One row: `figure` of our side times `scale` is its value, in `unit`.
 
-    With a peer, `target` bounds ours over the peer's; without one, the value itself, from below if `at_least`.
+    With a peer, `target` bounds ours over the peer's; without one, the value itself, from below if `at_least`. A time
+    or a rate without a peer names the piece of `calibration.WORK` that its case resembles in `scaled_by`: its target
+    then bounds the value scaled to the reference phase.
     """
 
     name: str
@@ -52,13 +57,16 @@ class Spec:
     figure: str = "seconds"
     scale: float = 1.0
     at_least: bool = False
+    scaled_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One measured row. `ratio` is ours over the peer's, smaller is better; None where `target` is absolute.
 
-    Of a row that could not be measured `failed` says why, and there is no value.
+    `scaled` is the value on the reference phase, None where the row is not scaled. `spread` is the least and the
+    greatest round of the figure that the target bounds: ratio, scaled value or value. A row that could not be measured
+    has the reason in `failed`, and no value.
     """
 
     name: str
@@ -70,9 +78,11 @@ class Row:
     target: float
     ok: bool
     failed: str = ""
+    scaled: float | None = None
+    spread: tuple[float, float] | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the row as an object with exactly its nine fields."""
+        """Return the row as an object with exactly its eleven fields."""
         return asdict(self)
 
 
@@ -80,21 +90,32 @@ Ask = Callable[[Side], Figures]
 """Run a case once and return what it measured."""
 
 
-def measure(specs: Iterable[Spec], rounds: int, ask: Ask) -> Iterator[Row]:
-    """Yield a row for each spec: medians over `rounds` rounds, in each of which both sides run once.
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round of a row: the calibration before it, and the figures of our side and then of the peer."""
+
+    calibration: Calibration
+    figures: tuple[Figures, ...]
+
+
+def measure(
+    specs: Iterable[Spec], rounds: int, ask: Ask, calibration: Callable[[], Calibration] = calibrate
+) -> Iterator[Row]:
+    """Yield a row for each spec: medians over `rounds` rounds, each a calibration and one run of both sides.
 
     Rows of one case share its runs, and its failure: one without a peer those of one with. A process that stays alive
     is warmed up by one run that is not counted.
     """
     from weft.model.errors import WeftError  # peers, which import this file, have no Weft
 
-    measured: dict[tuple[Side, Side | None], list[list[Figures]] | str] = {}
+    measured: dict[tuple[Side, Side | None], list[Round] | str] = {}
     for spec in specs:
         shared = [found for (ours, peer), found in measured.items() if ours == spec.ours and spec.peer in (None, peer)]
         runs = shared[0] if shared else None
         if runs is None:
             try:
-                runs = _runs([spec.ours] if spec.peer is None else [spec.ours, spec.peer], rounds, ask)
+                sides = [spec.ours] if spec.peer is None else [spec.ours, spec.peer]
+                runs = _runs(sides, rounds, ask, calibration)
             except WeftError as error:
                 runs = error.message
             measured[spec.ours, spec.peer] = runs
@@ -105,22 +126,38 @@ def measure(specs: Iterable[Spec], rounds: int, ask: Ask) -> Iterator[Row]:
             yield row_of(spec, runs)
 
 
-def _runs(sides: Sequence[Side], rounds: int, ask: Ask) -> list[list[Figures]]:
+def _runs(sides: Sequence[Side], rounds: int, ask: Ask, calibration: Callable[[], Calibration]) -> list[Round]:
     for side in sides:
         if not side.fresh:
             ask(side)
-    return [[ask(side) for side in sides] for _ in range(rounds)]
+    return [Round(calibration(), tuple(ask(side) for side in sides)) for _ in range(rounds)]
 
 
-def row_of(spec: Spec, runs: Sequence[Sequence[Figures]]) -> Row:
-    """Return the row that `runs` (for each round, what our side and then the peer measured) make."""
-    value = median(figures[0][spec.figure] for figures in runs) * spec.scale
-    if spec.peer is None:
-        ok = value >= spec.target if spec.at_least else value <= spec.target
-        return Row(spec.name, value, spec.unit, None, None, None, spec.target, ok)
-    theirs = median(figures[1][spec.figure] for figures in runs) * spec.scale
-    ratio = value / theirs
-    return Row(spec.name, value, spec.unit, spec.peer.label, theirs, ratio, spec.target, ratio <= spec.target)
+def row_of(spec: Spec, rounds: Sequence[Round]) -> Row:
+    """Return the row that these rounds make."""
+    values = [one.figures[0][spec.figure] * spec.scale for one in rounds]
+    value = median(values)
+    if spec.peer is not None:
+        theirs = [one.figures[1][spec.figure] * spec.scale for one in rounds]
+        ratios = [ours / their for ours, their in zip(values, theirs, strict=True)]
+        ratio = value / median(theirs)
+        ok = ratio <= spec.target
+        spread = min(ratios), max(ratios)
+        return Row(spec.name, value, spec.unit, spec.peer.label, median(theirs), ratio, spec.target, ok, spread=spread)
+    scaled = None
+    if spec.scaled_by:
+        values = [_scaled(spec, figure, one.calibration) for figure, one in zip(values, rounds, strict=True)]
+        scaled = median(values)
+    bounded = value if scaled is None else scaled
+    ok = bounded >= spec.target if spec.at_least else bounded <= spec.target
+    spread = min(values), max(values)
+    return Row(spec.name, value, spec.unit, None, None, None, spec.target, ok, scaled=scaled, spread=spread)
+
+
+def _scaled(spec: Spec, value: float, calibration: Calibration) -> float:
+    """Return a time, or a rate (`at_least`), as the reference phase would give it."""
+    factor = slowness(calibration, spec.scaled_by)
+    return value * factor if spec.at_least else value / factor
 
 
 def timed(run: Callable[[], Any], check: Callable[[Any], None], *, rehearse: bool = False) -> dict[str, float]:
@@ -136,6 +173,17 @@ def timed(run: Callable[[], Any], check: Callable[[Any], None], *, rehearse: boo
     seconds = time.perf_counter() - begin
     check(found)
     return {"seconds": seconds}
+
+
+def started(program: str, wanted: bytes) -> dict[str, float]:
+    """Time a program of Python from the start of an interpreter to the line that it prints, which is `wanted`."""
+    begin = time.perf_counter()
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=os.environ) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        took = time.perf_counter() - begin
+    expect((line, process.returncode), (wanted, 0))
+    return {"seconds": took}
 
 
 def expect(found: object, wanted: object) -> None:

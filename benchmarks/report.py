@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from benchmarks.harness import Row, Spec
 
-HEADINGS = ("row", "Weft", "unit", "peer", "peer's", "ratio", "target", "ok")
+HEADINGS = ("row", "Weft", "unit", "peer", "peer's", "ratio", "scaled", "spread", "target", "ok")
 
 
 def cells(row: Row) -> tuple[str, ...]:
@@ -24,7 +24,9 @@ def cells(row: Row) -> tuple[str, ...]:
     ratio = "" if row.ratio is None else number(row.ratio)
     ok = "yes" if row.ok else "no"
     value = "failed" if row.value is None else number(row.value)
-    return (row.name, value, row.unit, row.peer or "", theirs, ratio, number(row.target), ok)
+    scaled = "" if row.scaled is None else number(row.scaled)
+    spread = "" if row.spread is None else " to ".join(map(number, row.spread))
+    return (row.name, value, row.unit, row.peer or "", theirs, ratio, scaled, spread, number(row.target), ok)
 
 
 def number(value: float) -> str:
@@ -57,6 +59,11 @@ def page(suites: Mapping[str, tuple[Sequence[Spec], Sequence[Row]]], rounds: int
         "A *ratio* is Weft's figure over the peer's: smaller is better, and the target is the largest that is good. "
         "Rows\nwithout a peer have a target for the figure itself. Building and checking the graph is inside the time, "
         "starting\nprocesses and importing is not; all results are checked by value after the time was taken.",
+        "The speed of a shared machine changes. A calibration is therefore timed before each round: a loop of\n"
+        "Python, fresh memory, the start of an interpreter and one fsync (`benchmarks/calibration.py`). A time or a\n"
+        "rate without a peer is *scaled* by the piece that resembles it to a reference phase, and the target bounds\n"
+        "the scaled figure. *Spread* is the least and the greatest round of the figure that the target bounds. No row\n"
+        "is measured again because of its figure.",
     ]
     for name, (specs, rows) in suites.items():
         parts.append(f"## {name}")

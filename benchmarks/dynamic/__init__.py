@@ -35,6 +35,7 @@ SPECS = (
         50,
         "The manager's decision in the row before: sizes in, groups and router out.",
         figure="decision_ms",
+        scaled_by="python",
     ),
     Spec(
         "skew_max_over_mean",
@@ -205,6 +206,7 @@ SPECS = (
         "10 ms at a time, until the last one is durable.",
         figure="events",
         at_least=True,
+        scaled_by="python",
     ),
     Spec(
         "journal_floor_events_per_s",
@@ -214,6 +216,7 @@ SPECS = (
         "The floor of that row in the same run: the same bytes written and synced as they are, 1,000 events at a time.",
         figure="floor",
         at_least=True,
+        scaled_by="python",
     ),
     Spec(
         "journal_read_events_per_s",
@@ -223,6 +226,7 @@ SPECS = (
         "The same journal read back and decoded, as a resume does.",
         figure="read",
         at_least=True,
+        scaled_by="python",
     ),
     Spec(
         "straggler_slowdown",

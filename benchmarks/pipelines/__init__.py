@@ -17,9 +17,30 @@ def _against_snakemake(name: str, case: str, target: float, about: str) -> Spec:
 _COMMAND = "The whole command, from the start of the interpreter to its end. "
 
 SPECS = (
-    Spec("cached_101_steps_s", "s", _ours("cached_101"), 0.4, _COMMAND + "100 steps and one below them, all known."),
-    Spec("cached_1000_steps_s", "s", _ours("cached_1000"), 1.0, _COMMAND + "1,000 steps with an output, all known."),
-    Spec("cached_8000_steps_s", "s", _ours("cached_8000"), 5.0, _COMMAND + "A loop of 8,000 items, all known."),
+    Spec(
+        "cached_101_steps_s",
+        "s",
+        _ours("cached_101"),
+        0.4,
+        _COMMAND + "100 steps and one below them, all known.",
+        scaled_by="python",
+    ),
+    Spec(
+        "cached_1000_steps_s",
+        "s",
+        _ours("cached_1000"),
+        1.0,
+        _COMMAND + "1,000 steps with an output, all known.",
+        scaled_by="python",
+    ),
+    Spec(
+        "cached_8000_steps_s",
+        "s",
+        _ours("cached_8000"),
+        5.0,
+        _COMMAND + "A loop of 8,000 items, all known.",
+        scaled_by="python",
+    ),
     Spec(
         "hit_decision_ms",
         "ms",
@@ -27,6 +48,7 @@ SPECS = (
         0.5,
         "To find the key of a step, look it up, verify its output and put it in place; mean of 1,000.",
         scale=1e3,
+        scaled_by="python",
     ),
     Spec(
         "step_overhead_ms",
@@ -35,6 +57,7 @@ SPECS = (
         5.0,
         "What one more executed step costs beside its shell, results kept: 100 steps in a row against one.",
         scale=1e3,
+        scaled_by="process",
     ),
     Spec(
         "step_overhead_power_ms",
@@ -55,7 +78,14 @@ SPECS = (
         Side("5 ms + 2 syncs", "benchmarks.pipelines.ours", "power_kept_floor"),
         scale=1e3,
     ),
-    Spec("chain_11_cold_s", "s", _ours("chain_11"), 0.5, _COMMAND + "11 trivial shell steps in a row, cold."),
+    Spec(
+        "chain_11_cold_s",
+        "s",
+        _ours("chain_11"),
+        0.5,
+        _COMMAND + "11 trivial shell steps in a row, cold.",
+        scaled_by="process",
+    ),
     _against_snakemake("chain_11_vs_snakemake", "chain_11", 0.17, _COMMAND + "11 steps in a row, cold."),
     _against_snakemake("fanout_101_vs_snakemake", "fanout_101", 0.3, _COMMAND + "100 steps and one below them, cold."),
     Spec(
@@ -65,8 +95,17 @@ SPECS = (
         1.5,
         "The digest of a folder of 50,000 unchanged files in 500 folders, by a process that has the index alone; "
         "no byte of content is read.",
+        scaled_by="python",
     ),
-    Spec("lookup_1e6_ms", "ms", _ours("lookup_1e6"), 0.5, "One look-up among 1,000,000 results.", scale=1e3),
+    Spec(
+        "lookup_1e6_ms",
+        "ms",
+        _ours("lookup_1e6"),
+        0.5,
+        "One look-up among 1,000,000 results.",
+        scale=1e3,
+        scaled_by="python",
+    ),
     Spec(
         "lookup_1e6_over_1e3",
         "ratio",
@@ -89,5 +128,6 @@ SPECS = (
         _ours("takeover"),
         2.0,
         "From kill -9 of the run that makes a result to the start of its step in a run that waited for it.",
+        scaled_by="process",
     ),
 )

@@ -23,23 +23,23 @@ _SIMULATOR = _ours("simulator_1m", fresh=True)
 _SHUFFLE = _ours("shuffle_1e5x1e5", fresh=True)
 
 SPECS = (
-    _against_dask("threads_10k", "threads_10k", 10_000, 0.02, "10,000 independent tasks; 2 threads."),
+    _against_dask("threads_10k", "threads_10k", 10_000, 0.004, "10,000 independent tasks; 2 threads."),
     _against_dask(
         "threads_stage_300x300",
         "threads_stage",
         600,
-        0.02,
+        0.01,
         "300 tasks return 300 pieces each, 300 tasks read one piece of each of them and add them up; 2 threads.",
     ),
     _against_dask(
         "threads_chain_1000",
         "threads_chain",
         1000,
-        0.2,
+        0.1,
         "1,000 vertices of one task in a row, each adds one; 2 threads.",
     ),
     _against_dask(
-        "threads_tree_16383", "threads_tree", 16_383, 0.04, "A binary tree that adds up 8,192 leaves; 2 threads."
+        "threads_tree_16383", "threads_tree", 16_383, 0.01, "A binary tree that adds up 8,192 leaves; 2 threads."
     ),
     _against_dask(
         "threads_tree_two_source",
@@ -64,12 +64,12 @@ SPECS = (
         "The same over two sources, which have 16,384 leaves.",
         figure="two_source",
     ),
-    _against_dask("processes_10k", "processes_10k", 10_000, 0.02, "10,000 independent tasks; 2 warm processes."),
+    _against_dask("processes_10k", "processes_10k", 10_000, 0.006, "10,000 independent tasks; 2 warm processes."),
     Spec(
         "processes_chunks_64x32mb",
         "s",
         _ours("processes_chunks"),
-        0.2,
+        0.12,
         "64 chunks of 32 MB are made in one process and added up in another. The pool's are made by 2 processes and "
         "pickled to a third; Weft's are made and read by 2 processes, each adds up what the other has made.",
         Side("process pool", "benchmarks.tasks.peer_pool", "processes_chunks", peer=True),
@@ -78,22 +78,24 @@ SPECS = (
         "simulator_1m_tasks_per_s",
         "tasks/s",
         _SIMULATOR,
-        150_000,
+        300_000,
         "The whole engine but for the tasks: 10 stages of 100,000 tasks, each stage a shuffle of the one before, on "
         "10,000 simulated workers; task times are exponential with a mean of 10 s, so that a lease is one task, and "
         "reports of the same 0.1 s are seen to together.",
         figure="tasks_per_s",
         at_least=True,
+        scaled_by="python",
     ),
     Spec("simulator_1m_gb", "GB", _SIMULATOR, 0.5, "The most memory that process held.", figure="gb"),
     Spec(
         "shuffle_1e5x1e5_s",
         "s",
         _SHUFFLE,
-        5.0,
+        3.0,
         "One shuffle of 100,000 tasks by 100,000 partitions in the master: each task reports, 100 workers add up what "
         "was written for each partition (int64), partitions are grouped to 256 MB, the readers are routed and asked "
         "for their inputs.",
+        scaled_by="python",
     ),
     Spec("shuffle_1e5x1e5_gb", "GB", _SHUFFLE, 0.5, "The most memory that process held.", figure="gb"),
     Spec(
@@ -101,6 +103,7 @@ SPECS = (
         "s",
         _ours("first_result"),
         0.3,
-        "From the start of an interpreter to the value of a graph of one task, importing Weft included.",
+        "From the start of an interpreter to the value of a graph of one task, importing the library included.",
+        _dask("dask threads", "first_result"),
     ),
 )

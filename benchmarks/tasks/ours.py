@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -28,7 +25,7 @@ from benchmarks.bodies import (
     token,
     total_of_foreign_chunks,
 )
-from benchmarks.harness import expect, peak_gb, timed
+from benchmarks.harness import expect, peak_gb, started, timed
 
 WORKERS = 2
 CHUNKS = 64
@@ -302,13 +299,7 @@ with weft.Session() as session:
 
 def first_result() -> dict[str, float]:
     """Start an interpreter, import Weft, run one task and print its value."""
-    begin = time.perf_counter()
-    with subprocess.Popen([sys.executable, "-c", FIRST], stdout=subprocess.PIPE, env=os.environ) as process:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        took = time.perf_counter() - begin
-    expect((line, process.returncode), (b"42\n", 0))
-    return {"seconds": took}
+    return started(FIRST, b"42\n")
 
 
 CASES: Mapping[str, Callable[[], Mapping[str, float]]] = {

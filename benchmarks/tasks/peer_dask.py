@@ -12,7 +12,7 @@ import dask.multiprocessing
 import dask.threaded
 
 from benchmarks.bodies import PIECES, add, increment, noop, pieces, total_of_pieces
-from benchmarks.harness import expect, timed
+from benchmarks.harness import expect, started, timed
 
 WORKERS = 2
 
@@ -106,6 +106,17 @@ def threads_tree_two_source() -> dict[str, float]:
     return timed(run, lambda found: expect(found, 2 * sum(range(8192))))
 
 
+FIRST = """
+import dask
+print(dask.delayed(int)("42").compute(scheduler="threads"), flush=True)
+"""
+
+
+def first_result() -> dict[str, float]:
+    """Start an interpreter, import dask, run one task and print its value."""
+    return started(FIRST, b"42\n")
+
+
 CASES: Mapping[str, Callable[[], dict[str, float]]] = {
     "threads_10k": threads_10k,
     "threads_stage": threads_stage,
@@ -113,4 +124,5 @@ CASES: Mapping[str, Callable[[], dict[str, float]]] = {
     "threads_tree": threads_tree,
     "threads_tree_two_source": threads_tree_two_source,
     "processes_10k": processes_10k,
+    "first_result": first_result,
 }

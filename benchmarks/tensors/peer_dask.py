@@ -141,6 +141,17 @@ def fused_e3(way: Way) -> dict[str, float]:
     return way.measure(lambda: (da.sin(a) * da.exp(b) + da.cos(c) * da.log(b)).sum().compute(), _finite)
 
 
+def chunk_overhead() -> dict[str, float]:
+    """Many tiny chunks."""
+    n = 5_000
+
+    def run() -> float:
+        x = da.ones(n, chunks=1)
+        return float(((x + 1) * 2 - x).sum().compute())
+
+    return {"chunk_s": THREADS.measure(run, near(3.0 * n, 0.0))["seconds"] / n}
+
+
 THREADS = Way(_timed, dask.compute)
 PEAK = Way(_peak, dask.compute)
 
@@ -160,4 +171,5 @@ GIVEN: Mapping[str, Callable[[Way], dict[str, float]]] = {"matmul": matmul, "fus
 CASES: Mapping[str, Callable[[], Mapping[str, float]]] = {
     **{name: partial(case, THREADS) for name, case in DRAWN.items()},
     **{f"peak_{name}": partial(case, PEAK) for name, case in {**DRAWN, **GIVEN}.items()},
+    "chunk_overhead": chunk_overhead,
 }

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from benchmarks import __main__ as command
 from benchmarks import contestants, report, worker
+from benchmarks.calibration import REFERENCE, WORK, calibrate
 from benchmarks.contestants import Contestants
 from benchmarks.harness import Row, Side, Spec, expect, measure, peak_gb, timed, wait_until_quiet
 from weft.model.errors import RunFailedError, UsageError
@@ -18,7 +19,8 @@ pytestmark = pytest.mark.slow
 
 OURS = Side("weft", "ours", "case")
 PEER = Side("peer", "theirs", "case", peer=True)
-FIELDS = ["name", "value", "unit", "peer", "peer_value", "ratio", "target", "ok", "failed"]
+FIELDS = ["name", "value", "unit", "peer", "peer_value", "ratio", "target", "ok", "failed", "scaled", "spread"]
+STEADY = {"python": 1.0, "memory": 1.0, "process": 1.0, "fsync": 1.0}
 
 
 class FakeContestants:
@@ -46,7 +48,7 @@ def spec(name="row_10", **fields):
 
 
 def rows_of(specs, fake, rounds=3):
-    return list(measure(specs, rounds, fake.ask))
+    return list(measure(specs, rounds, fake.ask, lambda: STEADY))
 
 
 def test_sides_take_turns_after_one_run_each_that_does_not_count():
@@ -57,7 +59,7 @@ def test_sides_take_turns_after_one_run_each_that_does_not_count():
 
 def test_a_row_is_made_of_medians():
     fake = FakeContestants(weft=[99, 3, 1, 2], peer=[99, 100, 8, 4])
-    assert rows_of([spec()], fake) == [Row("row_10", 2e5, "us/task", "peer", 8e5, 0.25, 0.5, True)]
+    assert rows_of([spec()], fake) == [Row("row_10", 2e5, "us/task", "peer", 8e5, 0.25, 0.5, True, spread=(0.03, 0.5))]
 
 
 @pytest.mark.parametrize(("target", "ok"), [(0.25, True), (0.2, False)])
@@ -73,6 +75,30 @@ def test_a_row_without_a_peer_has_no_ratio_and_an_absolute_target(at_least, targ
     fake = FakeContestants(weft=[0, 2, 2, 2])
     (row,) = rows_of([spec(peer=None, scale=1.0, target=target, at_least=at_least)], fake)
     assert (row.value, row.peer, row.peer_value, row.ratio, row.ok) == (2, None, None, None, ok)
+
+
+@pytest.mark.parametrize(("at_least", "scaled", "spread"), [(False, 2.0, (1.0, 6.0)), (True, 4.0, (3.0, 12.0))])
+def test_a_time_is_divided_by_how_slow_the_machine_was_and_a_rate_is_multiplied(at_least, scaled, spread):
+    slow = iter([2.0, 0.5, 1.0])
+    fake = FakeContestants(weft=[99, 2, 6, 3] if at_least else [99, 2, 3, 2])
+    if at_least:
+        slow = iter([2.0, 2.0, 1.0])
+    row_spec = spec(peer=None, scale=1.0, scaled_by="memory", target=scaled, at_least=at_least)
+    found = list(measure([row_spec], 3, fake.ask, lambda: {"memory": next(slow) * REFERENCE["memory"]}))
+    assert [(row.scaled, row.spread, row.ok) for row in found] == [(scaled, spread, True)]
+
+
+def test_the_calibration_times_each_piece_of_work():
+    found = calibrate()
+    assert sorted(found) == sorted(WORK)
+    assert all(seconds > 0 for seconds in found.values())
+
+
+def test_each_time_or_rate_without_a_peer_is_scaled_and_nothing_else():
+    for spec in (spec for specs in command.SUITES.values() for spec in specs):
+        timed_row = spec.unit in ("s", "ms", "us") or spec.unit.endswith("/s")
+        assert bool(spec.scaled_by) == (timed_row and spec.peer is None), spec.name
+        assert spec.scaled_by in ("", *WORK), spec.name
 
 
 def test_rows_of_one_case_share_its_runs_and_a_fresh_one_is_not_warmed_up():
@@ -119,8 +145,8 @@ def test_a_row_in_json_has_exactly_its_fields():
 # ------------------------------------------------------------------------------------------------------- tables, pages
 
 ROWS = [
-    Row("fast", 0.123456, "us/task", "peer", 45.1, 0.0027, 0.02, True),
-    Row("slow_s", 12345.0, "s", None, None, None, 5.0, False),
+    Row("fast", 0.123456, "us/task", "peer", 45.1, 0.0027, 0.02, True, spread=(0.002, 0.003)),
+    Row("slow_s", 12345.0, "s", None, None, None, 5.0, False, scaled=6172.5),
 ]
 
 
@@ -133,8 +159,8 @@ def test_the_table_shows_every_row():
 
 def test_the_page_shows_rows_and_what_they_are():
     text = report.page({"tasks": ([spec("fast"), spec("slow_s", peer=None)], ROWS)}, 5, quiet=False)
-    assert "| fast | 0.123 | us/task | peer | 45.1 | 0.0027 | 0.02 | yes |" in text
-    assert "| slow_s | 12,300 | s |  |  |  | 5 | no |" in text
+    assert "| fast | 0.123 | us/task | peer | 45.1 | 0.0027 |  | 0.002 to 0.003 | 0.02 | yes |" in text
+    assert "| slow_s | 12,300 | s |  |  |  | 6,170 |  | 5 | no |" in text
     assert "- `fast`: made up" in text
     assert "not quiet" in text
     assert "not quiet" not in report.page({}, 5, quiet=True)

@@ -31,6 +31,7 @@ def test_peers_have_the_cases_of_our_rows():
     assert cases(SimpleNamespace(__name__="benchmarks.tensors.peer_dask")) == {
         *ours.DRAWN,
         *[f"peak_{name}" for name in (*ours.DRAWN, *ours.GIVEN)],
+        "chunk_overhead",
     }
 
 
