@@ -12,7 +12,7 @@ import pytest
 
 import weft.tensor as wt
 from weft.engine.commands import Launch
-from weft.frontends.tensors import blocks, panels, sorting
+from weft.frontends.tensors import blocked_factorizations, blocks, sample_sort
 from weft.frontends.tensors.compiler import compile_nodes
 from weft.model.errors import DiskFullError
 from weft.store.disk import ChunkFiles
@@ -68,9 +68,9 @@ def small_is_large(monkeypatch):
     """Have few elements go the ways of many."""
     monkeypatch.setattr(blocks, "WHOLE_CHUNKS_BYTES", 0)
     monkeypatch.setattr(blocks, "WHOLE_CHUNKS", 1)
-    monkeypatch.setattr(sorting, "SORTED_FROM", 0)
-    monkeypatch.setattr(panels, "BLOCKED_FROM", 0)
-    monkeypatch.setattr(panels, "NARROWEST", 30)
+    monkeypatch.setattr(sample_sort, "SORTED_FROM", 0)
+    monkeypatch.setattr(blocked_factorizations, "BLOCKED_FROM", 0)
+    monkeypatch.setattr(blocked_factorizations, "NARROWEST", 30)
 
 
 @pytest.mark.parametrize("kind", KINDS)

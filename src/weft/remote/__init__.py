@@ -13,8 +13,8 @@
 A function that waits for what it has spawned gives its worker back meanwhile. `docs/remote.md` tells the rules.
 """
 
+from weft.frontends.tensors.arrays.executables import ExecutableTuple
 from weft.remote.scripts import run_script
 from weft.remote.spawning import Object, spawn
-from weft.tensor.running import ExecutableTuple
 
 __all__ = ["ExecutableTuple", "Object", "run_script", "spawn"]

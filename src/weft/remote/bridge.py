@@ -20,10 +20,10 @@ from typing import Any
 import cloudpickle
 
 from weft.admin.control import socket_name
+from weft.frontends.tensors.arrays.executables import Watch, here
 from weft.model.errors import ProgramError, RunCancelledError
 from weft.remote.calls import RemoteCall, substitute_values
 from weft.remote.coroutines import Completion, SlotHandover, Suspended
-from weft.tensor.running import Watch, here
 from weft.wiring.concrete import session_folders
 
 _numbers = itertools.count(1)

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from weft.frontends.tensors.arrays.executables import Executable, ExecutableTuple
 from weft.tensor import Tensor
-from weft.tensor.running import Executable, ExecutableTuple
 
 if TYPE_CHECKING:
     from weft.runtime.kept import Kept

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple
 
+from weft.frontends.tensors.arrays.executables import here
 from weft.model.errors import RunCancelledError
-from weft.tensor.running import here
 
 
 class Suspended(NamedTuple):

@@ -17,18 +17,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from weft.engine.commands import Complete
+from weft.frontends.tensors.arrays.executables import Watch, compute, here, waiting
+from weft.frontends.tensors.arrays.runners import using
 from weft.graph.builder import Graph
 from weft.model.errors import ConflictError, InternalError, RunCancelledError, TaskError, WeftError
 from weft.remote.bridge import WorkerBridge, call_in_worker, hold_slot_in_worker
 from weft.remote.calls import RETRIES, RemoteCall, substitute_values
 from weft.remote.coroutines import CoroutineThread, SlotHandover, Suspended
-from weft.tensor.running import Watch, compute, here, waiting
-from weft.tensor.sessions import using
 
 if TYPE_CHECKING:
     from weft.runtime.kept import Kept
     from weft.runtime.session import Run
-    from weft.tensor.sessions import Session
+    from weft.tensor.sessions import TensorSession
 
 AHEAD = 2
 """Jobs submitted for each worker, so that no worker waits for the scheduler."""
@@ -72,7 +72,7 @@ class CallBatch:
         return 1.0 - len(self.left) / self.n if self.n else 0.0
 
 
-def call_scheduler(session: Session) -> CallScheduler:
+def call_scheduler(session: TensorSession) -> CallScheduler:
     """Return the call scheduler of a session; the first request makes it."""
     with _lock:
         found: CallScheduler | None = session.call_scheduler
@@ -85,7 +85,7 @@ def call_scheduler(session: Session) -> CallScheduler:
 class CallScheduler:
     """Runs remote calls in a session."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: TensorSession) -> None:
         self.session = session
         self._engine = session.engine
         self._bridge = WorkerBridge(self) if session.apart else None

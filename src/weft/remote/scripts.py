@@ -16,7 +16,7 @@ from weft.tensor.sessions import current
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from weft.tensor.sessions import Session
+    from weft.tensor.sessions import TensorSession
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def run_script(
     data: Mapping[str, Any] | None = None,
     n_workers: int = 1,
     command_argv: Sequence[str] | None = None,
-    session: Session | None = None,
+    session: TensorSession | None = None,
     retry_when_fail: bool = False,
     run_kwargs: Mapping[str, Any] | None = None,
 ) -> Object:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from weft.frontends.tensors.arrays.executables import ExecutableTuple, Watch, here
 from weft.model.errors import UsageError
 from weft.remote.calls import RETRIES, CallResult, RemoteCall
 from weft.remote.scheduler import call_scheduler
-from weft.tensor.running import ExecutableTuple, Watch, here
 from weft.tensor.sessions import current
 
 if TYPE_CHECKING:
-    from weft.tensor.sessions import Session
+    from weft.tensor.sessions import TensorSession
 
 
 class Object(CallResult):
@@ -24,7 +24,7 @@ class Object(CallResult):
         return self.call.done
 
     @classmethod
-    def _compute(cls, things: Sequence[Any], session: Session | None, watch: Watch) -> None:
+    def _compute(cls, things: Sequence[Any], session: TensorSession | None, watch: Watch) -> None:
         calls = list({one.call.number: one.call for one in things}.values())
         away = getattr(here, "away", None)
         if away is not None:
@@ -35,10 +35,10 @@ class Object(CallResult):
     def _value_of(self) -> Any:
         return self.call.output(self.output)
 
-    def _give_name(self, name: str, session: Session | None) -> None:
+    def _give_name(self, name: str, session: TensorSession | None) -> None:
         (session or current()).name(name, self)
 
-    def to_object(self, session: Session | None = None) -> Any:
+    def to_object(self, session: TensorSession | None = None) -> Any:
         """Return the result, computing it first where that was not done yet."""
         return self.fetch(session)
 

@@ -53,10 +53,9 @@ from numpy import object_ as object  # noqa: F401
 from numpy import str_ as unicode_
 from numpy.exceptions import AxisError
 
-from weft.tensor import arguments, fft, interop, lib, linalg, methods, random, spatial, special, stats
-from weft.tensor.array import Tensor
-from weft.tensor.config import option_context, options
-from weft.tensor.creation import (
+from weft.frontends.tensors.arrays import arguments, interoperation, methods
+from weft.frontends.tensors.arrays.array import Tensor
+from weft.frontends.tensors.arrays.creation import (
     arange,
     array,
     asarray,
@@ -76,8 +75,20 @@ from weft.tensor.creation import (
     zeros,
     zeros_like,
 )
-from weft.tensor.dtypes import astype, can_cast, e, finfo, iinfo, inf, isdtype, nan, newaxis, pi, result_type
-from weft.tensor.elementwise import (
+from weft.frontends.tensors.arrays.dtypes import (
+    astype,
+    can_cast,
+    e,
+    finfo,
+    iinfo,
+    inf,
+    isdtype,
+    nan,
+    newaxis,
+    pi,
+    result_type,
+)
+from weft.frontends.tensors.arrays.elementwise import (
     abs,
     acos,
     acosh,
@@ -146,26 +157,9 @@ from weft.tensor.elementwise import (
     tanh,
     trunc,
 )
-from weft.tensor.inspection import Info
-from weft.tensor.linalg import dot, inner, matmul, matrix_transpose, tensordot, vdot, vecdot
-from weft.tensor.manipulation import (
-    broadcast_arrays,
-    broadcast_shapes,
-    broadcast_to,
-    concat,
-    expand_dims,
-    flip,
-    moveaxis,
-    permute_dims,
-    repeat,
-    reshape,
-    roll,
-    squeeze,
-    stack,
-    tile,
-    unstack,
-)
-from weft.tensor.numpy_names import (
+from weft.frontends.tensors.arrays.executables import Computation, ExecutableTuple, execute, fetch
+from weft.frontends.tensors.arrays.linalg import dot, inner, matmul, matrix_transpose, tensordot, vdot, vecdot
+from weft.frontends.tensors.arrays.numpy_names import (
     allclose,
     amax,
     amin,
@@ -263,7 +257,7 @@ from weft.tensor.numpy_names import (
     vsplit,
     vstack,
 )
-from weft.tensor.older_names import (
+from weft.frontends.tensors.arrays.older_names import (
     NAN,
     NINF,
     Inf,
@@ -318,8 +312,8 @@ from weft.tensor.older_names import (
     unique,
     unravel_index,
 )
-from weft.tensor.running import Computation, ExecutableTuple, execute, fetch
-from weft.tensor.searching import (
+from weft.frontends.tensors.arrays.options import option_context, options
+from weft.frontends.tensors.arrays.searching import (
     argsort,
     isin,
     nonzero,
@@ -333,8 +327,24 @@ from weft.tensor.searching import (
     unique_values,
     where,
 )
-from weft.tensor.sessions import Session, get_default_session, named_tensor, new_session, stop_server
-from weft.tensor.statistics import (
+from weft.frontends.tensors.arrays.shapes import (
+    broadcast_arrays,
+    broadcast_shapes,
+    broadcast_to,
+    concat,
+    expand_dims,
+    flip,
+    moveaxis,
+    permute_dims,
+    repeat,
+    reshape,
+    roll,
+    squeeze,
+    stack,
+    tile,
+    unstack,
+)
+from weft.frontends.tensors.arrays.statistics import (
     all,
     any,
     argmax,
@@ -351,7 +361,7 @@ from weft.tensor.statistics import (
     sum,
     var,
 )
-from weft.tensor.storing import (
+from weft.frontends.tensors.arrays.storing import (
     from_hdf5,
     from_zarr,
     fromhdf5,
@@ -364,6 +374,10 @@ from weft.tensor.storing import (
     tohdf5,
     tozarr,
 )
+from weft.tensor import fft, lib, linalg, random, spatial, special, stats
+from weft.tensor.inspection import Info
+from weft.tensor.sessions import TensorSession as Session
+from weft.tensor.sessions import get_default_session, named_tensor, new_session, stop_server
 
 __array_api_version__ = "2025.12"
 
@@ -743,4 +757,4 @@ __all__ = [
 
 arguments.install(globals(), __all__)
 methods.install()
-interop.install()
+interoperation.install()

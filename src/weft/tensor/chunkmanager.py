@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 from xarray.namedarray.parallelcompat import ChunkManagerEntrypoint
 
+from weft.frontends.tensors.arrays import numpy_names, shapes
+from weft.frontends.tensors.arrays.array import Tensor, as_node
+from weft.frontends.tensors.arrays.creation import from_array
+from weft.frontends.tensors.arrays.executables import fetch
 from weft.frontends.tensors.blocks import fitted, mapped, whole_along
 from weft.frontends.tensors.chunks import Cut, Grid
 from weft.frontends.tensors.nodes import Input, Node
 from weft.frontends.tensors.reductions import axes_of
 from weft.operators.regions import Kind
-from weft.tensor import manipulation, numpy_names
-from weft.tensor.array import Tensor, as_node
-from weft.tensor.creation import from_array
-from weft.tensor.running import fetch
 
 _TARGET_BYTES = 64 * 2**20
 """How large chunks are made that xarray leaves to us."""
@@ -74,7 +74,7 @@ class WeftManager(ChunkManagerEntrypoint[Tensor]):  # type: ignore[misc]
 
     def persist(self, *data: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Compute arrays in one run, and return them with their chunks kept by the session."""
-        from weft.tensor.running import execute
+        from weft.frontends.tensors.arrays.executables import execute
 
         execute([one for one in data if isinstance(one, Tensor)])
         return data
@@ -114,7 +114,7 @@ class WeftManager(ChunkManagerEntrypoint[Tensor]):  # type: ignore[misc]
         single = tuple([Cut.even(1, 1) if a in axes else cut for a, cut in enumerate(node.grid)])
         last = _Reduced(aggregate_func or combine_func or func, axes)
         made = Tensor(Node(Kind.CALL, last, [Input(whole)], single, kind, unique=True, name="aggregate"))
-        return made if keepdims else manipulation.squeeze(made, axes)
+        return made if keepdims else shapes.squeeze(made, axes)
 
     def scan(
         self,
@@ -296,7 +296,7 @@ class WeftManager(ChunkManagerEntrypoint[Tensor]):  # type: ignore[misc]
 
     def store(self, sources: Any, targets: Any, **kwargs: Any) -> Any:
         """Write arrays into others that take slices, chunk by chunk, in tasks; with `compute=False`, when asked."""
-        from weft.tensor.storing import store
+        from weft.frontends.tensors.arrays.storing import store
 
         return store(sources, targets, compute=bool(kwargs.get("compute", True)))
 

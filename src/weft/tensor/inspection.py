@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.tensor.array import DEVICE
+from weft.frontends.tensors.arrays.array import DEVICE
 
 _TYPES = (
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",

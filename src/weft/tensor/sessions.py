@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from inspect import signature
-from itertools import count, product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
-from weft.frontends.tensors import creation
-from weft.frontends.tensors.chunks import CHUNK_BYTES, FEWEST_BYTES, Grid, known, normalize
+from weft.frontends.tensors import sources
+from weft.frontends.tensors.arrays import runners
+from weft.frontends.tensors.arrays.executables import Watch, execute, fetch, waiting
+from weft.frontends.tensors.chunks import Grid, known
 from weft.frontends.tensors.compiler import Compiled, compile_nodes, described
-from weft.frontends.tensors.direct import evaluate, small
-from weft.frontends.tensors.later import Later, Plan, first_of, measured, no_one
 from weft.frontends.tensors.nodes import Where
+from weft.frontends.tensors.unknown_lengths import Later, measured
 from weft.model.errors import NotFoundError, TaskError, UsageError
 from weft.operators.blas import shared_by
 from weft.operators.namespaces import NUMPY, checked
 from weft.runtime.kept import Kept
-from weft.tensor.config import options
 from weft.tensor.raised import as_raised
-from weft.tensor.running import Watch, execute, fetch, waiting
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -41,20 +34,11 @@ if TYPE_CHECKING:
 STORED_FROM = 64 * 1024
 """Arrays of this many bytes are put into shared memory for worker processes; smaller ones travel with the programs."""
 
-ASSEMBLED_FROM = 32 * 2**20
-"""Arrays of this many bytes are put together by as many threads as there are workers: a system gives memory slowly."""
-
-CHUNKS_HELD = 8
-"""So many chunks of the chosen size fit into the memory of a session for each worker."""
-
-_lock = threading.Lock()
-_default: Session | None = None
-_current = threading.local()
 _LOOK_S = 0.1
 """How often what is shown of a run is brought up to date, in seconds."""
 
 
-class Session:
+class TensorSession:
     """Computes arrays. Takes the arguments of `weft.Session` (backend, workers, memory, ...), and four of its own.
 
     `fusion` is "region" (every connected region of one-to-one operations becomes one kernel) or "chain" (only straight
@@ -103,6 +87,11 @@ class Session:
         return len(self.engine.executor.workers())
 
     @property
+    def budget(self) -> int:
+        """How many bytes of chunks fit into memory."""
+        return self.engine.store.budget
+
+    @property
     def session_id(self) -> str:
         """What tells the session from others of this process."""
         return f"session-{id(self):x}"
@@ -134,7 +123,7 @@ class Session:
                 for node, (vertex, grid, at) in zip(nodes, found, strict=True):
                     if vertex not in made:
                         kept = given.get(vertex) or results.keep(vertex, at)
-                        made[vertex] = creation.stored(kept, grid, node.dtype)
+                        made[vertex] = sources.stored(kept, grid, node.dtype)
                 return [made[vertex] for vertex, _, _ in found]
             finally:
                 if run.done:
@@ -147,14 +136,14 @@ class Session:
         if self.durable:
             return False
         source = node.kwargs.get("source")
-        if type(source) is creation.Stored:
+        if type(source) is sources.Stored:
             return isinstance(source.values, Kept) or (self.apart and node.nbytes >= STORED_FROM)
-        return self.apart and type(source) is creation.Source and node.nbytes >= STORED_FROM and source.in_memory
+        return self.apart and type(source) is sources.Source and node.nbytes >= STORED_FROM and source.in_memory
 
     def _kept(self, node: Node) -> Kept:
         """Return the chunks of a source as they lie in the store, where they are put when they are first read."""
         source = node.kwargs["source"]
-        values = source.values if type(source) is creation.Stored else _Slices(source, node)
+        values = source.values if type(source) is sources.Stored else _Slices(source, node)
         if isinstance(values, Kept) and values.of(self.engine.store):
             return values
         with self._lock:
@@ -186,46 +175,40 @@ class Session:
             raise NotFoundError(f"the session has nothing named {name!r}", hint=f"Its names: {some}")
         return found
 
-    def as_default(self) -> Session:
+    def as_default(self) -> TensorSession:
         """Compute with this session from now on where none is named."""
-        global _default
-        with _lock:
-            _default = self
+        runners.make_default(self)
         return self
 
     def close(self) -> None:
         """End the workers and drop all values."""
-        global _default
-        with _lock:
-            if _default is self:
-                _default = None
+        runners.forget(self)
         self._named.clear()
         self.engine.close()
 
     stop_server = close
 
-    def __enter__(self) -> Session:
-        self._before = getattr(_current, "session", None)
-        _current.session = self
+    def __enter__(self) -> TensorSession:
+        self._before = runners.swap(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _current.session = self._before
+        runners.swap(self._before)
         self.close()
 
 
 class _Slices:
     """The chunks of an array in memory, one after another."""
 
-    def __init__(self, source: creation.Source, node: Node) -> None:
+    def __init__(self, source: sources.Source, node: Node) -> None:
         self._array = source.array
         self._where = Where(node.grid)
         self._n = node.chunks
 
     def __iter__(self) -> Iterator[Any]:
-        return (creation.part_of(self._array, self._where(index)) for index in range(self._n))
+        return (sources.part_of(self._array, self._where(index)) for index in range(self._n))
 
 
 def _found_in(results: Results, compiled: Compiled, number: int, node: Node) -> tuple[str, Grid, list[int] | None]:
@@ -268,18 +251,7 @@ def _share(run: Run) -> float:
     return sum(done for _, done in counts) / max(1, sum(n for n, _ in counts))
 
 
-@contextmanager
-def using(session: Session) -> Iterator[None]:
-    """Have this thread compute with a session, without closing it afterwards."""
-    before = getattr(_current, "session", None)
-    _current.session = session
-    try:
-        yield
-    finally:
-        _current.session = before
-
-
-def new_session(address: str | None = None, *, default: bool = True, **arguments: Any) -> Session:
+def new_session(address: str | None = None, *, default: bool = True, **arguments: Any) -> TensorSession:
     """Open a session, which is the default one from then on unless `default` is False.
 
     Takes the arguments of `Session`. `n_cpu` and `n_worker` of Mars are its workers: as many as they say together.
@@ -294,157 +266,38 @@ def new_session(address: str | None = None, *, default: bool = True, **arguments
         arguments.setdefault("workers", (each or 1) * (count or 1))
     if arguments.get("backend") in ("mars", "oscar"):
         del arguments["backend"]
-    made = Session(**arguments)
+    made = TensorSession(**arguments)
     return made.as_default() if default else made
 
 
-def get_default_session() -> Session | None:
+def get_default_session() -> TensorSession | None:
     """Return the session that computes where none is named, None if there is none yet."""
-    return _found()
+    return cast("TensorSession | None", runners.found())
 
 
-def named_tensor(name: str, session: Session | None = None) -> Any:
+def named_tensor(name: str, session: TensorSession | None = None) -> Any:
     """Return what was computed with `execute(name=...)` in a session; NotFoundError: there is nothing of that name."""
     return (session or current()).named(name)
 
 
 def stop_server() -> None:
     """Close the session that computes where none is named, if there is one; the next computation opens another."""
-    found = _found()
+    found = get_default_session()
     if found is not None:
         found.close()
 
 
-def current() -> Session:
+def current() -> TensorSession:
     """Return the session of the innermost `with`, else the default one, which is made when it is first needed."""
-    global _default
-    found = _found()
-    if found is not None:
-        return found
-    with _lock:
-        if _default is None:
-            import atexit
-
-            _default = Session()
-            atexit.register(_default.close)
-        return _default
+    return cast("TensorSession", runners.current())
 
 
-def _forget_default() -> None:
-    """In a forked process another session is made when one is needed: that of its parent has no threads here."""
-    global _default, _lock
-    _default, _lock = None, threading.Lock()
+def _open_default() -> TensorSession:
+    import atexit
+
+    made = TensorSession()
+    atexit.register(made.close)
+    return made
 
 
-os.register_at_fork(after_in_child=_forget_default)
-
-
-def _found() -> Session | None:
-    """Return the current session, if there is one."""
-    return getattr(_current, "session", None) or _default
-
-
-class Cutting(NamedTuple):
-    """What the chunks of new arrays depend on beside shape and dtype.
-
-    `chunk_size` is that of arrays for which none is given, as `Session` takes it, `workers` how many tasks run at a
-    time, `chunk_bytes` how large a chunk may be where nobody says so.
-    """
-
-    chunk_size: Any
-    workers: int
-    chunk_bytes: int
-
-
-def cutting() -> Cutting:
-    """Return what holds for the arrays that this thread makes: as the current session has it, without making one."""
-    told: Cutting | None = getattr(_current, "cutting", None)
-    if told is not None:
-        return told
-    found = _found()
-    if found is not None:
-        room = found.engine.store.budget // (CHUNKS_HELD * found.workers)  # each worker holds several at a time
-        size = options.chunk_size if found.chunk_size is None else found.chunk_size
-        return Cutting(size, found.workers, max(FEWEST_BYTES, min(CHUNK_BYTES, room)))
-    import os
-
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Cutting(options.chunk_size, cores, CHUNK_BYTES)
-
-
-@contextmanager
-def cutting_as(told: Cutting) -> Iterator[None]:
-    """Have this thread cut new arrays as was told."""
-    before = getattr(_current, "cutting", None)
-    _current.cutting = told
-    try:
-        yield
-    finally:
-        _current.cutting = before
-
-
-def cut(shape: Sequence[int], itemsize: int, wanted: Any = None) -> Grid:
-    """Return the chunks of a new array: those that are asked for, else what the current session has for all."""
-    how = cutting()
-    return normalize(how.chunk_size if wanted is None else wanted, shape, itemsize, how.workers, how.chunk_bytes)
-
-
-# --------------------------------------------------------------------------------------------------------- values
-
-
-def settle(nodes: Sequence[Node], session: Session | None = None, watch: Watch | None = None) -> list[Node]:
-    """Compute nodes, and return nodes that hold what was computed, with lengths that are all known."""
-    found = session or _found()
-    wanted = {node.number: node for node in nodes if not creation.is_stored(node)}
-    if not wanted:
-        return list(nodes)
-    todo = list(wanted.values())
-    order = small(todo) if found is None or found.direct else None
-    made = (found or current()).compute(todo, watch) if order is None else _in_place(todo, order, session, watch)
-    settled = dict(zip(wanted, made, strict=True))
-    return [settled.get(node.number, node) for node in nodes]
-
-
-def _in_place(todo: Sequence[Node], order: Sequence[Node], session: Session | None, watch: Watch | None) -> list[Node]:
-    """Compute small nodes in this thread, and of what needs lengths first that; `order` is what `small` returned."""
-    later = [node for node in todo if isinstance(node, Later)]
-    if not later:
-        return [_stored(node, values) for node, values in zip(todo, evaluate(todo, order), strict=True)]
-    same = {node.number: node for node in order}
-    first = first_of(todo, same, no_one)
-    plain = [node for node in todo if not isinstance(node, Later)]
-    computed = settle([*plain, *first], session, watch)
-    rest = settle(Plan(later, first, same)(computed[len(plain) :]), session, watch)
-    settled = dict(zip([node.number for node in (*plain, *later)], [*computed[: len(plain)], *rest], strict=True))
-    return [settled[node.number] for node in todo]
-
-
-def _stored(node: Node, values: list[Any]) -> Node:
-    if known(node.grid):
-        return creation.stored(values, node.grid, node.dtype)
-    found = measured(node.grid, [np.shape(value) for value in values])
-    return creation.stored([values[i] for i in found.at], found.grid, node.dtype)
-
-
-def assemble(node: Node, order: Any = "C") -> Any:
-    """Return the array that the chunks of a settled node make up, in memory of its own where a session keeps them.
-
-    `order` is how its elements lie there: by rows ("C") or by columns ("F").
-    """
-    values = node.kwargs["source"].values
-    read = values.copy if isinstance(values, Kept) else values.__getitem__
-    if len(values) == 1:
-        return (np.array if isinstance(values, Kept) else np.asarray)(read(0), order=order)
-    whole = np.empty(node.shape, node.dtype, order)
-    spans = [[cut.span(i) for i in range(cut.n)] for cut in node.grid]
-
-    def bring(index: int, where: Sequence[tuple[int, int]]) -> None:
-        whole[tuple([slice(lo, hi) for lo, hi in where])] = read(index)
-
-    if whole.nbytes < ASSEMBLED_FROM or cutting().workers == 1:
-        for index, where in enumerate(product(*spans)):
-            bring(index, where)
-    else:
-        with ThreadPoolExecutor(cutting().workers, "weft-assembling") as pool:
-            deque(pool.map(bring, count(), product(*spans)), maxlen=0)
-    return whole
+runners.install(_open_default)

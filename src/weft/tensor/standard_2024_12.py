@@ -8,7 +8,7 @@ from weft import tensor
 from weft.tensor.inspection import Info
 
 if TYPE_CHECKING:
-    from weft.tensor.array import Tensor
+    from weft.frontends.tensors.arrays.array import Tensor
 
 __array_api_version__ = "2024.12"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.tensor.whole import called
+from weft.frontends.tensors.arrays.scipy_functions import called
 
 
 def __getattr__(name: str) -> Callable[..., Any]:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import weft.tensor as wt
-from weft.frontends.tensors import indexing, linear, panels
+from weft.frontends.tensors import blocked_factorizations, blocked_products, indexing
 from weft.frontends.tensors.compiler import compile_nodes
 
 RNG = np.random.default_rng(13)
@@ -17,9 +17,9 @@ KINDS = st.sampled_from(("f8", "f4", "i8", "i2"))
 def small(monkeypatch):
     """Have arrays of a few elements treated as large ones."""
     monkeypatch.setattr(indexing, "EXCHANGED_FROM", 0)
-    monkeypatch.setattr(linear, "AT_ONCE", 2)
-    monkeypatch.setattr(panels, "BLOCKED_FROM", 0)
-    monkeypatch.setattr(panels, "NARROWEST", 3)
+    monkeypatch.setattr(blocked_products, "AT_ONCE", 2)
+    monkeypatch.setattr(blocked_factorizations, "BLOCKED_FROM", 0)
+    monkeypatch.setattr(blocked_factorizations, "NARROWEST", 3)
 
 
 @st.composite

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import weft.tensor as wt
-from weft.tensor.drawing import html, picture
+from weft.frontends.tensors.arrays.display import html, picture
 
 
 def parts(svg, kind):

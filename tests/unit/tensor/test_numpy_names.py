@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import weft.tensor as wt
+from weft.frontends.tensors.arrays import creation, numpy_names
+from weft.frontends.tensors.arrays.array import Tensor
 from weft.model.errors import TaskError, UsageError
-from weft.tensor import creation, numpy_names
-from weft.tensor.array import Tensor
 
 X = np.random.default_rng(5).normal(size=(7, 6))
 Y = np.random.default_rng(6).normal(size=(6, 5))

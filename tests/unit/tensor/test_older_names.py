@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import weft.tensor as wt
+from weft.frontends.tensors.arrays import extras
 from weft.model.errors import MissingExtraError
-from weft.tensor import extras
 
 RNG = np.random.default_rng(8)
 X = RNG.random((6, 5))

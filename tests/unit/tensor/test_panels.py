@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import weft.tensor as wt
-from weft.frontends.tensors import panels
+from weft.frontends.tensors import blocked_factorizations
 from weft.frontends.tensors.compiler import compile_nodes
 from weft.model.errors import TaskError
 
@@ -14,8 +14,8 @@ N = 70
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Have small matrices treated as large ones, with narrow panels."""
-    monkeypatch.setattr(panels, "BLOCKED_FROM", 0)
-    monkeypatch.setattr(panels, "NARROWEST", 20)
+    monkeypatch.setattr(blocked_factorizations, "BLOCKED_FROM", 0)
+    monkeypatch.setattr(blocked_factorizations, "NARROWEST", 20)
 
 
 @pytest.fixture(scope="module", params=["threads", "processes"])

@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from weft.frontends.tensors.arrays import statistics
 from weft.model.errors import UsageError
-from weft.tensor import random, statistics
-from weft.tensor.sessions import Session
+from weft.tensor import random
+from weft.tensor.sessions import TensorSession as Session
 
 PARAMETERS: dict[str, tuple[Any, ...]] = {
     "beta": (1.0, 2.0),

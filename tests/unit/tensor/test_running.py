@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import weft.tensor as wt
+from weft.frontends.tensors.arrays.options import Options
 from weft.model.errors import NotFoundError, TaskError, UsageError
-from weft.tensor.config import Options
 
 
 @pytest.fixture

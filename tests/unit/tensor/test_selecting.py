@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import weft.tensor as wt
-from weft.frontends.tensors import sorting
+from weft.frontends.tensors import sample_sort
 from weft.frontends.tensors.compiler import compile_nodes
 
 FUNCTIONS = ("median", "nanmedian", "quantile", "nanquantile", "percentile", "nanpercentile")
@@ -44,7 +44,7 @@ SHARES: tuple[Any, ...] = (
 @pytest.fixture
 def short(monkeypatch):
     """Have arrays of a few elements treated as long ones."""
-    monkeypatch.setattr(sorting, "SORTED_FROM", 0)
+    monkeypatch.setattr(sample_sort, "SORTED_FROM", 0)
 
 
 def drawn(rng):

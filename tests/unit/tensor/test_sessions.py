@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import weft.tensor as wt
-from weft.frontends.tensors.direct import MOST_CHUNKS, MOST_ELEMENTS, evaluate, small
+from weft.frontends.tensors.arrays import computing
+from weft.frontends.tensors.arrays.numpy_names import map_chunk
+from weft.frontends.tensors.eager import MOST_CHUNKS, MOST_ELEMENTS, evaluate, small
 from weft.model.errors import TaskError, UsageError
 from weft.operators.regions import TILE
-from weft.tensor import sessions
-from weft.tensor.numpy_names import map_chunk
 from weft.tensor.raised import as_raised
 
 
@@ -111,7 +111,7 @@ def test_what_tasks_would_cut_into_tiles_is_left_to_them(n, in_place):
 
 
 def test_large_arrays_are_put_together_by_several_threads(monkeypatch):
-    monkeypatch.setattr(sessions, "ASSEMBLED_FROM", 64)
+    monkeypatch.setattr(computing, "ASSEMBLED_FROM", 64)
     x = np.arange(60.0).reshape(6, 10)
     with wt.Session(workers=2, direct=False):
         assert np.array_equal((wt.asarray(x, chunk_size=4) + 1).fetch(), x + 1)

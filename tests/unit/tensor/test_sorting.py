@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import weft.tensor as wt
-from weft.frontends.tensors import sorting
+from weft.frontends.tensors import sample_sort
 
 KINDS = ["few", "equal", "rising", "falling", "nan", "mixed", "random"]
 
@@ -14,7 +14,7 @@ KINDS = ["few", "equal", "rising", "falling", "nan", "mixed", "random"]
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
     """Have arrays of a few elements treated as long ones."""
-    monkeypatch.setattr(sorting, "SORTED_FROM", 0)
+    monkeypatch.setattr(sample_sort, "SORTED_FROM", 0)
 
 
 @pytest.fixture(scope="module", params=["direct", "threads", "processes"])

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import weft.tensor as wt
+from weft.frontends.tensors.arrays import extras
+from weft.frontends.tensors.arrays.files import MappedFile, readable
 from weft.frontends.tensors.compiler import compile_nodes
 from weft.model.errors import (
     ConflictError,
@@ -18,8 +20,6 @@ from weft.model.errors import (
     UnreadableError,
     UsageError,
 )
-from weft.tensor import extras
-from weft.tensor.files import MappedFile, readable
 
 X = np.random.default_rng(3).random((20, 14))
 

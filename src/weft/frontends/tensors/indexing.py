@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.frontends.tensors import creation
+from weft.frontends.tensors import sources
 from weft.frontends.tensors.blocks import call, in_one, mapped, rechunk, whole_along
 from weft.frontends.tensors.chunks import Cut, Grid, counts, known
-from weft.frontends.tensors.creation import full
 from weft.frontends.tensors.nodes import Input, Node, Read
+from weft.frontends.tensors.sources import full
 from weft.graph.axes import Axis, broadcast, copy, ranges, whole
 from weft.operators.regions import Kind, Place
 
@@ -72,7 +72,7 @@ def _kept(one: Along) -> tuple[Cut, Axis, bool]:
 def take_slices(node: Node, index: Sequence[slice | int]) -> Node:
     """Return what slices and integers, one for each axis, take. Of an array in a file no other chunks are read."""
     taken = [along(cut, one) for cut, one in zip(node.grid, index, strict=True)]
-    node, begin = creation.narrowed(node, [_touched(one) for one in taken])
+    node, begin = sources.narrowed(node, [_touched(one) for one in taken])
     taken = [one._replace(start=one.start - lo, cut=cut) for one, lo, cut in zip(taken, begin, node.grid, strict=True)]
     kept = [_kept(one) for one in taken]
     if all(everything for _, _, everything in kept):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.frontends.tensors import sorting
+from weft.frontends.tensors import sample_sort
 from weft.frontends.tensors.blocks import apply, call, in_one, mapped, rechunk, together, whole_along
 from weft.frontends.tensors.chunks import Cut, Grid
 from weft.frontends.tensors.indexing import take_slices
@@ -43,7 +43,7 @@ Fields = tuple[str, ...] | None
 
 def _sorted(x: Any, *, axis: int, descending: bool, stable: bool, order: Fields) -> Any:
     if stable and order is None:
-        made = sorting.ascending(x, axis)
+        made = sample_sort.ascending(x, axis)
     else:
         made = np.sort(x, axis=axis, kind="stable" if stable else None, order=order)
     return np.flip(made, axis) if descending else made
@@ -60,8 +60,8 @@ def _ordered(x: Any, *, axis: int, descending: bool, stable: bool, order: Fields
 
 def sort(node: Node, axis: int, *, descending: bool, stable: bool, order: Fields = None) -> Node:
     """Sort along an axis, which is read as one chunk unless it is the only one and long."""
-    if sorting.is_long(node):
-        made = sorting.in_order(node, places=False)
+    if sample_sort.is_long(node):
+        made = sample_sort.in_order(node, places=False)
         return take_slices(made, [slice(None, None, -1)]) if descending else made
     node = whole_along(node, (axis,))
     kwargs = {"axis": axis, "descending": descending, "stable": stable, "order": order}
@@ -70,11 +70,11 @@ def sort(node: Node, axis: int, *, descending: bool, stable: bool, order: Fields
 
 def argsort(node: Node, axis: int, *, descending: bool, stable: bool, order: Fields = None) -> Node:
     """Return the places of the elements in sorted order along an axis, which is read as `sort` does."""
-    if sorting.is_long(node):
+    if sample_sort.is_long(node):
         if not descending:
-            return sorting.in_order(node, places=True)
+            return sample_sort.in_order(node, places=True)
         turn = [slice(None, None, -1)]  # turned twice, equal elements keep their order
-        turned = sorting.in_order(take_slices(node, turn), places=True)
+        turned = sample_sort.in_order(take_slices(node, turn), places=True)
         return apply(np.subtract, node.size - 1, take_slices(turned, turn))
     node = whole_along(node, (axis,))
     kwargs = {"axis": axis, "descending": descending, "stable": stable, "order": order}
@@ -87,7 +87,7 @@ def _divided(x: Any, *, kth: Sequence[int], axis: int, order: Fields, places: bo
 
 def partition(node: Node, axis: int, kth: Sequence[int], *, order: Fields) -> Node:
     """Bring the elements of numbers `kth` to their places in sorted order; a long array is sorted for that."""
-    if sorting.is_long(node) or not kth:
+    if sample_sort.is_long(node) or not kth:
         return sort(node, axis, descending=False, stable=False, order=order)
     node = whole_along(node, (axis,))
     kwargs = {"kth": tuple(kth), "axis": axis, "order": order, "places": False}
@@ -96,7 +96,7 @@ def partition(node: Node, axis: int, kth: Sequence[int], *, order: Fields) -> No
 
 def argpartition(node: Node, axis: int, kth: Sequence[int], *, order: Fields) -> Node:
     """Return the places of the elements in the order of `partition`."""
-    if sorting.is_long(node) or not kth:
+    if sample_sort.is_long(node) or not kth:
         return argsort(node, axis, descending=False, stable=False, order=order)
     node = whole_along(node, (axis,))
     kwargs = {"kth": tuple(kth), "axis": axis, "order": order, "places": True}
@@ -194,7 +194,7 @@ def pick(node: Node, at: int, grid: Grid, dtype: np.dtype[Any], name: str) -> No
 
 def nonzero(node: Node) -> tuple[Node, ...]:
     """Return the coordinates of the elements that are not zero."""
-    found = sorting.not_zero(node)
+    found = sample_sort.not_zero(node)
     (cut,) = found.grid
     return tuple([pick(found, axis, (cut,), INDEX, "nonzero") for axis in range(len(node.grid))])
 
@@ -208,12 +208,12 @@ def _unique(x: Any, *, one_nan: bool) -> Any:
 
 def is_large(node: Node) -> bool:
     """Whether the values of an array are found chunk by chunk."""
-    return node.chunks > 1 and node.nbytes >= sorting.SORTED_FROM and node.dtype.kind in "biuf"
+    return node.chunks > 1 and node.nbytes >= sample_sort.SORTED_FROM and node.dtype.kind in "biuf"
 
 
 def unique_values(node: Node, *, one_nan: bool = False) -> Node:
     """Return the values of an array, ascending; NaNs are all different unless they are one value."""
-    return sorting.distinct(node, one_nan=one_nan) if is_large(node) else unique(node, one_nan=one_nan)[0]
+    return sample_sort.distinct(node, one_nan=one_nan) if is_large(node) else unique(node, one_nan=one_nan)[0]
 
 
 def unique(node: Node, *, one_nan: bool = False, firsts: bool = True) -> tuple[Node, Node, Node, Node]:
@@ -224,7 +224,7 @@ def unique(node: Node, *, one_nan: bool = False, firsts: bool = True) -> tuple[N
     """
     cut = Cut.unknown(1)
     if is_large(node):
-        found, inverse = sorting.values_of(node, one_nan=one_nan, firsts=firsts)
+        found, inverse = sample_sort.values_of(node, one_nan=one_nan, firsts=firsts)
         return (
             pick(found, 0, (cut,), node.dtype, "values"),
             pick(found, 1, (cut,), INDEX, "indices"),

@@ -10,7 +10,7 @@ import numpy as np
 
 from weft.frontends.tensors.blocks import call, mapped, rechunk, whole_along
 from weft.frontends.tensors.chunks import Cut, Grid, chunks_in, counts, known, one_chunk
-from weft.frontends.tensors.direct import plain
+from weft.frontends.tensors.eager import plain
 from weft.frontends.tensors.indexing import take_slices
 from weft.frontends.tensors.nodes import Input, Node, Read
 from weft.graph.axes import copy, ranges

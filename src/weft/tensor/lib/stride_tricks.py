@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.frontends.tensors import reductions
-from weft.tensor import manipulation
-from weft.tensor.array import Tensor, as_node
+from weft.frontends.tensors.arrays import shapes
+from weft.frontends.tensors.arrays.array import Tensor, as_node
 
 
 def sliding_window_view(
@@ -33,5 +33,5 @@ def sliding_window_view(
         if length < 1 or last < 1:
             raise ValueError(f"a window of {length} does not fit an axis of {made.shape[at]} elements")
         before = (slice(None),) * at
-        made = manipulation.stack([made[(*before, slice(lo, lo + last))] for lo in range(length)], axis=-1)
+        made = shapes.stack([made[(*before, slice(lo, lo + last))] for lo in range(length)], axis=-1)
     return made

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from weft.frontends.tensors import creation, linear, shaping
+from weft.frontends.tensors import blocked_products, shaping, sources
 from weft.frontends.tensors.blocks import apply, rechunk
 from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.compiler import compile_nodes
@@ -89,7 +89,7 @@ def test_a_wanted_node_is_stored_though_another_reads_it():
 
 
 def test_cheap_sources_are_made_again_by_each_reader():
-    a = creation.arange((Cut.even(20, 5),), 0, 1, F8)
+    a = sources.arange((Cut.even(20, 5),), 0, 1, F8)
     made = vertices(total(apply(np.exp, a)), apply(np.add, a, 1.0))
     assert made == {"arange-exp-sum": 4, "arange-add": 4, "combine-squeeze": 1}
 
@@ -118,7 +118,7 @@ def test_only_the_last_change_of_chunks_is_made():
 
 def test_a_graph_of_a_million_chunks_is_as_small_as_one_of_four():
     def expression(n, chunk):
-        x = creation.full((Cut.even(n, chunk),), 1.0, F8)
+        x = sources.full((Cut.even(n, chunk),), 1.0, F8)
         return apply(np.subtract, apply(np.multiply, apply(np.add, x, 1.0), 2.0), x)
 
     few, many = (compile_nodes([expression(n, 1)]).graph for n in (4, 10**6))
@@ -135,13 +135,13 @@ def test_a_deep_expression_needs_no_deep_stack():
 
 def test_a_product_reads_rows_and_columns():
     x = Node(Kind.PLACED, _random, [], (Cut.even(6, 2), Cut.even(4, 2)), F8, unique=True, name="x")
-    product = linear.matmul(x, shaping.permute(x, (1, 0)), F8)
+    product = blocked_products.matmul(x, shaping.permute(x, (1, 0)), F8)
     graph = compile_nodes([product]).graph
     assert graph.vertices["matmul"].parallelism == 9
 
 
 def test_slices_of_arrays_do_not_come_between_operations_that_share_tiles():
-    a, b, c = (creation.from_array(np.ones(20), (Cut.even(20, 5),), F8) for _ in range(3))
+    a, b, c = (sources.from_array(np.ones(20), (Cut.even(20, 5),), F8) for _ in range(3))
     both = apply(np.multiply, apply(np.add, a, b), c)
     (vertex,) = compile_nodes([both]).graph.vertices.values()
     assert [step.fn for step in vertex.program.target.steps[3:]] == [np.add, np.multiply]
@@ -161,7 +161,7 @@ def test_a_concatenation_of_many_costs_as_much_for_each():
 
 
 def test_small_arrays_are_put_into_one_chunk_by_the_task_that_makes_them():
-    row = [creation.full((Cut.even(3, 3),), float(i), F8) for i in range(100)]
+    row = [sources.full((Cut.even(3, 3),), float(i), F8) for i in range(100)]
     assert vertices(shaping.concat([apply(np.exp, one) for one in row], 0, F8)) == {"full-exp-concat": 1}
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from weft.frontends.tensors import reductions
-from weft.tensor import creation, elementwise, linalg, manipulation, numpy_names, searching, statistics
-from weft.tensor.array import Tensor, apply, as_node, put_into
-from weft.tensor.running import fetch
+from weft.frontends.tensors.arrays import creation, elementwise, linalg, numpy_names, searching, shapes, statistics
+from weft.frontends.tensors.arrays.array import Tensor, apply, as_node, put_into
+from weft.frontends.tensors.arrays.executables import fetch
 
 _REDUCED: Mapping[np.ufunc, Callable[..., Tensor]] = {
     np.add: statistics.sum,
@@ -83,7 +83,7 @@ def _lazily(ufunc: np.ufunc, method: str, inputs: Sequence[Any], given: Mapping[
         return results[0] if len(results) == 1 else results
     if method == "outer" and not rest and ufunc.signature is None:
         left, right = _tensor(inputs[0]), _tensor(inputs[1])
-        return apply(ufunc, manipulation.reshape(left, (*left.shape, *(1,) * right.ndim)), right)
+        return apply(ufunc, shapes.reshape(left, (*left.shape, *(1,) * right.ndim)), right)
     if ufunc in _ASSOCIATIVE and method in ("reduce", "accumulate") and set(rest) <= {"axis", "keepdims"}:
         return _in_parts(ufunc, method, _tensor(inputs[0]), **rest)
     found = {"reduce": _REDUCED, "accumulate": _ACCUMULATED}.get(method, {}).get(ufunc)
@@ -148,7 +148,7 @@ def _where(condition: Any, *values: Any) -> Any:
 
 def _copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
     if isinstance(dst, Tensor):
-        from weft.tensor.older_names import copyto
+        from weft.frontends.tensors.arrays.older_names import copyto
 
         copyto(dst, src, casting, where)
     else:

@@ -14,14 +14,14 @@ import numpy as np
 
 from weft.frontends.tensors import reductions, shaping
 from weft.frontends.tensors import searching as nodes
+from weft.frontends.tensors.arrays import creation, elementwise, linalg, numpy_names, searching, shapes, statistics
+from weft.frontends.tensors.arrays.array import Tensor, all_the_same, apply, as_node, taking_out
+from weft.frontends.tensors.arrays.executables import ExecutableTuple
+from weft.frontends.tensors.arrays.searching import fields_of
 from weft.frontends.tensors.blocks import in_one
 from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.nodes import Input, Node
 from weft.operators.regions import Kind
-from weft.tensor import creation, elementwise, linalg, manipulation, numpy_names, searching, statistics
-from weft.tensor.array import Tensor, all_the_same, apply, as_node, taking_out
-from weft.tensor.running import ExecutableTuple
-from weft.tensor.searching import fields_of
 
 FLOAT = np.dtype(np.float64)
 INT = np.dtype(np.int64)
@@ -123,8 +123,8 @@ def indices(dimensions: Sequence[int], dtype: Any = INT, *, chunk_size: Any = No
         each = chunk_size[axis] if isinstance(chunk_size, tuple | list) else chunk_size
         along = creation.arange(size, dtype=dtype, chunk_size=each)
         shape = tuple([size if a == axis else 1 for a in range(len(sizes))])
-        made.append(manipulation.broadcast_to(manipulation.reshape(along, shape), sizes))
-    return manipulation.stack(made, axis=0) if made else creation.zeros((0,), dtype)
+        made.append(shapes.broadcast_to(shapes.reshape(along, shape), sizes))
+    return shapes.stack(made, axis=0) if made else creation.zeros((0,), dtype)
 
 
 def diagflat(v: Any, k: int = 0, *, chunk_size: Any = None) -> Tensor:
@@ -135,7 +135,7 @@ def diagflat(v: Any, k: int = 0, *, chunk_size: Any = None) -> Tensor:
 def ascontiguousarray(x: Any, dtype: Any = None, *, chunk_size: Any = None) -> Tensor:
     """Return an array whose values lie by rows when they are fetched."""
     made = creation.asarray(x, dtype=dtype, order="C", chunk_size=chunk_size)
-    return manipulation.reshape(made, (1,)) if not made.ndim else made
+    return shapes.reshape(made, (1,)) if not made.ndim else made
 
 
 def asfortranarray(x: Any, dtype: Any = None, *, chunk_size: Any = None) -> Tensor:
@@ -153,8 +153,8 @@ def copyto(dst: Tensor, src: Any, casting: Any = "same_kind", where: Any = True)
     given = _tensor(src)
     if not np.can_cast(given.dtype, dst.dtype, casting):
         raise TypeError(f"Cannot cast from {given.dtype!r} to {dst.dtype!r} according to the rule {casting!r}")
-    values = manipulation.broadcast_to(given.astype(dst.dtype), dst.shape)
-    chosen = values if where is True else searching.where(manipulation.broadcast_to(where, dst.shape), values, dst)
+    values = shapes.broadcast_to(given.astype(dst.dtype), dst.shape)
+    chosen = values if where is True else searching.where(shapes.broadcast_to(where, dst.shape), values, dst)
     dst._set(chosen._node)
 
 
@@ -184,7 +184,7 @@ def insert(x: Any, obj: Any, values: Any, axis: int | None = None) -> Tensor:
     rest = [size for a, size in enumerate(given.shape) if a != along]
     count = len(at) if not one else (values.shape[along] if values.ndim == given.ndim else 1)
     wanted = (*rest[:along], count, *rest[along:])
-    block = manipulation.broadcast_to(creation.asarray(values.astype(given.dtype)), wanted)
+    block = shapes.broadcast_to(creation.asarray(values.astype(given.dtype)), wanted)
     if one:
         return _joined([_part(given, along, 0, int(at[0])), block, _part(given, along, int(at[0]), n)], along)
     parts, last = [], 0
@@ -227,7 +227,7 @@ def _part(x: Tensor, axis: int, lo: int, hi: int) -> Tensor:
 
 
 def _joined(parts: Sequence[Tensor], axis: int) -> Tensor:
-    return manipulation.concat([one for one in parts if one.shape[axis]] or parts[:1], axis=axis)
+    return shapes.concat([one for one in parts if one.shape[axis]] or parts[:1], axis=axis)
 
 
 _SUMMARIES = {
@@ -289,7 +289,7 @@ def pad(
                 part = _part(made, axis, 0, length) if side == 0 else _part(made, axis, n - length, n)
                 value = _SUMMARIES[mode](part, axis=axis, keepdims=True)
                 value = elementwise.round(value) if made.dtype.kind in "iu" else value
-                ends.append(manipulation.broadcast_to(value.astype(made.dtype), size))
+                ends.append(shapes.broadcast_to(value.astype(made.dtype), size))
         made = _joined([ends[0], made, ends[1]], axis)
     return made
 
@@ -304,7 +304,7 @@ def _ramp(x: Tensor, axis: int, side: int, width: int, end: Any) -> Tensor:
     made = apply(np.add, apply(np.multiply, at, step), end)
     made = elementwise.floor(made) if x.dtype.kind in "iu" else made
     made = made.astype(x.dtype)
-    return made if side == 0 else manipulation.flip(made, axis=axis)
+    return made if side == 0 else shapes.flip(made, axis=axis)
 
 
 def block(arrays: Any) -> Tensor:
@@ -319,8 +319,8 @@ def block(arrays: Any) -> Tensor:
     def build(one: Any, level: int) -> Tensor:
         if not isinstance(one, list):
             made = _tensor(one)
-            return manipulation.reshape(made, (1,) * (axes - made.ndim) + made.shape)
-        return manipulation.concat([build(inner, level + 1) for inner in one], axis=axes - depth + level)
+            return shapes.reshape(made, (1,) * (axes - made.ndim) + made.shape)
+        return shapes.concat([build(inner, level + 1) for inner in one], axis=axes - depth + level)
 
     return build(arrays, 0)
 
@@ -346,7 +346,7 @@ def ediff1d(x: Any, to_end: Any = None, to_begin: Any = None) -> Tensor:
         parts.insert(0, numpy_names.ravel(to_begin).astype(flat.dtype))
     if to_end is not None:
         parts.append(numpy_names.ravel(to_end).astype(flat.dtype))
-    return manipulation.concat(parts)
+    return shapes.concat(parts)
 
 
 def trapz(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Tensor:
@@ -360,7 +360,7 @@ def trapz(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Tensor:
         widths = statistics.diff(at) if at.ndim == 1 else statistics.diff(at, axis=axis)
         if at.ndim == 1:
             size = tuple([-1 if a == along else 1 for a in range(given.ndim)])
-            widths = manipulation.reshape(widths, size)
+            widths = shapes.reshape(widths, size)
     n = given.shape[along]
     middle = (_part(given, along, 1, n) + _part(given, along, 0, n - 1)) * 0.5
     return statistics.sum(middle * widths, axis=along)
@@ -383,8 +383,8 @@ def choose(a: Any, choices: Sequence[Any], mode: str = "raise") -> Tensor:
     given = _tensor(a)
     shape = np.broadcast_shapes(given.shape, *[one.shape for one in made])
     dtype = np.result_type(*[one.dtype for one in made])
-    at = manipulation.broadcast_to(given, shape).node
-    inputs = [manipulation.broadcast_to(one.astype(dtype), shape).node for one in made]
+    at = shapes.broadcast_to(given, shape).node
+    inputs = [shapes.broadcast_to(one.astype(dtype), shape).node for one in made]
     return Tensor(nodes.elementwise(_chosen, [at, *inputs], dtype, "choose", mode=mode))
 
 
@@ -537,7 +537,7 @@ def in1d(x1: Any, x2: Any, assume_unique: bool = False, invert: bool = False) ->
 
 def union1d(x1: Any, x2: Any) -> Tensor:
     """Return the values that are in one of two arrays, ascending."""
-    both: Tensor = unique(manipulation.concat([numpy_names.ravel(x1), numpy_names.ravel(x2)]))
+    both: Tensor = unique(shapes.concat([numpy_names.ravel(x1), numpy_names.ravel(x2)]))
     return both
 
 
@@ -571,13 +571,13 @@ class _Grids:
         if not several:
             return lines[0]
         shaped = [
-            manipulation.reshape(one, tuple([-1 if a == axis else 1 for a in range(len(lines))]))
+            shapes.reshape(one, tuple([-1 if a == axis else 1 for a in range(len(lines))]))
             for axis, one in enumerate(lines)
         ]
         if self._sparse:
             return tuple(shaped)
         sizes = tuple([one.shape[0] for one in lines])
-        return manipulation.stack([manipulation.broadcast_to(one, sizes) for one in shaped], axis=0)
+        return shapes.stack([shapes.broadcast_to(one, sizes) for one in shaped], axis=0)
 
 
 def _line(one: slice) -> Tensor:
@@ -610,13 +610,13 @@ class _Joins:
         for one in given:
             made = _line(one) if isinstance(one, slice) else _tensor(one)
             if not made.ndim:
-                made = manipulation.reshape(made, (1,))
+                made = shapes.reshape(made, (1,))
             missing = ndmin - made.ndim
             if missing > 0:
                 front = missing if one_d < 0 else min(one_d, missing)
-                made = manipulation.reshape(made, (1,) * front + made.shape + (1,) * (missing - front))
+                made = shapes.reshape(made, (1,) * front + made.shape + (1,) * (missing - front))
             parts.append(made)
-        return manipulation.concat(parts, axis=axis)
+        return shapes.concat(parts, axis=axis)
 
 
 r_ = _Joins(0, 1, -1)

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
+from importlib import import_module
 from types import EllipsisType, ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import ReferenceType, ref
 
 import numpy as np
 
-from weft.frontends.tensors import blocks, creation, indexing, shaping
+from weft.frontends.tensors import blocks, indexing, shaping, sources
+from weft.frontends.tensors.arrays import chunking, computing, display, runners, views
+from weft.frontends.tensors.arrays.deferred import Expressed, needs_lengths
+from weft.frontends.tensors.blocked_products import matmul as matmul_nodes
 from weft.frontends.tensors.chunks import known
-from weft.frontends.tensors.later import lengths_known, stand_in
-from weft.frontends.tensors.linear import matmul as matmul_nodes
 from weft.frontends.tensors.nodes import Node
 from weft.frontends.tensors.searching import elementwise
 from weft.frontends.tensors.searching import where as choose
-from weft.tensor import drawing, sessions, views
-from weft.tensor.later import Expressed, needs_lengths
+from weft.frontends.tensors.unknown_lengths import lengths_known, stand_in
 
 if TYPE_CHECKING:
-    from weft.tensor.running import Watch
+    from weft.frontends.tensors.arrays.executables import Watch
 
 Scalar = bool | int | float | complex
 _VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
 """Of the array standard. What came new in one takes nothing from those before, but for 2025.12: lists became tuples."""
+FACE = "weft.tensor"
+"""The package that users import, with the runners: an array that came from another process has it loaded."""
 DEVICE = "cpu"
 """Where arrays live."""
 AT_HAND = 2**20
@@ -221,13 +224,13 @@ class Tensor(Expressed):
 
     def _ready(self) -> bool:
         node = self._node
-        return self._value is not None or creation.is_stored(node)
+        return self._value is not None or sources.is_stored(node)
 
     @classmethod
-    def _compute(cls, things: Sequence[Any], session: sessions.Session | None, watch: Watch) -> None:
+    def _compute(cls, things: Sequence[Any], session: runners.Runner | None, watch: Watch) -> None:
         cls.must_compute()
         nodes = [x._node for x in things]
-        for x, node, settled in zip(things, nodes, sessions.settle(nodes, session, watch), strict=True):
+        for x, node, settled in zip(things, nodes, computing.settle(nodes, session, watch), strict=True):
             if x._node is node:  # somebody may have assigned to it meanwhile
                 x._own = settled
 
@@ -236,20 +239,20 @@ class Tensor(Expressed):
         node = self._node
         found: np.ndarray[Any, Any] | None = self._value
         if found is None:
-            found = sessions.assemble(node, self._order)
+            found = computing.assemble(node, self._order)
             if found.nbytes <= AT_HAND:
                 self._value = found
         return found
 
-    def _give_name(self, name: str, session: sessions.Session | None) -> None:
-        (session or sessions.current()).name(name, self)
+    def _give_name(self, name: str, session: runners.Runner | None) -> None:
+        (session or runners.current()).name(name, self)
 
     @classmethod
     def of_values(cls, values: np.ndarray[Any, Any]) -> Tensor:
         """Return an array of NumPy's as one of ours."""
         return cls(as_node(values))
 
-    def to_numpy(self, session: sessions.Session | None = None) -> np.ndarray[Any, Any]:
+    def to_numpy(self, session: runners.Runner | None = None) -> np.ndarray[Any, Any]:
         """Return the values as a NumPy array, computing them first where that was not done yet."""
         return self.fetch(session)  # type: ignore[no-any-return]
 
@@ -299,22 +302,22 @@ class Tensor(Expressed):
 
     def __repr__(self) -> str:
         if self._ready():
-            return drawing.values(self.dtype, self.shape, self._corners())
+            return display.values(self.dtype, self.shape, self._corners())
         shape = ", ".join("?" if size < 0 else str(size) for size in self._node.shape)
         shape += "," if self.ndim == 1 else ""
         return f"Tensor <{self._node.name}, shape=({shape}), dtype={self.dtype}, chunks={self._node.chunks or '?'}>"
 
     def __str__(self) -> str:
-        return str(self.fetch()) if self.size <= drawing.FEW else repr(self.execute())
+        return str(self.fetch()) if self.size <= display.FEW else repr(self.execute())
 
     def _corners(self) -> np.ndarray[Any, Any]:
         """Return the values, which are there; of a large array those at the ends of each axis."""
-        if self._value is not None or self.size <= drawing.FEW:
+        if self._value is not None or self.size <= display.FEW:
             return self._value_of()
         found = self
         for axis, n in enumerate(self.shape):
-            if n > 2 * drawing.EDGE + 1:
-                at = np.r_[: drawing.EDGE + 1, n - drawing.EDGE : n]
+            if n > 2 * display.EDGE + 1:
+                at = np.r_[: display.EDGE + 1, n - display.EDGE : n]
                 found = Tensor(indexing.take(found.node, as_node(at), axis))
         return found._value_of() if found._ready() else found.fetch()
 
@@ -322,7 +325,7 @@ class Tensor(Expressed):
         node, known_ = self._node, known(self._node.grid)
         chunks = [cut.lengths() if cut.known else (-1,) * max(1, cut.n) for cut in node.grid]
         state = "computed" if self._ready() else "to be computed"
-        return drawing.html(chunks, self.dtype, node.nbytes if known_ else None, state, node.name)
+        return display.html(chunks, self.dtype, node.nbytes if known_ else None, state, node.name)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _from_values, (self.fetch(),)
@@ -364,12 +367,10 @@ class Tensor(Expressed):
     # ------------------------------------------------------------------------------------------ the array standard
 
     def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
-        from importlib import import_module
-
         if api_version not in (None, *_VERSIONS):
             raise ValueError(f"the array standard has no version {api_version!r} that is known here")
         latest = api_version in (None, _VERSIONS[-1])
-        return import_module("weft.tensor" if latest else "weft.tensor.standard_2024_12")
+        return import_module(FACE if latest else f"{FACE}.standard_2024_12")
 
     def to_device(self, device: str, /, *, stream: int | Any | None = None) -> Tensor:
         """Return the array itself: there is one device."""
@@ -500,7 +501,7 @@ class Tensor(Expressed):
     def rechunk(self, chunk_size: Any) -> Tensor:
         """Return the same array in other chunks."""
         node = self.node
-        grid = sessions.cut(node.shape, node.dtype.itemsize, chunk_size)
+        grid = chunking.cut(node.shape, node.dtype.itemsize, chunk_size)
         return Tensor(blocks.rechunk(node, grid), self._order)
 
     @needs_lengths(sample=_first)
@@ -518,7 +519,7 @@ class Tensor(Expressed):
         if num_partitions is None:
             if factor is None:
                 raise ValueError("rebalance takes num_partitions, or factor: how many chunks for each worker")
-            num_partitions = int(factor * sessions.cutting().workers)
+            num_partitions = int(factor * chunking.chunking().workers)
         lengths = list(self.chunks)
         n = self.shape[axis]
         each = max(-(-n // max(num_partitions, 1)), 1)
@@ -552,8 +553,9 @@ class Flat:
 
 
 def _from_values(values: np.ndarray[Any, Any]) -> Tensor:
-    grid = sessions.cut(values.shape, values.dtype.itemsize)
-    return Tensor(creation.from_array(values, grid, values.dtype))
+    import_module(FACE)
+    grid = chunking.cut(values.shape, values.dtype.itemsize)
+    return Tensor(sources.from_array(values, grid, values.dtype))
 
 
 # ------------------------------------------------------------------------------------------------------ conversions
@@ -582,8 +584,8 @@ def as_node(value: Any, like: np.dtype[Any] | None = None) -> Node:
     if found.dtype.kind not in "biufcmMSUOV":
         raise TypeError(f"arrays of {found.dtype} are not supported")
     if not found.ndim:
-        return creation.full((), found[()], found.dtype)
-    return creation.from_array(found, sessions.cut(found.shape, found.dtype.itemsize), found.dtype)
+        return sources.full((), found[()], found.dtype)
+    return sources.from_array(found, chunking.cut(found.shape, found.dtype.itemsize), found.dtype)
 
 
 def _index(index: Any) -> Any:
@@ -808,7 +810,7 @@ def matmul(x1: Any, x2: Any, /) -> Tensor:
         left = indexing.expand(left, [0])
     if last:
         right = indexing.expand(right, [1])
-    made = matmul_nodes(left, right, dtype, sessions.cutting().chunk_bytes)
+    made = matmul_nodes(left, right, dtype, chunking.chunking().chunk_bytes)
     ndim = len(made.grid)
     dropped = tuple([axis for axis, drop in ((ndim - 2, first), (ndim - 1, last)) if drop])
     return Tensor(shaping.squeeze(made, dropped) if dropped else made)

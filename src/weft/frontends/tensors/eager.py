@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from weft.frontends.tensors.chunks import counts, largest
-from weft.frontends.tensors.creation import Source
 from weft.frontends.tensors.nodes import Input, Node, Read, Where
+from weft.frontends.tensors.sources import Source
 from weft.graph.axes import GridMap
 from weft.graph.grid import Grid, GridPieces
 from weft.operators.regions import TILE, Kind, Step, whole_step

@@ -7,10 +7,21 @@ from typing import Any
 
 import numpy as np
 
+from weft.frontends.tensors.arrays.array import (
+    Tensor,
+    aligned,
+    apply,
+    as_node,
+    called,
+    install,
+    loose,
+    order_of,
+    part_of,
+    taking_out,
+)
+from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.searching import elementwise as elementwise_nodes
 from weft.frontends.tensors.shaping import cast
-from weft.tensor.array import Tensor, aligned, apply, as_node, called, install, loose, order_of, part_of, taking_out
-from weft.tensor.later import needs_lengths
 
 
 def _one(name: str, ufunc: np.ufunc) -> Callable[..., Tensor]:

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from weft.frontends.tensors import reductions, searching, selecting, shaping, sorting
+from weft.frontends.tensors import order_statistics, reductions, sample_sort, searching, shaping
+from weft.frontends.tensors.arrays import executables, linalg, shapes, statistics
+from weft.frontends.tensors.arrays.array import Tensor, apply, as_node, called, matmul, put_into, taking_out
+from weft.frontends.tensors.arrays.deferred import needs_lengths
+from weft.frontends.tensors.arrays.executables import ExecutableTuple
+from weft.frontends.tensors.arrays.searching import fields_of, take
 from weft.frontends.tensors.blocks import call, in_one, mapped, whole_along
 from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.nodes import Input, Node, Where
 from weft.operators.regions import Kind
-from weft.tensor import linalg, manipulation, running, statistics
-from weft.tensor.array import Tensor, apply, as_node, called, matmul, put_into, taking_out
-from weft.tensor.later import needs_lengths
-from weft.tensor.running import ExecutableTuple
-from weft.tensor.searching import fields_of, take
 
 Axis = int | Sequence[int] | None
 FLOAT = np.dtype(np.float64)
@@ -152,7 +152,7 @@ def angle(z: Any, deg: bool = False) -> Tensor:
 def transpose(x: Any, axes: Sequence[int] | None = None) -> Tensor:
     """Put the axes into another order, the opposite one if none is given."""
     made = _tensor(x)
-    return made.T if axes is None else manipulation.permute_dims(made, tuple(axes))
+    return made.T if axes is None else shapes.permute_dims(made, tuple(axes))
 
 
 @needs_lengths
@@ -162,7 +162,7 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Tensor:
     order = list(range(made.ndim))
     a, b = reductions.axes_of(axis1, made.ndim)[0], reductions.axes_of(axis2, made.ndim)[0]
     order[a], order[b] = order[b], order[a]
-    return manipulation.permute_dims(made, tuple(order))
+    return shapes.permute_dims(made, tuple(order))
 
 
 @needs_lengths
@@ -171,7 +171,7 @@ def rollaxis(x: Any, axis: int, start: int = 0) -> Tensor:
     ndim = as_node(x).grid.__len__()
     axis %= ndim
     start = start + ndim if start < 0 else start
-    return manipulation.moveaxis(x, axis, start - 1 if axis < start else start)
+    return shapes.moveaxis(x, axis, start - 1 if axis < start else start)
 
 
 @needs_lengths
@@ -181,7 +181,7 @@ def ravel(x: Any, order: str = "C") -> Tensor:
     It is a view, if they lie so.
     """
     made = _tensor(x)
-    flat = manipulation.reshape(made, (-1,), order=order)
+    flat = shapes.reshape(made, (-1,), order=order)
     return flat if made.in_order() else Tensor(flat._node)
 
 
@@ -193,21 +193,18 @@ def flatten(x: Any, order: str = "C") -> Tensor:
 @taking_out(2)
 def concatenate(arrays: Sequence[Any], axis: int | None = 0) -> Tensor:
     """Put arrays one behind the other along an axis."""
-    return manipulation.concat(arrays, axis=axis)
+    return shapes.concat(arrays, axis=axis)
 
 
 def atleast_1d(*arrays: Any) -> Any:
     """Return arrays with one axis at least."""
-    return _all([manipulation.reshape(x, (1,)) if not x.ndim else x for x in map(_tensor, arrays)])
+    return _all([shapes.reshape(x, (1,)) if not x.ndim else x for x in map(_tensor, arrays)])
 
 
 def atleast_2d(*arrays: Any) -> Any:
     """Return arrays with two axes at least; new ones come first."""
     return _all(
-        [
-            manipulation.reshape(x, (1, 1)) if not x.ndim else x[None, :] if x.ndim == 1 else x
-            for x in map(_tensor, arrays)
-        ]
+        [shapes.reshape(x, (1, 1)) if not x.ndim else x[None, :] if x.ndim == 1 else x for x in map(_tensor, arrays)]
     )
 
 
@@ -216,7 +213,7 @@ def atleast_3d(*arrays: Any) -> Any:
     made = []
     for x in map(_tensor, arrays):
         if not x.ndim:
-            made.append(manipulation.reshape(x, (1, 1, 1)))
+            made.append(shapes.reshape(x, (1, 1, 1)))
         else:
             made.append(x[None, :, None] if x.ndim == 1 else x[:, :, None] if x.ndim == 2 else x)
     return _all(made)
@@ -232,24 +229,24 @@ def _all(made: list[Tensor]) -> Any:
 
 def vstack(arrays: Sequence[Any]) -> Tensor:
     """Put arrays below one another."""
-    return manipulation.concat([atleast_2d(x) for x in arrays], axis=0)
+    return shapes.concat([atleast_2d(x) for x in arrays], axis=0)
 
 
 def hstack(arrays: Sequence[Any]) -> Tensor:
     """Put arrays beside one another."""
     made = [atleast_1d(x) for x in arrays]
-    return manipulation.concat(made, axis=0 if made[0].ndim == 1 else 1)
+    return shapes.concat(made, axis=0 if made[0].ndim == 1 else 1)
 
 
 def dstack(arrays: Sequence[Any]) -> Tensor:
     """Put arrays behind one another along the third axis."""
-    return manipulation.concat([atleast_3d(x) for x in arrays], axis=2)
+    return shapes.concat([atleast_3d(x) for x in arrays], axis=2)
 
 
 def column_stack(arrays: Sequence[Any]) -> Tensor:
     """Make one-dimensional arrays the columns of a matrix."""
     made = [x if x.ndim > 1 else x[:, None] for x in map(_tensor, arrays)]
-    return manipulation.concat(made, axis=1)
+    return shapes.concat(made, axis=1)
 
 
 @needs_lengths
@@ -291,17 +288,17 @@ def dsplit(x: Any, parts: int | Sequence[int]) -> ExecutableTuple:
 
 def flipud(x: Any) -> Tensor:
     """Turn the order of rows round."""
-    return manipulation.flip(x, axis=0)
+    return shapes.flip(x, axis=0)
 
 
 def fliplr(x: Any) -> Tensor:
     """Turn the order of columns round."""
-    return manipulation.flip(x, axis=1)
+    return shapes.flip(x, axis=1)
 
 
 def append(x: Any, values: Any, axis: int | None = None) -> Tensor:
     """Put values behind an array; with no axis, both flat."""
-    return manipulation.concat([x, values], axis=axis)
+    return shapes.concat([x, values], axis=axis)
 
 
 # ----------------------------------------------------------------------------------------------------- reductions
@@ -434,13 +431,13 @@ def average(x: Any, axis: Axis = None, weights: Any = None, returned: bool = Fal
     if weights is None:
         made = statistics.mean(x, axis=axis)
         count = apply(np.true_divide, float(_tensor(x).size), float(max(made.size, 1))).astype(made.dtype)
-        return ExecutableTuple([made, manipulation.broadcast_to(count, made.shape)]) if returned else made
+        return ExecutableTuple([made, shapes.broadcast_to(count, made.shape)]) if returned else made
     given, by = _tensor(x), _tensor(weights)
     if by.shape != given.shape:
         if not isinstance(axis, int) or by.ndim != 1:
             raise TypeError("Axis must be specified when shapes of a and weights differ.")
-        by = manipulation.reshape(by, [-1 if a == axis % given.ndim else 1 for a in range(given.ndim)])
-        by = manipulation.broadcast_to(by, given.shape)
+        by = shapes.reshape(by, [-1 if a == axis % given.ndim else 1 for a in range(given.ndim)])
+        by = shapes.broadcast_to(by, given.shape)
     total, whole = statistics.sum(apply(np.multiply, given, by), axis=axis), statistics.sum(by, axis=axis)
     made = apply(np.true_divide, total, whole)
     return ExecutableTuple([made, whole.astype(made.dtype)]) if returned else made
@@ -468,12 +465,12 @@ def _order(fn: Any, x: Any, axis: Axis, keepdims: bool, q: Any = None, **how: An
         front = [Cut.even(n, max(n, 1)) for n in several.shape]
         q = (tuple(several.tolist()), several.dtype) if several.ndim else several[()]
     dtype = np.asarray(fn(np.ones(1, node.dtype), **_wanted(q), **how)).dtype
-    long = selecting.is_long(node, axes) and all(cut.size for cut in front)
+    long = order_statistics.is_long(node, axes) and all(cut.size for cut in front)
     node = node if long else whole_along(node, axes)
     left = [a for a in range_(len(node.grid)) if keepdims or a not in axes]
     grid = (*front, *[Cut.even(1, 1) if a in axes else node.grid[a] for a in left])
     if long:
-        return Tensor(selecting.select(node, selecting.wanted_by(fn, q, **how), grid, dtype, fn.__name__))
+        return Tensor(order_statistics.select(node, order_statistics.wanted_by(fn, q, **how), grid, dtype, fn.__name__))
     one = mapped(node, grid, [*[None] * len(front), *left])
     kwargs = {"fn": fn, "q": q, "how": tuple({**how, "axis": axes, "keepdims": keepdims}.items()), "dtype": dtype}
     return Tensor(Node(Kind.CALL, _order_statistic, [one], grid, dtype, kwargs=kwargs, name=fn.__name__))
@@ -537,13 +534,13 @@ def cov(x: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: in
         made = made.T
     if y is not None:
         other = atleast_2d(y)
-        made = manipulation.concat([made, other.T if not rowvar and other.shape[0] != 1 else other], axis=0)
+        made = shapes.concat([made, other.T if not rowvar and other.shape[0] != 1 else other], axis=0)
     made = made.astype(np.result_type(made.dtype, FLOAT))
     less = (0 if bias else 1) if ddof is None else ddof
     away = apply(np.subtract, made, statistics.mean(made, axis=1, keepdims=True))
     product = matmul(away, apply(np.conjugate, away).T)
     result = apply(np.true_divide, product, float(max(made.shape[1] - less, 0)))
-    return manipulation.reshape(result, ()) if result.shape == (1, 1) else result
+    return shapes.reshape(result, ()) if result.shape == (1, 1) else result
 
 
 # ------------------------------------------------------------------------------------------------------ histograms
@@ -560,7 +557,7 @@ def edges_of(x: Tensor, bins: Any, range: tuple[float, float] | None) -> np.ndar
     if isinstance(bins, str):
         values = x.fetch()
     elif isinstance(bins, int | np.integer) and range is None and x.size:
-        values = np.array(running.fetch([statistics.min(x), statistics.max(x)]))
+        values = np.array(executables.fetch([statistics.min(x), statistics.max(x)]))
     else:
         values = np.empty(0, dtype)
     bins = bins.fetch() if isinstance(bins, Tensor) else bins
@@ -617,7 +614,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Tensor:
     whole = (Cut.unknown(1),)
     grid = whole if node.chunks == 1 else (Cut.even(node.chunks, 1),)
     made = Node(Kind.CALL, np.bincount, inputs, grid, dtype, kwargs={"minlength": minlength}, name="bincount")
-    return Tensor(sorting.united(made, _added, whole))
+    return Tensor(sample_sort.united(made, _added, whole))
 
 
 def _added(parts: list[Any]) -> Any:
@@ -703,7 +700,7 @@ def _summed(subscripts: str, arrays: list[Tensor]) -> Tensor:
     if drop:
         x = statistics.sum(x, axis=drop, dtype=x.dtype)
         term = "".join(c for c in term if c in output)
-    return manipulation.permute_dims(x, tuple([term.index(c) for c in output])) if output else x
+    return shapes.permute_dims(x, tuple([term.index(c) for c in output])) if output else x
 
 
 def _named(arrays: list[Tensor], terms: list[str], output: str | None) -> tuple[list[Tensor], str]:
@@ -717,12 +714,12 @@ def _named(arrays: list[Tensor], terms: list[str], output: str | None) -> tuple[
         raise ValueError("einsum: the subscripts do not fit the operands")
     free = [c for c in string.ascii_letters if not any(c in term for term in terms)][: max(counts)]
     starts = [term.find("...") for term in terms]
-    shapes = [x.shape[at : at + n] for x, at, n in zip(arrays, starts, counts, strict=True) if n]
-    common = np.broadcast_shapes(*shapes)
+    lengths = [x.shape[at : at + n] for x, at, n in zip(arrays, starts, counts, strict=True) if n]
+    common = np.broadcast_shapes(*lengths)
     made, names = [], []
     for x, term, at, n in zip(arrays, terms, starts, counts, strict=True):
         wanted = (*x.shape[:at], *common[len(common) - n :], *x.shape[at + n :]) if n else x.shape
-        made.append(x if wanted == x.shape else manipulation.broadcast_to(x, wanted))
+        made.append(x if wanted == x.shape else shapes.broadcast_to(x, wanted))
         names.append(term.replace("...", "".join(free[len(free) - n :]) if n else ""))
     if output is None:
         letters = "".join(term.replace("...", "") for term in terms)
@@ -744,7 +741,7 @@ def _squeezed(terms: list[str], arrays: list[Tensor]) -> tuple[list[str], list[T
                     f"einsum: {c} has lengths {longest[c]} and {n}: operands could not be broadcast together"
                 )
         drop = tuple([at for at, c in enumerate(term) if x.shape[at] != longest[c]])
-        made.append(manipulation.squeeze(x, drop) if drop else x)
+        made.append(shapes.squeeze(x, drop) if drop else x)
     kept = [
         "".join(c for c, n in zip(t, x.shape, strict=True) if n == longest[c])
         for t, x in zip(terms, arrays, strict=True)
@@ -784,13 +781,13 @@ def _two_terms(first: tuple[str, Tensor], second: tuple[str, Tensor], kept: set[
 
     def flat(term: str, z: Tensor, groups: list[list[str]]) -> Tensor:
         order = [term.index(c) for group in groups for c in group]
-        moved = manipulation.permute_dims(z, tuple(order))
+        moved = shapes.permute_dims(z, tuple(order))
         shape = [sizes[c] for c in groups[0]]
-        return manipulation.reshape(moved, (*shape, *[_product(sizes, group) for group in groups[1:]]))
+        return shapes.reshape(moved, (*shape, *[_product(sizes, group) for group in groups[1:]]))
 
     product = matmul(flat(left, x, [batch, own, summed]), flat(right, y, [batch, summed, others]))
     term = "".join([*batch, *own, *others])
-    return term, manipulation.reshape(product, tuple([sizes[c] for c in term]))
+    return term, shapes.reshape(product, tuple([sizes[c] for c in term]))
 
 
 def _product(sizes: dict[str, int], letters: Sequence[str]) -> int:
@@ -806,7 +803,7 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     made = _tensor(x)
     a, b = axis1 % made.ndim, axis2 % made.ndim
     order = [axis for axis in range_(made.ndim) if axis not in (a, b)]
-    return linalg.diagonal(manipulation.permute_dims(made, (*order, a, b)), offset=offset)
+    return linalg.diagonal(shapes.permute_dims(made, (*order, a, b)), offset=offset)
 
 
 def _put_diagonal(x: Any, *, k: int) -> Any:
@@ -892,7 +889,7 @@ def flatnonzero(x: Any) -> Tensor:
 def argwhere(x: Any) -> Tensor:
     """Return the coordinates of the elements that are not zero, a row for each."""
     found = searching.nonzero(as_node(x))
-    return manipulation.stack([Tensor(one) for one in found], axis=-1)
+    return shapes.stack([Tensor(one) for one in found], axis=-1)
 
 
 # ------------------------------------------------------------------------------------------------------ own functions

@@ -8,8 +8,8 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
+from weft.frontends.tensors.arrays.options import options
 from weft.model.errors import RunCancelledError, UsageError
-from weft.tensor.config import options
 
 here = threading.local()
 """What the current thread runs for somebody: `waits` gives its slot back while it waits."""

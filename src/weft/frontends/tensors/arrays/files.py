@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from weft.frontends.tensors.arrays.extras import needed
 from weft.model.errors import NotFoundError, UnreadableError, UsageError
-from weft.tensor.extras import needed
 
 _lock = threading.Lock()
 

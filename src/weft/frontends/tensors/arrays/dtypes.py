@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from weft.tensor.array import DEVICE, Tensor, as_node
+from weft.frontends.tensors.arrays.array import DEVICE, Tensor, as_node
 
 e = np.e
 inf = np.inf

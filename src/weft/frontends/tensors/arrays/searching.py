@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.frontends.tensors import indexing, searching, shaping
+from weft.frontends.tensors.arrays.array import Tensor, aligned, as_node, taking_out
+from weft.frontends.tensors.arrays.deferred import needs_lengths
+from weft.frontends.tensors.arrays.executables import ExecutableTuple, together
 from weft.frontends.tensors.nodes import Node
 from weft.frontends.tensors.reductions import axes_of
-from weft.tensor.array import Tensor, aligned, as_node, taking_out
-from weft.tensor.later import needs_lengths
-from weft.tensor.running import ExecutableTuple, together
 
 
 @together

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from weft.frontends.tensors import blocks, indexing, shaping
-from weft.frontends.tensors.later import stand_in
+from weft.frontends.tensors.arrays import chunking, views
+from weft.frontends.tensors.arrays.array import Tensor, as_node, taking_out, viewed
+from weft.frontends.tensors.arrays.deferred import needs_lengths
+from weft.frontends.tensors.arrays.executables import ExecutableTuple
 from weft.frontends.tensors.reductions import axes_of
-from weft.tensor import sessions, views
-from weft.tensor.array import Tensor, as_node, taking_out, viewed
-from weft.tensor.later import needs_lengths
-from weft.tensor.running import ExecutableTuple
+from weft.frontends.tensors.unknown_lengths import stand_in
 
 
 def _axis(axis: int, ndim: int) -> int:
@@ -252,7 +252,7 @@ def broadcast_to(x: Any, /, shape: tuple[int, ...]) -> Tensor:
             f"operands could not be broadcast together with remapped shapes [original->remapped]: {node.shape} {shape}"
         )
     own = node.grid
-    grid = list(sessions.cut(shape, node.dtype.itemsize))
+    grid = list(chunking.cut(shape, node.dtype.itemsize))
     for axis, cut in enumerate(own):
         if cut.size != 1 or shape[axis + len(shape) - len(own)] == 1:
             grid[axis + len(shape) - len(own)] = cut

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from weft.frontends.tensors.later import Later, lengths_known, sample_of, stand_in
+from weft.frontends.tensors.arrays.chunking import Chunking, chunking, chunking_as
+from weft.frontends.tensors.arrays.executables import Executable
+from weft.frontends.tensors.arrays.options import options
+from weft.frontends.tensors.unknown_lengths import Later, lengths_known, sample_of, stand_in
 from weft.model.errors import UsageError
-from weft.tensor.config import options
-from weft.tensor.running import Executable
-from weft.tensor.sessions import Cutting, cutting, cutting_as
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.nodes import Node
@@ -140,7 +140,7 @@ class Call:
         kind: type[Expressed],
         manners: Sequence[tuple[Any, ...]],
         arguments: tuple[tuple[Any, ...], dict[str, Any]],
-        how: Cutting,
+        how: Chunking,
     ) -> None:
         self._function = function
         self._kind = kind
@@ -160,7 +160,7 @@ class Call:
 
     def returned(self, operands: Sequence[Expressed], function: Callable[..., Any] | None = None) -> Any:
         """Return what the function, or another one that takes the same arguments, returns."""
-        with _asking(), cutting_as(self._how):
+        with _asking(), chunking_as(self._how):
             args, kwargs = _with(self._arguments, operands)
             return (function or self._function)(*args, **kwargs)
 
@@ -193,7 +193,7 @@ class Call:
         )
 
 
-def _call(function: tuple[str, str], kind: tuple[str, str], manners: Any, arguments: Any, how: Cutting) -> Call:
+def _call(function: tuple[str, str], kind: tuple[str, str], manners: Any, arguments: Any, how: Chunking) -> Call:
     return Call(_named(*function), _named(*kind), manners, arguments, how)
 
 
@@ -264,7 +264,7 @@ def _deferred(
     """Return arrays that are made when the lengths are known; what the function raises for stand-ins of all sizes."""
     arrays: list[Expressed] = []
     arguments = _without((args, dict(kwargs)), arrays, kind)
-    call = Call(function, kind, [one.manner for one in arrays], arguments, cutting())
+    call = Call(function, kind, [one.manner for one in arrays], arguments, chunking())
     nodes = [one._node for one in arrays]
     made, given = _sampled(call, nodes, sample)
     several = made if isinstance(made, tuple) else (made,)

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from weft.tensor.array import Tensor
-from weft.tensor.creation import asarray
-from weft.tensor.extras import needed
-from weft.tensor.running import ExecutableTuple, fetch
+from weft.frontends.tensors.arrays.array import Tensor
+from weft.frontends.tensors.arrays.creation import asarray
+from weft.frontends.tensors.arrays.executables import ExecutableTuple, fetch
+from weft.frontends.tensors.arrays.extras import needed
 
 
 def called(module: str, name: str) -> Callable[..., Any]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.frontends.tensors import blocks, reductions, shaping
+from weft.frontends.tensors.arrays.array import Tensor, apply, as_node, taking_out
+from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.searching import elementwise
 from weft.frontends.tensors.searching import where as choose
-from weft.tensor.array import Tensor, apply, as_node, taking_out
-from weft.tensor.later import needs_lengths
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.nodes import Node
@@ -261,11 +261,11 @@ def _scan(fn: np.ufunc, x: Any, axis: int | None, dtype: Any, include_initial: b
     kind = _sum_dtype(node, dtype)
     made = reductions.scan(fn, node, axis, kind)
     if include_initial:
-        from weft.frontends.tensors import creation
+        from weft.frontends.tensors import sources
         from weft.frontends.tensors.chunks import Cut
 
         grid = tuple([Cut.even(1, 1) if a == axis else cut for a, cut in enumerate(made.grid)])
-        first = creation.full(grid, np.asarray(fn.identity, kind)[()], kind)
+        first = sources.full(grid, np.asarray(fn.identity, kind)[()], kind)
         made = shaping.concat([first, made], axis, kind)
     return Tensor(made)
 

@@ -16,17 +16,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from weft.frontends.tensors import blocks
+from weft.frontends.tensors.arrays import chunking, computing, runners
+from weft.frontends.tensors.arrays.array import Tensor, as_node
+from weft.frontends.tensors.arrays.creation import from_array
+from weft.frontends.tensors.arrays.executables import Watch, execute
+from weft.frontends.tensors.arrays.extras import needed
+from weft.frontends.tensors.arrays.files import Hdf5Array, NpyFile, file_path, opened_hdf5, readable
 from weft.frontends.tensors.chunks import CHUNK_BYTES, Cut
-from weft.frontends.tensors.creation import Source, stored
 from weft.frontends.tensors.nodes import Input, Node, Read, Where, walk
+from weft.frontends.tensors.sources import Source, stored
 from weft.model.errors import ConflictError, NotFoundError, UsageError
 from weft.operators.regions import Kind, Place
-from weft.tensor import sessions
-from weft.tensor.array import Tensor, as_node
-from weft.tensor.creation import from_array
-from weft.tensor.extras import needed
-from weft.tensor.files import Hdf5Array, NpyFile, file_path, opened_hdf5, readable
-from weft.tensor.running import Watch, execute
 
 # --------------------------------------------------------------------------------------------------------- reading
 
@@ -83,7 +83,7 @@ def _like(array: Any) -> Any:
     own = getattr(array, "shards", None) or array.chunks
     if not own or not array.shape:
         return None
-    wanted = sessions.cut(array.shape, array.dtype.itemsize)
+    wanted = chunking.cut(array.shape, array.dtype.itemsize)
     made = []
     for size, chunk, cut in zip(array.shape, own, wanted, strict=True):
         made.append(min(max(size, 1), chunk * max(1, ceil(cut.longest / chunk))))
@@ -169,12 +169,12 @@ class _Writing(Tensor):
         super().__init__(node)
 
     @classmethod
-    def _compute(cls, things: Sequence[Any], session: sessions.Session | None, watch: Watch) -> None:
+    def _compute(cls, things: Sequence[Any], session: runners.Runner | None, watch: Watch) -> None:
         cls.must_compute()
-        found = session or sessions.current()
+        found = session or runners.current()
         here = [found.apart and _only_here(x._target) for x in things]
         nodes = [x._source if own else x._node for x, own in zip(things, here, strict=True)]
-        for x, own, node in zip(things, here, sessions.settle(nodes, found, watch), strict=True):
+        for x, own, node in zip(things, here, computing.settle(nodes, found, watch), strict=True):
             x._own = x._filled(node) if own else node
 
     def _filled(self, node: Node) -> Node:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.frontends.tensors import creation, shaping
+from weft.frontends.tensors import shaping, sources
+from weft.frontends.tensors.arrays import chunking
+from weft.frontends.tensors.arrays.array import DEVICE, Tensor, as_node, dense, order_of
+from weft.frontends.tensors.arrays.deferred import needs_lengths
+from weft.frontends.tensors.arrays.files import readable
 from weft.frontends.tensors.blocks import broadcast_shapes
-from weft.tensor import sessions
-from weft.tensor.array import DEVICE, Tensor, as_node, dense, order_of
-from weft.tensor.files import readable
-from weft.tensor.later import needs_lengths
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.chunks import Grid
@@ -33,7 +33,7 @@ def _shape(shape: Any) -> tuple[int, ...]:
 
 
 def _grid(shape: Sequence[int], dtype: np.dtype[Any], chunk_size: Any) -> Grid:
-    return sessions.cut(shape, dtype.itemsize, chunk_size)
+    return chunking.cut(shape, dtype.itemsize, chunk_size)
 
 
 def _here(device: str | None) -> None:
@@ -79,7 +79,7 @@ def _array_of(obj: Any, dtype: Any, copy: bool | None, chunk_size: Any) -> Tenso
     if found.ndim == 0:
         return Tensor(as_node(found))
     columns = found.flags.f_contiguous and not found.flags.c_contiguous
-    node = creation.from_array(found, _grid(found.shape, found.dtype, chunk_size), found.dtype)
+    node = sources.from_array(found, _grid(found.shape, found.dtype, chunk_size), found.dtype)
     return Tensor(node, "F" if columns else "C")
 
 
@@ -105,7 +105,7 @@ def from_array(array: Any, chunk_size: Any = None) -> Tensor:
         raise TypeError(f"array is {type(array).__name__}, without a shape and a dtype: give what takes slices")
     dtype = np.dtype(array.dtype)
     array = readable(array)
-    return Tensor(creation.from_array(array, _grid(array.shape, dtype, chunk_size), dtype))
+    return Tensor(sources.from_array(array, _grid(array.shape, dtype, chunk_size), dtype))
 
 
 def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
@@ -131,7 +131,7 @@ def full(
     size = _shape(shape)
     if given.ndim:
         return Tensor(shaping.broadcast_to(as_node(given), _grid(size, given.dtype, chunk_size))).ordered(order)
-    return Tensor(creation.full(_grid(size, given.dtype, chunk_size), given[()], given.dtype)).ordered(order)
+    return Tensor(sources.full(_grid(size, given.dtype, chunk_size), given[()], given.dtype)).ordered(order)
 
 
 def zeros(
@@ -155,7 +155,7 @@ def _like(x: Any, value: Any, dtype: Any, order: str, device: str | None) -> Ten
     _here(device)
     node = as_node(x)
     given = np.asarray(value, dtype=node.dtype if dtype is None else dtype)
-    return Tensor(creation.full(node.grid, given[()], given.dtype), order_of(x)).ordered(order)
+    return Tensor(sources.full(node.grid, given[()], given.dtype), order_of(x)).ordered(order)
 
 
 def full_like(x: Any, /, fill_value: Any, dtype: Any = None, *, order: str = "K", device: str | None = None) -> Tensor:
@@ -193,12 +193,12 @@ def arange(
     if isinstance(start, str | np.datetime64 | np.timedelta64) or (dtype is not None and np.dtype(dtype).kind in "mM"):
         every: Any = np.arange(start, stop, None if step == 1 else step, dtype)  # type: ignore[call-overload]
         return asarray(every, chunk_size=chunk_size)
-    n = creation.arange_length(start, stop, step)
+    n = sources.arange_length(start, stop, step)
     if dtype is None:
         whole = all(isinstance(one, int | np.integer) for one in (start, stop, step))
         dtype = INT if whole else FLOAT
     kind = np.dtype(dtype)
-    return Tensor(creation.arange(_grid((n,), kind, chunk_size), start, step, kind))
+    return Tensor(sources.arange(_grid((n,), kind, chunk_size), start, step, kind))
 
 
 def linspace(
@@ -219,7 +219,7 @@ def linspace(
         raise ValueError(f"Number of samples, {num}, must be non-negative.")
     own = np.complex128 if isinstance(start, complex) or isinstance(stop, complex) else FLOAT
     kind = np.dtype(own if dtype is None else dtype)
-    made = Tensor(creation.linspace(_grid((num,), kind, chunk_size), start, stop, num, kind, endpoint=endpoint))
+    made = Tensor(sources.linspace(_grid((num,), kind, chunk_size), start, stop, num, kind, endpoint=endpoint))
     parts = num - 1 if endpoint else num
     return (made, (stop - start) / parts if parts > 0 else np.nan) if retstep else made
 
@@ -241,7 +241,7 @@ def eye(
     n_cols = M if n_cols is None else n_cols
     kind = np.dtype(FLOAT if dtype is None else dtype)
     shape = _shape((n_rows, n_rows if n_cols is None else n_cols))
-    return Tensor(creation.eye(_grid(shape, kind, chunk_size), k, kind)).ordered(order)
+    return Tensor(sources.eye(_grid(shape, kind, chunk_size), k, kind)).ordered(order)
 
 
 def tril(x: Any, /, k: int = 0) -> Tensor:
@@ -266,7 +266,7 @@ def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False, copy: boo
     """Return coordinate arrays of a grid from its axes; `sparse` ones have length 1 along all other axes."""
     if indexing not in ("xy", "ij"):
         raise ValueError("Valid values for `indexing` are 'xy' and 'ij'.")
-    from weft.tensor.manipulation import broadcast_to, reshape
+    from weft.frontends.tensors.arrays.shapes import broadcast_to, reshape
 
     nodes = [as_node(one) for one in arrays]
     if len({node.dtype for node in nodes}) > 1:

@@ -7,14 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from weft.tensor import arguments, elementwise, linalg, manipulation, numpy_names, older_names, searching, statistics
-from weft.tensor.array import Tensor
+from weft.frontends.tensors.arrays import (
+    arguments,
+    elementwise,
+    linalg,
+    numpy_names,
+    older_names,
+    searching,
+    shapes,
+    statistics,
+)
+from weft.frontends.tensors.arrays.array import Tensor
 
 
 def _reshape(self: Tensor, *shape: Any, order: str = "C", copy: bool | None = None) -> Tensor:
     """Give another shape, in row-major order unless `order` is "F"; one length may be -1."""
     wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], int | np.integer) else shape
-    return manipulation.reshape(self, wanted, order, copy=copy)
+    return shapes.reshape(self, wanted, order, copy=copy)
 
 
 def _transpose(self: Tensor, *axes: Any) -> Tensor:
@@ -101,11 +110,11 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "conjugate": elementwise.conj,
     "reshape": _reshape,
     "transpose": _transpose,
-    "squeeze": manipulation.squeeze,
+    "squeeze": shapes.squeeze,
     "swapaxes": numpy_names.swapaxes,
     "ravel": numpy_names.ravel,
     "flatten": numpy_names.flatten,
-    "repeat": manipulation.repeat,
+    "repeat": shapes.repeat,
     "dot": linalg.dot,
     "trace": numpy_names.trace,
     "diagonal": numpy_names.diagonal,

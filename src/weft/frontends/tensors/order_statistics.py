@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.frontends.tensors import sorting
+from weft.frontends.tensors import sample_sort
 from weft.frontends.tensors.blocks import call, mapped
 from weft.frontends.tensors.chunks import Cut, Grid, largest
 from weft.frontends.tensors.nodes import Input, Node, Read
@@ -27,7 +27,7 @@ def is_long(node: Node, axes: Sequence[int]) -> bool:
     """Whether what is wanted of all elements together is found chunk by chunk: `axes` leave out no more than lengths
     of 1."""
     every = all(cut.size == 1 for axis, cut in enumerate(node.grid) if axis not in axes)
-    return every and node.chunks > 1 and node.nbytes >= sorting.SORTED_FROM and node.dtype.kind in "biuf"
+    return every and node.chunks > 1 and node.nbytes >= sample_sort.SORTED_FROM and node.dtype.kind in "biuf"
 
 
 # -------------------------------------------------------------------------------------------------------- places
@@ -173,18 +173,18 @@ class Sought(NamedTuple):
     brackets: list[tuple[Any, Any]]
 
 
-def _in_order(x: Any) -> sorting.Run:
+def _in_order(x: Any) -> sample_sort.Run:
     flat = np.ravel(x)
     if flat.dtype.kind == "f" and (lost := np.isnan(flat)).any():
         flat = flat[~lost]
-    return sorting.Run(np.sort(flat), None)
+    return sample_sort.Run(np.sort(flat), None)
 
 
 def _sampled(x: Any, *, step: int) -> tuple[Sample, bool]:
     run = _in_order(x)
     if not len(run.values):
         return (0, run.values, np.arange(0)), np.size(x) > 0
-    return sorting.samples_of(run, step=step), len(run.values) < np.size(x)
+    return sample_sort.samples_of(run, step=step), len(run.values) < np.size(x)
 
 
 def _sought(parts: list[tuple[Sample, bool]], *, wanted: Quantiles | Median) -> Sought:
@@ -194,11 +194,11 @@ def _sought(parts: list[tuple[Sample, bool]], *, wanted: Quantiles | Median) -> 
     if n == 0 or (lost and not wanted.skip):
         return Sought(n, lost, (), [])
     ends = tuple(wanted.ends(n).tolist())
-    return Sought(n, lost, ends, sorting.brackets_of(samples, ends=ends))
+    return Sought(n, lost, ends, sample_sort.brackets_of(samples, ends=ends))
 
 
 def _near(x: Any, sought: Sought) -> list[tuple[int, Any, Any]]:
-    return sorting.counts_within(_in_order(x), sought.brackets) if sought.ends else []
+    return sample_sort.counts_within(_in_order(x), sought.brackets) if sought.ends else []
 
 
 def _found(
@@ -215,7 +215,7 @@ def _found(
     for at, end in enumerate(sought.ends):
         parts = [chunk[at] for chunk in near]
         number = end - sum([before for before, _, _ in parts])
-        values.append(sorting.nth(parts, number) if number else sought.brackets[at][0])  # else it is the lower end
+        values.append(sample_sort.nth(parts, number) if number else sought.brackets[at][0])  # else it is the lower end
     return np.asarray(wanted.value(np.asarray(values), sought.n), dtype).reshape(shape)
 
 

@@ -1,0 +1,88 @@
+"""From expressions to values: small ones in place, others by the current runner; and arrays put together of chunks."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count, product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.frontends.tensors import sources
+from weft.frontends.tensors.arrays import runners
+from weft.frontends.tensors.arrays.chunking import chunking
+from weft.frontends.tensors.chunks import known
+from weft.frontends.tensors.eager import evaluate, small
+from weft.frontends.tensors.unknown_lengths import Later, Plan, first_of, measured, no_one
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.arrays.executables import Watch
+    from weft.frontends.tensors.nodes import Node
+
+ASSEMBLED_FROM = 32 * 2**20
+"""Arrays of this many bytes are put together by as many threads as there are workers: a system gives memory slowly."""
+
+
+def settle(nodes: Sequence[Node], session: runners.Runner | None = None, watch: Watch | None = None) -> list[Node]:
+    """Compute nodes, and return nodes that hold what was computed, with lengths that are all known."""
+    found = session or runners.found()
+    wanted = {node.number: node for node in nodes if not sources.is_stored(node)}
+    if not wanted:
+        return list(nodes)
+    todo = list(wanted.values())
+    order = small(todo) if found is None or found.direct else None
+    made = (
+        (found or runners.current()).compute(todo, watch) if order is None else _in_place(todo, order, session, watch)
+    )
+    settled = dict(zip(wanted, made, strict=True))
+    return [settled.get(node.number, node) for node in nodes]
+
+
+def _in_place(
+    todo: Sequence[Node], order: Sequence[Node], session: runners.Runner | None, watch: Watch | None
+) -> list[Node]:
+    """Compute small nodes in this thread, and of what needs lengths first that; `order` is what `small` returned."""
+    later = [node for node in todo if isinstance(node, Later)]
+    if not later:
+        return [_stored(node, values) for node, values in zip(todo, evaluate(todo, order), strict=True)]
+    same = {node.number: node for node in order}
+    first = first_of(todo, same, no_one)
+    plain = [node for node in todo if not isinstance(node, Later)]
+    computed = settle([*plain, *first], session, watch)
+    rest = settle(Plan(later, first, same)(computed[len(plain) :]), session, watch)
+    settled = dict(zip([node.number for node in (*plain, *later)], [*computed[: len(plain)], *rest], strict=True))
+    return [settled[node.number] for node in todo]
+
+
+def _stored(node: Node, values: list[Any]) -> Node:
+    if known(node.grid):
+        return sources.stored(values, node.grid, node.dtype)
+    found = measured(node.grid, [np.shape(value) for value in values])
+    return sources.stored([values[i] for i in found.at], found.grid, node.dtype)
+
+
+def assemble(node: Node, order: Any = "C") -> Any:
+    """Return the array that the chunks of a settled node make up, in memory of its own where a session keeps them.
+
+    `order` is how its elements lie there: by rows ("C") or by columns ("F").
+    """
+    values = node.kwargs["source"].values
+    ours = isinstance(values, list)  # made in place; chunks that a session keeps are read for this array alone
+    read = values.__getitem__ if ours else values.copy
+    if len(values) == 1:
+        return (np.asarray if ours else np.array)(read(0), order=order)
+    whole = np.empty(node.shape, node.dtype, order)
+    spans = [[cut.span(i) for i in range(cut.n)] for cut in node.grid]
+
+    def bring(index: int, where: Sequence[tuple[int, int]]) -> None:
+        whole[tuple([slice(lo, hi) for lo, hi in where])] = read(index)
+
+    if whole.nbytes < ASSEMBLED_FROM or chunking().workers == 1:
+        for index, where in enumerate(product(*spans)):
+            bring(index, where)
+    else:
+        with ThreadPoolExecutor(chunking().workers, "weft-assembling") as pool:
+            deque(pool.map(bring, count(), product(*spans)), maxlen=0)
+    return whole

@@ -1,0 +1,248 @@
+"""Fourier transforms, as the array standard has them. An axis that is transformed is read as one chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.frontends.tensors.arrays import arguments
+from weft.frontends.tensors.arrays.array import DEVICE, Tensor, as_node
+from weft.frontends.tensors.arrays.creation import asarray
+from weft.frontends.tensors.arrays.deferred import needs_lengths
+from weft.frontends.tensors.arrays.shapes import roll
+from weft.frontends.tensors.blocks import call, whole_along
+from weft.frontends.tensors.chunks import Cut
+from weft.frontends.tensors.reductions import axes_of
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.nodes import Node
+
+__all__ = [
+    "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "irfft",
+    "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn",
+]  # fmt: skip
+_NORMS = (None, "backward", "ortho", "forward")
+
+
+def _complex(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.result_type(dtype, np.complex64) if dtype.kind in "fc" else np.dtype(np.complex128)
+
+
+def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.empty(0, _complex(dtype)).real.dtype
+
+
+def _transformed(x: Any, *, fn: Callable[..., Any], dtype: np.dtype[Any], options: tuple[tuple[str, Any], ...]) -> Any:
+    return fn(x, **dict(options)).astype(dtype, copy=False)
+
+
+def _transform(
+    fn: Callable[..., Any], node: Node, sizes: dict[int, int], dtype: np.dtype[Any], options: dict[str, Any]
+) -> Tensor:
+    """Transform along axes; `sizes` are the lengths that they have afterwards."""
+    if options["norm"] not in _NORMS:
+        raise ValueError(f'Invalid norm value {options["norm"]}; should be "backward", "ortho" or "forward".')
+    node = whole_along(node, tuple(sizes))
+    grid = tuple([Cut.even(n, max(n, 1)) if (n := sizes.get(a, -1)) >= 0 else c for a, c in enumerate(node.grid)])
+    kwargs = {"fn": fn, "dtype": dtype, "options": tuple(options.items())}
+    return Tensor(call(_transformed, node, grid, dtype, kwargs=kwargs, name=fn.__name__))
+
+
+def _positive(n: int) -> int:
+    if n < 1:
+        raise ValueError(f"Invalid number of data points ({n}) specified.")
+    return n
+
+
+def _one(
+    fn: Callable[..., Any], x: Any, n: int | None, axis: int, norm: str | None, *, kinds: str, real: bool, half: bool
+) -> Tensor:
+    node = as_node(x)
+    if node.dtype.kind not in kinds:
+        raise TypeError(f"{fn.__name__} takes real numbers, not {node.dtype}")
+    (along,) = axes_of(axis, len(node.grid))
+    own = 2 * (node.shape[along] - 1) if real else node.shape[along]
+    length = _positive(own if n is None else n)
+    size = length // 2 + 1 if half else length
+    dtype = _real(node.dtype) if real else _complex(node.dtype)
+    return _transform(fn, node, {along: size}, dtype, {"n": n, "axis": along, "norm": norm})
+
+
+@needs_lengths
+def fft(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
+    """Return the transform along an axis, which is cut or filled with zeros to `n` elements first."""
+    return _one(np.fft.fft, x, n, axis, norm, kinds="biufc", real=False, half=False)
+
+
+@needs_lengths
+def ifft(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
+    """Return the inverse transform along an axis."""
+    return _one(np.fft.ifft, x, n, axis, norm, kinds="biufc", real=False, half=False)
+
+
+@needs_lengths
+def rfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
+    """Return the transform of real numbers along an axis: the half of it that says all."""
+    return _one(np.fft.rfft, x, n, axis, norm, kinds="biuf", real=False, half=True)
+
+
+def _irfft_sample(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
+    return irfft(x, 2 if n is None else n, axis, norm)
+
+
+@needs_lengths(sample=_irfft_sample)
+def irfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
+    """Return the inverse of `rfft`: `n` real numbers along an axis, 2(m - 1) of m where it is not given."""
+    return _one(np.fft.irfft, x, n, axis, norm, kinds="biufc", real=True, half=False)
+
+
+def _hfft_sample(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
+    return hfft(x, 2 if n is None else n, axis, norm)
+
+
+@needs_lengths(sample=_hfft_sample)
+def hfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
+    """Return the transform of a signal with Hermitian symmetry: real numbers."""
+    return _one(np.fft.hfft, x, n, axis, norm, kinds="biufc", real=True, half=False)
+
+
+@needs_lengths
+def ihfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
+    """Return the inverse of `hfft`."""
+    return _one(np.fft.ihfft, x, n, axis, norm, kinds="biuf", real=False, half=True)
+
+
+def _several(
+    fn: Callable[..., Any],
+    x: Any,
+    s: Sequence[int] | None,
+    axes: Sequence[int] | None,
+    norm: str | None,
+    last: str = "",
+) -> Tensor:
+    node = as_node(x)
+    if last == "half" and node.dtype.kind == "c":
+        raise TypeError(f"{fn.__name__} takes real numbers, not {node.dtype}")
+    ndim = len(node.grid)
+    if axes is None:
+        along = list(range(ndim)) if s is None else list(range(ndim - len(s), ndim))
+    else:
+        along = [axes_of(axis, ndim)[0] for axis in axes]
+    if s is not None and len(s) != len(along):
+        raise ValueError("Shape and axes have different lengths.")
+    given = [node.shape[axis] for axis in along] if s is None else list(s)
+    given = [node.shape[axis] if n == -1 else n for axis, n in zip(along, given, strict=True)]
+    if last == "real" and s is None and along:
+        given[-1] = 2 * (given[-1] - 1)
+    sizes = {axis: _positive(n) for axis, n in zip(along, given, strict=True)}
+    if last == "half" and along:
+        sizes[along[-1]] = given[-1] // 2 + 1
+    dtype = _real(node.dtype) if last == "real" else _complex(node.dtype)
+    return _transform(fn, node, sizes, dtype, {"s": tuple(given), "axes": tuple(along), "norm": norm})
+
+
+@needs_lengths
+def fftn(
+    x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = "backward"
+) -> Tensor:
+    """Return the transform along several axes, which are cut or filled with zeros to the lengths `s` first."""
+    return _several(np.fft.fftn, x, s, axes, norm)
+
+
+@needs_lengths
+def ifftn(
+    x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = "backward"
+) -> Tensor:
+    """Return the inverse transform along several axes."""
+    return _several(np.fft.ifftn, x, s, axes, norm)
+
+
+@needs_lengths
+def rfftn(
+    x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = "backward"
+) -> Tensor:
+    """Return the transform of real numbers along several axes: of the last one the half that says all."""
+    return _several(np.fft.rfftn, x, s, axes, norm, "half")
+
+
+def _irfftn_sample(
+    x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = "backward"
+) -> Tensor:
+    return irfftn(x, [2] * (x.ndim if axes is None else len(axes)) if s is None else s, axes, norm)
+
+
+@needs_lengths(sample=_irfftn_sample)
+def irfftn(
+    x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = "backward"
+) -> Tensor:
+    """Return the inverse of `rfftn`."""
+    return _several(np.fft.irfftn, x, s, axes, norm, "real")
+
+
+def fft2(
+    x: Any, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = "backward"
+) -> Tensor:
+    """Return the transform along two axes, the last ones if none are named."""
+    return fftn(x, s=s, axes=axes, norm=norm)
+
+
+def ifft2(
+    x: Any, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = "backward"
+) -> Tensor:
+    """Return the inverse transform along two axes."""
+    return ifftn(x, s=s, axes=axes, norm=norm)
+
+
+def rfft2(
+    x: Any, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = "backward"
+) -> Tensor:
+    """Return the transform of real numbers along two axes: of the last one the half that says all."""
+    return rfftn(x, s=s, axes=axes, norm=norm)
+
+
+def irfft2(
+    x: Any, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = "backward"
+) -> Tensor:
+    """Return the inverse of `rfft2`."""
+    return irfftn(x, s=s, axes=axes, norm=norm)
+
+
+def _frequencies(fn: Callable[..., Any], n: int, d: float, dtype: Any, device: str | None, chunk_size: Any) -> Tensor:
+    if device not in (None, DEVICE):
+        raise ValueError(f"there is no device {device!r}; there is {DEVICE!r}")
+    kind = np.dtype(np.float64 if dtype is None else dtype)
+    return asarray(fn(_positive(n), d).astype(kind), chunk_size=chunk_size)
+
+
+def fftfreq(n: int, /, d: float = 1.0, dtype: Any = None, device: str | None = None, chunk_size: Any = None) -> Tensor:
+    """Return the frequencies of a transform of `n` samples that are `d` apart."""
+    return _frequencies(np.fft.fftfreq, n, d, dtype, device, chunk_size)
+
+
+def rfftfreq(n: int, /, d: float = 1.0, dtype: Any = None, device: str | None = None, chunk_size: Any = None) -> Tensor:
+    """Return the frequencies of `rfft` of `n` samples that are `d` apart."""
+    return _frequencies(np.fft.rfftfreq, n, d, dtype, device, chunk_size)
+
+
+def _centred(x: Any, axes: int | Sequence[int] | None, direction: int) -> Tensor:
+    made = x if isinstance(x, Tensor) else Tensor(as_node(x))
+    along = axes_of(tuple(axes) if isinstance(axes, list) else axes, made.ndim)
+    halves = tuple([direction * (made.shape[axis] // 2) for axis in along])
+    return roll(made, halves, axis=along) if along else made
+
+
+@needs_lengths
+def fftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Tensor:
+    """Put the frequency 0 into the middle of axes."""
+    return _centred(x, axes, 1)
+
+
+@needs_lengths
+def ifftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Tensor:
+    """Undo `fftshift`."""
+    return _centred(x, axes, -1)
+
+
+arguments.install(globals(), __all__)

@@ -1,0 +1,434 @@
+"""Random arrays: generators with a seed, and NumPy's older functions of the same names.
+
+The numbers depend on the seed, on the calls made before, and on the chunks where these are named (by `chunk_size`, or
+that of the session); not on workers, memory, backend or order. They are not those that `numpy.random` gives for the
+same seed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.frontends.tensors import random_streams
+from weft.frontends.tensors.arrays import chunking
+from weft.frontends.tensors.arrays.array import Tensor, apply, as_node
+from weft.frontends.tensors.blocks import fitted
+from weft.frontends.tensors.chunks import Cut, Grid, blocks
+from weft.frontends.tensors.nodes import Node
+from weft.frontends.tensors.reductions import axes_of
+from weft.model.errors import UsageError
+
+if TYPE_CHECKING:
+    import builtins
+
+FLOAT = np.dtype(np.float64)
+INT = np.dtype(np.int64)
+Size = int | Sequence[int] | None
+
+
+def _size(size: Size) -> tuple[int, ...]:
+    given = () if size is None else (size,) if not isinstance(size, Sequence) else tuple(size)
+    if any(not hasattr(n, "__index__") or n < 0 for n in given):
+        raise ValueError(f"size is {size!r}: give whole numbers that are not negative")
+    return tuple([int(n) for n in given])
+
+
+def _parameter(value: Any) -> Any:
+    """Return a parameter of a distribution as a number or a node."""
+    if isinstance(value, Tensor | np.ndarray | list | tuple):
+        node = as_node(value)
+        return node if node.grid else node.kwargs.get("value", node)
+    return value
+
+
+_NEEDED = object()
+
+
+def _distribution(method: str, *, result: np.dtype[Any] = FLOAT, **parameters: Any) -> Callable[..., Tensor]:
+    """Return a method that draws from a distribution of NumPy's; `_NEEDED` stands for what has no default."""
+    names = tuple(parameters)
+
+    def draw(self: Any, *args: Any, size: Size = None, chunk_size: Any = None, **named: Any) -> Tensor:
+        if len(args) > len(names):
+            *args_list, size = args
+            args = tuple(args_list)
+        given = {**parameters, **dict(zip(names, args, strict=False)), **named}
+        lacking = [name for name, value in given.items() if value is _NEEDED]
+        if len(args) > len(names) or len(given) > len(names) or lacking or named.keys() & set(names[: len(args)]):
+            raise TypeError(f"{method} takes {', '.join((*names, 'size', 'chunk_size'))}, each of them once")
+        made: Tensor = self._drawn(method, list(given.values()), size, result, chunk_size)
+        return made
+
+    draw.__name__ = draw.__qualname__ = method
+    draw.__doc__ = f"Return numbers of the distribution of `numpy.random.Generator.{method}`, with its parameters."
+    return _as_in_mars(draw)
+
+
+def _as_in_mars(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Have a method of a generator take what Mars's takes: `dtype`, and no GPU and no sparse array."""
+    has_dtype = "dtype" in inspect.signature(draw).parameters
+
+    @wraps(draw)
+    def drawing(*args: Any, gpu: bool | None = None, density: float | None = None, **kwargs: Any) -> Tensor:
+        if gpu or density is not None:
+            raise TypeError(f"{draw.__name__}: arrays are dense and in memory; leave `gpu` and `density` out")
+        dtype = None if has_dtype else kwargs.pop("dtype", None)
+        if has_dtype and kwargs.get("dtype", FLOAT) is None:
+            del kwargs["dtype"]
+        made = draw(*args, **kwargs)
+        return made if dtype is None else made.astype(dtype)
+
+    return drawing
+
+
+class Generator:
+    """Makes random arrays from a seed: as `numpy.random.Generator`, with `chunk_size`."""
+
+    def __init__(self, seed: int | Sequence[int] | None = None) -> None:
+        self._entropy = _entropy(seed)
+        self._calls = itertools.count()
+        self._lock = threading.Lock()
+
+    def _seed(self) -> random_streams.Seed:
+        with self._lock:
+            return (*self._entropy, next(self._calls))
+
+    def _cut(self, shape: tuple[int, ...], dtype: np.dtype[Any], chunk_size: Any) -> tuple[Grid, random_streams.Block]:
+        """Return the chunks, and the blocks that they hold where nobody names chunks."""
+        grid = chunking.cut(shape, dtype.itemsize, chunk_size)
+        named = chunking.chunking().chunk_size if chunk_size is None else chunk_size
+        if not (named is None or (isinstance(named, str) and named == "auto")):
+            return grid, None
+        block = blocks(shape)
+        return tuple([cut.holding(length) for cut, length in zip(grid, block, strict=True)]), block
+
+    def _streamed(self, method: str, size: Size, dtype: Any, chunk_size: Any) -> Tensor:
+        kind = np.dtype(dtype)
+        if kind not in (np.float64, np.float32):
+            raise TypeError(f"Unsupported dtype {kind!r} for {method}")
+        grid, block = self._cut(_size(size), kind, chunk_size)
+        return Tensor(random_streams.streamed(method, grid, self._seed(), kind, block))
+
+    def _drawn(
+        self,
+        method: str,
+        args: Sequence[Any],
+        size: Size,
+        dtype: Any,
+        chunk_size: Any,
+        more: Mapping[str, Any] | None = None,
+    ) -> Tensor:
+        given = [_parameter(one) for one in args]
+        more = more or {}
+        kind = np.dtype(dtype)
+        with np.errstate(all="ignore"):  # what is wrong with a parameter is told here, by who knows
+            tried = [np.zeros(1, one.dtype) if isinstance(one, Node) else one for one in given]
+            if not any(isinstance(one, Node) for one in given):
+                getattr(np.random.default_rng(0), method)(*tried, size=0, **more)
+        shapes = [one.shape for one in given if isinstance(one, Node)]
+        shape = np.broadcast_shapes(*shapes) if size is None else _size(size)
+        if shapes and np.broadcast_shapes(shape, *shapes) != shape:
+            raise ValueError(f"parameters of shapes {shapes} do not go together with size {shape}")
+        grid, block = self._cut(shape, kind, chunk_size)
+        given = [fitted(one, grid) if isinstance(one, Node) else one for one in given]
+        return Tensor(random_streams.drawn(method, given, grid, self._seed(), kind, more, block))
+
+    # ------------------------------------------------------------------------------------------------------ simple
+
+    @_as_in_mars
+    def random(self, size: Size = None, dtype: Any = FLOAT, *, chunk_size: Any = None) -> Tensor:
+        """Return numbers evenly spread over [0, 1)."""
+        return self._streamed("random", size, dtype, chunk_size)
+
+    @_as_in_mars
+    def standard_normal(self, size: Size = None, dtype: Any = FLOAT, *, chunk_size: Any = None) -> Tensor:
+        """Return normal numbers of mean 0 and variance 1."""
+        return self._streamed("standard_normal", size, dtype, chunk_size)
+
+    @_as_in_mars
+    def standard_exponential(self, size: Size = None, dtype: Any = FLOAT, *, chunk_size: Any = None) -> Tensor:
+        """Return exponential numbers of mean 1."""
+        return self._streamed("standard_exponential", size, dtype, chunk_size)
+
+    @_as_in_mars
+    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Size = None, *, chunk_size: Any = None) -> Tensor:
+        """Return numbers evenly spread over [low, high)."""
+        return self._scaled(self.random, low, _minus(high, low), size, chunk_size)
+
+    @_as_in_mars
+    def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Size = None, *, chunk_size: Any = None) -> Tensor:
+        """Return normal numbers of mean `loc` and standard deviation `scale`."""
+        _not_negative(scale)
+        return self._scaled(self.standard_normal, loc, scale, size, chunk_size)
+
+    @_as_in_mars
+    def exponential(self, scale: Any = 1.0, size: Size = None, *, chunk_size: Any = None) -> Tensor:
+        """Return exponential numbers of mean `scale`."""
+        _not_negative(scale)
+        return self._scaled(self.standard_exponential, 0.0, scale, size, chunk_size)
+
+    def _scaled(self, draw: Callable[..., Tensor], shift: Any, scale: Any, size: Size, chunk_size: Any) -> Tensor:
+        if size is None:
+            size = np.broadcast_shapes(np.shape(_shape_of(shift)), np.shape(_shape_of(scale)))
+        made = draw(size, chunk_size=chunk_size)
+        if not (isinstance(scale, int | float) and scale == 1):
+            made = apply(np.multiply, made, scale)
+        return made if isinstance(shift, int | float) and shift == 0 else apply(np.add, made, shift)
+
+    @_as_in_mars
+    def integers(
+        self,
+        low: Any,
+        high: Any = None,
+        size: Size = None,
+        dtype: Any = INT,
+        endpoint: bool = False,
+        *,
+        chunk_size: Any = None,
+    ) -> Tensor:
+        """Return whole numbers from `low` up to, not including, `high`; below `low` from 0 if `high` is left out."""
+        if high is None:
+            low, high = 0, low
+        kind = np.dtype(dtype)
+        return self._drawn("integers", (low, high), size, kind, chunk_size, {"dtype": kind, "endpoint": endpoint})
+
+    @_as_in_mars
+    def choice(
+        self, a: Any, size: Size = None, replace: bool = True, p: Any = None, *, chunk_size: Any = None
+    ) -> Tensor:
+        """Return elements of `a` (of `range(a)` for a number), each drawn by itself or, without `replace`, once."""
+        values = None if isinstance(a, int | np.integer) else Tensor(as_node(a))
+        n = int(a) if values is None else values.shape[0]
+        shape = _size(size)
+        weights = None if p is None else tuple(np.asarray(p.fetch() if isinstance(p, Tensor) else p, FLOAT).tolist())
+        chunks = chunk_size if replace else shape
+        if not replace and not shape:
+            chunks = None
+        more: dict[str, Any] = {"replace": replace}
+        if weights is not None:
+            more["p"] = weights
+        at = self._drawn("choice", (n,), shape, INT, chunks, more)
+        return at if values is None else values[at]
+
+    def permutation(self, x: Any, axis: int = 0, *, chunk_size: Any = None) -> Tensor:
+        """Return the elements of an array (of `range(x)` for a number) along an axis, in random order."""
+        values = None if isinstance(x, int | np.integer) else Tensor(as_node(x))
+        axis = 0 if values is None else axes_of(axis, values.ndim)[0]
+        n = int(x) if values is None else values.shape[axis]
+        at = self._drawn("choice", (n,), (n,), INT, (max(n, 1),), {"replace": False})
+        made = at if values is None else values[(*[slice(None)] * axis, at)]
+        return made if chunk_size is None else made.rechunk(chunk_size)
+
+    def shuffle(self, x: Tensor, axis: int = 0) -> None:
+        """Put the elements of an array along an axis into random order. TypeError: it is not one of ours."""
+        if not isinstance(x, Tensor):
+            raise TypeError(f"x is {type(x).__name__}, which cannot be shuffled in place: use permutation(x)")
+        x._set(self.permutation(x, axis)._node)
+
+    def bytes(self, length: int) -> builtins.bytes:
+        """Return random bytes."""
+        *entropy, call = self._seed()
+        return np.random.Generator(np.random.SFC64(np.random.SeedSequence(entropy, spawn_key=(call,)))).bytes(length)
+
+    # ----------------------------------------------------------------------------------------------- distributions
+
+    beta = _distribution("beta", a=_NEEDED, b=_NEEDED)
+    binomial = _distribution("binomial", n=_NEEDED, p=_NEEDED, result=INT)
+    chisquare = _distribution("chisquare", df=_NEEDED)
+    f = _distribution("f", dfnum=_NEEDED, dfden=_NEEDED)
+    gamma = _distribution("gamma", shape=_NEEDED, scale=1.0)
+    geometric = _distribution("geometric", p=_NEEDED, result=INT)
+    gumbel = _distribution("gumbel", loc=0.0, scale=1.0)
+    hypergeometric = _distribution("hypergeometric", ngood=_NEEDED, nbad=_NEEDED, nsample=_NEEDED, result=INT)
+    laplace = _distribution("laplace", loc=0.0, scale=1.0)
+    logistic = _distribution("logistic", loc=0.0, scale=1.0)
+    lognormal = _distribution("lognormal", mean=0.0, sigma=1.0)
+    logseries = _distribution("logseries", p=_NEEDED, result=INT)
+    negative_binomial = _distribution("negative_binomial", n=_NEEDED, p=_NEEDED, result=INT)
+    noncentral_chisquare = _distribution("noncentral_chisquare", df=_NEEDED, nonc=_NEEDED)
+    noncentral_f = _distribution("noncentral_f", dfnum=_NEEDED, dfden=_NEEDED, nonc=_NEEDED)
+    pareto = _distribution("pareto", a=_NEEDED)
+    poisson = _distribution("poisson", lam=1.0, result=INT)
+    power = _distribution("power", a=_NEEDED)
+    rayleigh = _distribution("rayleigh", scale=1.0)
+    standard_cauchy = _distribution("standard_cauchy")
+    standard_gamma = _distribution("standard_gamma", shape=_NEEDED)
+    standard_t = _distribution("standard_t", df=_NEEDED)
+    triangular = _distribution("triangular", left=_NEEDED, mode=_NEEDED, right=_NEEDED)
+    vonmises = _distribution("vonmises", mu=_NEEDED, kappa=_NEEDED)
+    wald = _distribution("wald", mean=_NEEDED, scale=_NEEDED)
+    weibull = _distribution("weibull", a=_NEEDED)
+    zipf = _distribution("zipf", a=_NEEDED, result=INT)
+
+    # ----------------------------------------------------------------------------------------------------- vectors
+
+    @_as_in_mars
+    def multinomial(self, n: int, pvals: Any, size: Size = None, *, chunk_size: Any = None) -> Tensor:
+        """Return how often each of several outcomes came in `n` draws; outcomes are along the last axis."""
+        return self._vectors("multinomial", (int(n), _numbers(pvals)), len(_numbers(pvals)), size, INT, chunk_size)
+
+    @_as_in_mars
+    def dirichlet(self, alpha: Any, size: Size = None, *, chunk_size: Any = None) -> Tensor:
+        """Return vectors of shares that add up to 1."""
+        return self._vectors("dirichlet", (_numbers(alpha),), len(_numbers(alpha)), size, FLOAT, chunk_size)
+
+    @_as_in_mars
+    def multivariate_normal(
+        self,
+        mean: Any,
+        cov: Any,
+        size: Size = None,
+        check_valid: str = "warn",
+        tol: float = 1e-8,
+        *,
+        chunk_size: Any = None,
+    ) -> Tensor:
+        """Return normal vectors with a mean and a covariance, which is checked here as NumPy does."""
+        middle = _numbers(mean)
+        np.random.default_rng(0).multivariate_normal(middle, _values(cov), 0, check_valid=check_valid, tol=tol)  # type: ignore[arg-type]
+        spread = tuple([tuple(row) for row in np.asarray(_values(cov), FLOAT).tolist()])
+        return self._vectors("multivariate_normal", (middle, spread), len(middle), size, FLOAT, chunk_size)
+
+    def _vectors(
+        self, method: str, args: Sequence[Any], n: int, size: Size, dtype: np.dtype[Any], chunk_size: Any
+    ) -> Tensor:
+        getattr(np.random.default_rng(0), method)(*args, size=0)
+        grid, block = self._cut(_size(size), dtype, chunk_size)
+        return Tensor(random_streams.vectors(method, args, (*grid, Cut.even(n, max(n, 1))), self._seed(), dtype, block))
+
+
+class RandomState(Generator):
+    """The older interface of the same name, whose functions this module has too."""
+
+    @_as_in_mars
+    def rand(self, *shape: int, dtype: Any = FLOAT, chunk_size: Any = None) -> Tensor:
+        """Return numbers evenly spread over [0, 1); each argument is the length of an axis."""
+        return self.random(shape, dtype, chunk_size=chunk_size)
+
+    @_as_in_mars
+    def randn(self, *shape: int, dtype: Any = FLOAT, chunk_size: Any = None) -> Tensor:
+        """Return standard normal numbers; each argument is the length of an axis."""
+        return self.standard_normal(shape, dtype, chunk_size=chunk_size)
+
+    @_as_in_mars
+    def random_sample(self, size: Size = None, *, chunk_size: Any = None) -> Tensor:
+        """Return numbers evenly spread over [0, 1)."""
+        return self.random(size, chunk_size=chunk_size)
+
+    ranf = sample = random_sample
+
+    @_as_in_mars
+    def randint(
+        self, low: Any, high: Any = None, size: Size = None, dtype: Any = INT, *, chunk_size: Any = None
+    ) -> Tensor:
+        """Return whole numbers from `low` up to, not including, `high`."""
+        return self.integers(low, high, size, dtype, chunk_size=chunk_size)
+
+    @_as_in_mars
+    def random_integers(self, low: Any, high: Any = None, size: Size = None, *, chunk_size: Any = None) -> Tensor:
+        """Return whole numbers from `low` to `high`, from 1 to `low` if `high` is left out."""
+        if high is None:
+            low, high = 1, low
+        return self.integers(low, high, size, INT, True, chunk_size=chunk_size)
+
+    def seed(self, seed: int | Sequence[int] | None = None) -> None:
+        """Begin again with another seed."""
+        with self._lock:
+            self._entropy = _entropy(seed)
+            self._calls = itertools.count()
+
+
+def _entropy(seed: Any) -> tuple[int, ...]:
+    words: Any = [seed] if seed is None or isinstance(seed, int | np.integer) else seed
+    if words == [None]:
+        return (secrets.randbits(128),)
+    if not isinstance(words, Sequence) or not all(isinstance(one, int | np.integer) and one >= 0 for one in words):
+        raise UsageError(f"seed is {seed!r}", hint="Give a whole number that is not negative, or several.")
+    return tuple([int(one) for one in words])
+
+
+def _minus(high: Any, low: Any) -> Any:
+    if isinstance(high, int | float) and isinstance(low, int | float):
+        return high - low
+    return apply(np.subtract, high, low)
+
+
+def _not_negative(scale: Any) -> None:
+    if isinstance(scale, int | float) and scale < 0:
+        raise ValueError("scale < 0")
+
+
+def _shape_of(value: Any) -> Any:
+    return np.empty(value.shape) if isinstance(value, Tensor) else value
+
+
+def _values(value: Any) -> Any:
+    return value.fetch() if isinstance(value, Tensor) else value
+
+
+def _numbers(value: Any) -> tuple[float, ...]:
+    return tuple(np.asarray(_values(value), FLOAT).tolist())
+
+
+def default_rng(seed: int | Sequence[int] | None = None) -> Generator:
+    """Return a generator; without a seed its numbers are other ones each time."""
+    return Generator(seed)
+
+
+_STATE = RandomState()
+beta = _STATE.beta
+binomial = _STATE.binomial
+bytes = _STATE.bytes
+chisquare = _STATE.chisquare
+choice = _STATE.choice
+dirichlet = _STATE.dirichlet
+exponential = _STATE.exponential
+f = _STATE.f
+gamma = _STATE.gamma
+geometric = _STATE.geometric
+gumbel = _STATE.gumbel
+hypergeometric = _STATE.hypergeometric
+laplace = _STATE.laplace
+logistic = _STATE.logistic
+lognormal = _STATE.lognormal
+logseries = _STATE.logseries
+multinomial = _STATE.multinomial
+multivariate_normal = _STATE.multivariate_normal
+negative_binomial = _STATE.negative_binomial
+noncentral_chisquare = _STATE.noncentral_chisquare
+noncentral_f = _STATE.noncentral_f
+normal = _STATE.normal
+pareto = _STATE.pareto
+permutation = _STATE.permutation
+poisson = _STATE.poisson
+power = _STATE.power
+rand = _STATE.rand
+randint = _STATE.randint
+randn = _STATE.randn
+random = _STATE.random
+random_integers = _STATE.random_integers
+random_sample = _STATE.random_sample
+ranf = _STATE.ranf
+rayleigh = _STATE.rayleigh
+sample = _STATE.sample
+seed = _STATE.seed
+shuffle = _STATE.shuffle
+standard_cauchy = _STATE.standard_cauchy
+standard_exponential = _STATE.standard_exponential
+standard_gamma = _STATE.standard_gamma
+standard_normal = _STATE.standard_normal
+standard_t = _STATE.standard_t
+triangular = _STATE.triangular
+uniform = _STATE.uniform
+vonmises = _STATE.vonmises
+wald = _STATE.wald
+weibull = _STATE.weibull
+zipf = _STATE.zipf
