@@ -1,5 +1,6 @@
 """Every arc of the four lifecycles is taken by some job, nothing moves in any other way, and docs/states is current."""
 
+import ast
 import importlib
 import inspect
 from collections import Counter
@@ -11,9 +12,10 @@ from typing import Any
 
 import pytest
 
+import weft
 from tests.simulation.world import random_session
 from tests.unit.engine.hand import Hand
-from weft.engine import failures, gangs, patching, readiness
+from weft.engine import failures, gangs, patching, readiness, rows
 from weft.engine.core import BubbleRow, Core
 from weft.engine.machines.bubble import BUBBLE
 from weft.engine.machines.job import JOB
@@ -21,7 +23,7 @@ from weft.engine.machines.table import Table, arcs, step
 from weft.engine.machines.task import COMPOSITES, TASK, TaskState
 from weft.engine.machines.vertex import VERTEX
 from weft.engine.physical import Stage
-from weft.model.errors import WeftError
+from weft.model.errors import InvalidTransition, WeftError
 from weft.testing import states
 
 ROOT = Path(__file__).parents[2]
@@ -117,8 +119,35 @@ def test_every_arc_of_job_vertex_and_bubble_is_taken(seen):
 
 
 def test_no_task_moves_but_along_its_table_or_a_declared_path(seen):
-    declared = pairs(TASK) | {(path[0].name, path[-1].name) for path in COMPOSITES.values()}
-    assert set(seen.moves) - declared == set()
+    assert set(seen.moves) - legal_pairs() == set()
+
+
+def test_one_module_writes_the_states_of_tasks():
+    writers = {
+        path.name
+        for path in (ROOT / "src" / "weft" / "engine").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        for target in (node.targets if isinstance(node, ast.Assign) else ())
+        if isinstance(target, ast.Subscript) and ast.unparse(target.value).split(".")[-1] in ("state", "rows")
+    }
+    assert writers == {"rows.py"}
+
+
+def test_a_write_that_the_table_does_not_have_is_refused_with_the_history():
+    graph = weft.Graph()
+    graph.map(abs, range(3), name="a")
+    h = Hand(graph)
+    stage = h.core.by_id["a"]
+    with pytest.raises(InvalidTransition, match=r"a\[0\]: is \w+, not FINISHED, on the way to FREED"):
+        rows.write(h.core, stage, 0, 3, rows.FINISHED, rows.FREED)
+    with pytest.raises(InvalidTransition, match=r"a\[1\]: no transition from \w+ on the way to FREED") as caught:
+        rows.write_mixed(h.core, stage, 1, 3, rows.FREED)
+    assert caught.value.story
+    assert rows.LEGAL.count(1) == len({(a, b) for a, b in legal_pairs() if a != b})
+
+
+def legal_pairs() -> set[Pair]:
+    return pairs(TASK) | {(path[0].name, path[-1].name) for path in COMPOSITES.values()}
 
 
 def test_every_arc_of_a_task_is_taken(seen):

@@ -27,8 +27,8 @@ from weft.durability import snapshot
 from weft.durability.facts import asking
 from weft.durability.journal import FileJournal, read_journal, recover, replay_journal
 from weft.engine.core import Core
-from weft.engine.readiness import FINISHED, FREED
 from weft.engine.replay import digest
+from weft.engine.rows import FINISHED, FREED
 from weft.graph.logical import NONE, Edge, OnFailure, Patch, Storage
 from weft.model.errors import (
     ConflictError,

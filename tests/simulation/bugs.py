@@ -18,6 +18,7 @@ from weft.engine.commands import Acquire, Free, Launch, Probe
 from weft.engine.events import Done, GaveBack
 from weft.engine.master import Master
 from weft.engine.physical import Intervals
+from weft.engine.rows import FINISHED
 from weft.graph.logical import Trigger
 from weft.runtime.loop import Loop
 from weft.runtime.pool import Pool
@@ -178,7 +179,7 @@ def _forgets_what_is_hidden(true: Callable[..., Any]) -> Callable[..., Any]:
 def _frees_what_is_not_read(_: Callable[..., Any]) -> Callable[..., Any]:
     def remake(core: Any, decision: Any) -> None:
         stage = core.by_id.get(decision.vertex)
-        if stage is not None and 0 <= decision.index < stage.n and stage.state[decision.index] == readiness.FINISHED:
+        if stage is not None and 0 <= decision.index < stage.n and stage.state[decision.index] == FINISHED:
             core.out.append(Free(stage.id, decision.index, decision.index + 1))
 
     return remake

@@ -25,7 +25,7 @@ from weft.engine.core import Core, Tuning
 from weft.engine.events import Event
 from weft.engine.invariants import check
 from weft.engine.master import Master
-from weft.engine.readiness import FREED, READY
+from weft.engine.rows import FREED, READY
 from weft.graph.builder import Graph, after, gather, shuffle
 from weft.graph.logical import Edge, Kind, Patch, Source, Vertex
 from weft.model.program import Program

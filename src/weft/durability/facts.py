@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from weft.engine.decisions import ApplyPatch
-from weft.engine.readiness import FINISHED, FREED
+from weft.engine.rows import FINISHED, FREED
 from weft.graph.logical import Kind, Patch, SameAs, Source
 from weft.graph.wire import patch_from_json
 

@@ -32,8 +32,8 @@ from weft.durability import snapshot
 from weft.engine import decisions, events
 from weft.engine.core import Tuning
 from weft.engine.master import Master
-from weft.engine.readiness import FINISHED, FREED
 from weft.engine.replay import Answer, Epoch, Pending, Replay, Tape, Tick, begin
+from weft.engine.rows import FINISHED, FREED
 from weft.graph import logical
 from weft.graph.axes import Axis, GridMap, Op
 from weft.graph.grid import OneToAll

@@ -21,7 +21,7 @@ from weft.engine.decisions import BackUp, WeighTasks
 from weft.engine.dispatch import expected_bytes, unserved
 from weft.engine.machines.job import JobState
 from weft.engine.policy import STRAGGLERS, AttemptView, WatchView
-from weft.engine.readiness import FINISHED, FREED, SKIPPED
+from weft.engine.rows import FINISHED, FREED, SKIPPED
 from weft.graph.logical import Kind, Outcome, Trigger
 from weft.model.ids import task_name
 

@@ -23,7 +23,8 @@ from weft.engine.lineage import drop, lose, wanted
 from weft.engine.machines.job import JobState
 from weft.engine.physical import Intervals
 from weft.engine.policy import BLAME, BlameView, Fault, WorkerView
-from weft.engine.readiness import FINISHED, PROBING, READY, UNSCHEDULED, enqueue, unqueue
+from weft.engine.readiness import enqueue, unqueue
+from weft.engine.rows import FINISHED, PROBING, READY, UNSCHEDULED
 from weft.graph.logical import Kind
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from weft.engine.core import FEW
 from weft.engine.events import Done
-from weft.engine.readiness import FINISHED, LEASED, RUNNING, finish, write
+from weft.engine.readiness import finish
+from weft.engine.rows import FINISHED, LEASED, RUNNING, write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +29,6 @@ def end_usual(core: Core, events: Sequence[Event], at: int) -> int:
     root = first.stage
     if root.n <= FEW or not root.plain or root.attempts or root.vertex.expands:
         return at
-    state = root.state
     seconds, nbytes = root.seconds, root.nbytes
     spans: list[tuple[int, int]] = []
     each: float
@@ -55,14 +55,13 @@ def end_usual(core: Core, events: Sequence[Event], at: int) -> int:
         lo = lease.lo
         units = hi - lo
         old = RUNNING if lease.started else LEASED
-        if units == 1 and state[lo] == old:
-            state[lo] = FINISHED
+        if units == 1:
             each, size = took, made
         elif units > 0:
-            write(core, root, lo, hi, old, FINISHED)
             each, size = took / units, made / units
         else:
             break
+        write(core, root, lo, hi, old, FINISHED)
         del leases[number]
         seconds = 0.5 * (seconds + each) if seconds >= 0 else each
         nbytes = 0.5 * (nbytes + size) if nbytes >= 0 else size

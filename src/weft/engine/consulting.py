@@ -9,7 +9,7 @@ from weft.engine.decisions import Fail, SetParallelism
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.engine.policy import InputView, Moment, View
 from weft.engine.prose import told
-from weft.engine.readiness import FINISHED, FREED
+from weft.engine.rows import FINISHED, FREED
 from weft.graph.logical import Kind, Range
 from weft.model.errors import GraphError, WeftError
 

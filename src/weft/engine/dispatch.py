@@ -17,16 +17,8 @@ from weft.engine.core import ANYWHERE, FEW, LIGHT_LANE, LeaseRow
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import VERTEX, VertexState
 from weft.engine.physical import INFINITE, NOTHING, Intervals
-from weft.engine.readiness import (
-    LEASED,
-    READY,
-    UNSCHEDULED,
-    advance,
-    check_gates,
-    ready_count,
-    unqueue,
-    write,
-)
+from weft.engine.readiness import advance, check_gates, ready_count, unqueue
+from weft.engine.rows import LEASED, READY, UNSCHEDULED, write
 from weft.graph.logical import Kind
 
 if TYPE_CHECKING:

@@ -16,14 +16,6 @@ from weft.engine.machines.vertex import ENDED, SUCCESS, VertexState
 from weft.engine.physical import NOTHING, Intervals, Stage
 from weft.engine.policy import Moment
 from weft.engine.readiness import (
-    CANCELLED,
-    CANCELLING,
-    FATAL,
-    FINISHED,
-    PROBING,
-    READY,
-    SKIPPED,
-    UNSCHEDULED,
     advance,
     end,
     ended,
@@ -33,6 +25,18 @@ from weft.engine.readiness import (
     one_success_group,
     recount_readers,
     unqueue,
+)
+from weft.engine.rows import (
+    CANCELLED,
+    CANCELLING,
+    FATAL,
+    FINISHED,
+    LEASED,
+    NOT_STARTED,
+    READY,
+    SKIPPED,
+    write,
+    write_mixed,
 )
 from weft.engine.story import story
 from weft.graph.logical import OnFailure, Outcome, Storage
@@ -45,7 +49,6 @@ if TYPE_CHECKING:
     from weft.engine.physical import Link
 
 _COLUMN = {Failure.USER: 0, Failure.MEMORY: 1, Failure.INFRASTRUCTURE: 2}
-_NOT_STARTED = (UNSCHEDULED, READY, PROBING)
 
 
 def move_job(core: Core, cause: str) -> None:
@@ -118,7 +121,7 @@ def fatal(
         core.cause = Cause(name, message, traceback, kind.value, raised)
     if stage.state[index] == READY:
         unqueue(stage, index, index + 1)
-    stage.state[index] = FATAL
+    write_mixed(core, stage, index, index + 1, FATAL)
     stage.over += 1
     if stage.listeners:
         core.tell(stage, Moment.FINISHED)
@@ -155,7 +158,7 @@ def spread(core: Core, stage: Stage, lo: int, hi: int) -> None:
                 spans = [span for i in range(lo, hi) for span in router.consumers(i)]
             for a, b in spans:
                 for d in range(a, b):
-                    if dst.state[d] in _NOT_STARTED:
+                    if dst.state[d] in NOT_STARTED:
                         give_up(core, dst, d, FATAL)
                         core.note(task_name(dst.id, d), f"cannot run: {stage.id} failed")
                         work.append((dst, d, d + 1))
@@ -266,7 +269,7 @@ def give_up(core: Core, stage: Stage, index: int, state: int) -> None:
         unqueue(stage, index, index + 1)
     if stage.bubble >= 0:
         core.needy.append(stage)  # its bubble may be complete without this task
-    stage.state[index] = state
+    write_mixed(core, stage, index, index + 1, state)
     stage.over += 1
     if stage.listeners:
         core.tell(stage, Moment.FINISHED)
@@ -281,7 +284,7 @@ def give_up_rest(core: Core, stage: Stage, state: int) -> None:
         advance(core, stage, {SKIPPED: "skip", FATAL: "fatal"}.get(state, "cancelled"))
         ended(core, stage)
         return
-    for old in _NOT_STARTED:
+    for old in NOT_STARTED:
         if stage.state.count(old):
             for i in range(stage.n):
                 if stage.state[i] == old:
@@ -299,10 +302,10 @@ def stop_lease(core: Core, lease: LeaseRow, reason: str, why: str = "cancel") ->
 
     Whoever is "cut off" from a stream has failed with its source, anybody else is cancelled.
     """
-    for stage, mult in lease.members:
-        for i in range(lease.lo * mult, lease.hi * mult):
-            stage.state[i] = CANCELLING
     already = lease.stopping
+    if already not in ("cancel", "cut off"):
+        for stage, mult in lease.members:
+            write_mixed(core, stage, lease.lo * mult, lease.hi * mult, CANCELLING)
     lease.stopping = why
     if core.rivals:
         stop_rival(core, lease, "cancel", reason)
@@ -321,8 +324,7 @@ def lease_stopped(core: Core, lease: LeaseRow) -> None:
     for stage, mult in lease.members:
         lo, hi = lease.lo * mult, lease.hi * mult
         stage.executing -= hi - lo
-        for i in range(lo, hi):
-            stage.state[i] = state
+        write(core, stage, lo, hi, CANCELLING, state)
         stage.over += hi - lo
         let_go(core, stage, ((lo, hi),))
         if stage.over == stage.n:
@@ -378,14 +380,13 @@ def finish_early(core: Core, stage: Stage, reason: str) -> None:
     core.note(stage.id, f"ended early: {reason}")
     if stage.n >= 0:
         for i in range(stage.n):
-            if stage.state[i] in _NOT_STARTED:
+            if stage.state[i] in NOT_STARTED:
                 give_up(core, stage, i, SKIPPED)
     for lease in list(core.leases.values()):
         if lease.offered and lease.stage is stage:
             core.out.append(Drop(lease.offered, lease.id))
             del core.leases[lease.id]
-            for i in range(lease.lo, lease.hi):
-                stage.state[i] = SKIPPED
+            write(core, stage, lease.lo, lease.hi, LEASED, SKIPPED)
             stage.executing -= lease.hi - lease.lo
             stage.over += lease.hi - lease.lo
             let_go(core, stage, ((lease.lo, lease.hi),))

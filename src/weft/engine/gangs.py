@@ -24,20 +24,8 @@ from weft.engine.machines.job import JobState
 from weft.engine.machines.table import step
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.engine.physical import INFINITE
-from weft.engine.readiness import (
-    CANCELLED,
-    FATAL,
-    FINISHED,
-    LEASED,
-    READY,
-    SKIPPED,
-    UNSCHEDULED,
-    advance,
-    count_refs,
-    recount,
-    unqueue,
-    write,
-)
+from weft.engine.readiness import advance, count_refs, recount, unqueue
+from weft.engine.rows import CANCELLED, FATAL, FINISHED, LEASED, READY, SKIPPED, UNSCHEDULED, write, write_mixed
 from weft.engine.story import story
 from weft.graph.logical import SEQUENTIAL, Bubble, Kind, Outcome, Storage, Trigger
 from weft.model.resources import Resources
@@ -621,7 +609,7 @@ def _back_to_start(core: Core, stage: Stage) -> bool:
         if stage.state[i] in (FATAL, CANCELLED, SKIPPED, UNSCHEDULED, READY):
             anew += stage.state[i] in (UNSCHEDULED, READY)
             continue
-        stage.state[i] = UNSCHEDULED
+        write_mixed(core, stage, i, i + 1, UNSCHEDULED)
         anew += 1
     stage.executing = 0
     if there:

@@ -8,17 +8,8 @@ from weft.engine.attempts import stop_rival
 from weft.engine.commands import Drop, Free, Stop
 from weft.engine.failures import spread_again
 from weft.engine.machines.vertex import ENDED
-from weft.engine.readiness import (
-    FINISHED,
-    FREED,
-    LEASED,
-    PROBING,
-    READY,
-    UNSCHEDULED,
-    advance,
-    recount,
-    write,
-)
+from weft.engine.readiness import advance, count_refs, recount
+from weft.engine.rows import FINISHED, FREED, LEASED, LOST, NOT_STARTED, UNSCHEDULED, write
 from weft.graph.logical import Kind
 
 if TYPE_CHECKING:
@@ -28,15 +19,13 @@ if TYPE_CHECKING:
     from weft.engine.physical import Link, Stage
 
 AGAIN = "what it reads is made again"
-_LOST = 12
-_TO_RUN = (UNSCHEDULED, READY, PROBING)
 
 
 def lose(core: Core, stage: Stage, indices: Iterable[int], reason: str) -> None:
     """The outputs of these tasks are gone: mark them LOST, make again what is needed, drop the rest."""
     gone = [i for i in indices if stage.state[i] == FINISHED]
     for i in gone:
-        stage.state[i] = _LOST
+        write(core, stage, i, i + 1, FINISHED, LOST)
     if core.faults:  # what could not be read is being made again
         was = {(stage.id, i) for i in gone}
         kept = [fault for fault in core.faults if fault.unread not in was]
@@ -77,28 +66,28 @@ def remake(core: Core, again: Stage | None = None) -> None:
         if stage.n <= 0 or stage is again:
             continue
         state = stage.state
-        lost = state.count(_LOST)
+        lost = state.count(LOST)
         if not lost and not state.count(FREED) and not any(link.freed_parts for link in stage.outputs):
             continue
         if not lost and not any(link.dst.index in touched for link in stage.outputs):
             continue
         anew = 0
         for i in range(stage.n):
-            if state[i] == _LOST:
+            if state[i] == LOST:
                 if wanted(stage, i):
-                    state[i] = UNSCHEDULED
+                    write(core, stage, i, i + 1, LOST, UNSCHEDULED)
                     anew += 1
                 else:
-                    state[i] = FREED
+                    write(core, stage, i, i + 1, LOST, FREED)
             elif state[i] == FREED and wanted(stage, i):
-                state[i] = UNSCHEDULED
+                write(core, stage, i, i + 1, FREED, UNSCHEDULED)
                 anew += 1
         partial = [link for link in stage.outputs if link.freed_parts]
-        if any(link.dst.state[p] in _TO_RUN for link in partial for p in link.freed_parts or ()):
+        if any(link.dst.state[p] in NOT_STARTED for link in partial for p in link.freed_parts or ()):
             # A piece that was freed is wanted again: outputs are written whole, so all of them are made again.
             there = [i for i in range(stage.n) if state[i] == FINISHED]
             for i in there:
-                state[i] = UNSCHEDULED
+                write(core, stage, i, i + 1, FINISHED, UNSCHEDULED)
             anew += len(there)
             drop(core, stage, there)
             for link in partial:
@@ -121,8 +110,6 @@ def remake(core: Core, again: Stage | None = None) -> None:
             recount(core, stage)
     for stage in core.order:
         if stage.index in near and stage.refs is not None:
-            from weft.engine.readiness import count_refs
-
             stage.refs = count_refs(stage)
     for stage in core.order:
         if stage.index in near:
@@ -195,7 +182,7 @@ def _reads(link: Link, index: int) -> bool:
         return True  # a consumer whose parallelism is not known yet
     state = link.dst.state
     for a, b in router.consumers(index):
-        for wanted in _TO_RUN:
+        for wanted in NOT_STARTED:
             if state.count(wanted, a, b):
                 return True
     return False

@@ -61,14 +61,6 @@ from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
 from weft.engine.placement import assign_sources
 from weft.engine.policy import BLAME, STRAGGLERS, ManagerFactory, Moment
 from weft.engine.readiness import (
-    FINISHED,
-    FREED,
-    LEASED,
-    PROBING,
-    READY,
-    RUNNING,
-    SKIPPED,
-    UNSCHEDULED,
     advance,
     end,
     ended,
@@ -79,7 +71,19 @@ from weft.engine.readiness import (
     recount,
     recount_readers,
     unqueue,
+)
+from weft.engine.rows import (
+    FINISHED,
+    FREED,
+    LEASED,
+    PROBING,
+    READY,
+    RUNNING,
+    SKIPPED,
+    UNSCHEDULED,
+    runs_of,
     write,
+    write_mixed,
 )
 from weft.engine.story import story
 from weft.engine.view import JobView, view
@@ -672,9 +676,8 @@ class Master:
             live = RUNNING if lease.started else LEASED
             for member, mult in lease.members:
                 member.executing -= (lease.hi - lease.lo) * mult
-                for i in range(lease.lo * mult, lease.hi * mult):
-                    if member.state[i] == live:
-                        member.state[i] = SKIPPED
+                for lo, hi in list(runs_of(member.state, live, lease.lo * mult, lease.hi * mult)):
+                    write(core, member, lo, hi, live, SKIPPED)
                 member.over += (lease.hi - lease.lo) * mult
                 let_go(core, member, ((lease.lo * mult, lease.hi * mult),))
                 if member.over == member.n and member.status not in ENDED:
@@ -688,8 +691,7 @@ class Master:
 
     def _put_back_quietly(self, lease: LeaseRow) -> None:
         for stage, mult in lease.members:
-            for i in range(lease.lo * mult, lease.hi * mult):
-                stage.state[i] = UNSCHEDULED
+            write_mixed(self.core, stage, lease.lo * mult, lease.hi * mult, UNSCHEDULED)
             stage.executing -= (lease.hi - lease.lo) * mult
             if stage.restarting:
                 recount(self.core, stage)  # what it reads may have been lost meanwhile
@@ -820,12 +822,12 @@ class Master:
                 if member.state[i] != live:
                     continue
                 if (member.index, i) in executed:
-                    member.state[i] = FREED
+                    write(core, member, i, i + 1, live, FREED)
                     member.finished += 1
                     member.over += 1
                     let_go(core, member, ((i, i + 1),))
                 else:
-                    member.state[i] = UNSCHEDULED
+                    write(core, member, i, i + 1, live, UNSCHEDULED)
                     if member is not stage or i != index:
                         redo.append(member)
         for member, _ in lease.members:
@@ -854,7 +856,7 @@ class Master:
             return
         for index in indices:
             if stage.state[index] == FINISHED:
-                stage.state[index] = FREED
+                write(self.core, stage, index, index + 1, FINISHED, FREED)
 
     def _on_user_event(self, event: UserEvent) -> None:
         core = self.core

@@ -7,7 +7,7 @@ changed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -33,13 +33,6 @@ from weft.engine.machines.bubble import BubbleState
 from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
 from weft.engine.physical import INFINITE, NOTHING, Link, Stage
 from weft.engine.readiness import (
-    FATAL,
-    FINISHED,
-    FREED,
-    PROBING,
-    READY,
-    SKIPPED,
-    UNSCHEDULED,
     advance,
     check_gates,
     count_missing,
@@ -51,8 +44,8 @@ from weft.engine.readiness import (
     recount,
     recount_readers,
     settle_links,
-    write,
 )
+from weft.engine.rows import FATAL, FINISHED, FREED, PROBING, READY, SKIPPED, UNSCHEDULED, runs_of, write
 from weft.graph.logical import Choice, Edge, Kind, Patch, Range, SameAs, Source, Trigger, Vertex
 from weft.graph.routing import Router, bind
 from weft.model.errors import GraphError, WeftError
@@ -211,7 +204,7 @@ def start(core: Core, given: Collection[str] = ()) -> None:
                 _start_without_inputs(core, stage)
                 continue
         if stage.n and stage.id not in given:
-            for lo, hi in _runs_of(stage, UNSCHEDULED):
+            for lo, hi in list(runs_of(stage.state, UNSCHEDULED, 0, stage.n)):
                 make_ready(core, stage, lo, hi)
     for stage in core.order:
         if stage.n == stage.over and stage.status not in ENDED:
@@ -230,23 +223,12 @@ def _leave_out_unread(core: Core, stage: Stage) -> None:
         return  # each of them is read
     unread = [index for index, refs in enumerate(count_refs(stage)) if not refs]
     for index in unread:
-        stage.state[index] = SKIPPED
+        write(core, stage, index, index + 1, UNSCHEDULED, SKIPPED)
     if unread:
         stage.over += len(unread)
         for link in stage.inputs:
             link.left -= len(unread)
         core.note(stage.id, f"{len(unread)} of {stage.n} tasks are left out: nobody reads what they would make")
-
-
-def _runs_of(stage: Stage, state: int) -> Iterator[tuple[int, int]]:
-    """Yield the tasks that are in a state, as ranges."""
-    rows, hi = stage.state, 0
-    one = bytes([state])
-    while (lo := rows.find(one, hi)) >= 0:
-        hi = lo + 1
-        while hi < stage.n and rows[hi] == state:
-            hi += 1
-        yield lo, hi
 
 
 def _start_without_inputs(core: Core, stage: Stage) -> None:

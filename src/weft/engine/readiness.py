@@ -11,16 +11,33 @@ from heapq import heappush
 from math import ceil
 from typing import TYPE_CHECKING
 
+from weft.engine.commands import Drop, Free, FreeParts, Probe, Stop
 from weft.engine.core import ANYWHERE
 from weft.engine.machines.table import step
-from weft.engine.machines.task import TaskState
 from weft.engine.machines.vertex import ENDED, SUCCESS, VERTEX, VertexState
 from weft.engine.physical import INFINITE, NOTHING, Intervals
 from weft.engine.placement import assign_by_bytes
 from weft.engine.policy import Moment
+from weft.engine.rows import (
+    CANCELLED,
+    CANCELLING,
+    COMMITTING,
+    FATAL,
+    FINISHED,
+    FREED,
+    LEASED,
+    OVER,
+    PROBING,
+    READY,
+    RUNNING,
+    SKIPPED,
+    UNSCHEDULED,
+    runs_of,
+    write,
+    write_mixed,
+)
 from weft.engine.story import story
 from weft.graph.logical import Kind, Outcome, Trigger
-from weft.model.errors import InvalidTransition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,46 +45,8 @@ if TYPE_CHECKING:
     from weft.engine.core import Core
     from weft.engine.physical import Link, Stage
 
-UNSCHEDULED = int(TaskState.UNSCHEDULED)
-READY = int(TaskState.READY)
-PROBING = int(TaskState.PROBING)
-LEASED = int(TaskState.LEASED)
-RUNNING = int(TaskState.RUNNING)
-COMMITTING = int(TaskState.COMMITTING)
-FINISHED = int(TaskState.FINISHED)
-FREED = int(TaskState.FREED)
-FATAL = int(TaskState.FATAL)
-CANCELLING = int(TaskState.CANCELLING)
-CANCELLED = int(TaskState.CANCELLED)
-SKIPPED = int(TaskState.SKIPPED)
-
 FREE_BYTES = 4 * 2**20
 """How many bytes of partitions must have been read before they are dropped one by one."""
-
-_BYTES = [bytes([state]) for state in TaskState]
-
-
-def write(core: Core, stage: Stage, lo: int, hi: int, old: int, new: int) -> None:
-    """Move tasks `lo:hi` from state `old` to `new`; InvalidTransition with the story if one is elsewhere."""
-    state = stage.state
-    if hi - lo == 1:
-        if state[lo] != old:
-            _illegal(core, stage, lo, hi, old, new)
-        state[lo] = new
-        return
-    if state.count(old, lo, hi) != hi - lo:
-        _illegal(core, stage, lo, hi, old, new)
-    state[lo:hi] = _BYTES[new] * (hi - lo)
-
-
-def _illegal(core: Core, stage: Stage, lo: int, hi: int, old: int, new: int) -> None:
-    index = next((i for i in range(lo, hi) if stage.state[i] != old), lo)
-    subject = f"{stage.id}[{index}]"
-    raise InvalidTransition(
-        f"{subject}: is {TaskState(stage.state[index]).name}, not {TaskState(old).name}, "
-        f"on the way to {TaskState(new).name}",
-        story=story(core, subject),
-    )
 
 
 def advance(core: Core, stage: Stage, cause: str) -> None:
@@ -125,14 +104,12 @@ def _enqueue_anywhere(core: Core, stage: Stage, lo: int, hi: int) -> None:
 
 def _probe(core: Core, stage: Stage, lo: int, hi: int) -> int:
     """Send probes for the tasks that were not probed before; return where those that were begin, `hi` if nowhere."""
-    from weft.engine.commands import Probe
-
     key = stage.vertex.cache_key
     assert key is not None
     for index in range(lo, hi):
         if stage.probed is not None and index in stage.probed:
             return index
-        stage.state[index] = PROBING
+        write(core, stage, index, index + 1, READY, PROBING)
         core.out.append(Probe(stage.id, index, key))
     return hi
 
@@ -420,8 +397,6 @@ def ended(core: Core, stage: Stage) -> None:
 
 def drain(core: Core, service: Stage) -> None:
     """Stop a service whose last live consumer has ended."""
-    from weft.engine.commands import Drop, Stop
-
     if service.status in ENDED or service.status is VertexState.DRAINING:
         return
     if any(link.dst.status not in ENDED for link in service.outputs if link.edge.scheduling.concurrent):
@@ -438,13 +413,13 @@ def drain(core: Core, service: Stage) -> None:
             del core.leases[lease.id]
             service.executing -= lease.hi - lease.lo
             service.over += lease.hi - lease.lo
-            service.state[lease.lo : lease.hi] = _BYTES[SKIPPED] * (lease.hi - lease.lo)
+            write(core, service, lease.lo, lease.hi, LEASED, SKIPPED)
         else:
             core.out.append(Stop(lease.id, "drained"))
     waiting = [i for i in range(max(service.n, 0)) if service.state[i] in (UNSCHEDULED, READY)]
     for i in waiting:
         unqueue(service, i, i + 1)
-        service.state[i] = SKIPPED
+        write_mixed(core, service, i, i + 1, SKIPPED)
         service.over += 1
     if service.n < 0:
         advance(core, service, "skip")
@@ -496,8 +471,6 @@ def let_go(core: Core, stage: Stage, spans: Sequence[tuple[int, int]]) -> None:
 
 def _free_parts(core: Core, link: Link, spans: Sequence[tuple[int, int]]) -> None:
     """Partitions have been read: drop them, many at once, for it costs a visit to every source task."""
-    from weft.engine.commands import FreeParts
-
     if link.read_parts is None:
         link.read_parts = []
     link.read_parts.extend(spans)
@@ -508,7 +481,7 @@ def _free_parts(core: Core, link: Link, spans: Sequence[tuple[int, int]]) -> Non
         link.freed_parts = set()
     state = link.dst.state
     for a, b in link.read_parts:
-        over = [part for part in range(a, b) if state[part] in _OVER]  # the others lost their output, and read again
+        over = [part for part in range(a, b) if state[part] in OVER]  # the others lost their output, and read again
         link.freed_parts.update(over)
         if len(over) == b - a:
             core.out.append(FreeParts(link.src.id, a, b))
@@ -570,7 +543,7 @@ def count_refs(stage: Stage, *, except_for: tuple[Stage, Sequence[tuple[int, int
                 refs = [r + 1 for r in refs]
             continue
         for d in range(dst.n):
-            if dst.state[d] in _OVER and (pending is None or d not in pending):
+            if dst.state[d] in OVER and (pending is None or d not in pending):
                 continue
             for a, b, _, _ in router.inputs(d):
                 for i in range(a, b):
@@ -578,35 +551,17 @@ def count_refs(stage: Stage, *, except_for: tuple[Stage, Sequence[tuple[int, int
     return refs
 
 
-_OVER = frozenset({FINISHED, FREED, FATAL, CANCELLED, SKIPPED})
-
-
 def free(core: Core, stage: Stage, lo: int, hi: int) -> None:
     """Drop the outputs of those of `lo:hi` that are FINISHED."""
-    from weft.engine.commands import Free
-
     state = stage.state
     count = state.count(FINISHED, lo, hi)
     if count == 0:
         return
-    if stage.vertex.kind is Kind.SERVICE:  # it has no outputs
-        state[lo:hi] = state[lo:hi].replace(_BYTES[FINISHED], _BYTES[FREED])
-        return
-    if count == hi - lo:
-        state[lo:hi] = _BYTES[FREED] * count
-        core.out.append(Free(stage.id, lo, hi))
-        return
-    i = lo
-    while i < hi:
-        if state[i] != FINISHED:
-            i += 1
-            continue
-        end = i + 1
-        while end < hi and state[end] == FINISHED:
-            end += 1
-        state[i:end] = _BYTES[FREED] * (end - i)
-        core.out.append(Free(stage.id, i, end))
-        i = end
+    spans = [(lo, hi)] if count == hi - lo else list(runs_of(state, FINISHED, lo, hi))
+    for a, b in spans:
+        write(core, stage, a, b, FINISHED, FREED)
+        if stage.vertex.kind is not Kind.SERVICE:  # which has no outputs
+            core.out.append(Free(stage.id, a, b))
 
 
 # -------------------------------------------------------------------------------------------------------- afresh
@@ -638,19 +593,11 @@ def recount(core: Core, stage: Stage) -> None:
             held.clear()
     for i in range(stage.n):
         if state[i] in (READY, PROBING) and (stage.closed or missing[i]):
-            state[i] = UNSCHEDULED
+            write_mixed(core, stage, i, i + 1, UNSCHEDULED)
         elif state[i] == UNSCHEDULED and not stage.closed and not missing[i] and not _delayed(stage, i):
-            state[i] = READY
-    i = 0
-    while i < stage.n:
-        if state[i] == READY:
-            end = i + 1
-            while end < stage.n and state[end] == READY:
-                end += 1
-            enqueue(core, stage, i, end)
-            i = end
-        else:
-            i += 1
+            write(core, stage, i, i + 1, UNSCHEDULED, READY)
+    for lo, hi in list(runs_of(state, READY, 0, stage.n)):
+        enqueue(core, stage, lo, hi)
     if stage.refs is not None:
         stage.refs = count_refs(stage)
 

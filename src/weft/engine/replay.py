@@ -17,7 +17,7 @@ from weft.engine.commands import Acquire, Complete, Probe, SetTimer
 from weft.engine.events import Done, Event, Failed, Failure, GaveBack, Progress, Unanswered, WorkerLost
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import VertexState
-from weft.engine.readiness import PROBING
+from weft.engine.rows import PROBING
 from weft.model.errors import InternalError, WeftError
 
 if TYPE_CHECKING:

@@ -34,8 +34,8 @@ from weft.durability.journal import JOURNAL, FileJournal, Header, read_journal, 
 from weft.engine.events import JobSubmitted
 from weft.engine.machines.job import JobState
 from weft.engine.master import Master
-from weft.engine.readiness import FINISHED, FREED
 from weft.engine.replay import may_go_on
+from weft.engine.rows import FINISHED, FREED
 from weft.graph.logical import LogicalGraph
 from weft.graph.validate import mark_results
 from weft.model.chunks import ChunkRef

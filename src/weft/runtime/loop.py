@@ -50,8 +50,8 @@ from weft.engine.events import (
     WorkerLost,
     ends_tasks,
 )
-from weft.engine.readiness import FINISHED
 from weft.engine.replay import losses
+from weft.engine.rows import FINISHED
 from weft.runtime.pool import AVOID_S, KEEP_BACK_S, Pool
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from weft.engine.machines.job import JOB, JobState
 from weft.engine.machines.table import arcs, final, step
 from weft.engine.machines.task import COMPOSITES, ENDED, LIVE, TASK, TaskState, check_composites
 from weft.engine.physical import Intervals
-from weft.engine.readiness import write
+from weft.engine.rows import write
 from weft.graph.builder import Graph, after, gather
 from weft.graph.logical import Retry, Source
 from weft.model.errors import InvalidTransition
