@@ -9,7 +9,7 @@ from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from weft.frontends.pipelines import code
+from weft.frontends.pipelines.code import dependencies
 from weft.frontends.pipelines.kinds import Complaints, StepKind
 from weft.graph.task import prepares
 from weft.operators.call import run_command
@@ -65,7 +65,7 @@ def check(options: Mapping[str, Any]) -> Complaints:
 
 def leaves(options: Mapping[str, Any], folder: str) -> dict[str, str]:
     """Return what the function is made of, and which argument takes the item of a loop."""
-    found = code.leaves(os.path.normpath(os.path.join(folder, options.get("path") or ".")), options["function"])
+    found = dependencies.leaves(os.path.normpath(os.path.join(folder, options.get("path") or ".")), options["function"])
     return {**found, "option item": options["item"]} if options.get("item") else found
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from weft.frontends.pipelines import code
-from weft.frontends.pipelines.code import leaves
+from weft.frontends.pipelines.code import modules, statements
+from weft.frontends.pipelines.code.dependencies import leaves
 from weft.model.errors import ProgramError
 from weft.store.results import DIGEST
 
@@ -437,13 +437,13 @@ def test_a_module_that_is_loaded_and_not_used_may_be_anything(tmp_path):
 
 def test_what_a_module_changes_is_found_out_once_for_all_its_functions(tmp_path, monkeypatch):
     asked = []
-    may_change = code._may_change
+    may_change = statements.may_change
 
     def asks(statement, rest):
         asked.append(statement)
         return may_change(statement, rest)
 
-    monkeypatch.setattr(code, "_may_change", asks)
+    monkeypatch.setattr(modules, "may_change", asks)
     text = REGISTRY + "".join(f"@reg\ndef f{n}(x): return x\n" for n in range(20)) + "def f(): return TABLE\n"
     first = write(tmp_path, text)
     before = len(asked)
