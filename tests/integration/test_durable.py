@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -519,9 +520,8 @@ class TestGoingOn:
         if damage == "gone":
             journal.unlink()
         elif damage == "older":
-            journal.write_bytes(
-                journal.read_bytes().replace(weft.__version__.encode(), b"9" * len(weft.__version__), 1)
-            )
+            now, before = (msgspec.msgpack.encode("format") + bytes([number]) for number in (module.FORMAT, 1))
+            journal.write_bytes(journal.read_bytes().replace(now, before, 1))
             reseal(journal)
         else:
             journal.write_bytes(b"\0" * 1000 if damage == "garbage" else journal.read_bytes()[:40])

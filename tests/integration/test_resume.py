@@ -297,7 +297,7 @@ class TestEnded:
             length, _ = module._FRAME.unpack_from(data, at)
             rest = data[at + module._FRAME.size + length :]
             header = data[at + module._FRAME.size : at + module._FRAME.size + length]
-            said = msgspec.msgpack.decode(header) | {"weft": "0.0.0"}
+            said = msgspec.msgpack.decode(header) | {"format": 1}
             journal.write_bytes(module._MAGIC + module._frame(msgspec.msgpack.encode(said)) + rest)
         (place.folder / "go").touch()
         code, _, err = place.weft("resume", RUN)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from weft.durability.journal import _MAGIC, Header, Recorded, _frame, encode, graph_digest, read_journal
+from weft.durability.encoding import encode
+from weft.durability.journal import _MAGIC, Header, Recorded, _frame, graph_digest, read_journal
 from weft.engine.commands import Command
 from weft.engine.core import Tuning
 from weft.engine.events import Event
@@ -61,7 +62,7 @@ class Disk:
     def append(self, events: Sequence[Event], commands: Sequence[Command]) -> WhenDurable | None:
         """See `Journal.append`."""
         assert self.master is not None
-        record = encode(Tick(tuple(events), self.tape.take()))
+        record = encode(Tick(tuple(events), self.tape.take(), len(commands)))
         if not self.full:
             self._pending += _frame(record)
             self.digests.append(digest(self.master.core))

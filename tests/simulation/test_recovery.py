@@ -8,11 +8,10 @@ import pytest
 
 from weft.backends.simulator import Faults, Simulator
 from weft.durability import snapshot
+from weft.durability.encoding import Reader, encode
 from weft.durability.journal import (
     Header,
     Recorded,
-    decode,
-    encode,
     finished_tasks,
     graph_digest,
     recover,
@@ -47,7 +46,7 @@ class Book:
         self.master: Master | None = None
 
     def append(self, events, commands) -> None:
-        self.records.append(encode(Tick(tuple(events), self.tape.take())))
+        self.records.append(encode(Tick(tuple(events), self.tape.take(), len(commands))))
         assert self.master is not None
         self.digests.append(digest(self.master.core))
 
@@ -126,7 +125,7 @@ def go_on(graph, recorded: Recorded, options) -> tuple[Counting, JobRun, set[tup
 
 
 def recorded_of(graph, options, records: list[bytes]) -> Recorded:
-    return Recorded(Header(graph=graph_digest(graph), tuning=options["tuning"]), tuple(map(decode, records)), 0)
+    return Recorded(Header(graph=graph_digest(graph), tuning=options["tuning"]), tuple(map(Reader().read, records)), 0)
 
 
 @pytest.mark.parametrize("number", range(25))
@@ -141,7 +140,7 @@ def test_a_master_recovers_after_every_record(number):
         for _ in range(2):
             tape = Tape()
             master = Master(graph, "trial", options["tuning"], tape.managers(MANAGERS))
-            replay(master, tape, map(decode, records))
+            replay(master, tape, map(Reader().read, records))
             twice.append(digest(master.core))
         assert twice == [book.digests[at - 1]] * 2, f"seed {number}: record {at}"
         sim, job, before = go_on(graph, recorded_of(graph, options, records), options)
@@ -167,7 +166,7 @@ def test_a_master_recovers_from_a_run_with_faults(number):
         records = book.records[:at]
         tape = Tape()
         master = Master(graph, "trial", options["tuning"], tape.managers(MANAGERS))
-        pending = replay(master, tape, map(decode, records))
+        pending = replay(master, tape, map(Reader().read, records))
         assert digest(master.core) == book.digests[at - 1], f"seed {number}: record {at}"
         if pending.completed or not may_go_on(master.core):
             continue
@@ -189,7 +188,7 @@ def test_a_snapshot_is_as_good_as_what_it_stands_for(number):
         cut = Recorded(whole.header, whole.records[at:], 0, data)
         replayed = snapshot.load(data, graph, MANAGERS, Tape())
         for later in range(at, len(book.records)):
-            replayed.feed([decode(book.records[later])])
+            replayed.feed([Reader().read(book.records[later])])
             assert digest(replayed.master.core) == book.digests[later], f"seed {number}: cut at {at}, record {later}"
         a, b = recover(graph, whole, MANAGERS), recover(graph, cut, MANAGERS)
         assert a.pending == b.pending, f"seed {number}: cut at {at}"

@@ -1,9 +1,8 @@
 """The journal of a durable job: what its master was told, tick by tick, in one file that only grows.
 
 A file is a magic word and frames of `length, CRC-32, payload`. The first frame is the header, each other one a `Tick`
-or an `Epoch`. A file that ends inside a frame was cut off by a crash: the frame counts as never written, and is removed
-before anything is appended. Values are MessagePack; what is no plain value (events, decisions, tuples, arrays) is
-tagged with its name, and reading makes nothing but the types that are listed here.
+or an `Epoch`, written as `weft.durability.encoding` says. A file that ends inside a frame was cut off by a crash: the
+frame counts as never written, and is removed before anything is appended.
 
 Ticks are handed to a thread that writes and syncs many at once. Nobody waits for it: what must not happen before a
 tick is durable is called by that thread.
@@ -18,7 +17,6 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from enum import Enum
 from hashlib import sha256
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -29,23 +27,15 @@ from msgspec.structs import replace
 
 from weft._version import __version__
 from weft.durability import snapshot
-from weft.engine import decisions, events
-from weft.engine.core import Tuning
+from weft.durability.encoding import SCHEMAS, Reader, Schema, encode, read_mapping
+from weft.engine.core import Tuning  # noqa: TC001 - msgspec reads it at run time
 from weft.engine.master import Master
-from weft.engine.replay import Answer, Epoch, Pending, Replay, Tape, Tick, begin
+from weft.engine.replay import Epoch, Pending, Replay, Tape, Tick, begin
 from weft.engine.rows import FINISHED, FREED
-from weft.graph import logical
-from weft.graph.axes import Axis, GridMap, Op
-from weft.graph.grid import OneToAll
-from weft.graph.logical import Patch
-from weft.graph.rectangles import Rectangles
-from weft.graph.routers import Broadcast, Group, OneToOne, ScatterGather
-from weft.graph.wire import dumps, patch_from_json, patch_to_json
-from weft.model.errors import ConflictError, NotFoundError, ProgramError, WeftError
-from weft.model.program import Program, Style
+from weft.graph.wire import dumps
+from weft.model.errors import ConflictError, NotFoundError
 from weft.model.records import as_dict
-from weft.model.resources import ONE_SLOT, ONE_SLOT_ONLY, Placement, Resources
-from weft.store.codec import from_pickle, to_pickle
+from weft.store.codec import to_pickle
 from weft.store.disk import sync_folder
 from weft.store.state import os_error
 
@@ -59,12 +49,14 @@ if TYPE_CHECKING:
     from weft.engine.policy import ManagerFactory
     from weft.engine.ports import WhenDurable
     from weft.graph.logical import LogicalGraph
+    from weft.model.errors import WeftError
     from weft.store.outputs import Outputs
 
 Cutter = Callable[["Recorded"], bytes]
 """Returns a snapshot of the master that a journal tells of."""
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""The layout of the file. Records have schemas of their own, so it changes only with the frames or the header."""
 JOURNAL: Final = "journal"
 """The name of the file in a run's folder."""
 GROUP_EVENTS: Final = 1_000
@@ -78,149 +70,6 @@ _MAGIC: Final = b"weftjnl\n"
 _SNAPSHOT: Final = b"snapshot"
 """Begins the payload of a snapshot; no record begins so."""
 _FRAME: Final = struct.Struct("<II")
-
-
-# ------------------------------------------------------------------------------------------------------------ encoding
-
-_PLAIN: Final = frozenset({type(None), bool, float, str, bytes})
-_TUPLE, _NAMED, _ENUM, _ARRAY, _PAIRS, _RANGE, _SET, _INT, _PATCH, _RECTANGLES, _ROUTER, _PICKLED = range(1, 13)
-_ROUTERS: Final = {kind.__name__: kind for kind in (OneToOne, Group, Broadcast, ScatterGather, OneToAll)}
-_CONSTANTS: Final = (logical.SEQUENTIAL, logical.ONE_TO_ONE, logical.BROADCAST, logical.NONE, ONE_SLOT, ONE_SLOT_ONLY)
-"""The engine tells some of these by identity."""
-
-
-def _listed() -> dict[str, type[Any]]:
-    found: dict[str, type[Any]] = {}
-    kinds: list[Any] = [Answer, Program, Style, Resources, Placement, Axis, GridMap, Op]
-    for module in (events, decisions, logical):
-        kinds += [
-            kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__
-        ]
-    for kind in kinds:
-        if hasattr(kind, "_fields") or issubclass(kind, Struct) or issubclass(kind, Enum):
-            found[kind.__name__] = kind
-    return found
-
-
-_KINDS: Final = _listed()
-
-
-def _ext(code: int, value: Any) -> msgspec.msgpack.Ext:
-    return msgspec.msgpack.Ext(code, msgspec.msgpack.encode(value))
-
-
-def _pack(value: Any, by_value: Callable[[Any], bytes] | None = None) -> Any:
-    """Return a value as MessagePack takes it; `by_value` pickles what has no form there, ProgramError without it."""
-    kind = type(value)
-    if kind in _PLAIN:
-        return value
-    if kind is int:
-        return value if -(1 << 63) <= value < 1 << 63 else _ext(_INT, str(value))
-    if kind is list:
-        return [_pack(item, by_value) for item in value]
-    if kind is tuple:
-        return _ext(_TUPLE, [_pack(item, by_value) for item in value])
-    if kind is dict:
-        if all(type(key) is str for key in value):
-            return {key: _pack(item, by_value) for key, item in value.items()}
-        return _ext(_PAIRS, [[_pack(key, by_value), _pack(item, by_value)] for key, item in value.items()])
-    name = kind.__name__
-    if kind is Patch and by_value is not None:
-        return _ext(_PICKLED, by_value(value))  # its programs may be functions that have no name
-    if _KINDS.get(name) is kind:
-        if kind is Patch:
-            return _ext(_PATCH, _pack(patch_to_json(value)))
-        if isinstance(value, Enum):
-            return _ext(_ENUM, [name, value.value])
-        parts = value if isinstance(value, tuple) else [getattr(value, field) for field in value.__struct_fields__]
-        return _ext(_NAMED, [name, *(_pack(part, by_value) for part in parts)])
-    if kind is Rectangles:
-        return _ext(_RECTANGLES, [value.n_src, value.n_dst, value.partitions, value.rows()])
-    if _ROUTERS.get(name) is kind:
-        return _ext(_ROUTER, [name, value.n_src, value.n_dst, *([value.group] if kind is Group else [])])
-    if kind.__module__ == "numpy" and not value.dtype.hasobject:
-        if name == "ndarray":
-            return _ext(_ARRAY, [value.dtype.str, list(value.shape), value.tobytes()])
-        return _pack(value.item())
-    if kind is range:
-        return _ext(_RANGE, [value.start, value.stop, value.step])
-    if kind in (set, frozenset):
-        return _ext(_SET, [kind is frozenset, *(_pack(item, by_value) for item in sorted(value, key=repr))])
-    if by_value is not None:
-        return _ext(_PICKLED, by_value(value))
-    raise ProgramError(
-        f"a {name} cannot be written to the journal of the run",
-        hint="Have expanders and managers answer with numbers, text, lists, dictionaries and arrays.",
-    )
-
-
-def _unpack_ext(code: int, data: memoryview, decode: Callable[[memoryview], Any] | None = None) -> Any:
-    value = (decode or _decode)(data)
-    if code == _TUPLE:
-        return _constant(tuple(value))
-    if code == _NAMED:
-        return _constant(_KINDS[value[0]](*value[1:]))
-    if code == _ENUM:
-        return _KINDS[value[0]](value[1])
-    if code == _ARRAY:
-        import numpy as np  # it takes longer to load than most pipelines need to start
-
-        return np.frombuffer(value[2], dtype=np.dtype(value[0])).reshape(value[1]).copy()
-    if code == _PAIRS:
-        return dict(value)
-    if code == _RANGE:
-        return range(*value)
-    if code == _SET:
-        return frozenset(value[1:]) if value[0] else set(value[1:])
-    if code == _INT:
-        return int(value)
-    if code == _PATCH:
-        return patch_from_json(value)
-    if code == _RECTANGLES:
-        return Rectangles.from_rows(*value)
-    if code == _ROUTER:
-        return _ROUTERS[value[0]](*value[1:])
-    raise ValueError(f"unknown tag {code}")
-
-
-def _unpack_trusted(code: int, data: memoryview) -> Any:
-    return from_pickle(_decode_trusted(data)) if code == _PICKLED else _unpack_ext(code, data, _decode_trusted)
-
-
-def _constant(value: Any) -> Any:
-    return next((known for known in _CONSTANTS if type(known) is type(value) and known == value), value)
-
-
-_decode: Final = msgspec.msgpack.Decoder(ext_hook=_unpack_ext).decode
-_decode_trusted: Final = msgspec.msgpack.Decoder(ext_hook=_unpack_trusted).decode
-
-
-def encode(record: Tick | Epoch, by_value: Callable[[Any], bytes] | None = None) -> bytes:
-    """Return the payload of a record; `by_value` pickles what has no form here, without it that is a ProgramError."""
-    if isinstance(record, Epoch):
-        return msgspec.msgpack.encode(
-            [1, record.incarnation, None if record.tuning is None else as_dict(record.tuning)]
-        )
-    events, answers = record
-    return msgspec.msgpack.encode([0, [_pack(e, by_value) for e in events], [_pack(a, by_value) for a in answers]])
-
-
-def decode(payload: bytes, *, trusted: bool = False) -> Tick | Epoch:
-    """Return the record of a payload; ConflictError if it is none.
-
-    Only where it is `trusted` are values unpickled, which may run any code: where it lies in a folder of this user's
-    that nobody else may write to.
-    """
-    try:
-        kind, *rest = (_decode_trusted if trusted else _decode)(payload)
-        if kind:
-            return Epoch(rest[0], None if rest[1] is None else Tuning(**rest[1]))
-        return Tick(tuple(rest[0]), tuple(rest[1]))
-    except (msgspec.DecodeError, ValueError, TypeError, KeyError, IndexError, WeftError) as error:
-        raise ConflictError(
-            f"a record of the journal cannot be read: {error}",
-            hint="It was written by another version, or the file was changed.",
-        ) from None
 
 
 def graph_digest(graph: LogicalGraph) -> str:
@@ -246,7 +95,8 @@ class Header(Struct, frozen=True, kw_only=True):
 
     `restored` are the tasks (vertex, index) that had finished before this journal began, `incarnation` counts the
     processes that owned the run before. Of expanders that are `answered` the values are known, and `taken` are the
-    leases of earlier journals whose outputs count.
+    leases of earlier journals whose outputs count. `schemas` are those of the records that follow, `weft` is the
+    version that wrote them, for messages. Fields that a newer version has added are passed over.
     """
 
     graph: str
@@ -257,6 +107,7 @@ class Header(Struct, frozen=True, kw_only=True):
     format: int = FORMAT
     answered: tuple[str, ...] = ()
     taken: tuple[int, ...] = ()
+    schemas: tuple[Schema, ...] = SCHEMAS
 
 
 class Recorded(Struct, frozen=True):
@@ -285,8 +136,8 @@ class Recorded(Struct, frozen=True):
 def read_journal(path: Path, *, trusted: bool = False) -> Recorded:
     """Read a journal; a last record that is cut off or damaged, and all behind it, is left out.
 
-    `trusted`: see `decode`. NotFoundError: there is none. ConflictError: it is no journal, of another format, or of
-    another version of Weft.
+    `trusted`: see `Reader`. NotFoundError: there is none. ConflictError: it is no journal, of another format, or has
+    records that this version of Weft does not know.
     """
     try:
         data = path.read_bytes()
@@ -303,25 +154,21 @@ def parse_journal(data: bytes, path: Path, *, trusted: bool = False) -> Recorded
     if not payloads:
         raise ConflictError(f"{path} is not a journal", hint="The run cannot go on from it.")
     try:
-        said = msgspec.msgpack.decode(payloads[0])
-        version, form = said["weft"], said["format"]
-    except (msgspec.DecodeError, KeyError, TypeError):
+        found = read_mapping(payloads[0])
+        form = found["format"]
+        if form != FORMAT:
+            raise ConflictError(
+                f"{path} was written by Weft {found['weft']} in format {form}, and this version reads format {FORMAT}",
+                hint="Resume the run with the version that wrote it; this one can go on from its records alone.",
+            )
+        header = msgspec.convert(found, Header)
+    except (msgspec.MsgspecError, LookupError, TypeError):
         raise ConflictError(f"{path} has no header", hint="The run cannot go on from it.") from None
-    if (version, form) != (__version__, FORMAT):
-        raise ConflictError(f"{path} was written by Weft {version}, this is {__version__}")
-    header = Header(
-        **{
-            **said,
-            "tuning": Tuning(**said["tuning"]),
-            "restored": tuple((vertex, index) for vertex, index in said["restored"]),
-            "answered": tuple(said["answered"]),
-            "taken": tuple(said["taken"]),
-        }
-    )
     snapshot = b""
     if trusted and len(payloads) > 1 and payloads[1].startswith(_SNAPSHOT):
         snapshot = payloads.pop(1)[len(_SNAPSHOT) :]
-    return Recorded(header, tuple(decode(payload, trusted=trusted) for payload in payloads[1:]), size, snapshot)
+    read = Reader(header.schemas, trusted=trusted).read
+    return Recorded(header, tuple(read(payload) for payload in payloads[1:]), size, snapshot)
 
 
 class Recovered(NamedTuple):
@@ -502,7 +349,7 @@ class FileJournal:
 
     def append(self, events: Sequence[Event], commands: Sequence[Command]) -> WhenDurable | None:
         """Take one tick; ProgramError if it cannot be written down. Never waits."""
-        frame = _frame(encode(Tick(tuple(events), self.tape.take()), self._by_value))
+        frame = _frame(encode(Tick(tuple(events), self.tape.take(), len(commands)), self._by_value))
         left = [] if self._files is None else self._files.ended(events, commands)
         with self._lock:
             self._frames.append((frame, len(events), left))
@@ -606,7 +453,13 @@ class FileJournal:
         try:
             with self.path.open("rb") as file:
                 recorded = parse_journal(file.read(size), self.path, trusted=True)
-            header = replace(recorded.header, incarnation=recorded.incarnation, tuning=recorded.tuning)
+            header = replace(
+                recorded.header,
+                incarnation=recorded.incarnation,
+                tuning=recorded.tuning,
+                weft=__version__,
+                schemas=SCHEMAS,
+            )
             head = _head_of(header) + _frame(_SNAPSHOT + self._cutter(recorded))
         except Exception as error:  # noqa: BLE001
             self.faults.append(error)

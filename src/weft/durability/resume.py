@@ -1,9 +1,9 @@
 """How a run goes on that has ended without success, or whose owner was killed.
 
-Two ways, and the first that is possible is taken. *Replay*: the journal is of this version and this graph, nothing has
+Two ways, and the first that is possible is taken. *Replay*: the journal can be read and is of this graph, nothing has
 failed, and all that was finished is still there. A new master is brought to where the old one was, with every choice
 and number that was settled, and goes on. *Facts*: the job begins again, and what is known to have finished counts as
-finished. That is how a failed run goes on, one with an output that is gone, or one of another version.
+finished. That is how a failed run goes on, one with an output that is gone, or one of an older format.
 """
 
 from __future__ import annotations

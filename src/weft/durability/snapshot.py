@@ -2,7 +2,7 @@
 
 Stages and links refer to each other, and so do all the rows of a job. They are written one by one, each reference to
 one as its number, so that a long chain of vertices is no deep recursion. Programs of the graph as it was submitted are
-not written again, managers are made anew, and objects that the engine tells by identity come back as themselves.
+not written again, managers are made anew, and the ready set that all idle stages share comes back as itself.
 
 The bytes are a pickle: only those that this user alone could have written may be read.
 """
@@ -13,14 +13,11 @@ import io
 import pickle
 from typing import TYPE_CHECKING, Any, Final
 
-from weft.engine import physical
 from weft.engine.consulting import make
 from weft.engine.core import Tuning
 from weft.engine.master import Master
-from weft.engine.physical import Link, Stage
+from weft.engine.physical import NOTHING, Link, Stage
 from weft.engine.replay import Replay
-from weft.graph import logical
-from weft.model import program, resources
 from weft.model.errors import ConflictError
 
 if TYPE_CHECKING:
@@ -30,17 +27,6 @@ if TYPE_CHECKING:
     from weft.engine.replay import Tape
     from weft.graph.logical import LogicalGraph
 
-_CONSTANTS: Final = (
-    logical.SEQUENTIAL,
-    logical.ONE_TO_ONE,
-    logical.BROADCAST,
-    logical.NONE,
-    logical.DEFAULT_RETRY,
-    resources.ONE_SLOT,
-    resources.ONE_SLOT_ONLY,
-    program.NO_PARAMS,
-    physical.NOTHING,
-)
 _NOT_WRITTEN: Final = ("managers", "stages", "_links")
 
 
@@ -50,7 +36,7 @@ def dump(graph: LogicalGraph, replayed: Replay) -> bytes:
 
     core = replayed.master.core
     links = list({id(link): link for stage in core.stages for link in (*stage.inputs, *stage.outputs)}.values())
-    names: dict[int, tuple[Any, ...]] = {id(value): ("constant", at) for at, value in enumerate(_CONSTANTS)}
+    names: dict[int, tuple[Any, ...]] = {id(NOTHING): ("nothing", 0)}
     names |= {id(vertex.program): ("program", vertex.id) for vertex in graph.vertices.values()}
     names |= {id(stage): ("stage", at) for at, stage in enumerate(core.stages)}
     names |= {id(link): ("link", at) for at, link in enumerate(links)}
@@ -85,7 +71,7 @@ def load(data: bytes, graph: LogicalGraph, managers: Mapping[str, ManagerFactory
         stages = [object.__new__(Stage) for _ in range(stage_count)]
         links = [object.__new__(Link) for _ in range(link_count)]
         found: dict[str, Callable[[Any], Any]] = {
-            "constant": lambda at: _CONSTANTS[at],
+            "nothing": lambda _: NOTHING,
             "program": lambda id: graph.vertices[id].program,
             "stage": lambda at: stages[at],
             "link": lambda at: links[at],

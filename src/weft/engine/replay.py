@@ -40,10 +40,15 @@ class Answer(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """One record: the events that one call of `Master.handle` took, and what managers answered meanwhile."""
+    """One record: the events that one call of `Master.handle` took, and what managers answered meanwhile.
+
+    `commands` counts the commands that it answered, -1 if that is not known: a version of Weft that decides otherwise
+    is found out by it.
+    """
 
     events: tuple[Event, ...]
     answers: tuple[Answer, ...] = ()
+    commands: int = -1
 
 
 class Epoch(NamedTuple):
@@ -88,6 +93,11 @@ class Tape:
                 )
         finally:
             self._given = None
+        if tick.commands not in (-1, len(commands)):
+            raise InternalError(
+                f"the master answers {len(commands)} commands where the journal tells of {tick.commands}: "
+                "another version of Weft decided"
+            )
         return commands
 
     def decide(self, manager: VertexManager, view: View, memo: Any) -> tuple[Sequence[Any], Any]:

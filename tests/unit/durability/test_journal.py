@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weft.durability import encoding
 from weft.durability import journal as module
+from weft.durability.encoding import Reader, Schema, encode
 from weft.durability.journal import (
     FileJournal,
     Header,
-    decode,
-    encode,
     graph_digest,
     read_journal,
     recover,
@@ -38,6 +38,7 @@ from weft.graph.rectangles import Rectangles
 from weft.graph.routers import Group
 from weft.model.errors import ConflictError, DiskFullError, InternalError, NotFoundError, ProgramError, WeftError
 from weft.model.program import Program
+from weft.model.records import as_dict
 from weft.model.resources import ONE_SLOT_ONLY, Resources
 from weft.runtime.loop import JobRun, Loop
 from weft.store import disk
@@ -57,7 +58,7 @@ def header(**fields) -> Header:
 
 
 def tick(number: int) -> Tick:
-    return Tick((e.Done(float(number), number, number + 1, 0.5, 10), e.Offered(number + 0.5, [0, 1])))
+    return Tick((e.Done(float(number), number, number + 1, 0.5, 10), e.Offered(number + 0.5, [0, 1])), commands=0)
 
 
 def append(journal: FileJournal, events, then) -> None:
@@ -125,7 +126,7 @@ class TestEncoding:
         )
         listed = {kind for kind in vars(e).values() if isinstance(kind, type) and hasattr(kind, "_fields")}
         assert {type(event) for event in events} == listed
-        found = decode(encode(Tick(events)))
+        found = Reader().read(encode(Tick(events)))
         assert found == Tick(events)
         assert [type(event) for event in found.events] == [type(event) for event in events]
 
@@ -155,26 +156,26 @@ class TestEncoding:
         record = Tick(
             (), (Answer("v", decisions, (1, {2, 3}, range(4), frozenset("a"), 1 << 70)), Answer("w", (), error="x"))
         )
-        found = decode(encode(record))
+        found = Reader().read(encode(record))
         routers, there = found.answers[0].decisions[0].routers, decisions[0].routers
         assert routers[0][1].rows() == there[0][1].rows()  # type: ignore[attr-defined]
         assert (routers[1][1].n_src, routers[1][1].n_dst, routers[1][1].group) == (4, 2, 2)
         assert found.answers[0].decisions[1:] == decisions[1:]
-        assert found.answers[0].decisions[2].scheduling is SEQUENTIAL
-        assert found.answers[0].decisions[4].resources is ONE_SLOT_ONLY
+        assert found.answers[0].decisions[2].scheduling == SEQUENTIAL
+        assert found.answers[0].decisions[4].resources == ONE_SLOT_ONLY
         assert (found.answers[0].memo, found.answers[1]) == (record.answers[0].memo, record.answers[1])
 
     @pytest.mark.parametrize("kind", ["<i8", "<f4", "|b1", "<U3"])
     def test_arrays_come_back(self, kind):
         array = np.array([[1, 0], [0, 1]]).astype(kind)
-        found = decode(encode(Tick((e.Done(0.0, 1, 2, stats=(("e", array),)),))))
+        found = Reader().read(encode(Tick((e.Done(0.0, 1, 2, stats=(("e", array),)),))))
         ((_, back),) = found.events[0].stats
         assert back.dtype == array.dtype
         assert back.tolist() == array.tolist()
         back[0, 0] = back[1, 1]  # the master adds to it
 
     def test_numbers_of_numpy_become_plain_ones(self):
-        found = decode(encode(Tick((e.Done(np.float64(1.5), 1, np.int64(2)),))))  # type: ignore[arg-type]
+        found = Reader().read(encode(Tick((e.Done(np.float64(1.5), 1, np.int64(2)),))))  # type: ignore[arg-type]
         assert (type(found.events[0].now), type(found.events[0].hi)) == (float, int)
 
     def test_what_cannot_be_written_down_is_refused(self):
@@ -184,14 +185,105 @@ class TestEncoding:
     @given(st.binary(max_size=60))
     def test_foreign_bytes_make_a_clear_error(self, data):
         try:
-            decode(data)
+            Reader().read(data)
         except ConflictError:
             return
 
     def test_only_listed_types_are_made(self):
-        payload = msgspec.msgpack.encode([0, [module._ext(module._NAMED, ["Path", "/"])], []])
-        with pytest.raises(ConflictError, match="cannot be read"):
-            decode(payload)
+        schemas = [Schema("Tick", 1, ("events", "answers")), Schema("Path", 1, ("path",))]
+        payload = msgspec.msgpack.encode([0, [encoding._ext(encoding._RECORD, [1, "/"])], []])
+        with pytest.raises(
+            ConflictError, match="a record 'Path' of schema 1, which this version of Weft does not know"
+        ):
+            Reader(schemas).read(payload)
+
+
+class TestSchemas:
+    """A journal is read by a version that has other fields than the one that wrote it."""
+
+    def test_each_kind_states_its_fields_by_name(self):
+        stated = {schema.kind: schema for schema in encoding.SCHEMAS}
+        assert stated["Done"] == Schema("Done", 1, e.Done._fields)
+        assert stated["Retry"].fields == ("user", "memory", "infrastructure", "delay_s", "memory_factor")
+        assert {"Tick", "Answer", "SetEdge", "Scheduling"} < stated.keys()
+
+    def test_fields_are_matched_by_name(self):
+        schemas = [Schema("Tick", 1, ("events",)), Schema("GaveBack", 1, ("hi", "now", "lease"))]
+        payload = msgspec.msgpack.encode([0, [encoding._ext(encoding._RECORD, [1, 6, 1.5, 4])]])
+        assert Reader(schemas).read(payload) == Tick((e.GaveBack(1.5, 4, 6),))
+
+    def test_a_field_that_a_newer_version_has_added_is_passed_over(self):
+        written = Schema("GaveBack", 1, ("now", "new", "lease", "hi"))
+        payload = msgspec.msgpack.encode([0, [encoding._ext(encoding._RECORD, [1, 1.5, [1, 2], 4, 6])], []])
+        found = Reader([Schema("Tick", 1, ("events", "answers")), written]).read(payload)
+        assert found == Tick((e.GaveBack(1.5, 4, 6),))
+
+    def test_a_field_that_an_older_version_had_not_takes_its_default(self):
+        schemas = [Schema("Tick", 1, ("events",)), Schema("Done", 1, ("now", "lease", "hi"))]
+        payload = msgspec.msgpack.encode([0, [encoding._ext(encoding._RECORD, [1, 1.5, 4, 6])]])
+        assert Reader(schemas).read(payload) == Tick((e.Done(1.5, 4, 6),), (), -1)
+
+    def test_a_field_without_a_default_that_is_not_there_is_refused(self):
+        schemas = [Schema("Tick", 1, ("events",)), Schema("Done", 1, ("now", "lease"))]
+        payload = msgspec.msgpack.encode([0, [encoding._ext(encoding._RECORD, [1, 1.5, 4])]])
+        with pytest.raises(ConflictError, match=r"cannot be read: .*'hi'"):
+            Reader(schemas).read(payload)
+
+    def test_a_renamed_field_and_a_renamed_kind_are_upgraded(self, monkeypatch):
+        monkeypatch.setitem(encoding.RENAMED, "Returned", "GaveBack")
+        monkeypatch.setitem(encoding.NUMBERS, "GaveBack", 3)
+        upgrades = {
+            ("GaveBack", 1): lambda fields: {"lease": fields.pop("unit"), **fields},
+            ("GaveBack", 2): lambda fields: fields | {"hi": fields["hi"] + 1},
+        }
+        for key, upgrade in upgrades.items():
+            monkeypatch.setitem(encoding.UPGRADES, key, upgrade)
+        schemas = [Schema("Tick", 1, ("events",)), Schema("Returned", 1, ("now", "unit", "hi"))]
+        payload = msgspec.msgpack.encode([0, [encoding._ext(encoding._RECORD, [1, 1.5, 4, 6])]])
+        assert Reader(schemas).read(payload) == Tick((e.GaveBack(1.5, 4, 7),))
+
+    def test_a_schema_of_a_newer_number_is_refused_when_it_is_met(self):
+        schemas = [Schema("Tick", 1, ("events",)), Schema("Done", 2, ("now", "lease"))]
+        assert Reader(schemas).read(msgspec.msgpack.encode([0, []])) == Tick(())
+        payload = msgspec.msgpack.encode([0, [encoding._ext(encoding._RECORD, [1, 1.5, 4])]])
+        with pytest.raises(
+            ConflictError, match="'Done' of schema 2, which this version of Weft does not know"
+        ) as caught:
+            Reader(schemas).read(payload)
+        assert "or a newer one" in caught.value.hint
+
+    def test_every_upgrade_leads_to_the_number_in_force(self):
+        for kind, number in encoding.NUMBERS.items():
+            assert kind in {schema.kind for schema in encoding.SCHEMAS}
+            assert all((kind, before) in encoding.UPGRADES for before in range(1, number))
+        assert {kind for kind, _ in encoding.UPGRADES} <= encoding.NUMBERS.keys()
+
+    def test_each_process_states_the_schemas_of_what_it_writes(self, tmp_path):
+        """The journal of an older version, which a newer one has gone on with."""
+        path = tmp_path / "journal"
+        older = tuple(
+            schema._replace(fields=("now", "lease", "hi", "gone")) if schema.kind == "GaveBack" else schema
+            for schema in encoding.SCHEMAS
+        )
+        FileJournal.create(path, header(schemas=older)).close()
+        at = [schema.kind for schema in older].index("GaveBack")
+        record = encoding._packed([encoding._TICK, [encoding._ext(encoding._RECORD, [at, 1.5, 4, 6, "x"])], [], 0])
+        with path.open("ab") as file:
+            file.write(module._frame(record))
+        journal = FileJournal.reopen(path, read_journal(path), Tape())
+        journal.append((e.GaveBack(2.5, 5, 7),), [])
+        journal.close()
+        assert journal.join(DEADLINE_S)
+        ticks = [Tick((e.GaveBack(1.5, 4, 6),), (), 0), Tick((e.GaveBack(2.5, 5, 7),), (), 0)]
+        assert read_journal(path).records == (ticks[0], Epoch(1), ticks[1])
+
+    def test_a_header_of_a_newer_version_is_read(self, tmp_path):
+        path = tmp_path / "journal"
+        said = as_dict(header(incarnation=2)) | {"colour": "red"}
+        said["tuning"] |= {"more": 1}
+        del said["answered"]
+        path.write_bytes(module._MAGIC + module._frame(msgspec.msgpack.encode(said)))
+        assert read_journal(path).header == header(incarnation=2)
 
 
 class TestFile:
@@ -254,10 +346,17 @@ class TestFile:
             with pytest.raises(ConflictError, match="is not a journal"):
                 read_journal(tmp_path / "bad")
 
-    def test_a_journal_of_another_version_is_refused(self, tmp_path):
-        FileJournal.create(tmp_path / "journal", header(weft="0.0.1")).close()
-        with pytest.raises(ConflictError, match=r"written by Weft 0\.0\.1"):
+    def test_a_journal_of_another_format_is_refused(self, tmp_path):
+        FileJournal.create(tmp_path / "journal", header(weft="0.0.1", format=1)).close()
+        with pytest.raises(
+            ConflictError, match=r"by Weft 0\.0\.1 in format 1, and this version reads format 2"
+        ) as caught:
             read_journal(tmp_path / "journal")
+        assert "Resume the run with the version that wrote it" in caught.value.hint
+
+    def test_a_journal_of_another_version_is_read(self, tmp_path):
+        FileJournal.create(tmp_path / "journal", header(weft="0.0.1")).close()
+        assert read_journal(tmp_path / "journal").header.weft == "0.0.1"
 
     def test_it_is_closed_to_others(self, tmp_path):
         FileJournal.create(tmp_path / "journal", header()).close()
