@@ -12,11 +12,9 @@ from tests.simulation.scenarios import MANAGERS, Scenario, reckless
 from weft.engine.commands import (
     Acquire,
     Complete,
-    Drop,
     Free,
     FreeParts,
     Launch,
-    Offer,
     Probe,
     Release,
     SetTimer,
@@ -27,7 +25,6 @@ from weft.engine.commands import (
 )
 from weft.engine.core import Tuning
 from weft.engine.events import (
-    Accepted,
     CancelRequested,
     Done,
     Failed,
@@ -110,7 +107,6 @@ class Chaos:
         self.free_workers = set(self.workers)
         self.next_worker = workers
         self.leases: dict[int, Lease] = {}
-        self.offers: dict[int, tuple[Offer, set[int]]] = {}
         self.requests: dict[int, Acquire] = {}
         self.granted: dict[int, list[int]] = {}
         self.timers: list[SetTimer] = []
@@ -142,13 +138,6 @@ class Chaos:
         match command:
             case Launch():
                 self.launch(command)
-            case Offer():
-                self.offers[command.lease] = (command, set(command.workers))
-                for i in range(command.lo, command.hi):
-                    self.expect_inputs((command.vertex, i), set())
-            case Drop():
-                if command.lease in self.offers:
-                    self.offers[command.lease][1].difference_update(command.workers)
             case Stop():
                 assert command.lease in self.leases, f"{command} is for a lease that does not run"
                 self.leases[command.lease].stop = True
@@ -191,10 +180,7 @@ class Chaos:
         """A lease must find its inputs, its worker must be free."""
         worker = command.worker
         assert command.lease not in self.leases
-        offered = command.lease in self.offers
-        if offered:
-            del self.offers[command.lease]
-        elif worker >= 0:
+        if worker >= 0:
             held = [w for workers in self.granted.values() for w in workers]
             assert worker in self.workers, f"{command} is for a worker that is gone"
             assert worker in self.free_workers or worker in held, f"{command}: its worker is busy"
@@ -202,8 +188,7 @@ class Chaos:
         lease = Lease(command)
         inside: set[Task] = set()
         for task in lease.tasks(lease.lo, lease.hi):
-            if not offered:  # an input may be lost between an offer and its acceptance
-                self.expect_inputs(task, inside)
+            self.expect_inputs(task, inside)
             assert task not in inside
             inside.add(task)
         first = self.leases.get(command.backup_of)
@@ -365,8 +350,6 @@ class Chaos:
             actions += ["done"] * 4
         if self.requests:
             actions += ["grant"] * 3
-        if self.offers:
-            actions += ["accept"] * 3
         if self.timers:
             actions += ["timer"] if self.policies is None else ["timer"] * 8  # looks among them
         if self.probes:
@@ -464,8 +447,6 @@ class Chaos:
         for held in self.granted.values():
             if worker in held:
                 held.remove(worker)
-        for _, candidates in self.offers.values():
-            candidates.discard(worker)
         whole = not self.core.tuning.shared_memory and self.rng.random() < 0.3
         late: set[Task] = set()
         if whole:
@@ -522,24 +503,6 @@ class Chaos:
             number = self.rng.choice(sorted(self.requests))
             del self.requests[number]
             self.tell(Refused(0.0, number, "chaos has no such thing"))
-
-    def do_accept(self, calm: bool) -> None:
-        """A worker takes an offered lease; perhaps two do, or the same one twice."""
-        number = self.rng.choice(sorted(self.offers))
-        offer, candidates = self.offers[number]
-        free = sorted(candidates & self.free_workers)
-        if not free:
-            if not candidates:
-                del self.offers[number]
-            return
-        worker = self.rng.choice(free)
-        self.free_workers.discard(worker)
-        events = [Accepted(0.0, number, worker)]
-        if self.rng.random() < 0.3:
-            events += [Accepted(0.0, number, other) for other in (worker, *offer.workers)]
-        self.tell(*events)
-        if number not in self.leases:
-            self.free_workers.add(worker)
 
     def do_timer(self, calm: bool) -> None:
         """A timer goes off, in any order."""

@@ -14,7 +14,7 @@ import pytest
 
 from weft.durability import journal
 from weft.engine import attempts, blame, dispatch, failures, gangs, lineage, patching, readiness, replay
-from weft.engine.commands import Acquire, Free, Launch, Probe
+from weft.engine.commands import Acquire, Free, Probe
 from weft.engine.events import Done, GaveBack
 from weft.engine.master import Master
 from weft.engine.physical import Intervals
@@ -109,7 +109,7 @@ def _pending_without(*kinds: type[Any]) -> Callable[[Callable[..., Any]], Callab
 
 
 def _hungry_by_looking(_: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda core: dispatch._best(core, -1, any_node=True) is not None
+    return lambda core: dispatch._best(core, -1) is not None
 
 
 def _reads_damage(_: Callable[..., Any]) -> Callable[..., Any]:
@@ -143,24 +143,10 @@ def _starts_again(true: Callable[..., Any]) -> Callable[..., Any]:
     def losses(core: Any, now: float, *reason: str) -> list[Any]:
         events = []
         for lease in core.leases.values():
-            if not lease.offered:
-                events += [GaveBack(now, lease.id, lease.lo), Done(now, lease.id, lease.lo)]
+            events += [GaveBack(now, lease.id, lease.lo), Done(now, lease.id, lease.lo)]
         return events + [event for event in true(core, now, *reason) if type(event).__name__ == "WorkerLost"]
 
     return losses
-
-
-def _takes_every_accept(true: Callable[..., Any]) -> Callable[..., Any]:
-    def on_accepted(self: Master, event: Any) -> None:
-        lease = self.core.leases.get(event.lease)
-        if lease is not None and not lease.offered and lease.worker != event.worker and lease.cone is None:
-            self.core.out.append(
-                Launch(event.worker, lease.id, lease.stage.id, lease.lo, lease.hi, None, 0, lease.stage.resources[0])
-            )
-            return
-        true(self, event)
-
-    return on_accepted
 
 
 def _frees_beside_nobody(true: Callable[..., Any]) -> Callable[..., Any]:
@@ -219,7 +205,6 @@ BUGS = [
     Bug("the answer of an expander is thrown away", patching, "expanded", answers(""), "expanders,"),
     Bug("a refused gang waits on", gangs, "refused", answers(""), "bubbles,"),
     Bug("a region that has stopped does not start again", gangs, "region_quiet", nothing, "streams,"),
-    Bug("two workers that accept both get the task", Master, "_on_accepted", _takes_every_accept),
     Bug("of several missing inputs one is counted", readiness, "count_missing", _one_is_enough),
     Bug("outputs are freed before that is on disk", Loop, "_hold_back", _carries_out_at_once, hard=True),
     Bug("requests are forgotten in a recovery", replay.Replay, "pending", _pending_without(Acquire), "bubbles,", True),

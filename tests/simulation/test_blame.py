@@ -22,8 +22,8 @@ def spread(tasks: int = 300, retries: int = 1) -> Graph:
     return g
 
 
-def run(graph: Graph, *, race: bool = False, **simulator: Any) -> Trial:
-    tuning = Tuning(target_s=0.5, race=race, shared_memory=simulator.get("nodes", 1) == 1)
+def run(graph: Graph, **simulator: Any) -> Trial:
+    tuning = Tuning(target_s=0.5, shared_memory=simulator.get("nodes", 1) == 1)
     return run_graph(graph, managers={BLAME: Blame}, seconds=TASK_S, tuning=tuning, **simulator)
 
 
@@ -62,11 +62,6 @@ def test_more_than_a_third_only_cost_time():
     trial = run(spread(60, retries=8), workers=3, bad={0: 0.5, 1: 0.5})
     took(trial)
     assert len(trial.job.master.core.avoided) <= 1
-
-
-def test_races_keep_away_from_it():
-    trial = run(spread(60), race=True, workers=4, bad={0: 1.0})
-    assert took(trial) <= took(run(spread(60), race=True, workers=3)) + TASK_S
 
 
 def test_jobs_with_blame_end_under_any_faults(seed):

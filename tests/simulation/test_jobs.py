@@ -245,15 +245,14 @@ def test_only_what_is_needed_is_run_again():
         assert world.leases <= len(moments(tree, tuning=Tuning(target_s=0.5, cones=False))) + 1
 
 
-@pytest.mark.parametrize("race", [True, False])
 @pytest.mark.parametrize("network", [None, Network()], ids=["pipes", "network"])
 @pytest.mark.parametrize(("workers", "cores"), [(3, 2), (4, 3), (5, 3), (6, 5)])
-def test_a_service_of_several_cores_leaves_the_others_to_those_that_it_serves(race, network, workers, cores):
+def test_a_service_of_several_cores_leaves_the_others_to_those_that_it_serves(network, workers, cores):
     g = Graph("served")
     ps = g.service(work, name="ps", resources=(Resources(cpu=cores),))
     train = g.add(work, ps, n=8, name="train")
     g.add(work, after(train), n=1, name="export")
-    tuning = Tuning(target_s=0.5, race=race)
+    tuning = Tuning(target_s=0.5)
     _, (job,) = run_scenarios([Scenario(g, frozenset())], workers=workers, tuning=tuning, network=network)
     assert job.outcome is not None
     assert job.outcome.state == "succeeded"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.backends.streams import END, Streams
 from weft.engine.core import Tuning
-from weft.engine.events import Accepted, Done, Failed, Failure, GaveBack, TimerFired, UserEvent, Weighed
+from weft.engine.events import Done, Failed, Failure, GaveBack, TimerFired, UserEvent, Weighed
 from weft.engine.foresight import next_use
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VertexState
@@ -34,7 +34,7 @@ from weft.worker.outlet import unpacked
 from weft.worker.run import LiveInput, fault_of, read_one, run
 
 if TYPE_CHECKING:
-    from weft.engine.commands import Drop, Launch, Offer, Publish, Restart, Weigh
+    from weft.engine.commands import Launch, Publish, Restart, Weigh
     from weft.engine.physical import Link, Stage
     from weft.engine.ports import Job, Shell
     from weft.graph.routing import Router
@@ -801,13 +801,6 @@ class LocalBackend(ABC):
         """See `Executor.attach`."""
         self._loop = loop
         self._timers = Timers(loop)
-
-    def offer(self, job: Job, offer: Offer) -> None:
-        """See `Executor.offer`: workers read one memory, so the first candidate accepts at once."""
-        self.loop.post_later(job.id, Accepted(self.loop.clock.now(), offer.lease, offer.workers[0]))
-
-    def drop(self, job: Job, drop: Drop) -> None:  # noqa: B027 - nothing to do is the answer
-        """See `Executor.drop`: nothing waits at a worker."""
 
     def shrink(self, job: Job, lease: int) -> None:
         """See `Executor.shrink`."""

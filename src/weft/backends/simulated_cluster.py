@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from weft.backends.simulator import Simulator, _Running
-from weft.engine.events import Accepted, Done, Failed, Failure, GaveBack, TimerFired
+from weft.engine.events import Done, Failed, Failure, GaveBack, TimerFired
 from weft.model.records import as_dict
 from weft.worker.link import ORPHAN_S, Frame, Link
 
 if TYPE_CHECKING:
-    from weft.engine.commands import Drop, Launch, Offer
+    from weft.engine.commands import Launch
     from weft.engine.ports import Job, Shell, WorkerSpec
 
 BEAT_S: Final = 1.0
@@ -52,14 +52,12 @@ class Network(Struct):
 
 
 class _Far:
-    """A worker: its end of the link, what it runs, what it was offered."""
+    """A worker: its end of the link, what it runs."""
 
     def __init__(self, spec: WorkerSpec, session: int, now: float) -> None:
         self.spec = spec
         self.link = Link(session, now, lost_s=ORPHAN_S, asks=False)
         self.runs: set[_Running] = set()
-        self.queue: list[tuple[Job, Offer]] = []
-        self.promised: tuple[str, int] | None = None
         self.paused_until = 0.0
         self.cut_until = {True: 0.0, False: 0.0}
         self.dead = False
@@ -112,22 +110,6 @@ class SimulatedCluster(Simulator):
             self._awaited.add((job.id, lease.lease, lease.worker))
             self._tell(lease.worker, (self._begin, job, lease))
 
-    def offer(self, job: Job, offer: Offer) -> None:
-        """See `Executor.offer`."""
-        if self.network is None:
-            super().offer(job, offer)
-            return
-        for worker in offer.workers:
-            self._tell(worker, (self._queue, job, offer))
-
-    def drop(self, job: Job, drop: Drop) -> None:
-        """See `Executor.drop`."""
-        if self.network is None:
-            super().drop(job, drop)
-            return
-        for worker in drop.workers:
-            self._tell(worker, (self._unqueue, job, drop.lease))
-
     def shrink(self, job: Job, lease: int) -> None:
         """See `Executor.shrink`."""
         self._ask(job, lease, partial(super().shrink, job, lease))
@@ -162,8 +144,6 @@ class SimulatedCluster(Simulator):
         self.incarnation += 1
         self._near.clear()
         self._awaited.clear()
-        self._queues.clear()
-        self._busy.clear()
         self._beating = False
         first, self._specs = self._first, []
         for spec in first:
@@ -279,8 +259,6 @@ class SimulatedCluster(Simulator):
     # ---------------------------------------------------------------------------------------- the worker's end
 
     def _begin(self, far: _Far, job: Job, lease: Launch) -> None:
-        if far.promised == (job.id, lease.lease):
-            far.promised = None
         run = _Running(job, lease, lease.hi, self._duration(lease, lease.lo, lease.hi))
         job.backend[lease.lease] = run
         far.runs.add(run)
@@ -302,22 +280,6 @@ class SimulatedCluster(Simulator):
         if self._faulty and self.faults_made < self.faults.most and self._plan_faults(run, run.seconds):
             return
         self._plan(now + run.seconds, run)
-
-    def _queue(self, far: _Far, job: Job, offer: Offer) -> None:
-        far.queue.append((job, offer))
-        self._accept_next(far)
-
-    def _unqueue(self, far: _Far, job: Job, lease: int) -> None:
-        far.queue[:] = [(j, o) for j, o in far.queue if o.lease != lease or j is not job]
-        if far.promised == (job.id, lease):
-            far.promised = None
-        self._accept_next(far)
-
-    def _accept_next(self, far: _Far) -> None:
-        if far.queue and not far.runs and far.promised is None:
-            job, offer = far.queue.pop(0)
-            far.promised = (job.id, offer.lease)
-            self._report(far, job, Accepted(self.clock.time, offer.lease, far.spec.worker))
 
     def _far_of(self, run: _Running) -> _Far | None:
         return self._fars.get(run.launch.worker) if self.network is not None else None
@@ -368,7 +330,6 @@ class SimulatedCluster(Simulator):
         far = self._far_of(run)
         if far is not None:
             far.runs.discard(run)
-            self._accept_next(far)
 
     def _lose(self, worker: int) -> None:
         if self.network is None:

@@ -18,7 +18,6 @@ from msgspec import Struct
 
 from weft.engine.core import Tuning
 from weft.engine.events import (
-    Accepted,
     Done,
     Failed,
     Failure,
@@ -33,7 +32,7 @@ from weft.model.records import as_dict
 from weft.model.resources import Resources
 
 if TYPE_CHECKING:
-    from weft.engine.commands import Drop, Launch, Offer, Publish, Restart, Weigh
+    from weft.engine.commands import Launch, Publish, Restart, Weigh
     from weft.engine.ports import Job, Shell
 
 
@@ -127,7 +126,7 @@ class Simulator:
         self._nbytes = nbytes if callable(nbytes) else (lambda _v, _i, each=nbytes: each)
         self._size = None if callable(nbytes) else nbytes
         self._value = value
-        self._usual = not (self._faulty or self.tuning.race or self.tuning.backups)  # every lease ends as planned
+        self._usual = not (self._faulty or self.tuning.backups)  # every lease ends as planned
         plainly = type(self)._done is Simulator._done and self._size is not None and value is None and not track
         self._many = self._usual and plainly and tick_s > 0 and check is None  # leases need not be noted
         self._speeds = speeds
@@ -139,8 +138,6 @@ class Simulator:
         self._moments: list[float] = []
         self._agenda: dict[float, list[_Entry]] = {}
         self._loop: Shell | None = None
-        self._queues: dict[int, list[tuple[Job, Offer]]] = {}
-        self._busy: set[int] = set()
         self._races: dict[tuple[str, int], _Race] = {}
         self._check = check
         self._tick_s = tick_s
@@ -187,8 +184,6 @@ class Simulator:
         if self._usual:
             self._plan(self.clock.time + seconds, run)
             return
-        if self.tuning.race:
-            self._busy.add(lease.worker)
         if self.tuning.backups:
             self._race(job, lease)
         if self._faulty and self.faults_made < self.faults.most and self._plan_faults(run, seconds):
@@ -276,29 +271,6 @@ class Simulator:
             return sum([of(vertex, i) for i in range(lo, hi)]) / speed
         names = cone.members
         return sum([of(names[s.member], u * s.mult + s.offset) for u in range(lo, hi) for s in cone.steps]) / speed
-
-    def offer(self, job: Job, offer: Offer) -> None:
-        """Queue a lease at workers; a free one accepts at once."""
-        for worker in offer.workers:
-            self._queues.setdefault(worker, []).append((job, offer))
-            if worker not in self._busy:
-                self.at(self.clock.time, partial(self._accept, worker))
-
-    def _accept(self, worker: int) -> None:
-        queue = self._queues.get(worker)
-        if worker in self._busy or not queue:
-            return
-        job, offer = queue.pop(0)
-        assert self._loop is not None
-        self._loop.post(job.id, Accepted(self.clock.time, offer.lease, worker))
-
-    def drop(self, job: Job, drop: Drop) -> None:
-        """See `Executor.drop`."""
-        for worker in drop.workers:
-            queue = self._queues.get(worker, [])
-            queue[:] = [(j, o) for j, o in queue if o.lease != drop.lease or j is not job]
-            if worker not in self._busy and queue:
-                self.at(self.clock.time, partial(self._accept, worker))
 
     def shrink(self, job: Job, lease: int) -> None:
         """See `Executor.shrink`."""
@@ -413,11 +385,6 @@ class Simulator:
         run.gone = True
         if not self._many:  # else its end is still in the agenda
             run.job.backend.pop(run.launch.lease, None)
-        if self.tuning.race:
-            worker = run.launch.worker
-            self._busy.discard(worker)
-            if self._queues.get(worker):
-                self.at(self.clock.time, lambda: self._accept(worker))
 
     def _end_many(self, planned: Iterator[_Entry]) -> None:
         """Let a tick pass in which leases end as most do. Nothing was noted of those but in the agenda."""
@@ -561,8 +528,6 @@ class Simulator:
                 run.gone = True
                 if not self._many:
                     del job.backend[run.launch.lease]
-        self._busy.discard(worker)
-        self._queues.pop(worker, None)
         self._replace(spec, "simulated death")
 
     def _replace(self, spec: WorkerSpec, reason: str) -> None:

@@ -69,14 +69,12 @@ class Threads(LocalBackend):
         *,
         resources: Resources | None = None,
         grace_s: float = GRACE_S,
-        race: bool = False,
         window: int | None = None,
     ) -> None:
         super().__init__(workers, store, resources, grace_s, window)
         self.tuning = Tuning(
             target_s=0.002,
             shared_memory=True,
-            race=race,
             lease_bytes=lease_bytes(store.budget, workers),
             stream_bytes=self.window,
         )

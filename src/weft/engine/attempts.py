@@ -91,7 +91,6 @@ def may_back_up(core: Core, lease: LeaseRow) -> bool:
     return (
         lease.worker >= 0
         and not lease.request
-        and not lease.offered
         and not lease.stopping
         and all(
             stage.vertex.idempotent

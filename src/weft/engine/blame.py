@@ -63,11 +63,11 @@ def elsewhere(core: Core, stage: Stage, index: int, worker: int) -> None:
 # ------------------------------------------------------------------------------------------------------- judging
 
 
-def judge(core: Core) -> set[int]:
-    """Ask the policy, do what it says, and return the workers that are avoided from now on."""
+def judge(core: Core) -> None:
+    """Ask the policy who is to be avoided, and do what it says."""
     core.suspicious = False
     if core.status is not JobState.RUNNING:
-        return set()
+        return
     policy = core.policies[BLAME]
     workers = tuple(
         WorkerView(worker, row.node, worker in core.avoided, *core.forgiven.get(worker, (0, -1.0)))
@@ -75,7 +75,6 @@ def judge(core: Core) -> set[int]:
     )
     view = BlameView(core.now, workers, tuple(core.faults))
     decisions, core.memos[BLAME] = policy.decide(view, core.memos.get(BLAME))
-    before = set(core.avoided)
     for decision in decisions:
         if isinstance(decision, Avoid):
             _avoid(core, decision)
@@ -86,7 +85,6 @@ def judge(core: Core) -> set[int]:
     if core.workers and core.workers.keys() <= core.avoided.keys():
         for worker in list(core.workers):
             forgive(core, worker, "nobody else is left")
-    return core.avoided.keys() - before
 
 
 def _avoid(core: Core, decision: Avoid) -> None:
@@ -171,7 +169,6 @@ def _will_come(core: Core, but: Collection[int]) -> bool:
         lease.worker >= 0
         and lease.worker not in but
         and not lease.request
-        and not lease.offered
         and lease.stage.vertex.kind is Kind.FINITE
         and not any(link.edge.scheduling.concurrent for link in lease.stage.inputs)
         for leases in (core.leases, core.rivals, core.losers)

@@ -44,7 +44,6 @@ def end_usual(core: Core, events: Sequence[Event], at: int) -> int:
             or hi != lease.hi
             or lease.cone is not None
             or lease.stopping
-            or lease.offered
             or lease.request
             or lease.timer
             or stats

@@ -33,24 +33,6 @@ class Launch(NamedTuple):
     backup_of: int = 0
 
 
-class Offer(NamedTuple):
-    """Queue a lease at several workers; the first that says `Accepted` gets it."""
-
-    workers: tuple[int, ...]
-    lease: int
-    vertex: str
-    lo: int
-    hi: int
-    resources: Resources
-
-
-class Drop(NamedTuple):
-    """Forget an offered lease: another worker took it, or nobody needs it any more."""
-
-    workers: tuple[int, ...]
-    lease: int
-
-
 class Shrink(NamedTuple):
     """Take back the second half of what a lease has not begun; answered by `GaveBack`."""
 
@@ -157,8 +139,6 @@ class Complete(NamedTuple):
 
 Command = (
     Launch
-    | Offer
-    | Drop
     | Shrink
     | Weigh
     | Stop

@@ -48,7 +48,7 @@ class Tuning(Struct, frozen=True):
     `target_s` is how long a lease should take (seconds); `growth` how much wider the next lease of a vertex may be;
     `cone_steps` bounds the template of a cone; `realign` is the width given where no cone fits; `shared_memory` says
     that all workers read the same memory, so that placement by input bytes has nothing to win; `cones` may be off
-    where every task must be committed on its own; `race` offers tasks to up to two workers; `stream_bytes` is what a
+    where every task must be committed on its own; `stream_bytes` is what a
     streamed edge may hold: memory that is asked for with the bubble; with `backups` what takes too long is run a second
     time, as the job's policy says.
     """
@@ -60,7 +60,6 @@ class Tuning(Struct, frozen=True):
     lease_bytes: int = 256 * 2**20
     shared_memory: bool = True
     cones: bool = True
-    race: bool = False
     stream_bytes: int = 0
     backups: bool = False
 
@@ -83,7 +82,6 @@ class LeaseRow:
         "leaves",
         "lo",
         "members",
-        "offered",
         "request",
         "stage",
         "started",
@@ -115,7 +113,6 @@ class LeaseRow:
         self.request = request
         self.started = False
         self.stopping = ""
-        self.offered: tuple[int, ...] = ()
         self.timer = 0
 
 
@@ -237,10 +234,8 @@ class Core:
         self.out: list[Command] = []
         self.counter = 0
         self.replan = False
-        self.beside: dict[tuple[int, int], tuple[int, ...]] = {}  # by request and the worker granted to it
         self.stuck: list[Link | ChoiceRow | Stage] = []
         self.torn: list[Stage] = []
-        self.taken_back: list[LeaseRow] = []
         self.patched = False
         self.stats: dict[str, Any] = {}
         self.managers: Mapping[str, ManagerFactory] = {}
@@ -295,10 +290,10 @@ class Core:
             raise GraphError(f"{first} has decided this in the same moment", subject=decision[0], rule="first-decision")
 
     def loads(self) -> Counter[int]:
-        """Count the leases that each worker has or is offered. Looks at all leases: not for every tick."""
+        """Count the leases that each worker has. Looks at all leases: not for every tick."""
         apart = [lease for lease in self.rivals.values() if lease.id not in self.leases]
         every = (*self.leases.values(), *apart, *self.losers.values())
-        return Counter(worker for lease in every for worker in lease.offered or (lease.worker,))
+        return Counter(lease.worker for lease in every)
 
     def fresh(self) -> int:
         """Return a number that was not used before in this job: ids of leases, requests and timers."""

@@ -11,15 +11,14 @@ from heapq import heappop, heapreplace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from weft.engine.commands import Launch, Offer
+from weft.engine.commands import Launch
 from weft.engine.cones import climb, siblings_ready, template
 from weft.engine.core import ANYWHERE, FEW, LIGHT_LANE, LeaseRow
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import VERTEX, VertexState
 from weft.engine.physical import INFINITE, NOTHING, Intervals
-from weft.engine.readiness import advance, check_gates, ready_count, unqueue
+from weft.engine.readiness import check_gates, unqueue
 from weft.engine.rows import LEASED, READY, UNSCHEDULED, write
-from weft.graph.logical import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -115,7 +114,7 @@ def has_ready(core: Core) -> bool:
     return False
 
 
-def _best(core: Core, node: int, *, any_node: bool = False) -> tuple[Stage, Intervals] | None:
+def _best(core: Core, node: int) -> tuple[Stage, Intervals] | None:
     """Return the stage to serve next and its ready set: the node's own or shared work by key, else somebody else's."""
     heaps = core.heaps
     if len(heaps) == 1:
@@ -134,8 +133,6 @@ def _best(core: Core, node: int, *, any_node: bool = False) -> tuple[Stage, Inte
             continue
         found = _peek(core, other)
         if found is not None:
-            if any_node:
-                return found
             waiting = sum(s.local[other].count for s in core.stages if s.local and other in s.local)
             if waiting > most:
                 fullest, most = found, waiting
@@ -377,45 +374,3 @@ def return_tokens(core: Core, wants: Resources) -> None:
     if core.thirsty and wants.tokens:
         core.needy.extend(core.thirsty[index] for index in sorted(core.thirsty))
         core.thirsty.clear()
-
-
-def race(core: Core) -> None:
-    """Offer ready tasks to up to two workers each; the first that accepts gets it."""
-    if core.status is not JobState.RUNNING:
-        return
-    granted = [(request, w) for row in core.bubbles for slots in row.slots.values() for w, _, request in slots]
-    granted += [(other.request, other.worker) for other in core.leases.values() if other.request]
-    taken = {worker for _, worker in granted}.union(*(core.beside.get(slot, ()) for slot in granted))
-    for other in core.leases.values():
-        if other.request or (other.stage.vertex.kind is Kind.SERVICE and not other.offered):
-            taken.add(other.worker)
-    free = [worker for worker in core.workers if worker not in taken]
-    if core.avoided:
-        free = [worker for worker in free if worker not in core.avoided] or free
-    loads = core.loads()
-    while free:
-        found = _best(core, ANYWHERE, any_node=True)
-        if found is None:
-            return
-        stage, ready = found
-        lo, hi = ready.take(1)
-        write(core, stage, lo, hi, READY, LEASED)
-        home = stage.home[lo] if stage.home is not None else ANYWHERE
-        failed_on = stage.avoid.get(lo, ()) if stage.avoid else ()
-        fit = [worker for worker in free if worker not in failed_on] or free
-        candidates = sorted(fit, key=lambda w: (core.workers[w].node != home, loads[w], w))[:2]
-        lease = LeaseRow(core.fresh(), stage, lo, hi, None, ((stage, 1),), _SELF, candidates[0])
-        lease.offered = tuple(candidates)
-        core.leases[lease.id] = lease
-        loads.update(candidates)
-        stage.executing += 1
-        if stage.status is VertexState.CONFIGURED:
-            advance(core, stage, "task_started")
-        if stage.early:
-            check_gates(core, stage)
-        core.out.append(Offer(lease.offered, lease.id, stage.id, lo, hi, stage.resources[0]))
-
-
-def remaining(core: Core) -> int:
-    """Return how many tasks are ready, over all stages."""
-    return sum(ready_count(stage) for stage in core.stages)

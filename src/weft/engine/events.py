@@ -57,15 +57,11 @@ class Offered(NamedTuple):
 
 
 class Granted(NamedTuple):
-    """A request of an `Acquire` was met: one (vertex, worker, alternative) for each task, all at once.
-
-    `beside` has the workers that are kept idle beside a granted one, for its further cores.
-    """
+    """A request of an `Acquire` was met: one (vertex, worker, alternative) for each task, all at once."""
 
     now: float
     request: int
     slots: tuple[tuple[str, int, int], ...]
-    beside: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
 
 class Refused(NamedTuple):
@@ -84,14 +80,6 @@ class Started(NamedTuple):
 
     now: float
     lease: int
-
-
-class Accepted(NamedTuple):
-    """A worker is free and takes an offered lease, if nobody else did before."""
-
-    now: float
-    lease: int
-    worker: int
 
 
 class Done(NamedTuple):
@@ -259,7 +247,6 @@ Event = (
     | Granted
     | Refused
     | Started
-    | Accepted
     | Done
     | Failed
     | GaveBack

@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from weft.engine.attempts import stop_rival
-from weft.engine.commands import Complete, Drop, Stop, Withdraw
+from weft.engine.commands import Complete, Stop, Withdraw
 from weft.engine.core import NO_BRANCH, Cause, ChoiceRow
 from weft.engine.dispatch import return_tokens
 from weft.engine.events import Failure
@@ -31,7 +31,6 @@ from weft.engine.rows import (
     CANCELLING,
     FATAL,
     FINISHED,
-    LEASED,
     NOT_STARTED,
     READY,
     SKIPPED,
@@ -309,10 +308,6 @@ def stop_lease(core: Core, lease: LeaseRow, reason: str, why: str = "cancel") ->
     lease.stopping = why
     if core.rivals:
         stop_rival(core, lease, "cancel", reason)
-    if lease.offered:
-        core.out.append(Drop(lease.offered, lease.id))
-        lease_stopped(core, lease)
-        return
     if not already:
         core.out.append(Stop(lease.id, reason))
 
@@ -383,14 +378,7 @@ def finish_early(core: Core, stage: Stage, reason: str) -> None:
             if stage.state[i] in NOT_STARTED:
                 give_up(core, stage, i, SKIPPED)
     for lease in list(core.leases.values()):
-        if lease.offered and lease.stage is stage:
-            core.out.append(Drop(lease.offered, lease.id))
-            del core.leases[lease.id]
-            write(core, stage, lease.lo, lease.hi, LEASED, SKIPPED)
-            stage.executing -= lease.hi - lease.lo
-            stage.over += lease.hi - lease.lo
-            let_go(core, stage, ((lease.lo, lease.hi),))
-        elif any(member is stage for member, _ in lease.members) and lease.stopping in ("", "again"):
+        if any(member is stage for member, _ in lease.members) and lease.stopping in ("", "again"):
             if not lease.stopping:
                 core.out.append(Stop(lease.id, reason))
             lease.stopping = "satisfied"

@@ -226,12 +226,7 @@ def _waits(link: Link) -> bool:
 
 def _give_back(core: Core, slots: list[tuple[int, int, int]]) -> None:
     for worker, _, request in slots:
-        _release(core, request, worker)
-
-
-def _release(core: Core, request: int, worker: int) -> None:
-    core.beside.pop((request, worker), None)
-    core.out.append(Release(request, worker))
+        core.out.append(Release(request, worker))
 
 
 def _lend_back(core: Core, row: BubbleRow) -> None:
@@ -312,7 +307,6 @@ def granted(core: Core, event: Granted) -> None:
         core.out.extend(Release(event.request, worker) for _, worker, _ in event.slots)
         return
     row.granted = True
-    core.beside.update(((row.id, worker), others) for worker, others in event.beside)
     if row.stage is not None:
         _granted_stage(core, row, event)
         return
@@ -377,7 +371,7 @@ def _granted_stage(core: Core, row: RequestRow, event: Granted) -> None:
     if not startable or worker not in core.workers:
         core.requests.pop(row.id)
         return_tokens(core, stage.resources[0])
-        _release(core, row.id, worker)
+        core.out.append(Release(row.id, worker))
         if stage.ready.count:
             core.needy.append(stage)
         return
@@ -402,7 +396,7 @@ def slot_over(core: Core, lease: LeaseRow, *, worker_alive: bool) -> None:
     if row.stage is not None:
         core.requests.pop(row.id)
         if worker_alive:
-            _release(core, row.id, lease.worker)
+            core.out.append(Release(row.id, lease.worker))
         if stage.ready.count:
             core.needy.append(stage)
         return
@@ -413,7 +407,7 @@ def slot_over(core: Core, lease: LeaseRow, *, worker_alive: bool) -> None:
         bubble.slots.setdefault(stage.index, []).append((lease.worker, 0, lease.request))
         core.needy.append(stage)
     else:
-        _release(core, row.id, lease.worker)
+        core.out.append(Release(row.id, lease.worker))
 
 
 def slot_lost(core: Core, worker: int) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.engine.attempts import stop_rival
-from weft.engine.commands import Drop, Free, Stop
+from weft.engine.commands import Free, Stop
 from weft.engine.failures import spread_again
 from weft.engine.machines.vertex import ENDED
 from weft.engine.readiness import advance, count_refs, recount
-from weft.engine.rows import FINISHED, FREED, LEASED, LOST, NOT_STARTED, UNSCHEDULED, write
+from weft.engine.rows import FINISHED, FREED, LOST, NOT_STARTED, UNSCHEDULED, write
 from weft.graph.logical import Kind
 
 if TYPE_CHECKING:
@@ -148,25 +148,10 @@ def _start_again(core: Core, lease: LeaseRow) -> None:
         lease.stopping = "region"  # now, and not with the others of its region: what it reads is freed next
         core.out.append(Stop(lease.id, "region restart"))
         core.torn.append(lease.stage)
-    elif lease.offered:
-        core.out.append(Drop(lease.offered, lease.id))
-        del core.leases[lease.id]
-        lease.stage.executing -= lease.hi - lease.lo
-        write(core, lease.stage, lease.lo, lease.hi, LEASED, UNSCHEDULED)
-        core.taken_back.append(lease)
     else:
         lease.stopping = "again"
         core.out.append(Stop(lease.id, AGAIN))
         stop_rival(core, lease, "again", AGAIN)
-
-
-def want_again(core: Core) -> None:
-    """Make again what the tasks of offers that were taken back read, and was dropped while nobody wanted it."""
-    leases, core.taken_back = core.taken_back, []
-    for lease in leases:
-        if missing_inputs(lease.stage, lease.lo, lease.hi):
-            remake(core, lease.stage)
-        recount(core, lease.stage)
 
 
 def wanted(stage: Stage, index: int) -> bool:

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from weft.engine import attempts, blame, cones, gangs, patching
 from weft.engine.bulk import end_usual
-from weft.engine.commands import Command, Complete, Drop, Free, Launch, Publish, Shrink, Stop
+from weft.engine.commands import Command, Complete, Free, Publish, Shrink, Stop
 from weft.engine.consulting import consult, make
 from weft.engine.control import heard
 from weft.engine.core import ANYWHERE, FEW, Core, LeaseRow, Tuning, WorkerRow
-from weft.engine.dispatch import dispatch, has_ready, lights, race, return_tokens, unserved
+from weft.engine.dispatch import dispatch, has_ready, lights, return_tokens, unserved
 from weft.engine.events import (
-    Accepted,
     CancelRequested,
     Done,
     Event,
@@ -55,7 +54,7 @@ from weft.engine.failures import (
     spread_again,
     starve,
 )
-from weft.engine.lineage import lose, missing_inputs, remake, want_again
+from weft.engine.lineage import lose, missing_inputs, remake
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
 from weft.engine.placement import assign_sources
@@ -127,7 +126,6 @@ class Master:
             Weighed: self._on_weighed,
             Granted: self._on_granted,
             Refused: self._on_refused,
-            Accepted: self._on_accepted,
             WorkerLost: self._on_worker_lost,
             OutputLost: self._on_output_lost,
             UserEvent: self._on_user_event,
@@ -167,11 +165,8 @@ class Master:
         if core.dirty and core.status is JobState.RUNNING:
             consult(core, patching.apply)
         if core.suspicious:
-            avoided = blame.judge(core)
-            if avoided and core.tuning.race:
-                self._withdraw_offers(set(core.workers))  # what it was offered is shared out afresh
-        while core.torn or core.taken_back:
-            want_again(core)
+            blame.judge(core)
+        while core.torn:
             gangs.mend(core)
         while core.stuck:
             starve(core)
@@ -182,9 +177,7 @@ class Master:
         if core.needy or light.heaps:
             self._serve()
         lit = light.added
-        if core.tuning.race:
-            race(core)
-        elif offered:
+        if offered:
             (blame.dispatch_with_care if core.avoided or core.shy else dispatch)(core, offered)
         if core.needy or light.added != lit:
             self._serve_opened(offered)
@@ -214,11 +207,8 @@ class Master:
             self._serve()
             if len(core.out) == told:
                 return
-            if core.tuning.race:
-                race(core)
-            else:
-                free = unserved(core, offered)
-                (blame.dispatch_with_care if core.avoided or core.shy else dispatch)(core, free)
+            free = unserved(core, offered)
+            (blame.dispatch_with_care if core.avoided or core.shy else dispatch)(core, free)
 
     # ------------------------------------------------------------------------------------------ for the shell
 
@@ -305,10 +295,7 @@ class Master:
         if core.avoided:
             core.suspicious = True  # too many of those that are left may be avoided
         gangs.slot_lost(core, event.worker)
-        for lease in [lease for lease in core.leases.values() if event.worker in (lease.worker, *lease.offered)]:
-            if lease.offered:
-                self._unoffer(lease, event.worker)
-                continue
+        for lease in [lease for lease in core.leases.values() if lease.worker == event.worker]:
             stage, mult = lease.members[0]
             unit = event.unit if lease.lo <= event.unit < lease.hi else lease.lo
             if not lease.stopping:
@@ -332,27 +319,7 @@ class Master:
                 if stage.node_of is not None:
                     self._lose(stage, [i for i, node in enumerate(stage.node_of) if node == row.node], event.reason)
 
-    def _unoffer(self, lease: LeaseRow, worker: int) -> None:
-        core = self.core
-        lease.offered = tuple(w for w in lease.offered if w != worker)
-        if lease.offered:
-            lease.worker = lease.offered[0]
-            return
-        del core.leases[lease.id]
-        self._give_back(lease, lease.lo, lease.hi)
-
-    def _withdraw_offers(self, workers: set[int]) -> None:
-        """Workers are taken, perhaps for as long as the job lasts: what they were offered goes to others."""
-        core = self.core
-        for lease in [lease for lease in core.leases.values() if not workers.isdisjoint(lease.offered)]:
-            for worker in [worker for worker in lease.offered if worker in workers]:
-                core.out.append(Drop((worker,), lease.id))
-                self._unoffer(lease, worker)
-
     def _on_granted(self, event: Granted) -> None:
-        if self.core.tuning.race:
-            taken = {worker for _, worker, _ in event.slots}.union(*(others for _, others in event.beside))
-            self._withdraw_offers(taken & self.core.workers.keys())
         gangs.granted(self.core, event)
 
     def _on_refused(self, event: Refused) -> None:
@@ -379,27 +346,6 @@ class Master:
         for stage, mult in lease.members:
             write(self.core, stage, lease.lo * mult, lease.hi * mult, LEASED, RUNNING)
 
-    def _on_accepted(self, event: Accepted) -> None:
-        core = self.core
-        lease = core.leases.get(event.lease)
-        if lease is None or not lease.offered:
-            if lease is None or lease.worker != event.worker:
-                core.out.append(Drop((event.worker,), event.lease))
-            return
-        if event.worker not in lease.offered:
-            core.out.append(Drop((event.worker,), event.lease))
-            return
-        others = tuple(worker for worker in lease.offered if worker != event.worker)
-        if others:
-            core.out.append(Drop(others, lease.id))
-        lease.offered = ()
-        lease.worker = event.worker
-        stage = lease.stage
-        attempt = stage.attempt(lease.lo)
-        core.out.append(Launch(event.worker, lease.id, stage.id, lease.lo, lease.hi, None, attempt, stage.resources[0]))
-        if stage.vertex.kind is Kind.SERVICE:
-            self._withdraw_offers({event.worker})
-
     def _take(self, lease: LeaseRow) -> None:
         """A lease is over: forget it, and give back its tokens and its timer."""
         core = self.core
@@ -415,8 +361,8 @@ class Master:
     def _on_done(self, event: Done) -> None:
         core = self.core
         lease = core.leases.get(event.lease)
-        if lease is None or lease.offered:
-            lease = attempts.ended_otherwise(core, event) if lease is None else None
+        if lease is None:
+            lease = attempts.ended_otherwise(core, event)
             if lease is None:
                 return
         if core.rivals and lease.id in core.rivals:
@@ -701,7 +647,7 @@ class Master:
         lease = core.leases.get(event.lease)
         if lease is None:
             lease = attempts.ended_otherwise(core, event)
-        if lease is None or lease.offered:
+        if lease is None:
             return
         if core.rivals and lease.id in core.rivals:
             if lease.stopping not in attempts.GIVEN_UP:

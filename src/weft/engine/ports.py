@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from weft.engine.commands import Command, Complete, Drop, Launch, Offer, Probe, Publish, Restart, Weigh
+    from weft.engine.commands import Command, Complete, Launch, Probe, Publish, Restart, Weigh
     from weft.engine.core import Tuning
     from weft.engine.events import Event
     from weft.engine.master import Master
@@ -182,14 +182,6 @@ class Executor(Protocol):
 
     def launch(self, job: Job, lease: Launch) -> None:
         """Start a lease."""
-        ...
-
-    def offer(self, job: Job, offer: Offer) -> None:
-        """Queue a lease at several workers."""
-        ...
-
-    def drop(self, job: Job, drop: Drop) -> None:
-        """Forget an offered lease at some workers."""
         ...
 
     def shrink(self, job: Job, lease: int) -> None:

@@ -11,7 +11,7 @@ from heapq import heappush
 from math import ceil
 from typing import TYPE_CHECKING
 
-from weft.engine.commands import Drop, Free, FreeParts, Probe, Stop
+from weft.engine.commands import Free, FreeParts, Probe, Stop
 from weft.engine.core import ANYWHERE
 from weft.engine.machines.table import step
 from weft.engine.machines.vertex import ENDED, SUCCESS, VERTEX, VertexState
@@ -148,14 +148,6 @@ def unqueue(stage: Stage, lo: int, hi: int) -> None:
     if stage.local:
         for held in stage.local.values():
             held.discard(lo, hi)
-
-
-def ready_count(stage: Stage) -> int:
-    """How many tasks of a stage may be leased now."""
-    count = stage.ready.count
-    if stage.local:
-        count += sum(held.count for held in stage.local.values())
-    return count
 
 
 # ------------------------------------------------------------------------------------------------------- gates
@@ -408,14 +400,7 @@ def drain(core: Core, service: Stage) -> None:
         advance(core, service, "consumers_ended")
     core.note(service.id, "its last consumer has ended: stopping")
     for lease in live:
-        if lease.offered:
-            core.out.append(Drop(lease.offered, lease.id))
-            del core.leases[lease.id]
-            service.executing -= lease.hi - lease.lo
-            service.over += lease.hi - lease.lo
-            write(core, service, lease.lo, lease.hi, LEASED, SKIPPED)
-        else:
-            core.out.append(Stop(lease.id, "drained"))
+        core.out.append(Stop(lease.id, "drained"))
     waiting = [i for i in range(max(service.n, 0)) if service.state[i] in (UNSCHEDULED, READY)]
     for i in waiting:
         unqueue(service, i, i + 1)

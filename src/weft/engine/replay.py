@@ -232,8 +232,6 @@ def losses(core: Core, now: float, reason: str = "the process that ran it is gon
         if lease.id not in core.leases
     ]
     for lease in core.leases.values():
-        if lease.offered:
-            continue  # taken back with its workers
         stage, mult = lease.members[0]
         if lease.stopping or stage.status is VertexState.DRAINING:  # nobody waits for it any more
             events.append(Failed(now, lease.id, lease.lo, stage.id, lease.lo * mult, Failure.STOPPED, reason))
@@ -271,7 +269,6 @@ def digest(core: Core) -> str:
         sorted((node, heap) for node, heap in core.heaps.items()),
         sorted((number, row.bubble, row.index, row.granted) for number, row in core.requests.items()),
         sorted(core.timers.items()),
-        sorted(core.beside.items()),
         [(row.index, row.state.value, row.request, sorted(row.slots.items())) for row in core.bubbles],
         [(lease.id, lease.lo, lease.hi, lease.worker, lease.started, lease.stopping) for lease in core.leases.values()],
         sorted((id, other.id, other.worker, other.stopping) for id, other in core.rivals.items()),

@@ -41,18 +41,6 @@ class Resources(Struct, frozen=True):
             and (not self.gpu or self.gpu_type in ("", capacity.gpu_type))
         )
 
-    def plus(self, other: Resources) -> Resources:
-        """Return the sum, keeping this one's GPU type."""
-        return Resources(
-            self.cpu + other.cpu, self.memory + other.memory, self.gpu + other.gpu, self.gpu_type, self.tokens
-        )
-
-    def minus(self, other: Resources) -> Resources:
-        """Return what is left; the caller has asked `fits` before."""
-        return Resources(
-            self.cpu - other.cpu, self.memory - other.memory, self.gpu - other.gpu, self.gpu_type, self.tokens
-        )
-
     def __str__(self) -> str:
         parts = [f"cpu {self.cpu:g}"]
         if self.memory:

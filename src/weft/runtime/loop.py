@@ -19,11 +19,9 @@ from weft.engine.commands import (
     Acquire,
     Command,
     Complete,
-    Drop,
     Free,
     FreeParts,
     Launch,
-    Offer,
     Probe,
     Publish,
     Release,
@@ -35,7 +33,6 @@ from weft.engine.commands import (
     Withdraw,
 )
 from weft.engine.events import (
-    Accepted,
     CancelRequested,
     Done,
     Event,
@@ -174,8 +171,6 @@ class Loop:
             Shrink: lambda job, c: executor.shrink(job, c.lease),
             Weigh: executor.weigh,
             Stop: lambda job, c: executor.stop(job, c.lease, c.reason),
-            Offer: executor.offer,
-            Drop: executor.drop,
             Publish: executor.publish,
             Restart: executor.restart,
             Probe: self._probe,
@@ -183,7 +178,6 @@ class Loop:
         self._again: list[tuple[JobRun, Event]] = []
         self._released = False
         self._left: dict[tuple[str, int], int] = {}  # the workers of leases that jobs did not wait for
-        self._too_early: list[tuple[str, Accepted]] = []  # accepted by workers that were granted to somebody meanwhile
         executor.attach(self)
 
     # ------------------------------------------------------------------------------------------------ jobs
@@ -246,7 +240,6 @@ class Loop:
             try:
                 while self._queue:
                     self._tick()
-                    self._let_in()
                     if going_on is not None and self._queue:
                         going_on()
             finally:
@@ -256,20 +249,6 @@ class Loop:
         """Wait until nobody is at it."""
         with self._lock:
             pass
-
-    def _let_in(self) -> None:
-        """Queue what workers accepted while they were granted to somebody else, once they are free."""
-        queue = self._queue
-        if self._too_early:
-            early, self._too_early = self._too_early, []
-            taken: set[int] = set()
-            for owner, event in early:  # one for each worker: it may be busy again after that
-                worker = event.worker
-                if worker in taken or self.pool.holds(worker):
-                    self._too_early.append((owner, event))
-                else:
-                    taken.add(worker)
-                    queue.append((owner, (event,)))
 
     def _tick(self) -> None:
         queue = self._queue
@@ -324,26 +303,13 @@ class Loop:
         pool = self.pool
         leases = job.leases
         over: list[int] = []
-        taken: set[int] = set()
-        early = 0
         for event in events:
             if type(event) is Done or type(event) is Failed:
                 ended = leases.pop(event[_LEASE], None)
                 if ended is not None:
                     over.append(ended[_WORKER])
-            elif type(event) is Accepted:
-                if over:
-                    pool.free(over)
-                    over = []
-                if event.worker in taken or pool.holds(event.worker):
-                    self._too_early.append((job.id, event))
-                    early += 1
-                taken.add(event.worker)
         if over:
             pool.free(over)
-        if early:
-            put_off = {id(event) for _, event in self._too_early[-early:]}
-            events[:] = [event for event in events if id(event) not in put_off]
         if offers:
             now = self.clock.now()
             idle = pool.offer(now)
@@ -501,8 +467,7 @@ class Loop:
         for owner, request, slots in self.pool.grant(self.clock.now()):
             job = self.jobs.get(owner)
             if job is not None:
-                beside = self.pool.beside(owner, request) if job.master.core.tuning.race else ()
-                self._again.append((job, Granted(self.clock.now(), request, slots, beside)))
+                self._again.append((job, Granted(self.clock.now(), request, slots)))
 
     def _probe(self, job: JobRun, probe: Probe) -> None:
         from weft.engine.events import Hit, Miss

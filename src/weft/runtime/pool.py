@@ -128,10 +128,6 @@ class Pool:
         """Return what each node can give at most, for checking graphs."""
         return [Resources(cpu=n.workers, memory=n.memory, gpu=n.gpu, gpu_type=n.gpu_type) for n in self._nodes.values()]
 
-    def holds(self, worker: int) -> bool:
-        """Whether a worker runs a plain lease, or is granted to somebody or kept empty beside one that is."""
-        return worker in self._node_of and worker not in self._idle
-
     @property
     def idle(self) -> int:
         """How many workers are idle."""
@@ -231,11 +227,6 @@ class Pool:
                     progress = True
                     break
         return met
-
-    def beside(self, job: str, request: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
-        """Return which workers are kept idle beside those granted to a request: (granted one, those beside it)."""
-        found = ((worker, held.beside) for (*whose, worker), held in self._granted.items() if whose == [job, request])
-        return tuple((worker, others) for worker, others in found if others)
 
     def _let_go(self, key: tuple[str, int, int]) -> _Held:
         held = self._granted.pop(key)

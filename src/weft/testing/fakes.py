@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.engine.core import Tuning
-from weft.engine.events import Accepted, Done, Event, Failed, Failure, GaveBack, TimerFired
+from weft.engine.events import Done, Event, Failed, Failure, GaveBack, TimerFired
 from weft.engine.ports import ManualClock, WorkerSpec
 
 if TYPE_CHECKING:
-    from weft.engine.commands import Command, Drop, Launch, Offer, Publish, Restart, Weigh
+    from weft.engine.commands import Command, Launch, Publish, Restart, Weigh
     from weft.engine.ports import Job, Shell
     from weft.model.errors import WeftError
     from weft.model.resources import Resources
@@ -94,15 +94,6 @@ class RecordingExecutor:
             self.loop.post_later(job.id, Done(self.loop.clock.now(), lease.lease, lease.hi))
         else:
             self.open[(job.id, lease.lease)] = lease
-
-    def offer(self, job: Job, offer: Offer) -> None:
-        """See `Executor.offer`."""
-        self.calls.append(("offer", job.id, offer))
-        self.loop.post_later(job.id, Accepted(self.loop.clock.now(), offer.lease, offer.workers[0]))
-
-    def drop(self, job: Job, drop: Drop) -> None:
-        """See `Executor.drop`."""
-        self.calls.append(("drop", job.id, drop))
 
     def shrink(self, job: Job, lease: int) -> None:
         """See `Executor.shrink`."""

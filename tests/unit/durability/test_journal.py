@@ -109,7 +109,6 @@ class TestEncoding:
             e.Granted(0.0, 5, (("a", 1, 0), ("b", 2, 1))),
             e.Refused(0.0, 5, "no"),
             e.Started(0.0, 1 << 41),
-            e.Accepted(0.0, 1, 2),
             e.Done(0.0, 1, 2, 0.25, 1 << 40, (1, 2), 0, [1, "x", None, {"k": [1.5]}], (), 7),
             e.Failed(0.0, 1, 2, "v", 3, e.Failure.INPUT, "m", "t", 0.5, 1, ("u", 4)),
             e.GaveBack(0.0, 1, 2),

@@ -18,11 +18,9 @@ from typing import Any
 from weft.engine.commands import (
     Acquire,
     Complete,
-    Drop,
     Free,
     FreeParts,
     Launch,
-    Offer,
     Probe,
     Publish,
     Release,
@@ -35,7 +33,6 @@ from weft.engine.commands import (
 )
 from weft.engine.core import Core, Tuning
 from weft.engine.events import (
-    Accepted,
     CancelRequested,
     Done,
     Failed,
@@ -165,12 +162,6 @@ class Hand:
                 if command.resources != ONE_SLOT and not command.resources.light:
                     line += f", {command.resources}"
                 return line
-            case Offer():
-                name = span(command.vertex, command.lo, command.hi)
-                self.leases[name] = command.lease
-                return f"offer {name} to {' '.join(map(str, command.workers))}"
-            case Drop():
-                return f"drop {self._lease(command.lease)} at {' '.join(map(str, command.workers))}"
             case Shrink():
                 return f"shrink {self._lease(command.lease)}"
             case Weigh():
@@ -266,10 +257,6 @@ class Hand:
     def weighed(self, lease: str, nbytes: int) -> Weighed:
         """The tasks of a lease read so many bytes."""
         return Weighed(self.now, self._number(lease), nbytes)
-
-    def accepted(self, lease: str, worker: int) -> Accepted:
-        """A worker takes an offered lease."""
-        return Accepted(self.now, self._number(lease), worker)
 
     def granted(self, **slots: Sequence[int] | int) -> Granted:
         """The latest request that names these vertices is met by these workers."""

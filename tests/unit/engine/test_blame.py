@@ -148,17 +148,6 @@ def test_gangs_and_requests_avoid_it(hand):
     assert h.core.stages
 
 
-def test_races_pass_it_over_and_take_back_what_it_was_offered(hand):
-    says = Says([Avoid(0, 60.0, "bad")])
-    h = hand(flat(3), workers=3, managers={BLAME: lambda: says}, race=True)
-    h.skip("offer")
-    h(h.accepted("a[0]", 0))
-    h.skip()
-    h(h.failed("a[0]", Failure.INFRASTRUCTURE))
-    assert "offer a[0] to 1 2" in h.skip()
-    assert not any(0 in lease.offered for lease in h.core.leases.values())
-
-
 def test_no_second_attempt_goes_to_it(hand):
     h, _ = avoiding(hand, flat(2))
     h(h.idle(1, 2))

@@ -413,7 +413,7 @@ def test_reports_of_leases_that_are_over_are_ignored(hand):
     over = h.done("a[0]")
     h(over)
     h.expect()
-    h(over, h.failed("a[0]"), h.started("a[0]"), h.progress("a[0]", 1), h.gave_back("a[0]", 0), h.accepted("a[0]", 0))
+    h(over, h.failed("a[0]"), h.started("a[0]"), h.progress("a[0]", 1), h.gave_back("a[0]", 0))
     assert [line for line in h.skip() if not line.startswith("drop")] == []
     assert h.rows("a") == ["finished", "ready"]
 
