@@ -31,7 +31,7 @@ from weft.engine.core import Tuning
 from weft.engine.decisions import SetParallelism
 from weft.engine.policy import STRAGGLERS, InputView, View
 from weft.graph.logical import Manager
-from weft.policies.shuffle import Shuffle, even
+from weft.policies.shuffle import ShuffleManager, even
 from weft.policies.stragglers import Stragglers
 from weft.testing.trial import run_graph
 
@@ -78,7 +78,7 @@ def parallelism() -> dict[str, float]:
     seen = InputView("maps->readers", "maps", 1000, 1000, True, 500, [20_000] * 500, 1000)
     picture = View(0.0, "readers", "configuring", -1, 0, 0, 0, 0, WORKERS, (seen,), {}, None)
     begin = time.perf_counter()
-    (decision,), _ = Shuffle().decide(picture, None)
+    (decision,), _ = ShuffleManager().decide(picture, None)
     took = time.perf_counter() - begin
     assert isinstance(decision, SetParallelism)
     expect(decision.n, view["readers"].n)

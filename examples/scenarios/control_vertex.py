@@ -19,11 +19,11 @@ import weft
 from weft import Range, Resources, controlled
 from weft.graph.logical import CONCURRENT, NONE, Edge, Patch, Storage, Vertex
 from weft.model.program import Program, Style
-from weft.policies.sizing import Offer, most_used, sized
+from weft.policies.sizing import ResourceOffer, most_used, sized
 
 GB = 10**9
-LARGE = Offer(Resources(gpu=2, gpu_type="T4"), gpu_memory=32 * GB, speed=2.0, price=2.0)
-SMALL = Offer(Resources(gpu=1, gpu_type="T4"), gpu_memory=16 * GB, speed=1.0, price=1.0)
+LARGE = ResourceOffer(Resources(gpu=2, gpu_type="T4"), gpu_memory=32 * GB, speed=2.0, price=2.0)
+SMALL = ResourceOffer(Resources(gpu=1, gpu_type="T4"), gpu_memory=16 * GB, speed=1.0, price=1.0)
 EPOCHS = 3
 
 

@@ -22,7 +22,7 @@ from weft.graph.validate import mark_results, validate
 from weft.model.errors import GraphError
 from weft.model.program import Program
 from weft.model.resources import Resources
-from weft.policies.sizing import Offer, most_used, sized
+from weft.policies.sizing import ResourceOffer, most_used, sized
 from weft.runtime.loop import JobRun, Loop
 
 COUNT = {"fast": 5, "soak": 10_000}.get(os.environ.get("HYPOTHESIS_PROFILE", "ci"), 100)
@@ -111,7 +111,7 @@ def trained(history: tuple[Past, ...]) -> float:
         """Do as a control vertex does."""
         usage = most_used(history)
         if usage:
-            offers = [Offer(BIG_GPU, 80e9, 5.0, 5.0), Offer(SMALL_GPU, 16e9)]
+            offers = [ResourceOffer(BIG_GPU, 80e9, 5.0, 5.0), ResourceOffer(SMALL_GPU, 16e9)]
             payload = ("token", "resources", "train", sized(usage, offers[0], offers), "history")
             loop.post(job.id, UserEvent(sim.clock.time, "control", 0, DECIDE, payload))
             assert job.master.core.replies == {"token": ""}

@@ -23,8 +23,8 @@ from weft.engine.invariants import check
 from weft.engine.master import Master
 from weft.engine.replay import Epoch, Tape, Tick, digest, may_go_on, replay
 from weft.graph.validate import mark_results
-from weft.policies.shuffle import Shuffle
-from weft.policies.waves import Waves
+from weft.policies.shuffle import ShuffleManager
+from weft.policies.waves import WaveManager
 from weft.runtime.loop import JobRun, Loop
 from weft.testing.graphs import random_graph
 from weft.testing.trial import expect_clean
@@ -32,7 +32,7 @@ from weft.testing.trial import expect_clean
 if TYPE_CHECKING:
     from weft.model.errors import WeftError
 
-MANAGERS = {"shuffle": Shuffle, "waves": Waves}
+MANAGERS = {"shuffle": ShuffleManager, "waves": WaveManager}
 
 
 class Book:

@@ -1,14 +1,13 @@
-"""Which vertices are allocated together: cuts of a graph into bubbles, and what a cut is expected to cost.
+"""Cuts of a graph into bubbles, and the expected cost of a cut.
 
-Vertices of one bubble start at once, hold their slots together and stream to one another; between bubbles data is
-stored, and each starts when what it reads is complete. Cutting into single vertices (`batch`) keeps no slot idle and
-writes everything down; one bubble of all (`gang`) writes nothing and holds every slot to the end. Between them are
-`greedy`, which grows a bubble while it fits; `efficient`, which never crosses an input that its reader consumes
-whole before it yields, since nothing streams across it and the slots behind it would idle; and `cost`, which takes the
-fastest of all of these that does not cost too much more than batch.
+Vertices of one bubble start together, hold their slots together and stream to each other. Data between bubbles is
+stored, and a bubble starts when its stored inputs are complete. `batch` makes each vertex a bubble: no slot idles, all
+data is stored. `gang` makes one bubble of all: nothing is stored, all slots are held to the end. `greedy` grows bubbles
+while they fit. `efficient` also never crosses a blocking input, across which nothing streams. `cost` takes the fastest
+of these cuts whose slot-seconds stay near those of `batch`.
 
-Every cut is legal by construction: bubbles have levels, and an edge leads to a higher level or stays inside, so that no
-path leaves a bubble and comes back.
+Each cut is legal by construction: bubbles have levels, and an edge leads to a higher level or stays inside its bubble.
+No path therefore leaves a bubble and returns.
 """
 
 from __future__ import annotations
@@ -41,22 +40,22 @@ if TYPE_CHECKING:
     from weft.graph.logical import Edge, Parallelism
 
 Cut = tuple[tuple[str, ...], ...]
-"""The bubbles of a cut, each in topological order; every vertex is in exactly one, most cuts have many of one."""
+"""The bubbles of a cut, each in topological order; each vertex is in exactly one bubble."""
 
 UNBOUNDED = 1 << 60
 
 
-class Estimate(NamedTuple):
-    """What is known or believed of a vertex: `seconds` of one task, `nbytes` that all its tasks write together."""
+class VertexEstimate(NamedTuple):
+    """Known or assumed figures of a vertex: `seconds` of one task, `nbytes` written by all tasks together."""
 
     tasks: int
     seconds: float = 1.0
     nbytes: float = 0.0
 
 
-class Costs(NamedTuple):
-    """What running costs beside the work itself: seconds to start a task on a cold and on a warm worker, seconds until
-    the master has noticed an end and started what follows, bytes per second and task through disk and network.
+class CostModel(NamedTuple):
+    """Costs beside the work: seconds to start a task on a cold and on a warm worker, seconds from the end of a bubble
+    to the start of the next, bytes per second and task through disk and network.
     """
 
     cold_s: float = 1.0
@@ -66,8 +65,8 @@ class Costs(NamedTuple):
     network: float = 500e6
 
 
-class Prediction(NamedTuple):
-    """What a cut is expected to take: seconds from the first start to the last end, and slots times seconds held."""
+class CutCost(NamedTuple):
+    """The expected cost of a cut: seconds from the first start to the last end, and slot-seconds held."""
 
     seconds: float
     slot_seconds: float
@@ -76,12 +75,12 @@ class Prediction(NamedTuple):
 # --------------------------------------------------------------------------------------------------------- the graph
 
 
-def estimates_of(graph: LogicalGraph, seconds: float = 1.0) -> dict[str, Estimate]:
-    """Return what the graph itself says: parallelism (the most, where it is open) and estimated bytes."""
+def estimates_of(graph: LogicalGraph, seconds: float = 1.0) -> dict[str, VertexEstimate]:
+    """Return estimates from the graph alone: the largest parallelism, and declared output bytes."""
     found = {}
     for id, vertex in graph.vertices.items():
         tasks = _tasks(graph, vertex.parallelism)
-        found[id] = Estimate(tasks, seconds, float((vertex.output_bytes or 0) * tasks))
+        found[id] = VertexEstimate(tasks, seconds, float((vertex.output_bytes or 0) * tasks))
     return found
 
 
@@ -100,8 +99,9 @@ def _tasks(graph: LogicalGraph, n: Parallelism) -> int:
 def alone(graph: LogicalGraph) -> frozenset[str]:
     """Return the vertices that no cut joins to others.
 
-    A bubble asks for all its slots before anything of it runs: whoever waits for an answer, or for its manager, or
-    gives answers, cannot be in one with what it waits for. Services form bubbles with their consumers by themselves.
+    A bubble requests all its slots before any of its tasks runs. Vertices with a manager, an expander, a choice or an
+    unknown parallelism would wait for an answer from their own bubble. Services form bubbles with their consumers
+    anyway.
     """
     found = {
         id
@@ -133,9 +133,9 @@ def _is_settled(graph: LogicalGraph, n: Parallelism) -> bool:
 
 
 def may_stream(graph: LogicalGraph, edge: Edge) -> bool:
-    """Whether an edge could stream inside a bubble: each piece has one reader, and nobody else asks for it.
+    """Whether an edge may stream inside a bubble: each piece has exactly one reader.
 
-    What is kept, durable, or waited for in a way of its own stays as it is written.
+    Edges with kept or durable data, or with their own scheduling, stay as declared.
     """
     scheduling = edge.scheduling
     src = graph.vertices[edge.src]
@@ -159,30 +159,30 @@ def may_stream(graph: LogicalGraph, edge: Edge) -> bool:
 
 
 def batch(graph: LogicalGraph) -> Cut:
-    """Return every vertex as a bubble of its own."""
+    """Return the cut in which each vertex is a bubble."""
     return tuple((id,) for id in topological(graph))
 
 
 def gang(graph: LogicalGraph) -> Cut:
-    """Return one bubble of everything that may be together, whatever it takes; what may not stays alone."""
+    """Return one bubble of all vertices that may be joined, whatever its size; others stay alone."""
     cut = _Cutting(graph, estimates_of(graph), UNBOUNDED, across=True)
     cut.grow()
     cut.join_levels()
     return cut.groups()
 
 
-def greedy(graph: LogicalGraph, size: int, estimates: Mapping[str, Estimate] | None = None) -> Cut:
+def greedy(graph: LogicalGraph, size: int, estimates: Mapping[str, VertexEstimate] | None = None) -> Cut:
     """Grow bubbles along streams in topological order while they have at most `size` tasks.
 
-    No bubble waits for what only a later member of it reads: what is left outside did not fit, and takes long.
+    No bubble waits for an input that only one of its later members reads.
     """
     cut = _Cutting(graph, estimates or estimates_of(graph), _checked(size), across=True, prompt=True)
     cut.grow()
     return cut.groups()
 
 
-def efficient(graph: LogicalGraph, size: int, estimates: Mapping[str, Estimate] | None = None) -> Cut:
-    """Grow bubbles as `greedy` does, and never across a blocking input."""
+def efficient(graph: LogicalGraph, size: int, estimates: Mapping[str, VertexEstimate] | None = None) -> Cut:
+    """Grow bubbles as `greedy` does, but never across a blocking input."""
     cut = _Cutting(graph, estimates or estimates_of(graph), _checked(size), across=False)
     cut.grow()
     return cut.groups()
@@ -191,17 +191,17 @@ def efficient(graph: LogicalGraph, size: int, estimates: Mapping[str, Estimate] 
 def cost(
     graph: LogicalGraph,
     slots: int,
-    estimates: Mapping[str, Estimate] | None = None,
-    costs: Costs | None = None,
+    estimates: Mapping[str, VertexEstimate] | None = None,
+    costs: CostModel | None = None,
     *,
     more: float = 0.2,
 ) -> Cut:
-    """Return the cut that is expected to end first among those that hold at most `1 + more` times batch's slot-seconds.
+    """Return the fastest expected cut among those with at most `1 + more` times the slot-seconds of `batch`.
 
-    Tried are batch, gang where it fits, and greedy and efficient with the number of slots halved five times.
+    Candidates are batch, gang if it fits, and greedy and efficient with the number of slots halved up to five times.
     """
     known = estimates or estimates_of(graph)
-    price = costs or Costs()
+    price = costs or CostModel()
     plain = batch(graph)
     found = {plain: predict(graph, plain, slots, known, price)}
     limit = found[plain].slot_seconds * (1 + more)
@@ -223,7 +223,7 @@ def _checked(size: int) -> int:
     return size
 
 
-def _held(group: Iterable[str], estimates: Mapping[str, Estimate]) -> int:
+def _held(group: Iterable[str], estimates: Mapping[str, VertexEstimate]) -> int:
     return sum(estimates[id].tasks for id in group)
 
 
@@ -235,12 +235,12 @@ class _Group(Struct, eq=False):
 
 
 class _Cutting:
-    """Groups while they grow. Invariant: an edge stays in its group or leads to a group of a higher level."""
+    """Groups under construction. Invariant: an edge stays in its group or leads to a group of a higher level."""
 
     def __init__(
         self,
         graph: LogicalGraph,
-        estimates: Mapping[str, Estimate],
+        estimates: Mapping[str, VertexEstimate],
         most: int,
         *,
         across: bool,
@@ -260,7 +260,7 @@ class _Cutting:
             self.outputs[edge.src].append(edge)
 
     def grow(self) -> None:
-        """Place every vertex: with all groups that stream to it, else with one of them, else alone."""
+        """Place each vertex: with all groups that stream to it, else with one of them, else alone."""
         for id in topological(self.graph):
             for wanted in self._candidates(id):
                 if self._join(id, wanted):
@@ -281,7 +281,7 @@ class _Cutting:
         return [each, *([group] for group in each if len(each) > 1)] if each else []
 
     def _join(self, id: str, wanted: list[_Group]) -> bool:
-        """Put a vertex and `wanted` together, if it is legal and fits."""
+        """Join a vertex and the groups `wanted` if the result is legal and fits."""
         if self.estimates[id].tasks + sum(group.size for group in wanted) > self.most:
             return False
         level = max(group.level for group in wanted)
@@ -305,7 +305,7 @@ class _Cutting:
         return True
 
     def _may_lift(self, groups: list[_Group], level: int) -> bool:
-        """Whether `groups` may become one at `level`: whatever else reads them is above it."""
+        """Whether `groups` may become one group at `level`: all their other readers are above it."""
         for group in groups:
             for member in group.members:
                 for edge in self.outputs[member]:
@@ -326,7 +326,7 @@ class _Cutting:
             self.of[member] = into
 
     def join_levels(self) -> None:
-        """Merge open groups of the same level: no edge joins them, so that nothing can come back."""
+        """Merge open groups of the same level: no edge joins them, so no path can return."""
         levels: dict[int, _Group] = {}
         for group in self._groups():
             if group.closed:
@@ -349,15 +349,15 @@ class _Cutting:
 
 
 def predict(
-    graph: LogicalGraph, cut: Cut, slots: int, estimates: Mapping[str, Estimate], costs: Costs | None = None
-) -> Prediction:
-    """Estimate a cut on `slots` slots.
+    graph: LogicalGraph, cut: Cut, slots: int, estimates: Mapping[str, VertexEstimate], costs: CostModel | None = None
+) -> CutCost:
+    """Estimate the cost of a cut on `slots` slots.
 
-    A vertex alone runs in waves of at most `slots` tasks, on cold workers, and reads and writes disks; one in a bubble
-    starts warm and passes on through the network what its bubble reads. A bubble waits until it can have all its slots,
-    and holds those of a vertex until that ends. Raises GraphError for a bubble wider than `slots`.
+    A single vertex runs in waves of at most `slots` tasks on cold workers, and its data goes through disks. A vertex in
+    a bubble starts warm, and data inside the bubble goes through the network. A bubble waits for all its slots and
+    holds the slots of a vertex until the vertex ends. GraphError: a bubble wider than `slots`.
     """
-    price = costs or Costs()
+    price = costs or CostModel()
     of = {id: number for number, group in enumerate(cut) for id in group}
     sources: list[set[int]] = [set() for _ in cut]
     readers: list[set[int]] = [set() for _ in cut]
@@ -369,7 +369,7 @@ def predict(
     lasts = [_ends(graph, group, of, estimates, price, slots) for group in cut]
     waiting = [len(found) for found in sources]
     ready = [number for number, count in enumerate(waiting) if not count]
-    running: list[tuple[float, int, int]] = []  # when a vertex or group ends, its group (-1 unless the last), slots
+    running: list[tuple[float, int, int]] = []  # end of a vertex or group, its group (-1 unless the last), slots
     now, free, held = 0.0, slots, 0.0
     while ready or running:
         kept = []
@@ -402,18 +402,18 @@ def predict(
                 waiting[reader] -= 1
                 if not waiting[reader]:
                     ready.append(reader)
-    return Prediction(now, held)
+    return CutCost(now, held)
 
 
 def _ends(
     graph: LogicalGraph,
     group: Sequence[str],
     of: Mapping[str, int],
-    estimates: Mapping[str, Estimate],
-    costs: Costs,
+    estimates: Mapping[str, VertexEstimate],
+    costs: CostModel,
     slots: int,
 ) -> list[tuple[str, float]]:
-    """Return when each member of a group ends, in seconds after the group has got its slots."""
+    """Return the end of each member in seconds after the allocation of the group."""
     here = of[group[0]]
     inputs: dict[str, list[Edge]] = {id: [] for id in group}
     stored: dict[str, float] = {}
@@ -455,11 +455,11 @@ def _ends(
 
 
 def apply_cut(graph: LogicalGraph, cut: Cut, *, prewarmed: int = 0, timeout_s: float = 30.0) -> LogicalGraph:
-    """Return the graph with the bubbles of a cut; the given one is not changed.
+    """Return a copy of the graph with the bubbles of a cut.
 
-    Edges that may stream do inside a bubble (CONCURRENT, EPHEMERAL) and are stored between two (SEQUENTIAL, LOCAL);
-    all other edges stay as they are. Bubbles that the graph declares of vertices which `alone` names are kept.
-    `prewarmed` is how many workers wait for work: a group of at most so many tasks, be it one vertex, runs on these.
+    Edges that may stream become CONCURRENT and EPHEMERAL inside a bubble, SEQUENTIAL and LOCAL between bubbles; other
+    edges stay as declared. Declared bubbles of vertices in `alone` are kept. `prewarmed` is the number of idle warm
+    workers: a group of at most that many tasks, even of a single vertex, runs on them.
     """
     apart = alone(graph)
     of = {id: number for number, group in enumerate(cut) for id in group}

@@ -1,9 +1,9 @@
-"""Conditional joins: take the plan that the measured size of a side asks for.
+"""Conditional joins: choose a broadcast or a shuffle join by the measured size of a side.
 
-Which join is right depends on bytes that nobody knows before the scans have run: a side that fits into every task's
-memory is given to all of them whole, two large ones are shuffled. Both plans are in the graph as branches of a choice,
-and the manager of its decider answers when a side has ended: that it is small enough, whatever was planned, or that
-none is. The decider's own task runs only where a size is not known (a side that came from a cache).
+The right join depends on bytes that are unknown before the scans have run: a side that fits into the memory of each
+task is broadcast, two large sides are shuffled. The graph has both plans as branches of a choice. The manager of the
+decider chooses as soon as a side has ended and is small, or when all sides have ended and none is small. The decider's
+own task runs only if a size is unknown, for example of a side that came from a cache.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 UNDER_BYTES = 64 * 2**20
 
 
-class Conditional:
+class BroadcastChoice:
     """The manager of the decider of `choice`, which comes after the sides.
 
-    `small` maps a side (the vertex that scans it) to the branch to take when it wrote at most `under` bytes; of several
-    the smallest of those that have ended first. `otherwise` is taken when all have ended and none is small.
+    `small` maps a side (the vertex that scans it) to the branch taken if the side has at most `under` bytes; the
+    smallest side wins. `otherwise` is the branch taken if all sides have ended and none is small.
     """
 
     moments = frozenset({Moment.SOURCE_ENDED})
@@ -44,7 +44,7 @@ class Conditional:
         self.under = under
 
     def decide(self, view: View, memo: Any) -> tuple[Sequence[Decision], Any]:
-        """Choose once: as soon as a side has ended and is small, or when all have and none is."""
+        """Choose once, as soon as the sizes that have arrived decide."""
         if memo:
             return (), memo
         sides = [source for source in view.inputs if source.source in self.small]

@@ -1,4 +1,4 @@
-"""Eviction: which chunk leaves memory first when there is no room. What is in use never does.
+"""Eviction: the order in which chunks leave memory when it is full. Chunks in use never leave.
 
 A policy is a key function: the chunk with the lowest key goes first.
 """
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def furthest(info: ChunkInfo) -> tuple[float, int]:
-    """What will be read last goes first, results that nobody reads before all.
+    """The chunk whose next read is furthest goes first, results without readers before all others.
 
-    Of those that every task of a vertex reads, the one that was just read goes: it will be a full round until it is
-    needed again, which is what makes the least recently used the worst choice there.
+    Among chunks that every task of a vertex reads, the one just read goes: its next read is a full round away. The
+    least recently used chunk would be the worst choice there.
     """
     return -info.next_use, -info.used
 
 
 def largest(info: ChunkInfo) -> tuple[int, int]:
-    """The largest goes first: few files; of equal ones, the least recently used."""
+    """The largest chunk goes first, which makes few files; the least recently used of equal ones."""
     return -info.nbytes, info.used

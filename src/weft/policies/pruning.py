@@ -1,9 +1,9 @@
-"""Pruning: let the small side say which splits of the big side are read at all.
+"""Partition pruning: read only the splits of a large side whose keys the small side contains.
 
-The small side's tasks emit the keys that they have met (a user event with a list). When it has ended, only the splits
-of the managed vertex whose key is among them are kept: a thousand become three, before one of them was opened. The
-edge between the two orders and moves nothing. Rows that no key matches must not matter to whoever reads on: inner and
-semi joins allow this, outer joins on this side do not.
+Tasks of the small side emit their keys as a user event with a list. When the small side has ended, the manager keeps
+the splits of its vertex with a matching key: a thousand splits may become three before any of them is opened. The edge
+between the sides only orders. Pruning drops rows without a match, so it suits inner and semi joins, and no outer join
+that keeps rows of this side.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from weft.engine.decisions import Decision
 
 MOST_KEYS = 100_000
-"""Above this many keys nothing is pruned: looking them up would cost more than it saves."""
+"""The largest number of keys that are pruned by: the look-ups of more would cost more than they save."""
 
 
-class Pruning:
+class PartitionPruning:
     """The manager of a vertex whose items are splits; `key` is the field or the position that holds a split's key."""
 
     moments = frozenset({Moment.SOURCE_ENDED})
@@ -34,7 +34,7 @@ class Pruning:
         self.event = event
 
     def decide(self, view: View, memo: Any) -> tuple[Sequence[Decision], Any]:
-        """Keep the splits that somebody asked for, once everybody has."""
+        """Keep the splits with a matching key once all sources have ended."""
         if memo or view.n < 0 or not all(source.ended for source in view.inputs):
             return (), memo
         said = [payload for (_, name), payloads in view.events.items() if name == self.event for payload in payloads]

@@ -1,9 +1,9 @@
-"""How many tasks read a shuffle, and what each of them reads: partitions grouped by the bytes that were written.
+"""The parallelism of a shuffle's readers: partitions are grouped by their measured bytes.
 
-A shuffle is written in more partitions than there may be readers, because nobody knows the sizes before. Neighbouring
-partitions are packed until the next would exceed the target, so that small ones share a task; then the same number of
-tasks is filled as evenly as neighbours allow. A partition that is far over the target can be split by its sources,
-where what reads it permits: a join repeats the other side, if its kind allows.
+A shuffle writes more partitions than it may have readers, because the sizes are unknown before. Neighbouring partitions
+are packed up to a target size, so that small partitions share a task; then the groups are evened out. A partition far
+over the target is split by ranges of its sources if the reader permits it: a join repeats the other side, if the kind
+of the join allows that.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 TARGET_BYTES = 64 * 2**20
 SKEW = 5
-"""A partition is skewed when it is over the target and this many times the median."""
+"""A partition is skewed if it exceeds the target and this many times the median."""
 MAY_SPLIT = {"inner": (0, 1), "left": (0,), "right": (1,), "full": (), "": ()}
-"""Which input of a join may be split while the other is repeated: a row that must appear once must not be repeated."""
+"""The inputs of each kind of join that may be split while the other side is repeated."""
 
 
 def pack(sizes: Sequence[int] | NDArray[Any], target: int) -> list[int]:
     """Group neighbouring partitions of `sizes` bytes to at most `target` bytes each, in as few groups as possible.
 
-    Return the bounds of the groups, as `Rectangles.from_groups` takes them: group g is the partitions
-    `bounds[g]:bounds[g + 1]`, from 0 to `len(sizes)`; no group is empty. A partition over `target` is a group of its
-    own. Costs one pass and a bisection for each group. Raises GraphError for a target under 1 or a negative size.
+    Return the bounds of the groups for `Rectangles.from_groups`: group g has the partitions `bounds[g]:bounds[g + 1]`,
+    from 0 to `len(sizes)`; no group is empty. A partition over `target` forms a group by itself. Cost: one pass, and a
+    bisection for each group. GraphError: a target under 1 or a negative size.
     """
     if target < 1:
         raise GraphError(
@@ -48,7 +48,7 @@ def pack(sizes: Sequence[int] | NDArray[Any], target: int) -> list[int]:
 
 
 def _integers(sizes: Sequence[int] | NDArray[Any]) -> list[int]:
-    """Return Python's integers: sums cannot overflow, and bisecting a list beats searching an array for each group."""
+    """Return a list of Python integers: sums cannot overflow, and bisection of a list is faster than of an array."""
     own: list[int] = sizes.tolist() if hasattr(sizes, "tolist") else list(sizes)
     if own and min(own) < 0:
         at = next(index for index, size in enumerate(own) if size < 0)
@@ -67,7 +67,7 @@ def _pack(ends: list[int], target: int) -> list[int]:
 
 
 def even(sizes: Sequence[int] | NDArray[Any], target: int) -> list[int]:
-    """Group as `pack` does, then lower the target as far as the number of groups stays: the fullest is least full."""
+    """Group as `pack` does, then lower the target while the number of groups stays: the largest group is smallest."""
     own = _integers(sizes)
     ends = list(accumulate(own))
     best = _pack(ends, target)
@@ -84,11 +84,11 @@ def even(sizes: Sequence[int] | NDArray[Any], target: int) -> list[int]:
     return best
 
 
-class Shuffle:
-    """The manager of a vertex that reads shuffles: as many tasks as the bytes ask for, `lo` to `hi`.
+class ShuffleManager:
+    """The manager of a vertex that reads shuffles: sets `lo` to `hi` tasks by the bytes to read.
 
-    `split` allows a partition to be read by several tasks (partial aggregation); `join` says that the two shuffles are
-    the sides of a join of that kind, and splits one side of a skewed partition while the other is repeated.
+    `split` allows several tasks to read one partition (partial aggregation). `join` is the kind of join whose sides the
+    two shuffles are: one side of a skewed partition is split while the other is repeated.
     """
 
     moments = frozenset({Moment.SOURCE_ENDED})
@@ -111,7 +111,7 @@ class Shuffle:
         self.join = join
 
     def decide(self, view: View, memo: Any) -> tuple[Sequence[Decision], Any]:
-        """Choose the number of tasks when every source has ended, once."""
+        """Set the number of tasks once, when all sources have ended."""
         shuffles = [source for source in view.inputs if source.partitions]
         if view.state != "configuring" or not shuffles or not all(source.ended for source in view.inputs):
             return (), memo
@@ -136,10 +136,10 @@ class Shuffle:
         groups: list[tuple[int, int]],
         target: int,
     ) -> dict[int, tuple[int, int]]:
-        """Return for each group that is to be split: which input, and into how many ranges of its sources."""
+        """Return the input to split and the number of source ranges, by group."""
         if not self.split and not MAY_SPLIT[self.join]:
             return {}
-        from statistics import median  # which few jobs need, and takes long to load
+        from statistics import median  # slow to import, and rarely needed
 
         usual = median(total)
         cuts: dict[int, tuple[int, int]] = {}

@@ -1,7 +1,7 @@
-"""Which GPUs a task needs, by what it was measured to use: for control vertices, from history or from a dry run.
+"""GPU sizing for control vertices: resources chosen by measured usage, from history or from a dry run.
 
-GPUs are asked for by guess, and guesses are large: what was measured says how much memory a task takes and how busy it
-keeps one. The cheapest offer that still holds it is taken, others that do come after it as alternatives.
+Users request GPUs by guess, and too many. The measured usage of a task gives its GPU memory and load. The cheapest
+offer that fits comes first; the other offers that fit follow as alternatives.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from weft.model.resources import Resources
 
 BUSY_MOST = 0.9
-"""How busy an offer may be expected to be."""
+"""The highest expected load of an offer, 0 to 1."""
 
 
-class Offer(NamedTuple):
-    """Resources that can be had: bytes of GPU memory in all, speed and price of it in units of your own."""
+class ResourceOffer(NamedTuple):
+    """Available resources: total GPU memory in bytes, relative speed and relative price."""
 
     resources: Resources
     gpu_memory: float
@@ -29,7 +29,7 @@ class Offer(NamedTuple):
 
 
 def most_used(history: Iterable[Past]) -> dict[str, float]:
-    """Return the most of everything that earlier runs said a vertex used."""
+    """Return the maximum of each usage figure over earlier runs."""
     most: dict[str, float] = {}
     for past in history:
         for name, value in past.usage.items():
@@ -38,17 +38,16 @@ def most_used(history: Iterable[Past]) -> dict[str, float]:
 
 
 def sized(
-    usage: Mapping[str, float], used: Offer, offers: Sequence[Offer], *, headroom: float = 1.25
+    usage: Mapping[str, float], used: ResourceOffer, offers: Sequence[ResourceOffer], *, headroom: float = 1.25
 ) -> tuple[Resources, ...]:
     """Return the resources of the offers that fit, the cheapest first.
 
-    `usage` has `gpu_memory` (bytes) and `gpu_busy` (0 to 1), measured on the offer `used`. An offer fits that has
-    `headroom` times this memory and would be busy for at most 0.9 of the time. An alternative that is too small would
-    be taken when the others are busy, so those that do not fit are left out; where none does, the largest is returned
-    alone. UsageError: there are no offers.
+    `usage` has `gpu_memory` (bytes) and `gpu_busy` (0 to 1), measured on the offer `used`. An offer fits if it has
+    `headroom` times this memory and an expected load of at most 0.9. Offers that do not fit are left out, because an
+    alternative is taken when the others are busy. If none fits, the result is the largest offer. UsageError: no offers.
     """
     if not offers:
-        raise UsageError("there is no offer to choose from", hint="Name at least one Offer.")
+        raise UsageError("there is no offer to choose from", hint="Give at least one ResourceOffer.")
     memory = usage.get("gpu_memory", 0.0) * headroom
     work = usage.get("gpu_busy", 1.0) * used.speed
     fitting = [offer for offer in offers if offer.gpu_memory >= memory and work <= BUSY_MOST * offer.speed]

@@ -1,9 +1,8 @@
-"""Waves: start no more of a wide vertex than its consumer needs.
+"""Waves: start only as many tasks of a wide vertex as its consumer needs.
 
-A LIMIT over four thousand files rarely needs four thousand tasks. The first wave is one task; each next one is sized
-by the rows that tasks have given so far, with half as much again, and at least `growth` times the last. When there
-are enough rows the vertex emits `event`, which lets its consumer start, and ends; what was never needed was never
-made. Larger first waves (1, 10, all) start thousands of tasks when a dozen would do.
+A LIMIT over four thousand files rarely needs four thousand tasks. The first wave has one task. Each further wave is
+sized by the rows per finished task, times 1.5, and has at least `growth` times the tasks of the last wave. With enough
+rows the vertex emits `event`, which lets its consumer start, and ends without the remaining tasks.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
     from weft.engine.decisions import Decision
 
 
-class Waves:
-    """The manager of a vertex of which `rows` rows are enough."""
+class WaveManager:
+    """The manager of a vertex that ends after `rows` rows."""
 
     moments = frozenset({Moment.STARTED, Moment.FINISHED})
     holds = True
@@ -38,8 +37,8 @@ class Waves:
         self.growth = growth
 
     def decide(self, view: View, memo: Any) -> tuple[Sequence[Decision], Any]:
-        """Start the next wave when the last one is done; say when there is enough. The memo is the last wave's size."""
-        if view.n < 0 or view.lost:  # what is lost was counted as rows: wait until it is there again
+        """Start a wave when the last one has ended, and end with enough rows. The memo is the size of the last wave."""
+        if view.n < 0 or view.lost:  # rows of lost tasks are counted: wait until they are made again
             return (), memo
         if view.rows >= self.rows or view.finished >= view.n:
             enough = Emit(view.vertex, self.event)

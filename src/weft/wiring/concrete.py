@@ -12,12 +12,12 @@ from weft.engine.policy import BLAME, STRAGGLERS
 from weft.frontends.pipelines.kinds import STEP_KINDS as OWN_KINDS
 from weft.model.errors import MissingExtraError, UsageError
 from weft.policies.blame import Blame
-from weft.policies.choices import Conditional
+from weft.policies.choices import BroadcastChoice
 from weft.policies.eviction import furthest, largest
-from weft.policies.pruning import Pruning
-from weft.policies.shuffle import Shuffle
+from weft.policies.pruning import PartitionPruning
+from weft.policies.shuffle import ShuffleManager
 from weft.policies.stragglers import Stragglers
-from weft.policies.waves import Waves
+from weft.policies.waves import WaveManager
 from weft.store.folders import RunFolders, shm_root, sweep, sweep_runs, user_root
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 MANAGERS: Final[dict[str, ManagerFactory]] = {
-    "shuffle": Shuffle,
-    "waves": Waves,
-    "pruning": Pruning,
-    "conditional": Conditional,
+    "shuffle": ShuffleManager,
+    "waves": WaveManager,
+    "pruning": PartitionPruning,
+    "conditional": BroadcastChoice,
     STRAGGLERS: Stragglers,
     BLAME: Blame,
 }

@@ -13,7 +13,7 @@ from benchmarks.dynamic import bubbles, ours
 from benchmarks.dynamic.tpch import QUERIES, graph_of
 from weft.graph.validate import validate
 from weft.policies.bubbles import apply_cut
-from weft.policies.choices import Conditional
+from weft.policies.choices import BroadcastChoice
 from weft.testing.trial import run_graph
 
 pytestmark = pytest.mark.slow
@@ -60,7 +60,7 @@ def test_a_choice_ends_at_the_moment_at_which_the_better_plan_does(step, best, m
         graph, _ = ours._planned(plan, step)
         trial = run_graph(
             graph,
-            managers={"conditional": Conditional},
+            managers={"conditional": BroadcastChoice},
             workers=2,
             seconds=lambda vertex, _: seconds.get(vertex, 0.0),
             nbytes=lambda vertex, _: 400_000 // (step if vertex == "small" else 1),

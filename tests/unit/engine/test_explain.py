@@ -8,13 +8,13 @@ from weft.engine.explain import explain
 from weft.graph.builder import Graph, after, gather, one_to_one, shuffle
 from weft.graph.logical import Manager, Patch, Range, Storage, Trigger, Vertex
 from weft.model.program import Program
-from weft.policies.choices import Conditional
-from weft.policies.shuffle import Shuffle
-from weft.policies.waves import Waves
+from weft.policies.choices import BroadcastChoice
+from weft.policies.shuffle import ShuffleManager
+from weft.policies.waves import WaveManager
 from weft.testing.graphs import work
 from weft.testing.trial import run_graph
 
-MANAGERS = {"shuffle": Shuffle, "waves": Waves, "conditional": Conditional}
+MANAGERS = {"shuffle": ShuffleManager, "waves": WaveManager, "conditional": BroadcastChoice}
 
 
 def told(graph: Graph, **simulator: Any) -> list[str]:

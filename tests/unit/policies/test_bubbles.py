@@ -13,9 +13,9 @@ from weft.graph.logical import LogicalGraph, Range, Storage
 from weft.graph.validate import mark_results, validate
 from weft.model.errors import GraphError
 from weft.policies.bubbles import (
-    Costs,
+    CostModel,
     Cut,
-    Estimate,
+    VertexEstimate,
     apply_cut,
     batch,
     cost,
@@ -159,11 +159,11 @@ def test_a_bubble_of_nothing_is_refused() -> None:
 
 # --------------------------------------------------------------------------------------------------------------- cost
 
-PRICE = Costs(cold_s=2.0, warm_s=0.0, notice_s=0.0, disk=1e6, network=1e12)
+PRICE = CostModel(cold_s=2.0, warm_s=0.0, notice_s=0.0, disk=1e6, network=1e12)
 
 
-def known(seconds: float = 1.0, nbytes: float = 4e6) -> dict[str, Estimate]:
-    return {id: Estimate(tasks, seconds, nbytes) for id, tasks in (("a", 2), ("b", 2))}
+def known(seconds: float = 1.0, nbytes: float = 4e6) -> dict[str, VertexEstimate]:
+    return {id: VertexEstimate(tasks, seconds, nbytes) for id, tasks in (("a", 2), ("b", 2))}
 
 
 def chain() -> Graph:
@@ -196,7 +196,7 @@ def test_cost_takes_the_bubble_where_starts_and_disks_are_dear() -> None:
 def test_cost_takes_batch_where_idle_slots_are_all_there_is_to_win() -> None:
     graph = chain()
     graph.edges[0].blocking = True
-    cheap = Costs(cold_s=0.0, warm_s=0.0, notice_s=0.0, disk=1e12, network=1e12)
+    cheap = CostModel(cold_s=0.0, warm_s=0.0, notice_s=0.0, disk=1e12, network=1e12)
     assert cost(graph, 4, known(), cheap) == (("a",), ("b",))
 
 

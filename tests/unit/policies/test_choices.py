@@ -11,7 +11,7 @@ from weft.engine.policy import InputView, View
 from weft.graph.builder import Graph, after, gather, shuffle
 from weft.graph.logical import Manager
 from weft.model.errors import GraphError
-from weft.policies.choices import Conditional
+from weft.policies.choices import BroadcastChoice
 from weft.testing.graphs import work
 from weft.testing.trial import Trial, run_graph
 
@@ -28,7 +28,7 @@ def view(*inputs: InputView) -> View:
 
 
 def taken(*inputs: InputView) -> list[str]:
-    decisions, _ = Conditional("join", SIDES, "shuffled", under=100).decide(view(*inputs), None)
+    decisions, _ = BroadcastChoice("join", SIDES, "shuffled", under=100).decide(view(*inputs), None)
     assert not decisions or isinstance(decisions[1], Finish)
     return [decision.branch for decision in decisions if isinstance(decision, Choose)]
 
@@ -51,13 +51,13 @@ def test_two_large_sides_are_shuffled() -> None:
 
 
 def test_it_is_chosen_once() -> None:
-    manager = Conditional("join", SIDES, "shuffled", under=100)
+    manager = BroadcastChoice("join", SIDES, "shuffled", under=100)
     _, memo = manager.decide(view(side("left", 1), side("right", 1, ended=False)), None)
     assert manager.decide(view(side("left", 1), side("right", 0)), memo)[0] == ()
 
 
 def test_the_decider_answers_itself_where_a_size_is_not_known() -> None:
-    decisions, _ = Conditional("join", SIDES, "shuffled", under=100).decide(
+    decisions, _ = BroadcastChoice("join", SIDES, "shuffled", under=100).decide(
         view(side("left", -1), side("right", 500)), None
     )
     assert decisions == (Schedule("which", 1),)
@@ -71,7 +71,7 @@ def test_a_side_that_the_decider_does_not_come_after_is_told() -> None:
 @pytest.mark.parametrize("wrong", [{"small": {}}, {"small": ["left"]}, {"small": SIDES, "under": -1}])
 def test_wrong_parameters_are_told(wrong: Any) -> None:
     with pytest.raises(GraphError, match="conditional"):
-        Conditional("join", otherwise="shuffled", **wrong)
+        BroadcastChoice("join", otherwise="shuffled", **wrong)
 
 
 # --------------------------------------------------------------------------------------------------------- whole jobs
@@ -100,7 +100,7 @@ def joined() -> Graph:
 def test_measured_bytes_choose_and_the_decider_never_runs(left: int, right: int, branch: str) -> None:
     sizes = {"left": left, "right": right}
     trial: Trial = run_graph(
-        joined(), managers={"conditional": Conditional}, nbytes=lambda vertex, _: sizes.get(vertex, 0)
+        joined(), managers={"conditional": BroadcastChoice}, nbytes=lambda vertex, _: sizes.get(vertex, 0)
     )
     core = trial.job.master.core
     assert core.status.value == "succeeded"

@@ -14,9 +14,9 @@ from weft.engine.policy import InputView, View
 from weft.graph.logical import Manager, Vertex
 from weft.model.errors import GraphError
 from weft.model.program import Program
-from weft.policies.pruning import Pruning
-from weft.policies.shuffle import Shuffle, even, pack
-from weft.policies.waves import Waves
+from weft.policies.pruning import PartitionPruning
+from weft.policies.shuffle import ShuffleManager, even, pack
+from weft.policies.waves import WaveManager
 
 
 def source(edge: str = "m->r", *, n: int = 10, ended: bool = True, sizes: Any = None, partitions: int = 0) -> InputView:
@@ -41,7 +41,7 @@ def view(*inputs: InputView, state: str = "configuring", n: int = -1, **fields: 
 
 
 def test_ten_megabytes_in_500_partitions_are_read_by_one_task():
-    decisions, _ = Shuffle().decide(view(source(n=1000, sizes=[20_000] * 500)), None)
+    decisions, _ = ShuffleManager().decide(view(source(n=1000, sizes=[20_000] * 500)), None)
     (decision,) = decisions
     assert isinstance(decision, SetParallelism)
     assert decision.n == 1
@@ -51,7 +51,7 @@ def test_ten_megabytes_in_500_partitions_are_read_by_one_task():
 
 
 def test_nothing_is_decided_before_every_source_has_ended_nor_twice():
-    manager = Shuffle()
+    manager = ShuffleManager()
     assert manager.decide(view(source(sizes=[1], ended=False)), None)[0] == ()
     assert manager.decide(view(source(sizes=[1]), state="configured", n=1), None)[0] == ()
 
@@ -69,8 +69,8 @@ def test_groups_are_even_where_no_partition_is_over_the_target(seed):
 
 def test_a_skewed_partition_is_split_by_its_sources_only_where_that_is_allowed():
     sizes = [10, 10, 1000, 10]
-    whole, _ = Shuffle(target=100).decide(view(source(n=40, sizes=sizes)), None)
-    split, _ = Shuffle(target=100, split=True).decide(view(source(n=40, sizes=sizes)), None)
+    whole, _ = ShuffleManager(target=100).decide(view(source(n=40, sizes=sizes)), None)
+    split, _ = ShuffleManager(target=100, split=True).decide(view(source(n=40, sizes=sizes)), None)
     assert whole[0].n == 3
     assert split[0].n == 12
     router = split[0].routers[0][1]
@@ -82,7 +82,7 @@ def test_a_skewed_partition_is_split_by_its_sources_only_where_that_is_allowed()
 def test_a_join_splits_only_a_side_whose_rows_may_meet_a_repeated_other_side(join, split):
     a = source("a->r", n=8, sizes=[10, 1000, 10])
     b = source("b->r", n=4, sizes=[1, 1, 1]) if split != "b" else source("b->r", n=4, sizes=[10, 5000, 10])
-    decisions, _ = Shuffle(target=500, join=join).decide(view(a, b), None)
+    decisions, _ = ShuffleManager(target=500, join=join).decide(view(a, b), None)
     routers = dict(decisions[0].routers)
     ways = {edge: {p[:2] for t in range(decisions[0].n) for p in r.inputs(t)} for edge, r in routers.items()}
     whole = {"a->r": {(0, 8)}, "b->r": {(0, 4)}}
@@ -92,13 +92,13 @@ def test_a_join_splits_only_a_side_whose_rows_may_meet_a_repeated_other_side(joi
 
 def test_shuffles_of_different_widths_cannot_be_read_together():
     with pytest.raises(GraphError, match="differ in partitions"):
-        Shuffle().decide(view(source("a->r", sizes=[1]), source("b->r", sizes=[1, 1])), None)
+        ShuffleManager().decide(view(source("a->r", sizes=[1]), source("b->r", sizes=[1, 1])), None)
 
 
 @pytest.mark.parametrize("wrong", [{"target": 0}, {"lo": 0}, {"lo": 3, "hi": 2}, {"join": "sideways"}])
 def test_wrong_parameters_are_told(wrong):
     with pytest.raises(GraphError):
-        Shuffle(**wrong)
+        ShuffleManager(**wrong)
 
 
 # --------------------------------------------------------------------------------------------------------- waves
@@ -109,7 +109,7 @@ def scan(**fields: Any) -> View:
 
 
 def test_waves_begin_with_one_and_are_sized_by_rows():
-    manager = Waves(rows=100)
+    manager = WaveManager(rows=100)
     decisions, memo = manager.decide(scan(), None)
     assert decisions == (Schedule("r", 1),)
     decisions, memo = manager.decide(scan(released=1, finished=1, rows=2), memo)
@@ -117,7 +117,7 @@ def test_waves_begin_with_one_and_are_sized_by_rows():
 
 
 def test_waves_grow_where_no_row_comes():
-    manager = Waves(rows=5)
+    manager = WaveManager(rows=5)
     released, memo = 0, None
     steps = []
     while released < 4000:
@@ -128,21 +128,21 @@ def test_waves_grow_where_no_row_comes():
 
 
 def test_a_wave_is_waited_for():
-    assert Waves(rows=5).decide(scan(released=5, finished=4, rows=1), 4)[0] == ()
+    assert WaveManager(rows=5).decide(scan(released=5, finished=4, rows=1), 4)[0] == ()
 
 
 def test_rows_whose_output_is_lost_are_waited_for():
-    assert Waves(rows=5).decide(scan(released=5, finished=3, rows=6, lost=1), 4)[0] == ()
+    assert WaveManager(rows=5).decide(scan(released=5, finished=3, rows=6, lost=1), 4)[0] == ()
 
 
 def test_enough_rows_let_the_consumer_start_and_end_the_vertex():
-    enough, finish = Waves(rows=5).decide(scan(released=5, finished=3, rows=6), 4)[0]
+    enough, finish = WaveManager(rows=5).decide(scan(released=5, finished=3, rows=6), 4)[0]
     assert enough == Emit("r", "enough")
     assert isinstance(finish, Finish)
 
 
 def test_the_consumer_starts_too_when_all_is_read_and_it_was_not_enough():
-    assert Waves(rows=5).decide(scan(released=4000, finished=4000, rows=2), 4)[0] == (Emit("r", "enough"),)
+    assert WaveManager(rows=5).decide(scan(released=4000, finished=4000, rows=2), 4)[0] == (Emit("r", "enough"),)
 
 
 # ------------------------------------------------------------------------------------------------------- pruning
@@ -151,15 +151,15 @@ def test_the_consumer_starts_too_when_all_is_read_and_it_was_not_enough():
 def test_only_the_splits_that_somebody_asked_for_are_kept():
     items = [{"key": key} for key in range(1000)]
     events = {("small", "keys"): [[3, 7], [7, 900, 5000]]}
-    decisions, done = Pruning("key").decide(
+    decisions, done = PartitionPruning("key").decide(
         view(source("small->r"), state="configured", n=1000, items=items, events=events), None
     )
     assert decisions == (SetParallelism("r", 3, items=[items[3], items[7], items[900]]), Schedule("r", 3))
-    assert Pruning("key").decide(view(source("small->r"), state="configured", n=3), done)[0] == ()
+    assert PartitionPruning("key").decide(view(source("small->r"), state="configured", n=3), done)[0] == ()
 
 
 def test_nothing_is_pruned_where_nobody_said_keys():
-    decisions, _ = Pruning("key").decide(
+    decisions, _ = PartitionPruning("key").decide(
         view(source("small->r"), state="configured", n=10, items=[{"key": 1}] * 10), None
     )
     assert decisions == (Schedule("r", 10),)
@@ -168,7 +168,7 @@ def test_nothing_is_pruned_where_nobody_said_keys():
 def test_a_split_without_the_key_is_told():
     events = {("small", "keys"): [[1]]}
     with pytest.raises(GraphError, match="no 'key'"):
-        Pruning("key").decide(
+        PartitionPruning("key").decide(
             view(source("small->r"), state="configured", n=1, items=[{"kye": 1}], events=events), None
         )
 
@@ -177,5 +177,5 @@ def test_a_split_without_the_key_is_told():
 def test_parameters_that_a_manager_does_not_take_are_told_with_those_it_takes(params):
     vertex = Vertex("scan", Program(str), manager=Manager("waves", params))
     with pytest.raises(GraphError) as caught:
-        make({"waves": Waves}, vertex)
+        make({"waves": WaveManager}, vertex)
     assert f"does not take these parameters: {params!r} were given, of (rows: 'int', " in caught.value.message

@@ -5,12 +5,12 @@ import pytest
 from weft.graph.task import Past
 from weft.model.errors import UsageError
 from weft.model.resources import Resources
-from weft.policies.sizing import Offer, most_used, sized
+from weft.policies.sizing import ResourceOffer, most_used, sized
 
 GB = 10**9
-LARGE = Offer(Resources(gpu=1, gpu_type="A100"), 80 * GB, speed=5.0, price=5.0)
-SMALL = Offer(Resources(gpu=1, gpu_type="T4"), 16 * GB, speed=1.0, price=1.0)
-OLD = Offer(Resources(gpu=1, gpu_type="K80"), 12 * GB, speed=0.3, price=0.4)
+LARGE = ResourceOffer(Resources(gpu=1, gpu_type="A100"), 80 * GB, speed=5.0, price=5.0)
+SMALL = ResourceOffer(Resources(gpu=1, gpu_type="T4"), 16 * GB, speed=1.0, price=1.0)
+OLD = ResourceOffer(Resources(gpu=1, gpu_type="K80"), 12 * GB, speed=0.3, price=0.4)
 ALL = [LARGE, SMALL, OLD]
 
 
