@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from weft.model.errors import InvalidTransition as InvalidTransition
     from weft.model.errors import MissingExtraError as MissingExtraError
     from weft.model.errors import NotFoundError as NotFoundError
+    from weft.model.errors import OutOfMemoryError as OutOfMemoryError
     from weft.model.errors import PipelineError as PipelineError
     from weft.model.errors import ProgramError as ProgramError
     from weft.model.errors import RunCancelledError as RunCancelledError
@@ -86,7 +87,8 @@ _HOMES = {
     ),
     "weft.model.errors": (
         "CapacityError", "ConflictError", "DefinitionError", "DiskFullError", "ForbiddenError", "GraphError",
-        "InputLimitError", "InternalError", "InvalidTransition", "MissingExtraError", "NotFoundError", "PipelineError",
+        "InputLimitError", "InternalError", "InvalidTransition", "MissingExtraError", "NotFoundError",
+        "OutOfMemoryError", "PipelineError",
         "ProgramError", "RunCancelledError", "RunFailedError", "TaskError", "UnreadableError", "UsageError",
         "WeftError",
     ),

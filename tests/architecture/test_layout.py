@@ -49,6 +49,7 @@ PUBLIC = {
     "Node",
     "NotFoundError",
     "OnFailure",
+    "OutOfMemoryError",
     "Outcome",
     "PipelineError",
     "Placement",

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from weft.model.errors import InternalError, RunCancelledError, TaskError
-from weft.operators import guardians
+from weft.model.errors import InternalError, OutOfMemoryError, RunCancelledError, TaskError
+from weft.operators import call, guardians
 from weft.operators.call import CommandResult, CommandSpec, run_command, run_guarded
 from weft.operators.guardians import GUARDIAN, Guardhouse, close_guardhouse
 from weft.runtime.loop import Gate
@@ -288,6 +288,19 @@ class TestCommand:
     def test_signal(self, spec):
         result = run_guarded(spec("kill -KILL $$"))
         assert (result.exit_code, result.signal, result.cause, result.ok) == (None, signal.SIGKILL, "exit", False)
+
+    @pytest.mark.parametrize("how", ["kill -KILL $$", "sh -c 'kill -KILL $$'; exit $?"])
+    def test_a_kill_is_for_memory_if_the_kernel_has_counted_one(self, spec, tmp_path, monkeypatch, how):
+        """The command counts in the place of the kernel, whose counter no test can move."""
+        counter = tmp_path / "vmstat"
+        counter.write_text("pgfault 12\noom_kill 3\noom_kill_x 1\n")
+        monkeypatch.setattr(call, "OOM_COUNTERS", (str(tmp_path / "missing"), str(counter)))
+        assert not run_guarded(spec(how)).out_of_memory
+        assert not run_guarded(spec("echo oom_kill 4 > vmstat; exit 1")).out_of_memory
+        result = run_guarded(spec(f"sleep 0.1; echo oom_kill 6 > vmstat; {how}"))
+        assert result.out_of_memory
+        assert (result.signal, result.exit_code) in ((signal.SIGKILL, None), (None, 137))
+        assert not run_guarded(spec(how)).out_of_memory  # an older one is no reason
 
     def test_environment_is_what_was_given(self, spec, monkeypatch):
         monkeypatch.setenv("OF_THE_OWNER", "1")
@@ -991,6 +1004,13 @@ class TestTask:
         with pytest.raises(TaskError, match="It printed nothing") as caught:
             run_command(self.context(tmp_path, command, **params), {})
         assert told in caught.value.message
+
+    def test_a_kill_for_memory_is_an_error_of_its_own(self, tmp_path, monkeypatch):
+        (tmp_path / "vmstat").write_text("oom_kill 0\n")
+        monkeypatch.setattr(call, "OOM_COUNTERS", (str(tmp_path / "vmstat"),))
+        with pytest.raises(OutOfMemoryError, match="for want of memory") as caught:
+            run_command(self.context(tmp_path, "sleep 0.1; echo oom_kill 1 > vmstat; kill -KILL $$"), {})
+        assert "signal 9 (SIGKILL)" in caught.value.message
 
     def test_cancel_is_no_failure(self, tmp_path, mark):
         ctx = self.context(tmp_path, f"sleep {mark}")

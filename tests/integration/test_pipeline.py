@@ -13,7 +13,8 @@ import weft
 from tests.integration.places import DEADLINE_S, Project, until
 from weft.admin.control import send
 from weft.admin.settings import Settings
-from weft.model.errors import RunCancelledError, TaskError
+from weft.model.errors import OutOfMemoryError, RunCancelledError, TaskError
+from weft.operators import call
 from weft.runs.records import Record, RunRecord, read_run
 from weft.store.folders import is_owned, shm_root
 from weft.wiring import RunResult, load_pipeline, run_pipeline
@@ -177,6 +178,22 @@ class TestFailure:
             "other": "succeeded",
             "after-other": "succeeded",
         }
+
+    def test_a_step_that_is_killed_for_memory_is_retried_as_such(self, place, monkeypatch):
+        """The step counts in the place of the kernel, whose counter no test can move."""
+        counter = place.folder / "vmstat"
+        counter.write_text("oom_kill 0\n")
+        monkeypatch.setattr(call, "OOM_COUNTERS", (str(counter),))
+        count = f"sleep 0.05; wc -l < tries | sed 's/^/oom_kill /' > {counter}"
+        kill = f"echo x >> tries; test $(wc -l < tries) -gt TRIES || {{ {count}; kill -KILL $$; }}"
+        place.write({"a": {"command": kill.replace("TRIES", "1"), "x-weft": {"retry": {"memory": 1}}}})
+        assert place.run().state == "succeeded"
+        assert [place.log("a", attempt) for attempt in range(2)] == ["", ""]
+        (place.folder / "tries").unlink()
+        place.write({"a": {"command": kill.replace("TRIES", "9"), "x-weft": {"retry": {"memory": 0, "user": 3}}}})
+        result = place.run()
+        assert isinstance(result.error, OutOfMemoryError)
+        assert read_run(place.folder_of("run-000002")).error_code == "WEFT503"
 
     def test_a_retry_finds_no_old_output_and_has_its_own_log(self, place):
         command = 'ls -d {{out}} 2>/dev/null; echo try >> tries; mkdir {{out}}; test "$(wc -l < tries)" -ge 3'

@@ -28,7 +28,6 @@ from weft.engine.events import (
     CancelRequested,
     Done,
     Failed,
-    Failure,
     GaveBack,
     Granted,
     Hit,
@@ -53,6 +52,7 @@ from weft.engine.machines.task import TaskState
 from weft.engine.master import Master
 from weft.graph.logical import Kind, Outcome, Trigger
 from weft.graph.validate import mark_results
+from weft.model.failures import Failure
 
 Task = tuple[str, int]
 

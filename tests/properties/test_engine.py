@@ -15,7 +15,7 @@ from tests.simulation.world import random_session
 from weft.backends.simulator import Simulator
 from weft.engine.commands import Launch
 from weft.engine.core import Tuning
-from weft.engine.events import Failed, Failure
+from weft.engine.events import Failed
 from weft.engine.invariants import check
 from weft.engine.machines.task import TaskState
 from weft.engine.master import Master
@@ -24,6 +24,7 @@ from weft.graph.builder import Graph, after, gather, one_to_one
 from weft.graph.logical import OnFailure, Outcome, Retry
 from weft.graph.validate import mark_results
 from weft.model.errors import WeftError
+from weft.model.failures import Failure
 from weft.runtime.loop import JobRun, Loop
 from weft.testing.graphs import random_graph
 from weft.testing.trial import expect_clean, random_trial

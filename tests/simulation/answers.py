@@ -15,9 +15,9 @@ from tests.simulation.world import PATIENCE_S, World, live, random_hardship
 from weft.backends.simulated_bodies import SimulatedBodies
 from weft.backends.simulator import Faults
 from weft.engine.core import Tuning
-from weft.engine.events import Failure
 from weft.engine.invariants import check
 from weft.graph.builder import Graph
+from weft.model.failures import Failure
 from weft.runtime.loop import JobRun
 from weft.store.keeper import Keeper
 from weft.wiring import MANAGERS

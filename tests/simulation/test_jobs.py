@@ -11,12 +11,13 @@ from tests.simulation.world import World, _WatchedLoop, expect_clean, expect_idl
 from weft.backends.simulated_cluster import Network
 from weft.backends.simulator import Faults
 from weft.engine.core import Tuning
-from weft.engine.events import Failed, Failure, OutputLost
+from weft.engine.events import Failed, OutputLost
 from weft.engine.invariants import check
 from weft.engine.machines.task import TaskState
 from weft.engine.master import Master
 from weft.graph.builder import Graph, after, gather, one_to_one, shuffle
 from weft.graph.logical import Edge, Kind, OnFailure, Patch, Source, Storage, Vertex
+from weft.model.failures import Failure
 from weft.model.program import Program
 from weft.model.resources import Resources
 from weft.runtime.loop import JobRun

@@ -21,7 +21,7 @@ from weft.durability.journal import Recorded, recover
 from weft.engine.attempts import GIVEN_UP, row_of
 from weft.engine.commands import Complete, Launch, Probe
 from weft.engine.core import Core, Tuning
-from weft.engine.events import Done, Event, Failed, Failure, GaveBack, Hit, Miss, OutputLost, UserEvent, Waiting
+from weft.engine.events import Done, Event, Failed, GaveBack, Hit, Miss, OutputLost, UserEvent, Waiting
 from weft.engine.invariants import check
 from weft.engine.machines.job import JobState
 from weft.engine.machines.task import TaskState
@@ -33,6 +33,7 @@ from weft.engine.replay import Tape, Tick, digest, replay
 from weft.graph.draw import to_text
 from weft.graph.logical import Kind, Outcome, Source, Trigger
 from weft.graph.validate import mark_results
+from weft.model.failures import Failure
 from weft.model.resources import Resources
 from weft.runtime.loop import JobRun, Loop
 

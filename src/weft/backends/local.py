@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.backends.streams import END, Streams
 from weft.engine.core import Tuning
-from weft.engine.events import Done, Failed, Failure, GaveBack, TimerFired, UserEvent, Weighed
+from weft.engine.events import Done, Failed, GaveBack, TimerFired, UserEvent, Weighed
 from weft.engine.foresight import next_use
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VertexState
@@ -22,6 +22,7 @@ from weft.graph.logical import Kind, Move, Outcome, Storage, Trigger
 from weft.graph.task import Watched
 from weft.model.chunks import ChunkRef
 from weft.model.errors import NotFoundError, RunCancelledError, WeftError
+from weft.model.failures import Failure, kind_of
 from weft.model.program import Style
 from weft.model.resources import Resources
 from weft.store.api import ABSENT, Column, sizeof
@@ -31,7 +32,7 @@ from weft.worker.context import EdgeValues, not_controlled
 from weft.worker.lease import Outcome as LeaseOutcome
 from weft.worker.lease import WorkerLease
 from weft.worker.outlet import unpacked
-from weft.worker.run import LiveInput, fault_of, read_one, run
+from weft.worker.run import LiveInput, read_one, run
 
 if TYPE_CHECKING:
     from weft.engine.commands import Launch, Publish, Restart, Weigh
@@ -669,7 +670,7 @@ def run_here(local: LocalJob, lease: WorkerLease, target_s: float) -> None:
 def _end_before(lease: WorkerLease, outcome: LeaseOutcome, why: str) -> None:
     """Have a lease end as if it had been stopped before its first task: what it made counts for nothing."""
     outcome.values = []
-    outcome.hi, outcome.reached, outcome.kind = lease.lo, -1, "stopped"
+    outcome.hi, outcome.reached, outcome.kind = lease.lo, -1, Failure.STOPPED.value
     outcome.vertex, outcome.index, outcome.message = lease.root.vertex, lease.lo, why
 
 
@@ -679,11 +680,9 @@ def crashed(lease: WorkerLease, error: BaseException) -> LeaseOutcome:
     outcome.vertex, outcome.index = lease.root.vertex, lease.lo
     outcome.message = str(error) if isinstance(error, WeftError) else f"{type(error).__name__}: {error}"
     if isinstance(error, RunCancelledError) and lease.stop:
-        outcome.kind = "stopped"
-    elif isinstance(error, MemoryError):
-        outcome.kind = "memory"
+        outcome.kind = Failure.STOPPED.value
     else:
-        outcome.kind = fault_of(error) or "infrastructure"
+        outcome.kind = kind_of(error, Failure.INFRASTRUCTURE).value
     return outcome
 
 

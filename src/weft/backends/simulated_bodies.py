@@ -17,10 +17,11 @@ from weft.backends.simulated_cluster import SimulatedCluster
 from weft.backends.simulator import _Running
 from weft.engine.commands import Publish
 from weft.engine.core import Tuning
-from weft.engine.events import Done, Failed, Failure, UserEvent
+from weft.engine.events import Done, Failed, UserEvent
 from weft.engine.machines.task import TaskState
 from weft.engine.machines.vertex import ENDED
 from weft.graph.logical import Kind
+from weft.model.failures import Failure
 from weft.store.api import ABSENT
 from weft.worker.lease import Outcome
 from weft.worker.run import run as run_lease
@@ -256,7 +257,7 @@ class SimulatedBodies(SimulatedCluster):
                         gone = inp.column.values[i] is ABSENT and (run.job.id, inp.source, i) in self._lost
                         if gone and made[i] in (TaskState.FINISHED, TaskState.FREED):
                             outcome = Outcome(lease.lo, [], 0.0)
-                            outcome.kind, outcome.lost = "input", (inp.source, i)
+                            outcome.kind, outcome.lost = Failure.INPUT.value, (inp.source, i)
                             outcome.vertex, outcome.index = lease.root.vertex, index
                             outcome.message = f"{inp.source}[{i}]: it was lost"
                             return outcome

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from weft.backends.simulator import Simulator, _Running
-from weft.engine.events import Done, Failed, Failure, GaveBack, TimerFired
+from weft.engine.events import Done, Failed, GaveBack, TimerFired
+from weft.model.failures import Failure
 from weft.model.records import as_dict
 from weft.worker.link import ORPHAN_S, Frame, Link
 

@@ -20,7 +20,6 @@ from weft.engine.core import Tuning
 from weft.engine.events import (
     Done,
     Failed,
-    Failure,
     GaveBack,
     OutputLost,
     Started,
@@ -28,6 +27,7 @@ from weft.engine.events import (
     Weighed,
 )
 from weft.engine.ports import ManualClock, WorkerSpec
+from weft.model.failures import Failure
 from weft.model.records import as_dict
 from weft.model.resources import Resources
 

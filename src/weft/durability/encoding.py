@@ -28,6 +28,7 @@ from weft.graph.logical import Patch
 from weft.graph.rectangles import Rectangles
 from weft.graph.routers import Broadcast, Group, OneToOne, ScatterGather
 from weft.graph.wire import patch_from_json, patch_to_json
+from weft.model import failures
 from weft.model.errors import ConflictError, ProgramError, WeftError
 from weft.model.program import Program, Style
 from weft.model.records import as_dict
@@ -56,7 +57,7 @@ RENAMED: Final[dict[str, str]] = {}
 
 def _kinds() -> dict[str, type[Any]]:
     found: list[Any] = [Tick, Answer, Program, Style, Resources, Placement, Axis, GridMap, Op]
-    for module in (events, decisions, logical):
+    for module in (events, decisions, failures, logical):
         found += [
             kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__
         ]

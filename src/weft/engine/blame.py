@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from weft.engine.decisions import Avoid, Forgive, Remake
 from weft.engine.dispatch import dispatch, launch
-from weft.engine.events import Failure
 from weft.engine.lineage import drop, lose, wanted
 from weft.engine.machines.job import JobState
 from weft.engine.physical import Intervals
@@ -26,6 +25,7 @@ from weft.engine.policy import BLAME, BlameView, Fault, WorkerView
 from weft.engine.readiness import enqueue, unqueue
 from weft.engine.rows import FINISHED, PROBING, READY, UNSCHEDULED
 from weft.graph.logical import Kind
+from weft.model.failures import FAILURES, Failure
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from weft.engine.core import Core, LeaseRow
     from weft.engine.physical import Stage
 
-BLAMED = frozenset({Failure.INFRASTRUCTURE, Failure.READ})
-"""The failures that may be the fault of the worker."""
 SHY_S = (1.0, 10.0)
 """The shortest and the longest time for which a task waits for another worker than the one it failed on (seconds)."""
 
@@ -49,7 +47,7 @@ def fault(core: Core, worker: int, node: int, task: tuple[str, int], unread: tup
 def failed(core: Core, lease: LeaseRow, kind: Failure, task: tuple[str, int], lost: tuple[str, int] | None) -> None:
     """An attempt has ended badly: note it if the worker may be at fault."""
     row = core.workers.get(lease.worker)
-    if row is not None and kind in BLAMED:
+    if row is not None and FAILURES[kind].excludes:
         fault(core, lease.worker, row.node, task, lost if kind is Failure.READ else None)
 
 

@@ -6,8 +6,10 @@ Events are named tuples: the cheapest records to make, to compare and to journal
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from weft.model.failures import Failure
 
 # ------------------------------------------------------------------------------------- said by the session
 
@@ -103,24 +105,11 @@ class Done(NamedTuple):
     rows: int = 0
 
 
-class Failure(Enum):
-    """Whose fault a failed attempt was."""
-
-    USER = "user"
-    MEMORY = "memory"
-    INFRASTRUCTURE = "infrastructure"
-    INPUT = "input"  # an input is gone: `lost` names it
-    READ = "read"  # an input, named by `lost`, is there and could not be read: the fault may be the reader's
-    CAPACITY = "capacity"  # it can never have what it needs: no retry helps
-    DISK = "disk"  # a disk is full: no retry helps
-    PROGRAM = "program"  # code or a value that cannot be sent or imported: no retry helps
-    STOPPED = "stopped"  # it was told to stop, and did
-
-
 class Failed(NamedTuple):
     """A lease ended badly: units below `hi` are done, task `index` of `vertex` failed, the rest never started.
 
-    `raised` is the class of what the code of the task raised, as `module:qualname`.
+    `lost` names an input that is gone or could not be read, `raised` is the class of what the code of the task raised,
+    as `module:qualname`.
     """
 
     now: float

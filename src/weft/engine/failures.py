@@ -9,7 +9,6 @@ from weft.engine.attempts import stop_rival
 from weft.engine.commands import Complete, Stop, Withdraw
 from weft.engine.core import NO_BRANCH, Cause, ChoiceRow
 from weft.engine.dispatch import return_tokens
-from weft.engine.events import Failure
 from weft.engine.machines.job import JOB, JobState
 from weft.engine.machines.table import step
 from weft.engine.machines.vertex import ENDED, SUCCESS, VertexState
@@ -39,6 +38,7 @@ from weft.engine.rows import (
 )
 from weft.engine.story import story
 from weft.graph.logical import OnFailure, Outcome, Storage
+from weft.model.failures import FAILURES, Failure, RetryClass
 from weft.model.ids import task_name
 
 if TYPE_CHECKING:
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
     from weft.engine.core import Core, LeaseRow
     from weft.engine.physical import Link
-
-_COLUMN = {Failure.USER: 0, Failure.MEMORY: 1, Failure.INFRASTRUCTURE: 2}
 
 
 def move_job(core: Core, cause: str) -> None:
@@ -61,20 +59,19 @@ def may_retry(core: Core, stage: Stage, index: int, kind: Failure, worker: int) 
     if stage.attempts is None:
         stage.attempts = {}
         core.replan = True  # no cone may hide a task that is being retried
-    counts = stage.attempts.setdefault(index, [0, 0, 0])
-    column = _COLUMN.get(kind)
+    counts = stage.attempts.setdefault(index, [0] * len(RetryClass))
+    column = FAILURES[kind].retry
     if column is None:
         return False
     counts[column] += 1
     retry = stage.vertex.retry
-    allowed = (retry.user, retry.memory, retry.infrastructure)[column]
-    if counts[column] > allowed:
+    if counts[column] > retry[column]:
         return False
-    if kind is Failure.INFRASTRUCTURE and worker >= 0:
+    if column is RetryClass.INFRASTRUCTURE and worker >= 0:
         if stage.avoid is None:
             stage.avoid = {}
         stage.avoid.setdefault(index, set()).add(worker)
-    if kind is Failure.MEMORY:
+    if column is RetryClass.MEMORY:
         if stage.memory is None:
             stage.memory = {}
         base = stage.memory.get(index) or stage.resources[0].memory or int(max(stage.nbytes, 0)) or 64 * 2**20
@@ -101,10 +98,10 @@ def delay_of(stage: Stage, index: int, kind: Failure) -> float:
 
     What a lost worker was at goes elsewhere at once.
     """
-    pause = stage.vertex.retry.delay_s
-    if not pause or kind is Failure.INFRASTRUCTURE or stage.attempts is None:
+    pause, column = stage.vertex.retry.delay_s, FAILURES[kind].retry
+    if not pause or column is None or column is RetryClass.INFRASTRUCTURE or stage.attempts is None:
         return 0.0
-    return float(pause * 2 ** min(stage.attempts[index][_COLUMN[kind]] - 1, 6))
+    return float(pause * 2 ** min(stage.attempts[index][column] - 1, 6))
 
 
 def fatal(
@@ -112,7 +109,8 @@ def fatal(
 ) -> None:
     """A task has failed for good; its row must already be out of every live state."""
     name = task_name(stage.id, index)
-    tries = stage.attempts.get(index, (0, 0, 0))[2] if stage.attempts and kind is Failure.INFRASTRUCTURE else 0
+    counts = (stage.attempts or {}).get(index)
+    tries = counts[RetryClass.INFRASTRUCTURE] if counts is not None and kind is Failure.INFRASTRUCTURE else 0
     if tries > 1:
         message += f"\nThat was attempt {tries}: its retries after lost workers are used up."
     core.note(name, f"failed for good ({kind.value}): {message}")

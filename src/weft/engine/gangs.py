@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from weft.engine.commands import Acquire, Release, Restart, Stop, Withdraw
 from weft.engine.core import LIGHT_LANE, BubbleRow, LeaseRow, RequestRow
 from weft.engine.dispatch import give, return_tokens, take_tokens
-from weft.engine.events import Failure
 from weft.engine.failures import fatal
 from weft.engine.lineage import drop, remake
 from weft.engine.machines.bubble import BUBBLE, BubbleState
@@ -28,6 +27,7 @@ from weft.engine.readiness import advance, count_refs, recount, unqueue
 from weft.engine.rows import CANCELLED, FATAL, FINISHED, LEASED, READY, SKIPPED, UNSCHEDULED, write, write_mixed
 from weft.engine.story import story
 from weft.graph.logical import SEQUENTIAL, Bubble, Kind, Outcome, Storage, Trigger
+from weft.model.failures import Failure
 from weft.model.resources import Resources
 
 if TYPE_CHECKING:

@@ -22,7 +22,6 @@ from weft.engine.events import (
     Done,
     Event,
     Failed,
-    Failure,
     GaveBack,
     Granted,
     Hit,
@@ -88,6 +87,7 @@ from weft.engine.story import story
 from weft.engine.view import JobView, view
 from weft.graph.logical import Kind, LogicalGraph
 from weft.graph.task import RESERVED
+from weft.model.failures import FAILURES, Failure
 from weft.model.ids import task_name
 
 if TYPE_CHECKING:
@@ -724,8 +724,7 @@ class Master:
         blame.failed(core, lease, kind, (stage.id, index), event.lost)
         if not self._is_gone(kind):
             event = event._replace(lost=None)
-        counted = Failure.INFRASTRUCTURE if kind in (Failure.INPUT, Failure.READ) else kind
-        if may_retry(core, stage, index, counted, lease.worker):
+        if may_retry(core, stage, index, kind, lease.worker):
             if stage.region >= 0:
                 self._put_back_quietly(lease)
                 if event.lost is not None:
@@ -734,7 +733,7 @@ class Master:
                         lose(core, core.by_id[source], [lost], f"{name} could not read it: {event.message}")
                 gangs.restart_region(core, stage, f"{name} failed")
                 return
-            pause = delay_of(stage, index, counted)
+            pause = delay_of(stage, index, kind)
             if pause and lease.cone is None:
                 if stage.retry_at is None:
                     stage.retry_at = {}
@@ -743,7 +742,7 @@ class Master:
                 self._give_back(lease, event.hi, lease.hi, delayed=index)
             else:
                 self._give_back(lease, event.hi, lease.hi)
-            if kind in blame.BLAMED and lease.worker in core.workers:
+            if FAILURES[kind].excludes and lease.worker in core.workers:
                 blame.elsewhere(core, stage, index, lease.worker)
             if event.lost is not None:
                 source, lost = event.lost

@@ -25,7 +25,6 @@ from weft.engine.decisions import (
     SetParallelism,
     SetResources,
 )
-from weft.engine.events import Failure
 from weft.engine.failures import fatal, finish_early, give_up_rest, spread
 from weft.engine.gangs import derive_regions, form
 from weft.engine.lineage import remake
@@ -49,6 +48,7 @@ from weft.engine.rows import FATAL, FINISHED, FREED, PROBING, READY, SKIPPED, UN
 from weft.graph.logical import Choice, Edge, Kind, Patch, Range, SameAs, Source, Trigger, Vertex
 from weft.graph.routing import Router, bind
 from weft.model.errors import GraphError, WeftError
+from weft.model.failures import Failure
 
 if TYPE_CHECKING:
     from weft.engine.core import Core

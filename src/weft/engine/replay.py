@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.engine.attempts import row_of
 from weft.engine.commands import Acquire, Complete, Probe, SetTimer
-from weft.engine.events import Done, Event, Failed, Failure, GaveBack, Progress, Unanswered, WorkerLost
+from weft.engine.events import Done, Event, Failed, GaveBack, Progress, Unanswered, WorkerLost
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import VertexState
 from weft.engine.rows import PROBING
 from weft.model.errors import InternalError, WeftError
+from weft.model.failures import Failure
 
 if TYPE_CHECKING:
     from weft.engine.commands import Command

@@ -17,6 +17,7 @@ from msgspec import Struct, field
 
 from weft.graph.axes import GridMap  # noqa: TC001 - signatures of records are read at run time
 from weft.model.errors import GraphError
+from weft.model.failures import RetryClass  # noqa: TC001
 from weft.model.program import Program  # noqa: TC001
 from weft.model.resources import ONE_SLOT_ONLY, Placement, Resources
 
@@ -63,7 +64,7 @@ class Retry(Struct, frozen=True, forbid_unknown_fields=True):
 
     `user` counts errors raised by the user's code, `memory` out-of-memory (asked again with `memory_factor` times as
     much), `infrastructure` lost workers and broken transports: these never count against the other two and are retried
-    at once. The pause doubles at each retry, up to 64 times.
+    at once. The pause doubles at each retry, up to 64 times. `retry[RetryClass.USER]` is the count of a class.
     """
 
     user: int = 0
@@ -71,6 +72,11 @@ class Retry(Struct, frozen=True, forbid_unknown_fields=True):
     infrastructure: int = 8
     delay_s: float = 0.0
     memory_factor: float = 2.0
+
+    def __getitem__(self, of: RetryClass) -> int:
+        """Return how often a task is tried again after failures of a class."""
+        count: int = getattr(self, of.field)
+        return count
 
 
 DEFAULT_RETRY = Retry()

@@ -37,6 +37,7 @@ from weft.graph.logical import (
 )
 from weft.graph.routing import CUSTOM
 from weft.model.errors import CapacityError, GraphError, InputLimitError
+from weft.model.failures import RetryClass
 from weft.model.ids import is_name
 from weft.model.program import Program
 from weft.model.resources import ONE_SLOT, ONE_SLOT_ONLY, Resources
@@ -238,7 +239,7 @@ def _never_fits(vertex: Vertex, capacity: Sequence[Resources] | None) -> Capacit
 
 
 def _check_retry(vertex: Vertex, retry: Retry) -> None:
-    counts = (retry.user, retry.memory, retry.infrastructure)
+    counts = [retry[each] for each in RetryClass]
     numbers = all(map(_whole, counts)) and _number(retry.delay_s) and _number(retry.memory_factor)
     if not (numbers and min(counts) >= 0 and 0 <= retry.delay_s < inf and 1 <= retry.memory_factor < inf):
         raise GraphError(

@@ -17,6 +17,7 @@
     │   └── DiskFullError            the spill or state disk has no room
     ├── RunFailedError           1   the run ended in failure
     │   └── TaskError                the user's code raised; carries the remote traceback
+    │       └── OutOfMemoryError         the task had not enough memory, or was killed for want of it
     ├── RunCancelledError      130   the run was cancelled
     ├── MissingExtraError        2   an optional dependency is not installed
     └── InternalError           70   a fault of Weft itself
@@ -175,6 +176,12 @@ class TaskError(RunFailedError):
         self.task = task
         self.traceback_text = traceback_text
         self.raised = raised
+
+
+class OutOfMemoryError(TaskError):
+    """The task had not enough memory, or the system killed its command for want of memory."""
+
+    code = "WEFT503"
 
 
 class RunCancelledError(WeftError):

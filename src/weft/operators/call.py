@@ -26,7 +26,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from weft.graph.task import pass_gate, prepares
-from weft.model.errors import DefinitionError, DiskFullError, InternalError, ProgramError, RunCancelledError, TaskError
+from weft.model.errors import (
+    DefinitionError,
+    DiskFullError,
+    InternalError,
+    OutOfMemoryError,
+    ProgramError,
+    RunCancelledError,
+    TaskError,
+)
+from weft.model.failures import Failure, kind_of_exit
 from weft.model.ids import task_name
 from weft.model.records import as_dict
 from weft.operators.guardians import start_guardian, take_back_guardian
@@ -41,6 +50,9 @@ MIB = 1 << 20
 
 START = b"+"
 """What a guardian waits for that has a command ready which waits."""
+
+OOM_COUNTERS = ("/proc/vmstat", "/sys/fs/cgroup/memory.events")
+"""Files in which Linux counts, in a line `oom_kill N`, the processes that it has killed for want of memory."""
 
 _refused: list[str] = []
 """Why this system makes no views, once it has refused one: the next need not ask."""
@@ -101,6 +113,8 @@ class CommandResult(Struct, frozen=True, kw_only=True):
     """Why output was lost, such as a full disk; empty if none was."""
     unmounted: str = ""
     """Why it ran without its view, which was optional; empty if it had it, or needed none."""
+    out_of_memory: bool = False
+    """Whether it was killed, or a process of its that it speaks for, while the kernel killed for want of memory."""
     shell_only: tuple[str, ...] = ()
     """Variables that are too long for an environment: the command's own shell has them, what it starts does not."""
 
@@ -117,7 +131,8 @@ def run_command(ctx: TaskContext, inputs: object) -> dict[str, Any]:
     Parameters: `command` (text for sh) or `argv` (the words of a program), `cwd`, `log`, and optionally `env`, `name`
     and the further fields of `CommandSpec`. With a parallelism above 1, `log` and `record` get the task's index in
     front of their suffix. The inputs say only that files are there. TaskError if the command fails, is timed out or
-    cannot start, RunCancelledError if the task is cancelled, ProgramError for parameters that are wrong.
+    cannot start (OutOfMemoryError if it was killed for want of memory), RunCancelledError if the task is cancelled,
+    ProgramError for parameters that are wrong.
     """
     spec = _spec(ctx)
     task = task_name(ctx.vertex, ctx.index)
@@ -215,6 +230,7 @@ def run_guarded(
         dropped_bytes=frame["dropped"],
         log_start=frame["log_start"],
         log_error=os.strerror(frame["log_errno"]) if frame["log_errno"] else "",
+        out_of_memory=frame["oom"],
         shell_only=tuple(_too_long(spec.env)),
     )
 
@@ -294,6 +310,7 @@ def _message(spec: CommandSpec) -> dict[str, Any]:
         "undo": [os.fsencode(word) for word in spec.undo],
         "env": {_encoded(name): _encoded(value) for name, value in env.items()},
         "cwd": os.fsencode(spec.cwd.absolute()),
+        "oom_counters": [os.fsencode(path) for path in OOM_COUNTERS],
         "view": None if spec.view is None else spec.view.encoded(),
         "log": os.fsencode(spec.log.absolute()),
         "record": None if spec.record is None else os.fsencode(spec.record.absolute()),
@@ -410,10 +427,14 @@ def _failure(spec: CommandSpec, result: CommandResult, task: str) -> TaskError:
         how = f"was ended by signal {result.signal} ({_signal_name(result.signal)})"
     else:
         how = f"ended with exit code {result.exit_code}"
+    kind = kind_of_exit(result.exit_code, result.signal, out_of_memory=result.out_of_memory)
+    if kind is Failure.MEMORY:
+        how += ", for want of memory as it seems: the kernel has killed a process for that meanwhile"
     lines = last_lines(spec.log, start=result.log_start)
     tail = "\n".join(("Its last lines:", *(f"  {line}" for line in lines))) if lines else "It printed nothing."
     lost = f"\nIts log is not complete: {result.log_error}." if result.log_error else ""
-    return TaskError(
+    error = OutOfMemoryError if kind is Failure.MEMORY else TaskError
+    return error(
         f"step {spec.name} {how} (log: {spec.log}).{lost}\n{tail}",
         task=task,
         traceback_text="\n".join(lines),

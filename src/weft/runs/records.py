@@ -23,10 +23,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from weft.engine.commands import Complete, Launch
-from weft.engine.events import Done, Failed, Failure, Hit, UserEvent, ends_tasks
+from weft.engine.events import Done, Failed, Hit, UserEvent, ends_tasks
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VertexState
-from weft.model.errors import NotFoundError, WeftError
+from weft.model.errors import NotFoundError, RunCancelledError, WeftError
+from weft.model.failures import Failure, error_of
 from weft.store.state import EVENTS, LogFile, last_sign, list_logs, os_error, owned, read_description
 
 if TYPE_CHECKING:
@@ -360,7 +361,7 @@ class RunRecorder:
         lost = self._journal is not None and self._journal.error is not None
         if job.crash is None and not lost and self._saw_end.wait(_LAST_TICK_S):
             return
-        ending = job.outcome or Complete("failed", message="its end was not seen", kind="internal")
+        ending = job.outcome or Complete("failed", message="its end was not seen", kind=Failure.INTERNAL.value)
         stages = [] if lost else [(stage.vertex, stage.status, stage.n) for stage in job.master.core.stages]
         self._queue.put(_Tick(self._clock.wall(), (), (ending,), stages, JobState.FAILED))
 
@@ -668,9 +669,9 @@ class RunRecorder:
         message = f"{outcome.task}: {outcome.message}" if outcome.task else outcome.message
         code = ""
         if outcome.state == "failed":
-            code = {"user": "WEFT501", "internal": "WEFT900", "memory": "WEFT400"}.get(outcome.kind, "WEFT500")
+            code = error_of(outcome.kind).code
         elif outcome.state == "cancelled":
-            code = "WEFT502"
+            code = RunCancelledError.code
         return self._run_is(state, time, _cut(message), code, ended=True)
 
 

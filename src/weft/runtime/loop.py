@@ -49,6 +49,7 @@ from weft.engine.events import (
 )
 from weft.engine.replay import losses
 from weft.engine.rows import FINISHED
+from weft.model.failures import Failure
 from weft.runtime.pool import AVOID_S, KEEP_BACK_S, Pool
 
 if TYPE_CHECKING:
@@ -405,7 +406,7 @@ class Loop:
             return False
         events[:] = [event for event in events if not isinstance(event, _Durable)]
         if job.strict and job.journal is not None and job.journal.error is not None:
-            self._fail(job, Complete("failed", "", str(job.journal.error), kind="journal"))
+            self._fail(job, Complete("failed", "", str(job.journal.error), kind=Failure.JOURNAL.value))
             due = []
         for late in due:
             job.held.ticks -= 1
@@ -503,7 +504,7 @@ class Loop:
 
     def _crashed(self, job: JobRun, error: Exception) -> None:
         job.crash = error
-        self._fail(job, Complete("failed", "", f"internal error: {error}", kind="internal"))
+        self._fail(job, Complete("failed", "", f"internal error: {error}", kind=Failure.INTERNAL.value))
         job.finished.set()
 
     def _fail(self, job: JobRun, outcome: Complete) -> None:

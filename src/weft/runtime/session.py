@@ -24,16 +24,15 @@ from weft.model.chunks import ChunkRef
 from weft.model.errors import (
     CapacityError,
     ConflictError,
-    DiskFullError,
     InternalError,
     NotFoundError,
-    ProgramError,
     RunCancelledError,
     RunFailedError,
     TaskError,
     UsageError,
     WeftError,
 )
+from weft.model.failures import error_of
 from weft.model.ids import parse_task
 from weft.runtime.arguments import functions, patience, shown, text, whole
 from weft.runtime.arguments import graph as check_graph
@@ -197,20 +196,20 @@ class Run:
             return error
         if outcome.state == "cancelled":
             return RunCancelledError(f"{job.graph.name} was cancelled: {outcome.message}", hint=hint)
-        if outcome.kind == "user":
-            return TaskError(
+        kind = error_of(outcome.kind)
+        if issubclass(kind, TaskError):
+            return kind(
                 f"{outcome.task} failed: {outcome.message}",
                 task=outcome.task,
                 traceback_text=outcome.traceback,
                 raised=outcome.raised,
                 hint=hint,
             )
-        of_kind = {"capacity": CapacityError, "disk": DiskFullError, "program": ProgramError}.get(outcome.kind)
-        if of_kind is not None:
-            if outcome.kind == "capacity" and self._expands(outcome.task):  # not the task is too large: what it made is
+        if kind is not RunFailedError:
+            if kind is CapacityError and self._expands(outcome.task):  # not the task is too large: what it made is
                 told, _, advice = outcome.message.partition("\n")
                 return CapacityError(told, hint="\n".join(filter(None, (advice, hint))))
-            return of_kind(f"{outcome.task} failed: {outcome.message}", hint=hint)
+            return kind(f"{outcome.task} failed: {outcome.message}", hint=hint)
         at = f" at {outcome.task}" if outcome.task else ""
         return RunFailedError(f"{job.graph.name} failed{at}: {outcome.message}", hint=hint)
 

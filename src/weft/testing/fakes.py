@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.engine.core import Tuning
-from weft.engine.events import Done, Event, Failed, Failure, GaveBack, TimerFired
+from weft.engine.events import Done, Event, Failed, GaveBack, TimerFired
 from weft.engine.ports import ManualClock, WorkerSpec
+from weft.model.failures import Failure
 
 if TYPE_CHECKING:
     from weft.engine.commands import Command, Launch, Publish, Restart, Weigh

@@ -62,6 +62,8 @@ UNDOING_S = 20.0
 """How long it may take to undo what a command has begun elsewhere."""
 BUSY = b"+"
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
+"""How a command ends, or a shell whose command does, that was killed: perhaps for want of memory."""
 IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
 """Python ignores these, and would hand that on to a command."""
 
@@ -567,6 +569,51 @@ class Watch:
             send_signal(row, signal.SIGKILL)
 
 
+class KillCounter:
+    """Tells whether the kernel has killed some process for want of memory: its counters, read at most once a second.
+
+    `paths` are files with a line `oom_kill N`. Where none can be read no kill is ever seen.
+    """
+
+    FRESH_S = 1.0
+    """Reading the counters takes 0.1 ms, a good part of a short command."""
+
+    def __init__(self, paths: list[bytes]) -> None:
+        self.paths = paths
+        self._count = 0
+        self._at = -self.FRESH_S
+
+    def begin(self) -> None:
+        """Take the count that later ones are compared with, unless the last one is fresh."""
+        now = time.monotonic()
+        if now >= self._at + self.FRESH_S:
+            self._count, self._at = self._read(), now
+
+    def has_killed(self) -> bool:
+        """Whether the kernel has killed a process since `begin`."""
+        before, self._count, self._at = self._count, self._read(), time.monotonic()
+        return self._count > before
+
+    def _read(self) -> int:
+        count = 0
+        for path in self.paths:
+            data = b"\n"
+            try:
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                continue
+            try:
+                while more := os.read(fd, CHUNK_BYTES):
+                    data += more
+            except OSError:
+                pass
+            os.close(fd)
+            at = data.find(b"\noom_kill ")
+            if at >= 0:
+                count += int(data[at + 10 :].split(None, 1)[0])
+        return count
+
+
 class Post:
     """What a guardian has ready before there is work for it: a pipe that signals come through, and its own row.
 
@@ -582,7 +629,14 @@ class Post:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         self.adopts = become_subreaper(prctl)
         self.row = look_up(os.getpid())
+        self.kills = KillCounter([])
         self._folder = self._real_folder = b""
+
+    def count_kills(self, paths: list[bytes]) -> None:
+        """Begin to watch for kills for want of memory by the counters in `paths`."""
+        if self.kills.paths != paths:
+            self.kills = KillCounter(paths)
+        self.kills.begin()
 
     def real_path(self, path: bytes) -> bytes:
         """Return the path of a record without links; the records of a run lie in one folder."""
@@ -614,8 +668,8 @@ def guard(control: int, owner: Owner, post: Post) -> dict[str, Any]:
 
     Fields of the specification: `argv`, `env`, `cwd`, `waits` (whether it starts only when it is told to), `view` (the
     arguments of `weft.worker.mounting.enter`, or None), `undo` (a command line to run where the command did not end by
-    itself, or None), `log`, `record` (a file that names guardian and command while they live, or None), `grace_s`,
-    `timeout_s` (or None), `head` and `tail` (bytes of the log to keep).
+    itself, or None), `oom_counters` (the paths of `KillCounter`), `log`, `record` (a file that names guardian and
+    command while they live, or None), `grace_s`, `timeout_s` (or None), `head` and `tail` (bytes of the log to keep).
     """
     spec = receive(control)
     record: Record | None = None
@@ -650,6 +704,7 @@ def guard(control: int, owner: Owner, post: Post) -> dict[str, Any]:
     if record is not None:
         record.add_command(row)
     send(control, {"pid": command, "start": row.start if row else ""})
+    post.count_kills(spec["oom_counters"])  # not before: it takes as long as some commands do
 
     watch.run(command)
     if spec["undo"] and (watch.why != "exit" or watch.exit is None or watch.exit < 0):
@@ -665,6 +720,7 @@ def guard(control: int, owner: Owner, post: Post) -> dict[str, Any]:
     return {
         "again": post.adopts and not watch.left and why in ("exit", "timeout"),
         "exit": watch.exit,
+        "oom": why == "exit" and watch.exit in KILLED and post.kills.has_killed(),
         "why": why,
         "wall_s": watch.wall_s,
         "left": watch.left,

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast
 
 from weft.model.chunks import ChunkRef
 from weft.model.errors import ProgramError, RunCancelledError, WeftError
+from weft.model.failures import Failure, kind_of
 from weft.model.program import Program, Style
 from weft.store import codec, segments
 from weft.store.api import Column
@@ -61,7 +62,7 @@ from weft.worker.context import not_controlled
 from weft.worker.lease import Outcome, WorkerLease
 from weft.worker.outlet import BLOCK, Outlet, Parcel, unpacked
 from weft.worker.remote_store import Packed, PackingError, RemoteStore, pack
-from weft.worker.run import LiveInput, fault_of, read_one, run
+from weft.worker.run import LiveInput, read_one, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -359,7 +360,7 @@ class Worker:
             outcome = run(cast("WorkerLease", lease), self._store, self.config.target_s, self._values)
         except BaseException as error:  # noqa: BLE001
             outcome = Outcome(assignment.lo, [], 0.0)
-            outcome.kind = fault_of(error) or "infrastructure"
+            outcome.kind = kind_of(error, Failure.INFRASTRUCTURE).value
             outcome.message = str(error) if isinstance(error, WeftError) else f"{type(error).__name__}: {error}"
         _flush()
         with self._telling:
@@ -374,7 +375,8 @@ class Worker:
         except PackingError as error:
             done = values[sent : sent + error.at]
             outcome.hi = assignment.lo + sent + error.at
-            outcome.kind, outcome.message, outcome.traceback = fault_of(error.error), str(error.error), ""
+            outcome.kind, outcome.message = kind_of(error.error).value, str(error.error)
+            outcome.traceback = ""
             reached = lease.codes[outcome.reached] if lease is not None and outcome.reached >= 0 else None
             outcome.vertex, outcome.index = (reached.vertex if reached else root), outcome.hi
             outcome.reached = -1

@@ -18,14 +18,13 @@ from weft.graph.task import pass_gate
 from weft.model.chunks import ChunkRef
 from weft.model.errors import (
     CapacityError,
-    DiskFullError,
     NotFoundError,
     ProgramError,
     RunCancelledError,
     TaskError,
-    UnreadableError,
     WeftError,
 )
+from weft.model.failures import Failure, kind_of, kind_of_input
 from weft.model.program import Style
 from weft.store.api import ABSENT, sizeof
 from weft.worker.code import PIECES, SINGLE, SLICE, InputCode, TaskCode
@@ -38,9 +37,9 @@ if TYPE_CHECKING:
 
 
 class InputLostError(Exception):
-    """An input is not there, or (`kind` is "read") is there and cannot be read."""
+    """An input is not there, or (`kind` is READ) is there and cannot be read."""
 
-    def __init__(self, vertex: str, index: int, why: str, kind: str = "input") -> None:
+    def __init__(self, vertex: str, index: int, why: str, kind: Failure = Failure.INPUT) -> None:
         super().__init__(f"{vertex}[{index}]: {why}")
         self.where = (vertex, index)
         self.kind = kind
@@ -48,7 +47,7 @@ class InputLostError(Exception):
     @classmethod
     def of(cls, vertex: str, index: int, error: NotFoundError) -> InputLostError:
         """Return what the store's error means for whoever reads an output."""
-        return cls(vertex, index, str(error), "read" if isinstance(error, UnreadableError) else "input")
+        return cls(vertex, index, str(error), kind_of_input(error))
 
 
 PATIENCE = 25
@@ -88,7 +87,7 @@ def run(lease: WorkerLease, store: ChunkStore, target_s: float = 0.002, values: 
     if reached < 0 and (code.measured or code.counted):
         measure(code, outcome)
     if reached < 0 and outcome.hi < lease.hi:
-        outcome.kind = "stopped"
+        outcome.kind = Failure.STOPPED.value
         outcome.vertex, outcome.index, outcome.message = str(where[0]), outcome.hi, "told to stop"
     return outcome
 
@@ -124,35 +123,22 @@ def measure(code: TaskCode, outcome: Outcome) -> None:
             outcome.rows += getattr(value, "num_rows", None) or (len(value) if hasattr(value, "__len__") else 1)
 
 
-def fault_of(error: BaseException) -> str:
-    """Return the kind of failure that an error of Weft's own tells of, "" for any other."""
-    if isinstance(error, DiskFullError):
-        return "disk"
-    if isinstance(error, CapacityError):
-        return "capacity"
-    if isinstance(error, ProgramError):
-        return "program"
-    return "user" if isinstance(error, WeftError) else ""
-
-
 def _failed(lease: WorkerLease, values: list[Any], where: list[Any], error: BaseException, seconds: float) -> Outcome:
     done = len(values)
     outcome = Outcome(lease.lo + done, values, seconds)
     outcome.vertex, outcome.index = str(where[0]), where[1]
     outcome.message = _told(error)
     if isinstance(error, InputLostError):
-        outcome.kind = error.kind
+        outcome.kind = error.kind.value
         outcome.lost = error.where
     elif lease.stop and isinstance(error, (RunCancelledError, KeyboardInterrupt)):
-        outcome.kind = "stopped"
-    elif isinstance(error, MemoryError):
-        outcome.kind = "memory"
+        outcome.kind = Failure.STOPPED.value
     else:
-        outcome.kind = fault_of(error) or "user"
+        outcome.kind = kind_of(error).value
         if isinstance(error, WeftError):
             outcome.message = str(error)
             outcome.traceback = error.traceback_text if isinstance(error, TaskError) else ""
-        else:
+        elif not isinstance(error, MemoryError):
             outcome.raised = f"{type(error).__module__}:{type(error).__qualname__}"
     if not outcome.traceback and not isinstance(error, (TaskError, CapacityError, ProgramError)):
         outcome.traceback = _user_traceback(error)

@@ -9,12 +9,13 @@ from types import SimpleNamespace
 from tests.unit.runs.shell import STEPS, Shell, chain
 from weft.cli.context import Context
 from weft.cli.main import main
-from weft.engine.events import CancelRequested, Failed, Failure
+from weft.engine.events import CancelRequested, Failed
 from weft.engine.explain import Explained, Row
 from weft.engine.ports import ManualClock
 from weft.frontends.pipelines.states import PipelineWords
 from weft.graph.logical import LogicalGraph
 from weft.model.errors import NotFoundError, RunCancelledError, TaskError, WeftError
+from weft.model.failures import Failure
 from weft.runs.records import RunRecorder
 from weft.store.catalog import RunRow
 from weft.store.state import RunFolder

@@ -37,6 +37,7 @@ from weft.graph.logical import SEQUENTIAL, Edge, Patch, Scheduling, Storage, Tri
 from weft.graph.rectangles import Rectangles
 from weft.graph.routers import Group
 from weft.model.errors import ConflictError, DiskFullError, InternalError, NotFoundError, ProgramError, WeftError
+from weft.model.failures import Failure
 from weft.model.program import Program
 from weft.model.records import as_dict
 from weft.model.resources import ONE_SLOT_ONLY, Resources
@@ -110,7 +111,7 @@ class TestEncoding:
             e.Refused(0.0, 5, "no"),
             e.Started(0.0, 1 << 41),
             e.Done(0.0, 1, 2, 0.25, 1 << 40, (1, 2), 0, [1, "x", None, {"k": [1.5]}], (), 7),
-            e.Failed(0.0, 1, 2, "v", 3, e.Failure.INPUT, "m", "t", 0.5, 1, ("u", 4)),
+            e.Failed(0.0, 1, 2, "v", 3, Failure.INPUT, "m", "t", 0.5, 1, ("u", 4)),
             e.GaveBack(0.0, 1, 2),
             e.Progress(0.0, 1, 2, 3),
             e.Weighed(0.0, 1, 1 << 40),
@@ -646,7 +647,7 @@ class TestLoop:
         executor, _, job, journal = self.gated()
         executor.done("j", next(iter(job.leases)))
         lease = next(iter(job.leases))
-        executor.failed("j", lease, e.Failure.INFRASTRUCTURE)
+        executor.failed("j", lease, Failure.INFRASTRUCTURE)
         (again,) = job.leases
         assert again != lease
         assert not job.gates[again].is_open
@@ -664,7 +665,7 @@ class TestLoop:
         loop.post("j", e.OutputLost(0.0, "b", 0, 1, "gone"))
         lease = next(iter(job.leases))
         executor.open.pop(("j", lease))
-        loop.post("j", e.Failed(0.0, lease, 0, "c", 0, e.Failure.INPUT, "gone", lost=("b", 0)))
+        loop.post("j", e.Failed(0.0, lease, 0, "c", 0, Failure.INPUT, "gone", lost=("b", 0)))
         launched = [call[2].vertex for call in executor.calls if call[0] == "launch"]
         assert launched == ["a", "b", "c"], "a is made again only when its old output was freed"
         assert len(job.leases) == 1

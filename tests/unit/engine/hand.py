@@ -36,7 +36,6 @@ from weft.engine.events import (
     CancelRequested,
     Done,
     Failed,
-    Failure,
     GaveBack,
     Granted,
     Hit,
@@ -61,6 +60,7 @@ from weft.engine.master import Master
 from weft.engine.policy import ManagerFactory
 from weft.graph.logical import LogicalGraph
 from weft.graph.validate import mark_results, validate
+from weft.model.failures import Failure
 from weft.model.ids import parse_task
 from weft.model.resources import ONE_SLOT
 

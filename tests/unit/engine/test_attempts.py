@@ -6,12 +6,13 @@ import pytest
 
 from tests.unit.engine.hand import Hand, body
 from weft.engine.decisions import BackUp, WeighTasks
-from weft.engine.events import Failure, JobSubmitted
+from weft.engine.events import JobSubmitted
 from weft.engine.policy import STRAGGLERS
 from weft.engine.replay import Tape, Tick, digest, replay
 from weft.graph.builder import Graph, gather, one_to_one
 from weft.graph.logical import Manager, Storage
 from weft.model.errors import GraphError
+from weft.model.failures import Failure
 from weft.model.resources import Resources
 
 

@@ -6,12 +6,12 @@ import pytest
 
 from tests.unit.engine.hand import Hand, body
 from weft.engine.decisions import Avoid, Forgive, Remake
-from weft.engine.events import Failure
 from weft.engine.explain import explain
 from weft.engine.policy import BLAME
 from weft.engine.replay import digest
 from weft.graph.builder import Graph, gather
 from weft.graph.logical import Retry
+from weft.model.failures import Failure
 from weft.model.resources import Resources
 from weft.policies.blame import Blame
 

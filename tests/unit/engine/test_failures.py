@@ -3,9 +3,9 @@
 import pytest
 
 from tests.unit.engine.hand import body
-from weft.engine.events import Failure
 from weft.graph.builder import Graph, after, gather
 from weft.graph.logical import OnFailure, Outcome, Retry
+from weft.model.failures import Failure
 from weft.model.resources import Resources
 
 CONTINUE = OnFailure.CONTINUE

@@ -7,11 +7,12 @@ import pytest
 from tests.unit.engine.hand import Hand, body, run_out
 from weft.engine.commands import Acquire
 from weft.engine.decisions import Finish
-from weft.engine.events import Failure, Granted, TimerFired
+from weft.engine.events import Granted, TimerFired
 from weft.engine.patching import apply
 from weft.engine.replay import losses
 from weft.graph.builder import Graph, after, gather, one_to_one
 from weft.graph.logical import BROADCAST, Edge, OnFailure, Outcome, Patch, Retry, Storage, Vertex
+from weft.model.failures import Failure
 from weft.model.program import Program
 from weft.model.resources import Placement, Resources
 

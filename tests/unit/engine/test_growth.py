@@ -4,7 +4,6 @@ import pytest
 
 from tests.unit.engine.hand import Hand, body, run_out
 from weft.engine.decisions import Emit, Fail, Finish, SetEdge, SetParallelism, SetResources
-from weft.engine.events import Failure
 from weft.graph.builder import Graph, after, gather, one_to_one, shuffle
 from weft.graph.logical import (
     BROADCAST,
@@ -26,6 +25,7 @@ from weft.graph.logical import (
 )
 from weft.graph.rectangles import Rectangles
 from weft.graph.wire import patch_to_json
+from weft.model.failures import Failure
 from weft.model.program import Program
 from weft.model.resources import Resources
 

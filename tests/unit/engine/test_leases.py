@@ -3,12 +3,12 @@
 import pytest
 
 from tests.unit.engine.hand import body, run_out
-from weft.engine.events import Failure
 from weft.engine.replay import losses
 from weft.graph.builder import Graph, gather, grid
 from weft.graph.grid import group
 from weft.graph.logical import OnFailure, Retry, Storage
 from weft.graph.validate import mark_results
+from weft.model.failures import Failure
 
 
 def flat(n: int, **fields) -> Graph:

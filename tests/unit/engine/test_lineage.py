@@ -3,9 +3,9 @@
 import pytest
 
 from tests.unit.engine.hand import body, run_out
-from weft.engine.events import Failure
 from weft.graph.builder import Graph, after, gather, one_to_one, shuffle
 from weft.graph.logical import OnFailure, Retry, Storage, Trigger
+from weft.model.failures import Failure
 
 
 def stages(n: int = 2, *, names: str = "abc", **fields) -> Graph:

@@ -5,7 +5,6 @@ from itertools import pairwise
 import pytest
 
 from tests.unit.engine.hand import Hand, body
-from weft.engine.events import Failure
 from weft.engine.machines.job import JOB, JobState
 from weft.engine.machines.table import arcs, final, step
 from weft.engine.machines.task import COMPOSITES, ENDED, LIVE, TASK, TaskState, check_composites
@@ -14,6 +13,7 @@ from weft.engine.rows import write
 from weft.graph.builder import Graph, after, gather
 from weft.graph.logical import Retry, Source
 from weft.model.errors import InvalidTransition
+from weft.model.failures import Failure
 
 
 def told(hand: type[Hand]) -> Hand:

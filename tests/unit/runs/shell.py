@@ -3,10 +3,11 @@
 import itertools
 
 from weft.engine.commands import Complete, Launch
-from weft.engine.events import Done, Failed, Failure, JobSubmitted, Offered, WorkerJoined
+from weft.engine.events import Done, Failed, JobSubmitted, Offered, WorkerJoined
 from weft.engine.master import Master
 from weft.engine.ports import ManualClock
 from weft.graph.logical import DEFAULT_RETRY, NONE, Edge, LogicalGraph, OnFailure, Retry, Storage, Vertex
+from weft.model.failures import Failure
 from weft.model.program import Program
 from weft.runs.records import RunRecorder
 from weft.runtime.loop import JobRun

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from tests.unit.runs.shell import STEPS, Shell, chain
 from weft.engine.commands import Complete
-from weft.engine.events import CancelRequested, Failed, Failure, UserEvent
+from weft.engine.events import CancelRequested, Failed, UserEvent
 from weft.engine.ports import ManualClock
 from weft.frontends.pipelines.states import PipelineWords
 from weft.graph.logical import AFTER_ANY, OnFailure, Retry
 from weft.model.errors import ConflictError, DiskFullError, NotFoundError, UsageError, WeftError
+from weft.model.failures import Failure
 from weft.runs import records
 from weft.runs.listing import as_it_is, describe, list_runs, mark_interrupted, open_catalog
 from weft.runs.outline import tree

@@ -11,10 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 from weft.engine.commands import Probe
-from weft.engine.events import Done, Failed, Failure, Hit, Miss, Waiting
+from weft.engine.events import Done, Failed, Hit, Miss, Waiting
 from weft.engine.machines.task import TaskState
 from weft.engine.ports import ManualClock
 from weft.model.errors import ForbiddenError
+from weft.model.failures import Failure
 from weft.runtime.cache import DECISIONS, LEASE_S, StepCache, read_decisions
 from weft.store.entries import CacheIndex, Claim
 from weft.store.results import Recipe, ResultCache

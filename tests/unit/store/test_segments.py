@@ -10,6 +10,7 @@ import pytest
 
 from weft.model.chunks import ChunkRef
 from weft.model.errors import DiskFullError, InternalError, NotFoundError, UnreadableError
+from weft.model.failures import Failure
 from weft.store import codec, segments
 from weft.store.segments import SegmentWriter
 from weft.worker.run import InputLostError
@@ -47,7 +48,7 @@ def test_what_is_gone_is_told_from_what_cannot_be_read_here(tier, tmp_path):
     with pytest.raises(UnreadableError, match="cannot be read here"):
         segments.read_chunk(ref)
     kinds = [InputLostError.of("a", 1, error).kind for error in (gone.value, UnreadableError("there"))]
-    assert kinds == ["input", "read"]
+    assert kinds == [Failure.INPUT, Failure.READ]
 
 
 @pytest.mark.skipif(not LINUX, reason="needs /proc")

@@ -47,7 +47,6 @@ from weft.graph.logical import (
     LogicalGraph,
     OnFailure,
     Patch,
-    Retry,
     Source,
     Storage,
     Vertex,
@@ -233,7 +232,7 @@ def _step(pipeline: Pipeline, step: ResolvedStep, place: RunPlace, folder: str, 
     program = Program(_STEP, _params(step, place, folder), items, style=Style.TASK)
     if step.skipped:
         program.items = None
-    retry = DEFAULT_RETRY if step.retry is None else Retry(**as_dict(step.retry))
+    retry = DEFAULT_RETRY if step.retry is None else step.retry
     width = Source(step.lister) if step.lister else len(items) if items else 1
     vertex = Vertex(step.id, program, width, resources=_ONE_AT_A_TIME, retry=retry)
     if step.body is not None:

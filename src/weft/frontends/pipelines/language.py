@@ -18,7 +18,9 @@ from weft.frontends.pipelines import yaml
 from weft.frontends.pipelines.kinds import STEP_KINDS
 from weft.frontends.pipelines.problems import Mark, Problem, Problems, choices, join, nearest, show
 from weft.frontends.pipelines.templates import ParameterValue, as_text, env_number, find, whole
+from weft.graph.logical import DEFAULT_RETRY, Retry
 from weft.model.errors import DefinitionError
+from weft.model.failures import RetryClass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -140,16 +142,6 @@ class FailureOptions(Struct, frozen=True):
     mark: Mark = START
 
 
-class RetryOptions(Struct, frozen=True):
-    """How often a step is tried again, by kind of failure; fields and defaults are those of `weft.graph.Retry`."""
-
-    user: int = 0
-    memory: int = 2
-    infrastructure: int = 8
-    delay_s: float = 0.0
-    memory_factor: float = 2.0
-
-
 class Component(Struct, frozen=True):
     """What steps, dags and references have in common. Maps keep the order of the file and are not to be changed.
 
@@ -179,7 +171,7 @@ class Step(Component, frozen=True):
     cache: CacheOptions = CacheOptions()
     extra_fs: tuple[Mount, ...] = ()
     timeout_s: float | None = None
-    retry: RetryOptions | None = None
+    retry: Retry | None = None
     kind: Text = Text()
     options: Mapping[str, Any] = field(default_factory=dict)
     option_texts: tuple[Text, ...] = ()
@@ -701,7 +693,7 @@ def _component(name: str, mark: Mark, node: yaml.Node, entries: _Map) -> Compone
         cache=_cache(options),
         extra_fs=_extra_fs(options),
         timeout_s=_timeout(extra),
-        retry=_retry(extra.map("retry", RetryOptions.__struct_fields__)) if "retry" in extra.nodes else None,
+        retry=_retry(extra.map("retry", Retry.__struct_fields__)) if "retry" in extra.nodes else None,
         kind=extra.text("kind"),
         options={key: _option(node, join(given.path, key), texts) for key, node in given.nodes.items()},
         option_texts=tuple(texts),
@@ -864,18 +856,15 @@ def _timeout(extra: _Map) -> float | None:
     return seconds
 
 
-def _retry(options: _Map) -> RetryOptions:
-    default = RetryOptions()
-    retry = RetryOptions(
-        user=options.integer("user", default.user),
-        memory=options.integer("memory", default.memory),
-        infrastructure=options.integer("infrastructure", default.infrastructure),
-        delay_s=options.number("delay_s", default.delay_s),
-        memory_factor=options.number("memory_factor", default.memory_factor),
+def _retry(options: _Map) -> Retry:
+    retry = Retry(
+        **{each.field: options.integer(each.field, DEFAULT_RETRY[each]) for each in RetryClass},
+        delay_s=options.number("delay_s", DEFAULT_RETRY.delay_s),
+        memory_factor=options.number("memory_factor", DEFAULT_RETRY.memory_factor),
     )
-    for name, count in (("user", retry.user), ("memory", retry.memory), ("infrastructure", retry.infrastructure)):
-        if not 0 <= count <= 1000:
-            options.wrong(name, "must be a number of retries from 0 to 1000")
+    for each in RetryClass:
+        if not 0 <= retry[each] <= 1000:
+            options.wrong(each.field, "must be a number of retries from 0 to 1000")
     if not 0 <= retry.delay_s <= 86_400:
         options.wrong("delay_s", "must be from 0 to 86400 seconds")
     if not 1 <= retry.memory_factor <= 100:

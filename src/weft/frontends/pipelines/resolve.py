@@ -63,8 +63,9 @@ from weft.frontends.pipelines.templates import (
 from weft.model.errors import InputLimitError, PipelineError, UsageError
 
 if TYPE_CHECKING:
-    from weft.frontends.pipelines.language import CacheOptions, Parameter, Pipeline, RetryOptions
+    from weft.frontends.pipelines.language import CacheOptions, Parameter, Pipeline
     from weft.frontends.pipelines.templates import ParameterValue
+    from weft.graph.logical import Retry
 
 MAX_RESOLVED_CHARACTERS = 16 * 1024 * 1024
 """All texts of a run together, once templates are filled: a few templates can ask for gigabytes."""
@@ -117,7 +118,7 @@ class ResolvedStep(Struct, frozen=True):
     cwd: str
     cache: CacheOptions
     timeout_s: float | None
-    retry: RetryOptions | None
+    retry: Retry | None
     disabled: bool
     docker_env: str
     parameters: Mapping[str, ParameterValue]

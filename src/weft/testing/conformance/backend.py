@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from weft.engine.commands import Launch
-from weft.engine.events import Done, Failed, Failure, UserEvent
+from weft.engine.events import Done, Failed, UserEvent
 from weft.engine.invariants import check
 from weft.engine.master import Master
 from weft.graph.builder import Graph, after, gather, one_to_one, shuffle
 from weft.graph.logical import OnFailure, Outcome, Retry, Source, Storage
 from weft.graph.validate import mark_results, validate
 from weft.model.errors import RunCancelledError, TaskError
+from weft.model.failures import Failure
 from weft.model.resources import Resources
 from weft.runtime.loop import JobRun, Loop
 

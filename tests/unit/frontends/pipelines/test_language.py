@@ -3,8 +3,9 @@
 import pytest
 
 from weft.frontends.pipelines.check import parse_pipeline
-from weft.frontends.pipelines.language import CacheOptions, FsScope, Pipeline, RetryOptions, Step, convert
+from weft.frontends.pipelines.language import CacheOptions, FsScope, Pipeline, Step, convert
 from weft.frontends.pipelines.problems import Mark
+from weft.graph.logical import Retry
 from weft.model.errors import PipelineError
 
 
@@ -156,7 +157,7 @@ def test_cache_defaults_complete_each_other():
 def test_extension():
     step = one_step("x-weft: {timeout_s: 5, retry: {user: 3}}")
     assert step.timeout_s == 5.0
-    assert step.retry == RetryOptions(user=3)
+    assert step.retry == Retry(user=3)
 
 
 def test_every_mistake_is_reported_in_file_order():
