@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from weft.model.errors import InternalError, OutOfMemoryError, RunCancelledError, TaskError
 from weft.operators import call, guardians
 from weft.operators.call import CommandResult, CommandSpec, run_command, run_guarded
-from weft.operators.guardians import GUARDIAN, Guardhouse, close_guardhouse
+from weft.operators.guardians import GUARDIAN, GuardianPool, close_guardhouse
 from weft.runtime.loop import Gate
 from weft.worker import guardian
 from weft.worker.group import ProcessId, end_group, end_recorded, is_alive, process_id, read_record
@@ -621,7 +621,7 @@ class TestGuardhouse:
         run.result()
 
     def test_may_be_opened_before_there_is_work(self):
-        house = Guardhouse()
+        house = GuardianPool()
         house.open()
         opened = house._process
         house.start().close()
@@ -666,7 +666,7 @@ class TestGuardhouse:
             run_guarded(spec("true"))
 
     def test_is_started_again_after_it_was_closed(self):
-        house = Guardhouse()
+        house = GuardianPool()
         house.start().close()
         house.close()
         house.start().close()

@@ -1,7 +1,8 @@
-"""Threads of BLAS: a library that starts one for each core, in each of our workers, has as many again as there are.
+"""The threads of BLAS: each worker gets its share of the cores.
 
-While chunks are computed side by side, each of them is given its share of the cores. The number is one for the whole
-process, so it is put back as soon as nothing is computed any more. Worker processes are told with each program.
+A BLAS library starts one thread for each core, in each worker. While chunks are computed in parallel, each of them gets
+its share of the cores. The number applies to the whole process, so it is restored as soon as no chunk is computed.
+Worker processes receive the number with each program.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 
 def _libraries() -> Any:
-    return _loaded("scipy.linalg" in sys.modules)  # it brings another BLAS than NumPy's, and may come later
+    return _loaded("scipy.linalg" in sys.modules)  # SciPy loads a BLAS of its own, perhaps later
 
 
 @cache
@@ -27,11 +28,11 @@ def _loaded(scipy: bool) -> Any:
 
 
 _own: tuple[int, Any] = (0, None)
-"""How many threads this process was told to use for its share, 0 if nobody has, and which libraries were told."""
+"""The number of threads set as the share of this process, 0 if none is set, and the libraries that were set."""
 
 
 def use(threads: int) -> None:
-    """Have BLAS use so many threads in this process from now on. For worker processes, which compute one at a time."""
+    """Set the number of BLAS threads of this process, for worker processes that compute one task at a time."""
     global _own
     libraries = _libraries()
     if (threads, libraries) != _own:
@@ -40,7 +41,7 @@ def use(threads: int) -> None:
 
 
 def share(workers: int) -> int:
-    """Return how many cores each of so many computations has that run side by side."""
+    """Return the number of cores of each of `workers` parallel computations."""
     return max(1, (os.cpu_count() or 1) // max(1, workers))
 
 
@@ -51,7 +52,7 @@ _limit: Any = None
 
 @contextmanager
 def shared_by(workers: int) -> Iterator[None]:
-    """Divide the cores between so many computations that run side by side; nothing is changed for one alone."""
+    """Divide the cores among parallel computations while the context is open; one computation keeps all cores."""
     global _sharing, _limit
     if workers < 2:
         yield

@@ -42,7 +42,7 @@ from weft.operators.guardians import start_guardian, take_back_guardian
 
 if TYPE_CHECKING:
     from weft.graph.task import Gate, TaskContext
-    from weft.operators.mounts import View
+    from weft.operators.mounts import MountNamespace
 
 TAIL_LINES = 20
 TAIL_BYTES = 64 * 1024
@@ -87,7 +87,7 @@ class CommandSpec(Struct, frozen=True, kw_only=True):
     """What starts the command elsewhere, which follows it on the command line unless there is none."""
     undo: Sequence[str] = ()
     """A command line that removes what was begun elsewhere, where the command did not end by itself."""
-    view: View | None = None
+    view: MountNamespace | None = None
     """The view of the file system that it needs, None for that of this process."""
     name: str = "command"
     """What messages call it."""

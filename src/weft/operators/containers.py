@@ -1,8 +1,8 @@
-"""Commands in containers: which program runs them, what an image is exactly, and how a command is put into one.
+"""Commands in containers: the container engine, the id of an image, and the command line that runs it.
 
-Docker and Podman are asked by their command lines. The command of a step becomes `docker run`, which runs under a
-guardian as the command itself would: it hands signals on to the container, and where it was killed the guardian removes
-the container. An image is run by the id of its content, so that it is the very one that the cache has in its key.
+Docker and Podman are used through their command lines. A step runs as `docker run` under a guardian; it passes signals
+on to the container, and the guardian removes the container after a kill. An image is run by the id of its content, so
+that the cache key and the container agree.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from msgspec import Struct
 from weft.model.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from weft.operators.mounts import Mount
+    from weft.operators.mounts import BindMount
 
 IGNORE: Final = "ignore"
 DOCKER: Final = "docker"
 PODMAN: Final = "podman"
 REQUIRE: Final = "require"
-"""What may become of images: nothing, they are run by one of the two where that is there, or by either of them."""
+"""Policies for images: ignore them, run them by one engine if it is installed, or by either engine."""
 LABEL: Final = "weft.run"
-"""The label that says which run a container belongs to: the folder of the run."""
+"""The label of a container with the folder of its run."""
 _ASK_S: Final = 60.0
 
 
-class Engine(Struct, frozen=True):
+class ContainerEngine(Struct, frozen=True):
     """A program that runs containers on this machine: `kind` is docker or podman."""
 
     kind: str
     program: str
 
     @classmethod
-    def find(cls, kind: str) -> Engine:
-        """Return the program of this kind. NotFoundError: it is not installed, or does not answer."""
+    def find(cls, kind: str) -> ContainerEngine:
+        """Return the engine of a kind. NotFoundError: it is not installed, or does not answer."""
         program = shutil.which(kind)
         if program is None:
             raise NotFoundError(f"{kind} is not installed here", hint=f"Install {kind}, or see: docker_env in settings")
@@ -53,13 +53,13 @@ class Engine(Struct, frozen=True):
         return cls(kind, program)
 
     def image_id(self, image: str) -> str | None:
-        """Return the id of an image's content, None if it is not on this machine."""
+        """Return the id of an image's content, None if the image is not on this machine."""
         done = _ask([self.program, "image", "inspect", "--format", "{{.Id}}", image])
         found = done.stdout.strip()
         return found if done.returncode == 0 and re.fullmatch(r"(sha256:)?[0-9a-f]{12,64}", found) else None
 
     def pull(self, image: str) -> str:
-        """Fetch an image, however long that takes, and return its id. NotFoundError: it cannot be fetched."""
+        """Pull an image and return its id; there is no time limit. NotFoundError: it cannot be pulled."""
         done = subprocess.run(
             [self.program, "pull", "--quiet", image],
             stdin=subprocess.DEVNULL,
@@ -73,39 +73,39 @@ class Engine(Struct, frozen=True):
             raise NotFoundError(message, hint=f"Try: {self.kind} pull {image}")
         return found
 
-    def remove_left(self, run: str) -> int:
-        """Remove what is left of the containers of a run whose owner is gone; return how many those were."""
+    def remove_containers(self, run: str) -> int:
+        """Remove the containers of a run whose owner has ended; return their number."""
         found = _ask([self.program, "ps", "--all", "--quiet", "--filter", f"label={LABEL}={run}"]).stdout.split()
         if found:
             _ask([self.program, "rm", "--force", *found])
         return len(found)
 
 
-def find_engine(policy: str) -> Engine | None:
-    """Return what runs images by a policy; None if nothing does by it.
+def find_engine(policy: str) -> ContainerEngine | None:
+    """Return the engine that a policy selects, None if it selects none.
 
-    NotFoundError: what the policy names is not there.
+    NotFoundError: the selected engine is missing.
     """
     if policy == IGNORE:
         return None
     if policy != REQUIRE:
-        return Engine.find(policy)
+        return ContainerEngine.find(policy)
     try:
-        return Engine.find(DOCKER)
+        return ContainerEngine.find(DOCKER)
     except NotFoundError as error:
         try:
-            return Engine.find(PODMAN)
+            return ContainerEngine.find(PODMAN)
         except NotFoundError as other:
             hint = "Install one of them, or set docker_env = ignore to run steps on this machine."
             raise NotFoundError(f"images are required, but {error.message}, and {other.message}", hint=hint) from None
 
 
 def known_images(
-    engine: Engine, images: Iterable[str], note: Callable[[str], None], *, pull: bool = True
+    engine: ContainerEngine, images: Iterable[str], note: Callable[[str], None], *, pull: bool = True
 ) -> dict[str, str]:
-    """Return the ids of images by their names. NotFoundError: one cannot be fetched.
+    """Return the ids of images by name. NotFoundError: one cannot be pulled.
 
-    Without `pull` what is not on this machine is left out.
+    Without `pull` the result has only images on this machine.
     """
     found = {}
     for image in images:
@@ -125,14 +125,14 @@ def in_container(
     *,
     cwd: str,
     env: Mapping[str, str],
-    mounts: Sequence[Mount],
+    mounts: Sequence[BindMount],
     name: str,
 ) -> tuple[list[str], list[str]]:
-    """Return the beginning of a command line that runs what follows in a container, and one that removes that.
+    """Return the start of a command line that runs its remainder in a container, and a command line that removes it.
 
-    `said` has `kind` and `program` of the engine, `image` and `run`. Of `env` only names are on the command line: the
-    values are what the program that is started has of that name, so that no list of processes shows them. Where
-    nothing follows, the image starts what it starts by itself. `name` is what messages call it.
+    `said` has `kind` and `program` of the engine, `image` and `run`. Only names of `env` are on the command line; the
+    values are in the environment of the engine, so that process lists do not show them. Without a remainder the image
+    runs its own entry point. `name` is the command in messages.
     """
     called = f"weft-{re.sub(r'[^A-Za-z0-9_.-]', '-', name)[:60]}-{secrets.token_hex(6)}"
     user = os.getuid(), os.getgid()
@@ -147,13 +147,13 @@ def in_container(
     for target, (source, read_only) in sorted(places.items()):
         argv += ["--mount", _fields("type=bind", f"source={source}", f"target={target}", *["readonly"] * read_only)]
     for variable, value in env.items():
-        # Weft puts a folder of this machine into the PATH of what it starts.
+        # Weft adds a folder of this machine to the PATH of commands.
         argv += ["--env", f"PATH={value}" if variable == "PATH" else variable]
     return [*argv, said["image"]], [said["program"], "rm", "--force", called]
 
 
 def _fields(*fields: str) -> str:
-    """Return the fields of an option as one line of CSV, which is how it is read: paths may have commas in them."""
+    """Return the fields of an option as one CSV line, the engine's format: paths may contain commas."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(fields)
     return line.getvalue()

@@ -1,8 +1,8 @@
-"""Where guardians come from: one small process for each process that runs commands.
+"""The pool of guardians: one small process for each process that runs commands.
 
-It is started by `open_guardhouse`, or when the first command is (some milliseconds), and forks guardians
-(`weft/worker/guardian.py`, a program of its own that is started by its path), as many as there are commands at a time.
-It ends with this process, however that ends.
+`open_guardian_pool` or the first command starts it within some milliseconds. It forks guardians
+(`weft/worker/guardian.py`, a program that is started by its path), one for each concurrent command. It ends with this
+process in every case.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from pathlib import Path
 
 from weft.model.errors import InternalError
 
-# Imported and not run as a script: only imports keep their compiled form, and compiling takes 4 ms.
+# Imported, because Python caches the compiled form of imported modules only; compiling takes 4 ms.
 GUARDIAN = "import sys; sys.path.append(sys.argv[1]); import guardian; guardian.main()"
 GUARDIAN_FOLDER = Path(__file__).parents[1] / "worker"
 PATIENCE_S = 5.0
-"""How long an ending process waits for its guardhouse, which has nothing left to do."""
+"""Seconds that an ending process waits for its guardian pool."""
 IDLE = 16
-"""Guardians that are kept for the next commands; what they need is some 2 MB each."""
+"""The largest number of idle guardians; each takes about 2 MB."""
 
 
-class Guardhouse:
-    """The process that forks guardians; started when it is first needed, and again if somebody has killed it."""
+class GuardianPool:
+    """The process that forks guardians; started on first use, and again after a kill."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -38,13 +38,13 @@ class Guardhouse:
         self._idle: list[socket.socket] = []
 
     def open(self) -> None:
-        """Start the process if it is not there, without waiting for it; a first command that comes later needs not."""
-        with self._lock, suppress(OSError):  # the first command says what is wrong
+        """Start the process without waiting for it, so that the first command does not wait."""
+        with self._lock, suppress(OSError):  # the first command reports the error
             if self._door is None:
                 self._door = self._open()
 
     def start(self) -> socket.socket:
-        """Return our end of the control socket of a guardian without work. InternalError if it cannot be started."""
+        """Return this end of the control socket of an idle guardian. InternalError: it cannot be started."""
         with self._lock:
             while self._idle:
                 known = self._idle.pop()
@@ -70,7 +70,7 @@ class Guardhouse:
         return ours
 
     def take_back(self, control: socket.socket) -> None:
-        """Keep a guardian for the next command that has said `again`, and to which nothing was sent since."""
+        """Keep the guardian of an ended command for the next one, if it has answered `again`."""
         with self._lock:
             if self._door is not None and len(self._idle) < IDLE:
                 self._idle.append(control)
@@ -78,12 +78,12 @@ class Guardhouse:
         control.close()
 
     def close(self) -> None:
-        """End the process and the guardians without work; those that are at work go on without it."""
+        """End the process and its idle guardians; busy guardians continue."""
         with self._lock:
             self._close()
 
     def forget(self) -> None:
-        """Let go of a process that is that of our parent: we are a copy of it."""
+        """Forget the process of the parent after a fork."""
         self._lock = threading.Lock()
         if self._process is not None:
             self._process.returncode = 0
@@ -109,7 +109,7 @@ class Guardhouse:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd="/",
-                start_new_session=True,  # a Ctrl-C at the terminal is for the owner
+                start_new_session=True,  # a Ctrl-C at the terminal is handled by the owner
             )
             undo.pop_all()
         return ours
@@ -121,7 +121,7 @@ class Guardhouse:
         for one in self._idle:
             one.settimeout(PATIENCE_S)
             with one, suppress(OSError):
-                one.recv(1)  # until it has ended
+                one.recv(1)  # until the process has ended
         self._idle = []
         if self._door is not None:
             self._door.close()
@@ -132,7 +132,7 @@ class Guardhouse:
 
 
 def _is_there(control: socket.socket) -> bool:
-    """Tell whether the guardian at the other end lives: without work it says nothing, and its end ends the socket."""
+    """Whether the guardian at the other end is alive: an idle one sends nothing, an ended one closes the socket."""
     try:
         control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:
@@ -142,8 +142,8 @@ def _is_there(control: socket.socket) -> bool:
     return False
 
 
-_HOUSE = Guardhouse()
-open_guardhouse = _HOUSE.open
+_HOUSE = GuardianPool()
+open_guardian_pool = _HOUSE.open
 start_guardian = _HOUSE.start
 take_back_guardian = _HOUSE.take_back
 close_guardhouse = _HOUSE.close

@@ -1,10 +1,10 @@
-"""What must be done so that a command finds folders at the paths where it looks for them.
+"""Bind mounts of a command: the folders, mount points and copies that make its paths exist.
 
-A mount path may be anywhere and need not exist. Where it does, the folder is bound over it. Where it does not, it
-cannot be made on the machine itself, where it would stay: instead the nearest folder above it is *copied* for the
-command, as `weft.worker.mounting` tells. A copy shows what is there and takes nothing new, so a folder in which the
-command may work is never copied: a person is then asked to make the mount point. One that is missing in what is mounted
-itself is made there, where it stays, as container runtimes do it.
+A mount path may be anywhere and need not exist. An existing path is covered by a bind mount. A missing path is not
+created on the machine, because it would remain there: the nearest existing folder above it is *copied* in the mount
+namespace of the command (see `weft.worker.mounting`). A copy shows the content of the folder and is read-only, so the
+working folder of a command is never copied: the error asks the user to create the mount point. A mount point that is
+missing inside a mounted folder is created there and remains, as with container runtimes.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from msgspec import Struct
 from weft.model.errors import TaskError
 
 MOST_ENTRIES: Final = 4096
-"""A folder with more things in it is not copied: each of them is a mount."""
+"""The largest number of entries of a copied folder: each entry is one mount."""
 SHELL: Final = "sh"
-"""The program of a command, unless another is named."""
+"""The default program of a command."""
 _LIBRARY: Final = ("ld-", "libc.so", "libc-")
 
 
-class Mount(Struct, frozen=True):
-    """A file or folder of this machine, and the absolute path at which a command looks for it.
+class BindMount(Struct, frozen=True):
+    """A file or folder of this machine and the absolute path at which a command expects it.
 
-    Without an `optional` one a command can do: what it needs of it, it is told by another path as well.
+    A command can run without an `optional` mount: another path to the same content is in its environment.
     """
 
     source: str
@@ -41,8 +41,8 @@ class Mount(Struct, frozen=True):
     optional: bool = False
 
 
-class View(NamedTuple):
-    """What `weft.worker.mounting.enter` is to do; `optional` says that the command may be started without."""
+class MountNamespace(NamedTuple):
+    """The mounts that `weft.worker.mounting.enter` makes; `optional`: the command may start without them."""
 
     copies: tuple[str, ...]
     made: tuple[tuple[str, bool], ...]
@@ -50,7 +50,7 @@ class View(NamedTuple):
     optional: bool = False
 
     def encoded(self) -> tuple[Any, ...]:
-        """Return the three lists with paths as bytes, as they travel to the guardian."""
+        """Return the three lists with paths as bytes, for the guardian."""
         return (
             tuple(os.fsencode(folder) for folder in self.copies),
             tuple((os.fsencode(path), is_folder) for path, is_folder in self.made),
@@ -58,24 +58,23 @@ class View(NamedTuple):
         )
 
 
-class Planned(NamedTuple):
-    """The view that a command needs, None if it needs none, and which optional mounts it does without, and why.
+class MountPlan(NamedTuple):
+    """The mount namespace of a command, None if it needs none, and the optional mounts left out with the reasons.
 
-    `points` are to be made first: folders that are mounted, with the mount points that are missing in them, and whether
-    each is a folder.
+    `points` are mount points to create first: the mounted folder, the missing path in it, and whether it is a folder.
     """
 
-    view: View | None
+    view: MountNamespace | None
     left_out: tuple[str, ...] = ()
     points: tuple[tuple[str, str, bool], ...] = ()
 
 
-def plan(mounts: Sequence[Mount], cwd: str, name: str, program: str = SHELL) -> Planned:
-    """Return the view in which a command, which works in folder `cwd`, finds these mounts.
+def plan(mounts: Sequence[BindMount], cwd: str, name: str, program: str = SHELL) -> MountPlan:
+    """Return the mounts of a command with working folder `cwd`.
 
-    Of two at the same path the first counts. One whose source is there already, under its very path, needs nothing.
-    TaskError: a source is missing, a mount path can neither be used nor made, or what is mounted would hide the folder
-    or the `program` of the command; `name` is what messages call the command.
+    The first of two mounts at one path counts. A source at its own path needs no mount. `name` is the command in
+    messages. TaskError: a source is missing, a mount path can neither be used nor created, or a mount would hide the
+    working folder or the `program` of the command.
     """
     work = _Plan(cwd, [mount.source for mount in mounts], name, program)
     left_out = []
@@ -88,21 +87,21 @@ def plan(mounts: Sequence[Mount], cwd: str, name: str, program: str = SHELL) -> 
                 raise
             left_out.append(f"{error.message.partition(': ')[2]}; {error.hint}" if error.hint else error.message)
     if not work.binds:
-        return Planned(None, tuple(left_out))
+        return MountPlan(None, tuple(left_out))
     optional = all(needed[target].optional for _, target, _ in work.binds)
     copies = sorted(work.copies, key=lambda path: path.split("/"))
-    view = View(tuple(copies), tuple(work.made.items()), tuple(work.binds), optional)
-    return Planned(view, tuple(left_out), tuple((*where, is_folder) for where, is_folder in work.points.items()))
+    view = MountNamespace(tuple(copies), tuple(work.made.items()), tuple(work.binds), optional)
+    return MountPlan(view, tuple(left_out), tuple((*where, is_folder) for where, is_folder in work.points.items()))
 
 
-def hopeless(
-    mounts: Sequence[Mount], cwd: str, name: str, program: str = SHELL, *, first: bool = False
+def impossible_mount(
+    mounts: Sequence[BindMount], cwd: str, name: str, program: str = SHELL, *, first: bool = False
 ) -> TaskError | None:
-    """Return why a command cannot have these mounts, as far as that is known before those above it have run.
+    """Return the error of mounts that can never work, as far as it is known before earlier steps have run.
 
-    What is missing may be made until then, unless the command is `first`: nothing runs before it; that a mount hides
-    what must be seen, or is a file in the place of a folder, stays so. That one is left out which the command can do
-    without is no reason, unless it would lie in another mount: then the mount paths do not go together.
+    Earlier steps may still create a missing source, unless the command is `first`. A mount that hides required files,
+    or a file in the place of a folder, is an error at once. An optional mount is an error only inside another mount,
+    because the mount paths then contradict each other.
     """
     work = _Plan(cwd, [mount.source for mount in mounts], name, program)
     for target, mount in _by_target(mounts).items():
@@ -114,9 +113,9 @@ def hopeless(
     return None
 
 
-def _by_target(mounts: Sequence[Mount]) -> dict[str, Mount]:
-    """Return the mounts by where they will lie, those above first."""
-    found: dict[str, Mount] = {}
+def _by_target(mounts: Sequence[BindMount]) -> dict[str, BindMount]:
+    """Return the mounts by target, outer targets first."""
+    found: dict[str, BindMount] = {}
     for mount in mounts:
         found.setdefault(os.path.realpath(mount.target), mount)
     return {target: found[target] for target in sorted(found, key=lambda path: path.split("/"))}
@@ -124,7 +123,7 @@ def _by_target(mounts: Sequence[Mount]) -> dict[str, Mount]:
 
 @lru_cache(maxsize=4)
 def _needed(program: str) -> tuple[str, ...]:
-    """Return the files without which a program cannot start: its own, and the C library that is loaded for all."""
+    """Return the files that a program needs to start: the program and the C library."""
     found = []
     path = shutil.which(program)
     if path is not None:
@@ -136,22 +135,22 @@ def _needed(program: str) -> tuple[str, ...]:
 
 
 class _Plan:
-    """What is planned so far; paths are as the command will see them, with all links on the way followed."""
+    """The mounts planned so far; paths are as the command sees them, with all links followed."""
 
     def __init__(self, cwd: str, sources: Sequence[str], name: str, program: str) -> None:
         self.copies: set[str] = set()
         self.made: dict[str, bool] = {}
         self.points: dict[tuple[str, str], bool] = {}
         self.binds: list[tuple[str, str, bool]] = []
-        self._mounted: list[tuple[str, str, bool]] = []  # what is there already under its own path included
+        self._mounted: list[tuple[str, str, bool]] = []  # also a source at its own path
         self._name = name
         self._cwd = os.path.realpath(cwd)
         self._needed = _needed(program)
         own = (self._cwd, str(Path.home()), *sources)
         self._own = {path for path in map(os.path.realpath, own) if path != "/"}
 
-    def add(self, mount: Mount, target: str) -> None:
-        """Plan one more mount; none above it may follow."""
+    def add(self, mount: BindMount, target: str) -> None:
+        """Plan one more mount; outer mounts come first."""
         source = os.path.realpath(mount.source)
         try:
             is_folder = stat.S_ISDIR(os.stat(source).st_mode)
@@ -169,8 +168,8 @@ class _Plan:
         self.binds.append((source, target, mount.read_only))
         self._mounted.append(self.binds[-1])
 
-    def look(self, mount: Mount, target: str) -> None:
-        """See that a mount hides nothing that must be seen, and is of the kind of what it hides."""
+    def look(self, mount: BindMount, target: str) -> None:
+        """Check that a mount hides no required file and covers a path of its own kind."""
         source, there = os.path.realpath(mount.source), self._behind(target)
         if there == source:
             return
@@ -188,8 +187,8 @@ class _Plan:
                 message = f"the mount path {mount.target} is {kinds[0]}, what goes there {kinds[1]}: {mount.source}"
                 raise self._wrong(message, f"{change}.")
 
-    def _make(self, target: str, is_folder: bool, mount: Mount) -> None:
-        """Plan to make a mount point, and what is missing above it."""
+    def _make(self, target: str, is_folder: bool, mount: BindMount) -> None:
+        """Plan the creation of a mount point and its missing parents."""
         missing = [target]
         above = os.path.dirname(target)
         while not self._is_made(above) and not os.path.lexists(self._behind(above)):
@@ -209,15 +208,15 @@ class _Plan:
         self.made[target] = is_folder
 
     def is_inside(self, target: str) -> bool:
-        """Whether a path lies in what is mounted already."""
+        """Whether a path lies in a planned mount."""
         return self._behind(target) != target
 
     def _is_made(self, path: str) -> bool:
-        """Whether a folder is made for the command, and what is mounted does not hide that."""
+        """Whether a folder is created for the command and not hidden by a mount."""
         return path in self.made and not self.is_inside(path)
 
     def _not_copied(self, folder: str) -> str:
-        """Return why a folder that lacks a mount point must not be copied, or ""."""
+        """Return the reason why a folder without a mount point must not be copied, or ""."""
         outer = self._outer(folder)
         if outer is not None:
             return "is mounted itself, read only" if outer[2] else "is mounted itself, and you may not write there"
@@ -234,12 +233,12 @@ class _Plan:
         return ""
 
     def _behind(self, path: str) -> str:
-        """Return where on this machine that lies which the command will see at a path."""
+        """Return the path on this machine behind a path of the command."""
         outer = self._outer(path)
         return path if outer is None else outer[0] + path[len(outer[1]) :]
 
     def _outer(self, path: str) -> tuple[str, str, bool] | None:
-        """Return what is mounted at a path or above it, the nearest: source, target, and whether it is read only."""
+        """Return the nearest mount at or above a path: source, target, and whether it is read-only."""
         return next((one for one in reversed(self._mounted) if _holds(one[1], path)), None)
 
     def _wrong(self, message: str, hint: str) -> TaskError:

@@ -1,9 +1,9 @@
-"""Who computes the chunks: NumPy, or another library with its names of functions, such as CuPy or JAX.
+"""Array namespaces: NumPy or another library with its functions, such as CuPy or JAX, computes the chunks.
 
-A region that has a namespace calls that one's functions in the place of NumPy's: ufuncs, reductions by them, the
-functions of `numpy.linalg`, and kernels that ask for a namespace (`asking`). Values come in as NumPy's arrays and leave
-as such, so that stores and other tasks see no difference; between the steps of one region they stay where they are.
-What a namespace does not have NumPy computes.
+A region with a namespace calls the functions of that namespace in place of NumPy's: ufuncs, reductions by ufuncs,
+functions of `numpy.linalg`, and kernels that take a namespace (`asking`). Inputs and outputs of a region are NumPy
+arrays, so that stores and other tasks need no knowledge of it; values between the steps of a region stay in the
+namespace. NumPy computes functions that the namespace lacks.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from weft.model.errors import MissingExtraError, UsageError
 
 NUMPY: Final = "numpy"
 _PACKAGES = {"cupy": "cupy-cuda12x", "array_api_strict": "array-api-strict"}
-"""What is installed for a module, where that has another name."""
+"""The distribution of a module, if its name differs."""
 _STANDARD = {
     "absolute": "abs", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh", "arctan": "atan",
     "arctan2": "atan2", "arctanh": "atanh", "conjugate": "conj", "invert": "bitwise_invert",
     "left_shift": "bitwise_left_shift", "power": "pow", "right_shift": "bitwise_right_shift", "true_divide": "divide",
 }  # fmt: skip
-"""What the array standard calls ufuncs that NumPy names otherwise."""
+"""Names of ufuncs in the array standard that differ from NumPy's."""
 _REDUCED: Mapping[np.ufunc, str] = {
     np.add: "sum", np.multiply: "prod", np.maximum: "max", np.minimum: "min", np.logical_and: "all",
     np.logical_or: "any",
@@ -36,9 +36,9 @@ _SUMS = ("sum", "prod")
 
 
 def checked(name: Any) -> str:
-    """Return the name of an array namespace, given as text or as a module. Nothing is imported.
+    """Return the name of an array namespace, given as text or as a module; nothing is imported.
 
-    UsageError: it is neither. MissingExtraError: the library is not installed.
+    UsageError: another value. MissingExtraError: the library is not installed.
     """
     found = name.__name__ if isinstance(name, ModuleType) else name
     if not isinstance(found, str) or not all(part.isidentifier() for part in found.split(".")):
@@ -53,27 +53,27 @@ def checked(name: Any) -> str:
 
 
 def asking(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark a kernel that takes `xp`: the namespace that it computes with, and of which its arrays are."""
+    """Mark a kernel with a parameter `xp` for the namespace of its arrays."""
     kernel.asks_for_namespace = True  # type: ignore[attr-defined]
     return kernel
 
 
 class Namespace:
-    """A module with NumPy's functions, or those of the array standard, imported when it is first needed."""
+    """A module with NumPy's functions or those of the array standard, imported on first use."""
 
     def __init__(self, name: str) -> None:
         self.xp = import_module(name)
-        if name == "jax.numpy":  # would make 32 bits of 64
+        if name == "jax.numpy":  # JAX would make 32 bits of 64
             import_module("jax").config.update("jax_enable_x64", True)
 
     def inside(self, value: Any) -> Any:
-        """Return an array of NumPy's, or a list of them, as arrays of the namespace; what else it is, as it is."""
+        """Return a NumPy array, or a list of them, as arrays of the namespace; other values unchanged."""
         if isinstance(value, list):
             return [self.inside(one) for one in value]
         return self.xp.asarray(value) if isinstance(value, np.ndarray | np.generic) else value
 
     def outside(self, value: Any) -> Any:
-        """Return an array of the namespace, or several, as NumPy's."""
+        """Return an array of the namespace, or several, as NumPy arrays."""
         if isinstance(value, list | tuple):
             return type(value)([self.outside(one) for one in value])
         if value is None or isinstance(value, np.ndarray | np.generic | bool | int | float | complex | str | bytes):
@@ -83,7 +83,7 @@ class Namespace:
         return np.asarray(value) if hasattr(value, "__array__") else np.from_dlpack(value)
 
     def called(self, fn: Any) -> Callable[..., Any] | None:
-        """Return what stands for a function; None: there is nothing, and it is called with NumPy's arrays."""
+        """Return the function of the namespace in place of a NumPy function; None if there is none."""
         if isinstance(fn, np.ufunc):
             own = self._named(fn.__name__) or self._named(_STANDARD.get(fn.__name__, ""))
             return None if own is None or fn.nout > 1 else partial(self._ufunc, fn, own)
@@ -95,7 +95,9 @@ class Namespace:
         return None
 
     def reduced(self, fn: np.ufunc, dtype: np.dtype[Any]) -> Callable[..., Any] | None:
-        """Return what reduces an array by a ufunc, with `axis=`, and keeps the axes; None: NumPy does."""
+        """Return the reduction of the namespace in place of a ufunc reduction, with `axis=` and kept axes; None if
+        there is none.
+        """
         own = self._named(_REDUCED.get(fn, ""))
         if own is None:
             return None
@@ -112,7 +114,7 @@ class Namespace:
         return getattr(self.xp, dtype.name, dtype)
 
     def _ufunc(self, fn: np.ufunc, own: Callable[..., Any], *values: Any) -> Any:
-        """Call what stands for a ufunc, with values in the types that NumPy's would compute in."""
+        """Call the function of the namespace in place of a ufunc, with values in the dtypes that NumPy would use."""
         kinds = [_dtype_of(one) for one in values]
         loop = fn.resolve_dtypes((*kinds, None))
         given = [
@@ -127,7 +129,7 @@ class Namespace:
 
 
 def _dtype_of(value: Any) -> Any:
-    """Return NumPy's dtype of an array of any namespace; of a number of Python its type."""
+    """Return the NumPy dtype of an array of any namespace, or the type of a Python number."""
     if isinstance(value, bool | int | float | complex):
         return np.dtype(bool) if isinstance(value, bool) else type(value)
     dtype = value.dtype
@@ -136,12 +138,12 @@ def _dtype_of(value: Any) -> Any:
 
 @cache
 def namespace(name: str) -> Namespace:
-    """Return a namespace by its name; the first call imports it. ImportError: it cannot be."""
+    """Return a namespace by name; the first call imports it. ImportError: the import fails."""
     return Namespace(name)
 
 
 def numbers(value: Any) -> bool:
-    """Whether a value is a number, an array of numbers, or a list of these: what any namespace takes."""
+    """Whether a value is a number, an array of numbers, or a list of these, which every namespace accepts."""
     if isinstance(value, list):
         return all(numbers(one) for one in value)
     if isinstance(value, bool | int | float | complex):

@@ -109,9 +109,9 @@ def make_backend(name: str, place: BackendPlace) -> Executor:
 def make_ready(backend: str) -> None:
     """Begin to start what a run of commands will need, so that it is there once all else is loaded."""
     if backend == "threads":
-        from weft.operators.guardians import open_guardhouse
+        from weft.operators.guardians import open_guardian_pool
 
-        open_guardhouse()
+        open_guardian_pool()
 
 
 def eviction_key(asked: str | EvictionKey) -> EvictionKey | None:

@@ -182,9 +182,9 @@ def _remove_containers(folder: Path, note: Callable[[str], None]) -> None:
     with suppress(FileNotFoundError):
         by = read_description(folder).get("containers")
     if isinstance(by, dict):
-        from weft.operators.containers import Engine
+        from weft.operators.containers import ContainerEngine
 
-        left = Engine(by["kind"], by["program"]).remove_left(str(folder))
+        left = ContainerEngine(by["kind"], by["program"]).remove_containers(str(folder))
         if left:
             note(f"removed {left} containers that were left")
 

@@ -7,8 +7,8 @@ import pytest
 
 from weft.model.errors import UsageError
 from weft.operators.call import CommandSpec, _message
-from weft.operators.containers import Engine, in_container, known_images
-from weft.operators.mounts import Mount
+from weft.operators.containers import ContainerEngine, in_container, known_images
+from weft.operators.mounts import BindMount
 
 SAID = {"kind": "docker", "program": "/bin/docker", "image": "sha256:1", "run": "/runs/run-000001"}
 
@@ -41,7 +41,9 @@ def test_the_command_follows_the_image():
 
 
 def test_the_folder_of_the_step_and_its_mounts_are_bound():
-    argv = line(mounts=[Mount("/data", "/d", read_only=True), Mount("/work", "/home/main"), Mount("/other", "/d")])
+    argv = line(
+        mounts=[BindMount("/data", "/d", read_only=True), BindMount("/work", "/home/main"), BindMount("/other", "/d")]
+    )
     assert values(argv, "--mount") == [
         "type=bind,source=/data,target=/d,readonly",
         "type=bind,source=/work,target=/home/main",
@@ -87,4 +89,4 @@ def test_each_attempt_has_a_container_of_its_own_that_can_be_removed():
 @pytest.mark.parametrize("image", ["--privileged", "a\nb"])
 def test_an_image_is_no_option(image):
     with pytest.raises(UsageError, match="names no image"):
-        known_images(Engine("docker", "/bin/false"), [image], print)
+        known_images(ContainerEngine("docker", "/bin/false"), [image], print)

@@ -133,7 +133,7 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, Input]) -> Any:
 
 def _surround(own: dict[str, Any], env: Mapping[str, str], step: str) -> list[str]:
     """Put the view or the container that a step needs into its parameters; return what it does without, and why."""
-    from weft.operators.mounts import SHELL, Mount, plan  # most steps need neither
+    from weft.operators.mounts import SHELL, BindMount, plan  # most steps need neither
 
     wanted = own.get(MOUNTS, ())
     for source, _, read_only, _, sub_path in wanted:
@@ -144,7 +144,7 @@ def _surround(own: dict[str, Any], env: Mapping[str, str], step: str) -> list[st
             except OSError as error:
                 message = f"step {step} cannot start: the folder {source} cannot be made: {error.strerror}"
                 raise TaskError(message, task=step, hint="See that you may write there.") from None
-    mounts = [Mount(*said[:4]) for said in wanted]
+    mounts = [BindMount(*said[:4]) for said in wanted]
     if IMAGE in own:
         from weft.operators.containers import in_container
 

@@ -374,7 +374,7 @@ def unbound(nodes: Iterable[Node]) -> list[str]:
 
 def hopeless_mounts(nodes: Iterable[Node]) -> list[tuple[str, DefinitionError]]:
     """Return why steps can never have their mounts on this machine, each with the image that its step names."""
-    from weft.operators.mounts import SHELL, Mount, hopeless  # most pipelines mount nothing
+    from weft.operators.mounts import SHELL, BindMount, impossible_mount  # most pipelines mount nothing
 
     asked, found = set(), []
     for step in nodes:
@@ -385,8 +385,10 @@ def hopeless_mounts(nodes: Iterable[Node]) -> list[tuple[str, DefinitionError]]:
         key = (step.cwd, step.mounts, program, step.docker_env, first)
         if key not in asked:
             asked.add(key)
-            mounts = [Mount(m.source, m.mount_path, m.read_only, m.main) for m in step.mounts if m.source is not None]
-            error = hopeless(mounts, step.cwd, step.name, program, first=first)
+            mounts = [
+                BindMount(m.source, m.mount_path, m.read_only, m.main) for m in step.mounts if m.source is not None
+            ]
+            error = impossible_mount(mounts, step.cwd, step.name, program, first=first)
             if error is not None:
                 image = step.docker_env if step.body is None else ""
                 found.append((image, DefinitionError(error.message, hint=error.hint)))
