@@ -10,15 +10,15 @@ from weft.backends.threads import Threads
 from weft.engine.commands import Complete
 from weft.graph.builder import Graph
 from weft.runtime.session import Session
+from weft.store.blocks import BlockManager
 from weft.store.folders import RunFolders, shm_root
-from weft.store.keeper import Keeper
 from weft.testing.conformance.backend import CHECKS, VALUE_CHECKS, SessionRig, SteppedRig, nothing, quiet
 from weft.testing.fakes import ManualClock, MemoryJournal, RecordingExecutor
 
 
 @contextmanager
 def threads(tmp_path):
-    store = Keeper(1 << 30, spill=tmp_path)
+    store = BlockManager(1 << 30, spill=tmp_path)
     with Session(Threads(2, store, grace_s=0.5, window=1 << 20), store) as session:
         yield SessionRig(session)
 
@@ -26,7 +26,7 @@ def threads(tmp_path):
 @contextmanager
 def processes(tmp_path):
     with RunFolders(f"conformance-{tmp_path.name}", shm_root(), tmp_path) as run:
-        store = Keeper(1 << 30, shm=run.shm, spill=run.spill)
+        store = BlockManager(1 << 30, shm=run.shm, spill=run.spill)
         with Session(Processes(2, store, run.shm, spill=run.spill, grace_s=0.5, window=1 << 20), store) as session:
             yield SessionRig(session)
 

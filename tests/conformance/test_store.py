@@ -3,34 +3,34 @@
 import pytest
 
 from weft.policies.eviction import furthest
-from weft.store.keeper import Keeper
+from weft.store.blocks import BlockManager
 from weft.testing.conformance.store import CHECKS
 
 SMALL_BUDGET = 300_000
 
 
 def memory(tmp_path):
-    return Keeper(1 << 30)
+    return BlockManager(1 << 30)
 
 
 def shared(tmp_path):
-    return Keeper(1 << 30, shm=tmp_path / "shm")
+    return BlockManager(1 << 30, shm=tmp_path / "shm")
 
 
 def spilling(tmp_path):
-    return Keeper(SMALL_BUDGET, shm=tmp_path / "shm", spill=tmp_path / "spill")
+    return BlockManager(SMALL_BUDGET, shm=tmp_path / "shm", spill=tmp_path / "spill")
 
 
 def largest_first(tmp_path):
-    return Keeper(SMALL_BUDGET, spill=tmp_path / "spill", eviction=lambda info: (-info.nbytes, info.used))
+    return BlockManager(SMALL_BUDGET, spill=tmp_path / "spill", eviction=lambda info: (-info.nbytes, info.used))
 
 
 def furthest_first(tmp_path):
-    return Keeper(SMALL_BUDGET, shm=tmp_path / "shm", spill=tmp_path / "spill", eviction=furthest)
+    return BlockManager(SMALL_BUDGET, shm=tmp_path / "shm", spill=tmp_path / "spill", eviction=furthest)
 
 
 def no_memory_at_all(tmp_path):
-    return Keeper(0, spill=tmp_path / "spill")
+    return BlockManager(0, spill=tmp_path / "spill")
 
 
 @pytest.mark.parametrize("make", [memory, shared, spilling, largest_first, furthest_first, no_memory_at_all])
@@ -41,7 +41,7 @@ def test_store(check, make, tmp_path):
     with make(tmp_path) as store:
         check(store)
         stats = store.stats()
-        assert stats.used <= store.budget or make is no_memory_at_all
+        assert stats.used <= store.memory.budget or make is no_memory_at_all
         if make is memory or make is shared:
             assert stats.spilled == 0
         elif check.__name__ == "more_than_fits_comes_back":
@@ -51,5 +51,5 @@ def test_store(check, make, tmp_path):
             store.drop(key)
         stats = store.stats()
         assert (stats.used, stats.shm, stats.disk, stats.evictable) == (0, 0, 0, 0)
-        assert not store._files
+        assert not store._files.locations()
         assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

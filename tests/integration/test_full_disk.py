@@ -23,8 +23,8 @@ from weft.graph.logical import OnFailure, Storage
 from weft.model.errors import DiskFullError
 from weft.runtime.session import Session
 from weft.store.api import ABSENT
+from weft.store.blocks import BlockManager
 from weft.store.folders import RunFolders
-from weft.store.keeper import Keeper
 
 TIMEOUT_S = 60
 SIZE = 4 << 20
@@ -77,7 +77,7 @@ def opened(backend: str, disk: Path, shm: Path, budget: int) -> Iterator[Session
     from weft.backends.threads import Threads
 
     with RunFolders("full", shm, disk) as run:
-        store = Keeper(budget, shm=run.shm, spill=run.spill)
+        store = BlockManager(budget, shm=run.shm, spill=run.spill)
         made = (
             Threads(2, store) if backend == "threads" else Processes(2, store, run.shm, spill=run.spill, window=1 << 20)
         )

@@ -19,11 +19,12 @@ import weft.model
 from weft.backends.processes import Processes
 from weft.graph.builder import Graph, gather, shuffle
 from weft.graph.logical import Retry
+from weft.model.chunks import Tier
 from weft.model.errors import DiskFullError, ProgramError, RunCancelledError, TaskError
 from weft.model.resources import Resources
 from weft.runtime.session import Session
+from weft.store.blocks import BlockManager
 from weft.store.folders import RunFolders, shm_root, sweep, user_root
-from weft.store.keeper import Keeper
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 MIB = 1 << 20
@@ -45,7 +46,7 @@ def opened(tmp_path, workers=2, budget=1 << 30, **options):
     mine = psutil.Process()
     before = {child.pid for child in mine.children(recursive=True)}
     with RunFolders(f"test-{os.getpid()}-{tmp_path.name}", shm_root(), tmp_path) as run:
-        store = Keeper(budget, shm=run.shm, spill=run.spill)
+        store = BlockManager(budget, shm=run.shm, spill=run.spill)
         backend = Processes(workers, store, run.shm, spill=run.spill, **options)
         with Session(backend, store) as session:
             yield session
@@ -191,7 +192,7 @@ def test_large_values_are_mapped_and_not_copied(shared):
     results = shared.run(g)
     assert results.value(sums) == 4 * MIB
     column = shared._jobs[results._run.id].backend.columns[big.id]
-    assert {cell.tier for cell in column.values} == {"shm"}
+    assert {cell.tier for cell in column.values} == {Tier.SHM}
     array = results[big][0]
     assert not array.flags.owndata
     assert not array.flags.writeable
@@ -554,7 +555,7 @@ from weft.backends.processes import Processes
 from weft.graph.builder import Graph, gather
 from weft.runtime.session import Session
 from weft.store.folders import RunFolders, shm_root
-from weft.store.keeper import Keeper
+from weft.store.blocks import BlockManager
 
 class Value:
     def __init__(self, x):
@@ -573,7 +574,7 @@ def long(x):
 def main():
     print("main is run", flush=True)
     with RunFolders("script-" + str(os.getpid()), shm_root(), Path(sys.argv[1])) as run:
-        store = Keeper(1 << 30, shm=run.shm, spill=run.spill)
+        store = BlockManager(1 << 30, shm=run.shm, spill=run.spill)
         with Session(Processes(2, store, run.shm, spill=run.spill, grace_s=0.1), store) as session:
             BODY
 

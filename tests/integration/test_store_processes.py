@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from weft.model.chunks import ChunkRef
-from weft.store import codec, segments
+from weft.model.chunks import ChunkRef, Tier
+from weft.store import codec, tiers
+from weft.store.blocks import BlockManager
 from weft.store.folders import RunFolders, sweep
-from weft.store.keeper import Keeper
 from weft.store.segments import SegmentWriter
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
@@ -46,16 +46,16 @@ def shm():
 READER = """
 import sys
 import numpy
-from weft.model.chunks import ChunkRef
-from weft.store import segments
-ref = ChunkRef("shm", sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+from weft.model.chunks import ChunkRef, Tier
+from weft.store import tiers
+ref = ChunkRef(Tier.SHM, sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
 
 def of_mapping():
     found, here = {}, False
     for line in open("/proc/self/smaps"):
         key = line.split()[0]
         if "-" in key and not key.endswith(":"):
-            here = ref.path in line
+            here = ref.location in line
         elif here:
             number = line.split()[1]
             found[key[:-1]] = found.get(key[:-1], 0) + (int(number) if number.isdigit() else 0)
@@ -64,9 +64,9 @@ def of_mapping():
 def private():
     return sum(int(line.split()[1]) for line in open("/proc/self/smaps_rollup") if line.startswith("Private_Dirty"))
 
-segments.read_chunk(ref).sum()
+tiers.read_chunk(ref).sum()
 before = private()
-array = segments.read_chunk(ref)
+array = tiers.read_chunk(ref)
 total = array.sum()
 usage = of_mapping()
 mine = usage["Private_Dirty"] + usage["Private_Clean"]
@@ -76,13 +76,13 @@ sys.stdin.read()
 
 
 def test_a_second_process_maps_a_chunk_without_a_copy(shm, tmp_path):
-    with RunFolders("run", shm, tmp_path) as run, Keeper(1 << 30, shm=run.shm) as store:
+    with RunFolders("run", shm, tmp_path) as run, BlockManager(1 << 30, shm=run.shm) as store:
         column = store.column(("j", "v"), 1)
         store.put_range(column, 0, SegmentWriter(run.shm).write([codec.encode(np.ones(4 * MIB))]))
         mine = store.load(column, 0)
         assert mine.sum() == 4 * MIB  # touched here, so every page has two users
         ref = column.values[0]
-        reader = start(READER, ref.path, ref.offset, ref.nbytes)
+        reader = start(READER, ref.location, ref.offset, ref.nbytes)
         total, rss, pss, private, grown = map(int, reader.stdout.readline().split())
         stop(reader)
         assert total == 4 * MIB
@@ -98,14 +98,14 @@ from pathlib import Path
 import numpy
 from weft.store import codec
 from weft.store.folders import RunFolders
-from weft.store.keeper import Keeper
+from weft.store.blocks import BlockManager
 from weft.store.segments import SegmentWriter
 run = RunFolders("killed", Path(sys.argv[1]), Path(sys.argv[2]))
-store = Keeper(3 << 20, shm=run.shm, spill=run.spill)
+store = BlockManager(3 << 20, shm=run.shm, spill=run.spill)
 column = store.column(("j", "v"), 8)
 for i in range(8):
     store.put_range(column, i, SegmentWriter(run.shm).write([codec.encode(numpy.full(1 << 17, i))]))
-print(store.stats().disk > 0, column.values[7].path, column.values[7].nbytes, flush=True)
+print(store.stats().disk > 0, column.values[7].location, column.values[7].nbytes, flush=True)
 sys.stdin.read()
 """
 
@@ -114,7 +114,7 @@ def test_what_a_killed_owner_held_is_swept_and_readers_keep_what_they_mapped(shm
     holder = start(HOLDER, shm, tmp_path)
     spilled, path, nbytes = holder.stdout.readline().split()
     assert spilled == "True"
-    mine = segments.read_chunk(ChunkRef("shm", path, 0, int(nbytes)))
+    mine = tiers.read_chunk(ChunkRef(Tier.SHM, path, 0, int(nbytes)))
     assert sweep(shm) == []  # alive
     assert os.path.exists(path)
     stop(holder, kill=True)
@@ -140,7 +140,7 @@ with writer.array((1000, 1000), "f8") as half_written:
 
 
 def test_a_killed_worker_leaves_what_it_reported_and_nothing_else(shm, tmp_path):
-    with RunFolders("run", shm, tmp_path) as run, Keeper(1 << 30, shm=run.shm, spill=run.spill) as store:
+    with RunFolders("run", shm, tmp_path) as run, BlockManager(1 << 30, shm=run.shm, spill=run.spill) as store:
         worker = start(WORKER, run.shm)
         cells = pickle.loads(bytes.fromhex(worker.stdout.readline()))
         stop(worker, kill=True)
@@ -154,10 +154,10 @@ def test_a_killed_worker_leaves_what_it_reported_and_nothing_else(shm, tmp_path)
 
 CONSUMER = """
 import os, pickle, sys
-from weft.store import segments
+from weft.store import tiers
 for line in sys.stdin:
     cells = pickle.loads(bytes.fromhex(line))
-    arrays = [segments.read_chunk(cell) for cell in cells]
+    arrays = [tiers.read_chunk(cell) for cell in cells]
     total = sum(int(array[0]) for array in arrays)
     del arrays
     held = sum(sys.argv[1] in mapping for mapping in open("/proc/self/maps"))
@@ -166,7 +166,7 @@ for line in sys.stdin:
 
 
 def test_a_long_lived_consumer_holds_neither_mappings_nor_descriptors(shm, tmp_path):
-    with RunFolders("run", shm, tmp_path) as run, Keeper(1 << 30, shm=run.shm, spill=run.spill) as store:
+    with RunFolders("run", shm, tmp_path) as run, BlockManager(1 << 30, shm=run.shm, spill=run.spill) as store:
         before, seen = len(os.listdir("/proc/self/fd")), []
         consumer = start(CONSUMER, run.shm)
         for turn in range(5):

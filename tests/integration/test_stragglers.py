@@ -17,7 +17,7 @@ from weft.engine.policy import STRAGGLERS
 from weft.graph.builder import Graph, gather
 from weft.policies.stragglers import Stragglers
 from weft.runtime.session import Session
-from weft.store.keeper import Keeper
+from weft.store.blocks import BlockManager
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="stops processes")
 TIMEOUT_S = 60
@@ -79,7 +79,7 @@ def test_a_thread_that_hangs_holds_nobody_up(cooperative):
 
     g = Graph("g")
     tasks = g.task(partial(hung, tries, wait), n=40, name="tasks", keep=True)
-    store = Keeper(1 << 24)
+    store = BlockManager(1 << 24)
     threads = Threads(3, store, grace_s=0.1)
     threads.tuning = replace(threads.tuning, backups=True)
     with Session(threads, store, managers=HURRIED) as session:

@@ -24,8 +24,8 @@ from weft.graph.logical import OnFailure, Retry, Storage
 from weft.model.errors import NotFoundError, TaskError
 from weft.model.resources import Resources
 from weft.runtime.session import Results, Run, Session
+from weft.store.blocks import BlockManager
 from weft.store.folders import RunFolders, shm_root
-from weft.store.keeper import Keeper
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +48,7 @@ def opened(
 ) -> Iterator[Session]:
     """A session; when its jobs are over nothing may be left of what they streamed."""
     with RunFolders(f"streams-{os.getpid()}-{tmp_path.name}", shm_root(), tmp_path) as run:
-        store = Keeper(budget, shm=run.shm, spill=run.spill)
+        store = BlockManager(budget, shm=run.shm, spill=run.spill)
         made = (
             Threads(workers, store, grace_s=5, window=window)
             if backend == "threads"

@@ -19,6 +19,7 @@ import pytest
 
 import weft.tensor as wt
 from weft.frontends.tensors.compiler import compile_nodes
+from weft.store.blocks import BlockManager
 from weft.store.disk import ChunkFiles
 
 MEGA = 2**20
@@ -92,7 +93,9 @@ def nothing_is_left(session: wt.Session) -> None:
         return (stats.used, stats.reserved, stats.disk, stats.waiting_tasks) == (0, 0, 0, 0)
 
     until(empty)
-    folders = session.engine.store._owned
+    store = session.engine.store
+    assert isinstance(store, BlockManager)
+    folders = store.roots
     until(lambda: not [name for at in folders for name in os.listdir(at) if name.endswith((".chunks", ".part"))])
 
 
@@ -176,7 +179,7 @@ def test_while_its_lengths_are_waited_for(session, tmp_path):
 
 def test_while_a_task_waits_for_memory(session, tmp_path):
     gate = Gate(tmp_path)
-    n = session.engine.store.budget // 8 // 3
+    n = session.engine.store.memory.budget // 8 // 3
     later = session.submit(wt.ones(2 * n, chunk_size=n).map_chunk(gate, dtype=np.float64))
     until(lambda: session.engine.store.stats().waiting_tasks and gate.begun())
     cancelled(session, later, gate)
@@ -199,7 +202,8 @@ def test_while_a_task_computes(session, tmp_path):
 def test_while_a_result_goes_to_the_store(session, tmp_path):
     """There is no room, and others are written to disk for it."""
     gate, store = Gate(tmp_path), session.engine.store
-    slow = Slow(store._spill.folder)
+    assert isinstance(store, BlockManager)
+    slow = Slow(store.roots[-1])
     slow.gate = gate
     store._spill = slow
     later = session.submit(wt.arange(16 * MEGA, dtype=wt.float64, chunk_size=MEGA // 8) * 2)

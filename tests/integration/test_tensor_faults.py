@@ -15,6 +15,7 @@ from weft.engine.commands import Launch
 from weft.frontends.tensors import blocked_factorizations, blocks, sample_sort
 from weft.frontends.tensors.compiler import compile_nodes
 from weft.model.errors import DiskFullError
+from weft.store.blocks import BlockManager
 from weft.store.disk import ChunkFiles
 
 MEGA = 2**20
@@ -53,7 +54,9 @@ def until(condition: Callable[[], Any]) -> None:
 def nothing_is_left(session: wt.Session) -> None:
     gc.collect()
     until(lambda: session.engine.store.stats().used == 0)
-    folders = session.engine.store._owned
+    store = session.engine.store
+    assert isinstance(store, BlockManager)
+    folders = store.roots
     until(lambda: not [name for at in folders for name in os.listdir(at) if name.endswith((".chunks", ".part"))])
 
 
@@ -114,7 +117,8 @@ class Full(ChunkFiles):
 def test_a_full_disk_is_one_clear_error_and_the_session_goes_on(backend):
     with wt.Session(backend=backend, workers=2, memory=8 * MEGA, direct=False) as session:
         store = session.engine.store
-        store._spill = Full(store._spill.folder)
+        assert isinstance(store, BlockManager)
+        store._spill = Full(store.roots[-1])
         x = wt.arange(4 * MEGA, dtype=wt.float64, chunk_size=MEGA // 8)
         with pytest.raises(DiskFullError, match="no room for chunks"):
             (x * 2).execute()

@@ -14,7 +14,7 @@ from weft.backends.threads import Threads
 from weft.graph.logical import Move, Movement, OnFailure
 from weft.model.errors import CapacityError, RunFailedError
 from weft.runtime.session import Session
-from weft.store.keeper import Keeper
+from weft.store.blocks import BlockManager
 from weft.testing.graphs import random_graph
 from weft.testing.oracle import sequential
 
@@ -73,7 +73,7 @@ def test_threads_give_the_sequential_answer(case: int, seed: int, tmp_path: Any)
     rng = random.Random(seed * 1000 + case)
     graph = with_bodies(rng)
     expected = sequential(graph)
-    store = Keeper(rng.choice([20_000, 2**30]), spill=tmp_path)
+    store = BlockManager(rng.choice([20_000, 2**30]), spill=tmp_path)
     with Session(Threads(rng.choice([2, 3, 4]), store), store) as session:
         try:
             results = session.run(graph, timeout_s=60)

@@ -17,8 +17,8 @@ from weft.backends.threads import Threads
 from weft.graph.builder import Graph, Link, Node, gather, one_to_one, shuffle
 from weft.graph.logical import Storage
 from weft.runtime.session import Session
+from weft.store.blocks import BlockManager
 from weft.store.folders import RunFolders, shm_root
-from weft.store.keeper import Keeper
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,7 +119,7 @@ def check(session: Session, stored: Session, rng: random.Random) -> None:
 
 @pytest.fixture(scope="module")
 def stored() -> Iterator[Session]:
-    store = Keeper(1 << 28)
+    store = BlockManager(1 << 28)
     with Session(Threads(2, store), store) as session:
         yield session
 
@@ -127,7 +127,7 @@ def stored() -> Iterator[Session]:
 @pytest.mark.parametrize("case", range(CASES))
 def test_threads_stream_without_hanging(case: int, seed: int, stored: Session, tmp_path: Path) -> None:
     rng = random.Random(seed * 1000 + case)
-    store = Keeper(rng.choice([100_000, 1 << 28]), spill=tmp_path)
+    store = BlockManager(rng.choice([100_000, 1 << 28]), spill=tmp_path)
     with Session(Threads(WORKERS, store, window=rng.choice([1, 1000, 20_000])), store) as session:
         check(session, stored, rng)
     assert not any(tmp_path.iterdir())
@@ -136,7 +136,7 @@ def test_threads_stream_without_hanging(case: int, seed: int, stored: Session, t
 def test_processes_stream_without_hanging(seed: int, stored: Session, tmp_path: Path) -> None:
     rng = random.Random(seed)
     with RunFolders(f"streams-{tmp_path.name}", shm_root(), tmp_path) as run:
-        store = Keeper(1_000_000, shm=run.shm, spill=run.spill)
+        store = BlockManager(1_000_000, shm=run.shm, spill=run.spill)
         with Session(Processes(WORKERS, store, run.shm, spill=run.spill, window=2000), store) as session:
             for _ in range(10):
                 check(session, stored, rng)

@@ -19,7 +19,7 @@ from weft.engine.invariants import check
 from weft.graph.builder import Graph
 from weft.model.failures import Failure
 from weft.runtime.loop import JobRun
-from weft.store.keeper import Keeper
+from weft.store.blocks import BlockManager
 from weft.wiring import MANAGERS
 from weft.worker.context import EdgeValues
 
@@ -101,7 +101,7 @@ def random_answers(seed: int, of: Collection[str] = ()) -> tuple[World, list[Job
     second = random.Random(f"second attempts of {seed}")
     backups = second.choice(["none", "late", "any"])
     seconds = rng.choice([0.1, 1.0, 10.0])
-    store = Keeper(1 << 30)
+    store = BlockManager(1 << 30)
     try:
         world = AnswerWorld(
             scenarios,

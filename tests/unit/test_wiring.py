@@ -91,9 +91,9 @@ class TestSession:
 
     def test_memory_is_a_bound_in_bytes_or_words(self):
         with Session(workers=1, memory="64MiB") as session:
-            assert session.store.budget == 64 << 20
+            assert session.store.memory.budget == 64 << 20
         with Session(workers=1, memory=1 << 20) as session:
-            assert session.store.budget == 1 << 20
+            assert session.store.memory.budget == 1 << 20
 
     def test_what_goes_to_disk_first_is_a_name_or_a_function(self):
         asked = []
@@ -113,9 +113,9 @@ class TestSession:
 
     def test_an_executor_can_be_handed_in(self):
         from weft.backends.threads import Threads
-        from weft.store.keeper import Keeper
+        from weft.store.blocks import BlockManager
 
-        with Session(Threads(1, Keeper(1 << 20))) as session:
+        with Session(Threads(1, BlockManager(1 << 20))) as session:
             assert session.run(squares()).value("total") == 45
 
     @pytest.mark.parametrize(

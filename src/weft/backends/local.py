@@ -20,13 +20,13 @@ from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.graph.logical import Kind, Move, Outcome, Storage, Trigger
 from weft.graph.task import Watched
-from weft.model.chunks import ChunkRef
+from weft.model.chunks import OUTSIDE, ChunkRef
 from weft.model.errors import NotFoundError, RunCancelledError, WeftError
 from weft.model.failures import Failure, kind_of
 from weft.model.program import Style
 from weft.model.resources import Resources
 from weft.store.api import ABSENT, Column, sizeof
-from weft.store.disk import part_nbytes
+from weft.store.tiers import part_nbytes
 from weft.worker.code import PIECES, UNSETTLED, Edges, InputCode, TaskCode
 from weft.worker.context import EdgeValues, not_controlled
 from weft.worker.lease import Outcome as LeaseOutcome
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from weft.engine.ports import Job, Shell
     from weft.graph.routing import Router
     from weft.graph.task import Past
-    from weft.store.keeper import Keeper
+    from weft.store.api import ChunkStore
     from weft.store.outputs import Outputs
     from weft.worker.context import Context
 
@@ -93,7 +93,7 @@ AnyAnswer = TypeVar("AnyAnswer")
 class LocalJob:
     """The state of a job on this machine; also the `Host` of its running tasks."""
 
-    def __init__(self, job: Job, store: Keeper, loop: Shell, window: int) -> None:
+    def __init__(self, job: Job, store: ChunkStore, loop: Shell, window: int) -> None:
         self.job = job
         self.store = store
         self.loop = loop
@@ -317,7 +317,7 @@ class LocalJob:
         outcome.nbytes = self.store.put_range(column, lo, values, within=reservation)
         for index, ref in enumerate(refs, lo):
             if ref is not None:
-                self.store.back(column, index, ref)
+                self.store.add_copy(column, index, ref)
         if self.closed:
             self.store.free_range(column, lo, lo + len(values))
         if self.watched:
@@ -590,20 +590,20 @@ class Timers:
 
 
 @contextlib.contextmanager
-def reserved(store: Keeper, lease: WorkerLease) -> Iterator[Any]:
+def reserved(store: ChunkStore, lease: WorkerLease) -> Iterator[Any]:
     """Hold memory for a lease's outputs while it runs, where they are expected to be large."""
     nbytes = lease.nbytes
-    if store.on_disk:  # of what lies there, each task has a copy of its own while it runs
-        nbytes += min(_read_back(lease), max(0, store.budget - nbytes))
+    if store.memory.outside:  # of what lies there, each task has a copy of its own while it runs
+        nbytes += min(_read_back(lease), max(0, store.memory.budget - nbytes))
     if nbytes < 2**20:
         yield None
         return
     owner = f"{lease.root.vertex}[{lease.lo}]"
     if lease.root.in_bubble:
-        with store.claim(owner, nbytes) as reservation:
+        with store.memory.claim(owner, nbytes) as reservation:
             yield reservation
         return
-    with store.reserve(owner, nbytes, cancelled=lambda: lease.stop) as reservation:
+    with store.memory.reserve(owner, nbytes, cancelled=lambda: lease.stop) as reservation:
         yield reservation
 
 
@@ -621,7 +621,7 @@ def _read_back(lease: WorkerLease) -> int:
             if inp.mode != PIECES and not inp.live and inp.source not in inner
             for lo, hi, _, _ in inp.router.inputs(unit * mult + offset)
             for cell in inp.column.values[lo:hi]
-            if type(cell) is ChunkRef and cell.tier == "disk"
+            if type(cell) is ChunkRef and cell.tier in OUTSIDE
         )
         for unit in range(lease.lo, max(lease.lo + 1, lease.hi))
         for member, mult, offset in steps
@@ -770,12 +770,12 @@ class LocalBackend(ABC):
     gated = True
 
     def __init__(
-        self, workers: int, store: Keeper, resources: Resources | None, grace_s: float, window: int | None
+        self, workers: int, store: ChunkStore, resources: Resources | None, grace_s: float, window: int | None
     ) -> None:
         self.store = store
         self.grace_s = grace_s
-        self.window = stream_bytes(store.budget) if window is None else window
-        self._resources = resources or Resources(cpu=workers, memory=store.budget)
+        self.window = stream_bytes(store.memory.budget) if window is None else window
+        self._resources = resources or Resources(cpu=workers, memory=store.memory.budget)
         self._lane = Lane("weft-light", lambda hand_on: self.loop.drain(hand_on))
         self._loop: Shell | None = None
         self._timers: Timers | None = None
@@ -840,7 +840,7 @@ class LocalBackend(ABC):
         running.late = reason == "timeout"
         self.ask_to_stop(running)
         local.settle()
-        self.store.wake()
+        self.store.memory.wake()
         launch = job.leases.get(lease)
         worker = launch.worker if launch is not None else -1
         self.timers.call(now + self.grace_s, partial(self.out_of_time, local, running, worker))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from weft.backends.local import LocalJob
 from weft.model.errors import ProgramError
-from weft.store import codec, disk
+from weft.store import codec
 from weft.store.api import FIXED, sizeof
 from weft.worker.channel import Frames, Inbox, dumps
 from weft.worker.lease import WorkerLease
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from weft.graph.routing import Router
     from weft.model.chunks import ChunkRef
     from weft.model.program import Program
-    from weft.store.keeper import Keeper, Pin, Reservation
+    from weft.store.api import ChunkPin, ChunkStore, MemoryGrant
     from weft.store.segments import SegmentWriter
     from weft.worker.code import TaskCode
 
@@ -112,9 +112,9 @@ class RemoteLease(WorkerLease):
         self.local = local
         self.conn = conn
         self.token = token
-        self.pins: list[Pin] = []
-        self.files: list[str] = []
-        self.reservation: Reservation | None = None
+        self.pins: list[ChunkPin] = []
+        self.files: list[ChunkRef] = []
+        self.reservation: MemoryGrant | None = None
         self.error: Exception | None = None
 
     def shrink(self) -> int | None:
@@ -150,7 +150,7 @@ class RemoteLease(WorkerLease):
         for pin in self.pins:
             pin.release()
         self.pins.clear()
-        disk.remove(self.files)
+        self.local.remove(self.files)
         self.files.clear()
 
     def release(self) -> None:
@@ -165,7 +165,7 @@ class ProcessJob(LocalJob):
     """A job as `LocalJob` has it, with what its workers were sent."""
 
     def __init__(
-        self, job: Job, store: Keeper, loop: Shell, window: int, numbers: Iterator[int], writer: SegmentWriter
+        self, job: Job, store: ChunkStore, loop: Shell, window: int, numbers: Iterator[int], writer: SegmentWriter
     ) -> None:
         super().__init__(job, store, loop, window)
         self._numbers = numbers
@@ -174,7 +174,7 @@ class ProcessJob(LocalJob):
         self._shipped: dict[TaskCode, tuple[int, bytes | ChunkRef]] = {}
         self._column_numbers: dict[str, int] = {}
         self.cone_numbers: dict[Cone, int] = {}
-        self.files: list[str] = []
+        self.files: list[ChunkRef] = []
 
     def column_number(self, vertex: str) -> int:
         """Return the number by which workers know the column of a vertex."""
@@ -252,16 +252,16 @@ class ProcessJob(LocalJob):
         """See `LocalJob.block`: other processes have to read it."""
         return packed([value], self._writer)
 
-    def ship(self, value: Any, files: list[str]) -> bytes | ChunkRef:
+    def ship(self, value: Any, files: list[ChunkRef]) -> bytes | ChunkRef:
         """Return a value as bytes, or as a ref into a file that is added to `files`."""
         encoded = codec.encode(value)
         if encoded.nbytes < LARGE:
             return codec.to_bytes(encoded)
         ref = self._writer.write([encoded])[0]
-        files.append(ref.path)
+        files.append(ref)
         return ref
 
-    def ship_items(self, code: TaskCode, lo: int, hi: int, files: list[str], *, slow: bool) -> bytes | ChunkRef:
+    def ship_items(self, code: TaskCode, lo: int, hi: int, files: list[ChunkRef], *, slow: bool) -> bytes | ChunkRef:
         """Return the items of tasks `lo:hi`."""
         items = code.program.items
         assert items is not None
@@ -287,7 +287,12 @@ class ProcessJob(LocalJob):
     def close(self) -> None:
         """Drop all values."""
         super().close()
-        disk.remove(self.files)
+        self.remove(self.files)
+
+    def remove(self, files: list[ChunkRef]) -> None:
+        """Remove files that `ship` has written."""
+        if files:
+            self._writer.delete(files)
 
 
 def _quick(program: Program) -> bool:

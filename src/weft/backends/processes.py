@@ -38,7 +38,6 @@ from weft.engine.ports import WorkerSpec
 from weft.graph.task import USAGE
 from weft.model.chunks import ChunkRef
 from weft.model.errors import CapacityError, NotFoundError, ProgramError, RunCancelledError
-from weft.store import disk
 from weft.store.api import ABSENT
 from weft.store.segments import SegmentWriter
 from weft.worker.channel import (
@@ -75,8 +74,7 @@ if TYPE_CHECKING:
     from weft.engine.ports import Job, Shell
     from weft.graph.lease import Cone
     from weft.model.resources import Resources
-    from weft.store.api import Column
-    from weft.store.keeper import Keeper
+    from weft.store.api import ChunkStore, Column
     from weft.worker.code import InputCode
     from weft.worker.outlet import Parcel
 
@@ -121,7 +119,7 @@ class Processes(LocalBackend):
     def __init__(
         self,
         workers: int,
-        store: Keeper,
+        store: ChunkStore,
         shm: Path | str,
         *,
         spill: Path | str | None = None,
@@ -133,7 +131,7 @@ class Processes(LocalBackend):
         self.tuning = Tuning(
             target_s=0.010,
             shared_memory=True,
-            lease_bytes=lease_bytes(store.budget, workers),
+            lease_bytes=lease_bytes(store.memory.budget, workers),
             stream_bytes=self.window,
         )
         self._shm = str(shm)
@@ -198,7 +196,7 @@ class Processes(LocalBackend):
         self._leases[remote.token] = remote
         try:
             if remote.nbytes >= _RESERVE_FROM:
-                remote.reservation = self.store.try_reserve(_owner(remote), remote.nbytes)
+                remote.reservation = self.store.memory.try_reserve(_owner(remote), remote.nbytes)
                 if remote.reservation is None:
                     raise LaterError
             self._send_lease(remote, slow=False)
@@ -214,9 +212,9 @@ class Processes(LocalBackend):
             if lease.nbytes >= _RESERVE_FROM and lease.reservation is None:
                 gone = partial(_given_up, lease)
                 if lease.root.in_bubble:  # others wait for it, so that it may not wait
-                    lease.reservation = self.store.claim(_owner(lease), lease.nbytes)
+                    lease.reservation = self.store.memory.claim(_owner(lease), lease.nbytes)
                 else:
-                    lease.reservation = self.store.reserve(_owner(lease), lease.nbytes, cancelled=gone)
+                    lease.reservation = self.store.memory.reserve(_owner(lease), lease.nbytes, cancelled=gone)
             self._send_lease(lease, slow=True)
         except BaseException as error:  # noqa: BLE001
             self._not_launched(lease, error)
@@ -520,7 +518,7 @@ class Processes(LocalBackend):
         lease = self._leases.get(rest[0])
         if lease is None:
             if kind == STREAM:
-                disk.remove(cell.path for _, _, _, cell, _ in rest[2] if isinstance(cell, ChunkRef))
+                self.store.discard(cell for _, _, _, cell, _ in rest[2] if isinstance(cell, ChunkRef))
             return
         loop, local = self.loop, lease.local
         now = loop.clock.now()
@@ -788,7 +786,7 @@ class Processes(LocalBackend):
             self._leases.pop(lease.token, None)
             lease.local.forget(lease)
             lease.release()
-        self.store.wake()
+        self.store.memory.wake()
         self.store.reclaim(f"w{conn.number}-")
         conn.close()
         self.loop.drain()

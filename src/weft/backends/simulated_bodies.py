@@ -29,7 +29,7 @@ from weft.worker.run import run as run_lease
 if TYPE_CHECKING:
     from weft.engine.commands import Launch, Restart
     from weft.engine.ports import Job, Shell
-    from weft.store.keeper import Keeper
+    from weft.store.api import ChunkStore
     from weft.worker.context import Context
     from weft.worker.lease import WorkerLease
 
@@ -42,9 +42,9 @@ AGAIN_S: Final = 0.1
 class BodyJob(dict[int, _Running], LocalJob):
     """The state of a job: what runs, by lease, and its values."""
 
-    def __init__(self, job: Job, store: Keeper, loop: Shell, soon: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(self, job: Job, store: ChunkStore, loop: Shell, soon: Callable[[Callable[[], None]], None]) -> None:
         dict.__init__(self)
-        LocalJob.__init__(self, job, store, loop, stream_bytes(store.budget))
+        LocalJob.__init__(self, job, store, loop, stream_bytes(store.memory.budget))
         self._soon = soon
         self.computing = 0
         """The thread that runs the body of a task now; what it emits is said just before its end."""
@@ -68,7 +68,7 @@ class BodyJob(dict[int, _Running], LocalJob):
 class SimulatedBodies(SimulatedCluster):
     """A `SimulatedCluster` over a store. With `driven`, a thread lets time pass as long as something is planned."""
 
-    def __init__(self, workers: int, store: Keeper, *, driven: bool = False, **simulator: Any) -> None:
+    def __init__(self, workers: int, store: ChunkStore, *, driven: bool = False, **simulator: Any) -> None:
         tuning = simulator.pop("tuning", None) or Tuning(target_s=0.5)
         super().__init__(workers, tuning=tuning, **simulator)
         self._alike = False  # a service takes as long as it is needed

@@ -5,11 +5,11 @@ several where the edge copies. It is a queue of *blocks*, each a batch of values
 
 The window of an edge is shared out evenly among its source tasks. A writer that finds its share full waits until
 something of it was read; a stream that holds nothing always takes a block, however large. Memory for the share is
-claimed from the keeper when a source task first writes and given back as the task ends and its blocks are read, so
+claimed from the quota when a source task first writes and given back as the task ends and its blocks are read, so
 that streams within their windows never touch a disk.
 
 Where waiting could close a circle (`engine.cycles`) a writer never waits. What is over its share becomes an ordinary
-chunk of the keeper, which spills it as it spills others; it leaves the store when it is read.
+chunk of the store, which spills it as it spills others; it leaves the store when it is read.
 
 Nothing here blocks: who has to wait leaves a `wake`, which is called once when it is worth trying again. One lock
 guards all of it; bytes are moved and files removed without it.
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from weft.engine.physical import Link, Stage
     from weft.engine.ports import Job
     from weft.graph.routing import Piece
-    from weft.store.api import Column
-    from weft.store.keeper import Keeper, Pin, Reservation
+    from weft.store.api import ChunkPin, ChunkStore, Column, MemoryGrant
     from weft.worker.lease import WorkerLease
 
 Wake = Callable[[], None]
@@ -55,7 +54,7 @@ class Block:
         self.nbytes = nbytes
         self.column: Column | None = None
         self.at = -1
-        self.pin: Pin | None = None
+        self.pin: ChunkPin | None = None
 
 
 END: Final = Block([], 0)
@@ -70,7 +69,7 @@ class _Source:
     def __init__(self, edge: _Edge, index: int) -> None:
         self.edge = edge
         self.index = index
-        self.reservation: Reservation | None = None
+        self.reservation: MemoryGrant | None = None
         self.used = 0
         self.ended = False
         self.streams: dict[int, _Stream] = {}
@@ -128,14 +127,14 @@ class _Leftover:
         self.cells: list[tuple[Column, int]] = []
         self.columns: list[Column] = []
         self.files: list[ChunkRef] = []
-        self.pins: list[Pin] = []
+        self.pins: list[ChunkPin] = []
         self.wakes: list[Wake] = []
 
 
 class Streams:
     """All streams of a job. `window` is how many bytes an edge may hold before its writers wait."""
 
-    def __init__(self, job: Job, store: Keeper, window: int) -> None:
+    def __init__(self, job: Job, store: ChunkStore, window: int) -> None:
         self._job = job
         self._store = store
         self._window = window
@@ -154,7 +153,7 @@ class Streams:
         """
         left = _Leftover()
         if type(cell) is ChunkRef:
-            self._store.keep([cell])
+            self._store.retain([cell])
         over: Block | None = None
         source: _Source | None = None
         stream: _Stream | None = None
@@ -199,7 +198,7 @@ class Streams:
 
     def _claim(self, source: _Source) -> None:
         edge = source.edge
-        reservation = self._store.claim(f"{edge.id} of task {source.index}", edge.share)
+        reservation = self._store.memory.claim(f"{edge.id} of task {source.index}", edge.share)
         with self._lock:
             gone = self._sources.get((edge.id, source.index)) is not source
             source.reservation = reservation
@@ -410,6 +409,6 @@ class Streams:
         for column in left.columns:
             self._store.drop(column.key)
         if left.files:
-            self._store.let_go(left.files)
+            self._store.release(left.files)
         for wake in left.wakes:
             wake()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from weft.engine.commands import Launch
     from weft.engine.ports import Job, Shell
     from weft.model.resources import Resources
-    from weft.store.keeper import Keeper
+    from weft.store.api import ChunkStore
     from weft.worker.lease import WorkerLease
 
 _FIRST_TICK_S = 0.005
@@ -65,7 +65,7 @@ class Threads(LocalBackend):
     def __init__(
         self,
         workers: int,
-        store: Keeper,
+        store: ChunkStore,
         *,
         resources: Resources | None = None,
         grace_s: float = GRACE_S,
@@ -75,7 +75,7 @@ class Threads(LocalBackend):
         self.tuning = Tuning(
             target_s=0.002,
             shared_memory=True,
-            lease_bytes=lease_bytes(store.budget, workers),
+            lease_bytes=lease_bytes(store.memory.budget, workers),
             stream_bytes=self.window,
         )
         self._workers = {number: _Worker(self, number) for number in range(workers)}

@@ -43,7 +43,7 @@ from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, Prog
 from weft.runs.listing import open_catalog
 from weft.runs.records import FRONTEND, RunRecorder, read_run, tell_interruption
 from weft.runtime.clock import RealClock
-from weft.store import codec, disk
+from weft.store import codec, disk, tiers
 from weft.store.outputs import FOLDER, Outputs
 from weft.store.state import RunFolder, check_trusted, os_error, read_description, read_trusted
 
@@ -472,7 +472,7 @@ def _begin_again(plan: _Plan, core: Core, outputs: Outputs, taken: Collection[in
 def _values(outputs: Outputs, vertex: str, n: int) -> list[Any]:
     values = []
     for _, cells in outputs.cells(vertex, range(n)):
-        values += [codec.decode(disk.read(cell)) if type(cell) is ChunkRef else cell for cell in cells]
+        values += [codec.decode(tiers.read(cell)) if type(cell) is ChunkRef else cell for cell in cells]
     if len(values) != n:
         raise NotFoundError(f"answers of {vertex} are missing")
     return values

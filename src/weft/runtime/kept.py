@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from weft.model.errors import ConflictError
 
 if TYPE_CHECKING:
-    from weft.store.api import Column
-    from weft.store.keeper import Keeper
+    from weft.store.api import ChunkStore, Column
 
 
 class Kept:
@@ -43,7 +42,7 @@ class Kept:
             )
         return self._column
 
-    def of(self, store: Keeper) -> bool:
+    def of(self, store: ChunkStore) -> bool:
         """Whether the values lie in this store."""
         return self._shelf.store is store
 
@@ -65,7 +64,7 @@ class Kept:
 class Shelf:
     """What a session has kept, and the thread that frees what nobody wants any more."""
 
-    def __init__(self, store: Keeper) -> None:
+    def __init__(self, store: ChunkStore) -> None:
         self.store = store
         self.closed = False
         self._unwanted: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()

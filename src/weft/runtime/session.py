@@ -53,8 +53,7 @@ if TYPE_CHECKING:
     from weft.engine.view import JobView
     from weft.graph.logical import LogicalGraph
     from weft.runtime.history import Historian
-    from weft.store.api import Column
-    from weft.store.keeper import Keeper
+    from weft.store.api import ChunkStore, Column
 
 _SPECIAL = frozenset({ChunkRef, type(ABSENT), EdgeValues})
 """The types of cells that are not the value itself."""
@@ -317,7 +316,7 @@ class Session:
     def __init__(
         self,
         executor: Executor,
-        store: Keeper,
+        store: ChunkStore,
         clock: Clock | None = None,
         managers: Mapping[str, ManagerFactory] | None = None,
     ) -> None:
@@ -372,7 +371,7 @@ class Session:
             raise ConflictError(f"{job.id} still runs", hint="Wait for it first.")
         job.backend.columns.pop(vertex)
         name = ("kept", str(next(self._numbers)))
-        return self._shelf.keep(self.store.take((job.id, vertex), at, name))
+        return self._shelf.keep(self.store.take_cells((job.id, vertex), at, name))
 
     def start(
         self,

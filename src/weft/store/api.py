@@ -3,7 +3,7 @@
 The values of a vertex's tasks are a `Column`; the cell of task `i` is `column.values[i]`. A cell is one of
 
 - the plain Python value (memory tier),
-- a `ChunkRef` (shared memory, disk or inline bytes, to be read through the store),
+- a `ChunkRef` (shared memory, disk, an object or inline bytes, to be read through the store),
 - `ABSENT`: not made yet, lost or freed.
 
 Whoever reads very many small cells may read `column.values` itself and ask the store only for cells whose type is
@@ -13,10 +13,13 @@ Whoever reads very many small cells may read `column.values` itself and ask the 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol, final
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, final
 
-from weft.model.chunks import ChunkRef
+from weft.model.chunks import ChunkRef, Tier
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
 
 
 @final
@@ -71,8 +74,119 @@ class Column:
         return f"Column({'/'.join(self.key)}, {len(self.values)} cells)"
 
 
-class ChunkStore(Protocol):
+class ChunkReader(Protocol):
+    """The part of a store that a running task reads its inputs through, on any node."""
+
+    def load(self, column: Column, index: int, *, last: bool = False) -> Any:
+        """Return the value of a cell; one that lay outside is kept in memory from now on.
+
+        `last=True` is the single consumer's way: read to private memory, neither kept nor counted.
+        NotFoundError: the cell is absent, or its chunk is gone or damaged.
+        """
+        ...
+
+    def load_part(self, column: Column, index: int, part: int, *, last: bool = False) -> Any:
+        """Return one piece of a partitioned value without reading the others; errors as `load`."""
+        ...
+
+
+class MemoryGrant(Protocol):
+    """Bytes of memory that a task may fill; give them back with `release` or a `with` block."""
+
+    nbytes: int
+
+    def shrink(self, actual: int) -> None:
+        """Give back all but `actual` bytes; nothing happens if no more than that is held."""
+        ...
+
+    def grow(self, extra: int) -> None:
+        """Take `extra` bytes more without waiting: others are spilled. DiskFullError: the spill tier is full."""
+        ...
+
+    def release(self) -> None:
+        """Give everything back; a second time does nothing."""
+        ...
+
+    def __enter__(self) -> MemoryGrant: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class MemoryQuota(Protocol):
+    """The memory budget of a node, from which tasks are granted theirs. Sizes are bytes."""
+
+    @property
+    def budget(self) -> int:
+        """Bytes for chunks and running tasks together."""
+        ...
+
+    @property
+    def ceiling(self) -> int:
+        """Bytes that the whole process is to stay under."""
+        ...
+
+    @property
+    def outside(self) -> int:
+        """Bytes of chunks that lie on disk or in objects."""
+        ...
+
+    def reserve(
+        self, owner: str, nbytes: int, cancelled: Callable[[], bool] | None = None, *, priority: float = 0
+    ) -> MemoryGrant:
+        """Wait until `nbytes` are free for the task `owner`, in one batch, and take them.
+
+        CapacityError: more than the whole budget. RunCancelledError: `cancelled()` became true.
+        DiskFullError: room could only be made on a disk that is full.
+        """
+        ...
+
+    def try_reserve(self, owner: str, nbytes: int) -> MemoryGrant | None:
+        """Take `nbytes` if they are free this moment and nobody waits; never waits nor spills."""
+        ...
+
+    def claim(self, owner: str, nbytes: int) -> MemoryGrant:
+        """Take `nbytes` without waiting, over the budget if need be: for a task that others wait for."""
+        ...
+
+    def wake(self) -> None:
+        """Have every waiting `reserve` ask its `cancelled` now."""
+        ...
+
+
+class StoreStats(NamedTuple):
+    """Sums over all that a store holds, in bytes unless named otherwise."""
+
+    budget: int
+    used: int
+    reserved: int
+    memory: int
+    shm: int
+    disk: int
+    """On disk, or in objects."""
+    evictable: int
+    pinned_chunks: int
+    waiting_tasks: int
+    spilled: int
+    """All bytes ever written out."""
+    restored: int
+    """All bytes ever read back."""
+
+
+class ChunkPin(Protocol):
+    """Keeps some chunks where they are until `release`."""
+
+    def release(self) -> None:
+        """Let go of the chunks; a second time does nothing."""
+        ...
+
+
+class ChunkStore(ChunkReader, Protocol):
     """Chunks of one node. Every method may be called from any thread."""
+
+    @property
+    def memory(self) -> MemoryQuota:
+        """The memory that chunks and running tasks share."""
+        ...
 
     def column(self, key: tuple[str, str], n: int, parts: int = 0) -> Column:
         """Return the column of `key` (job id, vertex id) with `n` cells, made empty where there is none.
@@ -86,33 +200,102 @@ class ChunkStore(Protocol):
         """Free all cells of a column and forget it; nothing happens if there is none."""
         ...
 
-    def put_range(self, column: Column, lo: int, values: Sequence[Any], total_bytes: int | None = None) -> int:
+    def take_cells(self, key: tuple[str, str], at: Sequence[int], new: tuple[str, str]) -> Column:
+        """Return a new column that has the cells `at` of column `key`, which is dropped with what is left in it.
+
+        Chunks stay where they are. Nobody may be at work on the old column. NotFoundError: there is none.
+        """
+        ...
+
+    def put_range(
+        self,
+        column: Column,
+        lo: int,
+        values: Sequence[Any],
+        total_bytes: int | None = None,
+        *,
+        within: MemoryGrant | None = None,
+    ) -> int:
         """Put `values` into the cells from `lo` on and return their bytes; plain values and ChunkRefs may be mixed,
         old cells are freed.
 
         `total_bytes` is the size of small values where the caller knows it. Lists put into a column with `parts`
-        belong to the store from now on. DiskFullError: no room in memory nor on disk; the cells are then absent.
+        belong to the store from now on. With `within`, the bytes come out of that grant, so that they are not counted
+        twice. DiskFullError: no room in memory nor outside; the cells are then absent.
         """
         ...
 
-    def load(self, column: Column, index: int, *, last: bool = False) -> Any:
-        """Return the value of a cell; one that lay on disk is kept in memory from now on.
+    def free_range(
+        self, column: Column, lo: int, hi: int, defer: Callable[[Callable[[], None]], None] | None = None
+    ) -> None:
+        """Make the cells `lo:hi` absent and give back what they held; absent cells are passed over.
 
-        `last=True` is the single consumer's way: read to private memory, neither kept nor counted.
-        NotFoundError: the cell is absent, or its file is gone or damaged.
+        Removing large values and files takes a while: with `defer` that part is handed over, to be called soon.
         """
-        ...
-
-    def load_part(self, column: Column, index: int, part: int, *, last: bool = False) -> Any:
-        """Return one piece of a partitioned value without reading the others; errors as `load`."""
-        ...
-
-    def free_range(self, column: Column, lo: int, hi: int) -> None:
-        """Make the cells `lo:hi` absent and give back what they held; absent cells are passed over."""
         ...
 
     def free_parts(self, column: Column, part_lo: int, part_hi: int, lo: int, hi: int) -> None:
-        """Give back the pieces `part_lo:part_hi` of the cells `lo:hi`; files get holes where the system can."""
+        """Give back the pieces `part_lo:part_hi` of the cells `lo:hi`; files get holes where the system can.
+
+        A cell whose pieces have all been freed becomes absent.
+        """
+        ...
+
+    def add_copy(self, column: Column, index: int, ref: ChunkRef) -> None:
+        """Note that the value in a cell is also in a file, a durable output say: it can leave memory without I/O."""
+        ...
+
+    def retain(self, refs: Iterable[ChunkRef]) -> None:
+        """Keep the locations of chunks that lie in no cell until `release`; their bytes are not counted."""
+        ...
+
+    def release(self, refs: Iterable[ChunkRef]) -> None:
+        """Undo `retain`: a location that nothing else refers to is removed."""
+        ...
+
+    def discard(self, refs: Iterable[ChunkRef]) -> None:
+        """Remove the locations of chunks that were never put, and that no cell refers to."""
+        ...
+
+    def holding(self, refs: Iterable[ChunkRef]) -> AbstractContextManager[None]:
+        """Keep locations alive while their chunks are put one by one.
+
+        The chunks of one location belong into one `put_range`; where they go into several columns, put them inside
+        this block, or it goes when the first of them are freed. Chunks not put by the end of the block are removed.
+        """
+        ...
+
+    def pin(self, column: Column, indexes: Iterable[int]) -> ChunkPin:
+        """Keep the chunks of some cells where they are: not evicted, and if freed, still readable until the end.
+
+        Cells that are small or absent need no pin and are passed over.
+        """
+        ...
+
+    def share(self, column: Column, indexes: Iterable[int]) -> list[Any]:
+        """Return, for each cell, something another process can read: a plain small value or a ChunkRef.
+
+        Large values in memory move to shared memory; pin the cells first, as the refs hold only while they are pinned.
+        NotFoundError: a cell is absent. ProgramError: a value cannot be pickled. DiskFullError: no room.
+        """
+        ...
+
+    def reclaim(self, prefix: str) -> int:
+        """Remove the chunks of a dead writer (by the prefix of its SegmentWriter) that no cell refers to; count them.
+
+        To be called when all that the writer reported has been put.
+        """
+        ...
+
+    def stats(self) -> StoreStats:
+        """Return what is held now."""
+        ...
+
+    def close(self) -> None:
+        """Forget all chunks and remove all files; tasks that wait for memory get RunCancelledError.
+
+        A second time does nothing.
+        """
         ...
 
 
@@ -234,7 +417,7 @@ class ChunkInfo:
 
     __slots__ = ("_column", "index", "nbytes", "tier", "used")
 
-    def __init__(self, column: Column, index: int, nbytes: int, tier: str, used: int) -> None:
+    def __init__(self, column: Column, index: int, nbytes: int, tier: Tier, used: int) -> None:
         self._column = column
         self.index, self.nbytes, self.tier, self.used = index, nbytes, tier, used
 

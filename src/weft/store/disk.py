@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import glob
 import itertools
 import mmap
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from weft.model.chunks import ChunkRef
+from weft.model.chunks import ChunkRef, Tier
 from weft.model.errors import CapacityError, DiskFullError, NotFoundError, UnreadableError
 from weft.store import codec, recycling
 from weft.store.codec import BIG, Encoded
@@ -38,7 +39,7 @@ _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class ChunkFiles:
-    """Writes chunks into files of one folder; safe for any thread, and for processes with folders in common.
+    """Chunks in files of one folder, a `TierStore`; safe for any thread, and for processes with folders in common.
 
     `tier` is what the refs say. `prefix` starts every file name, so that the files of one writer can be told.
     `recycled` is a folder with files to be written anew (`weft.store.recycling`). `durable` syncs file and folder
@@ -49,7 +50,7 @@ class ChunkFiles:
         self,
         folder: Path | str,
         *,
-        tier: str = "disk",
+        tier: Tier = Tier.DISK,
         prefix: str = "",
         recycled: str = "",
         durable: bool = False,
@@ -63,6 +64,11 @@ class ChunkFiles:
         self._writev = writev
         self._count = itertools.count()
         self._token = os.urandom(4).hex()
+
+    @property
+    def root(self) -> str:
+        """See `TierStore.root`."""
+        return f"{self.folder}/"
 
     def new_path(self) -> str:
         """Return a path that no file has had before."""
@@ -128,6 +134,26 @@ class ChunkFiles:
                     at += 1
                 if written:
                     batch[at] = memoryview(batch[at])[written:]
+
+    def delete(self, locations: Iterable[str]) -> None:
+        """See `TierStore.delete`."""
+        remove(locations)
+
+    def freeable(self, offset: int, nbytes: int) -> tuple[int, int]:
+        """See `TierStore.freeable`: whole pages."""
+        return freeable(offset, nbytes)
+
+    def free(self, location: str, start: int, nbytes: int) -> bool:
+        """See `TierStore.free`."""
+        return punch(location, start, nbytes)
+
+    def sweep(self, prefix: str, known: Container[str]) -> int:
+        """See `TierStore.sweep`."""
+        return sweep(self.root + prefix, known)
+
+    def close(self) -> None:
+        """See `TierStore.close`."""
+        self.sweep("", ())
 
 
 def _laid_out(chunks: Sequence[Encoded], offsets: Sequence[int]) -> Iterator[bytes | memoryview]:
@@ -278,6 +304,14 @@ def reserve(fd: int, nbytes: int) -> None:
         os.ftruncate(fd, nbytes)
 
 
+def sweep(prefix: str, known: Container[str]) -> int:
+    """Remove the files of chunks whose path begins with `prefix`, except the `known` ones; return their number."""
+    found = [path for path in glob.iglob(glob.escape(prefix) + "*") if path.endswith((".chunks", ".part"))]
+    left = [path for path in found if path not in known]
+    remove(left)
+    return len(left)
+
+
 def remove(paths: Iterable[str]) -> None:
     """Remove files, passing over those that are gone."""
     for path in paths:
@@ -332,28 +366,6 @@ def read_range(path: str, offset: int, nbytes: int) -> memoryview:
     return view
 
 
-def read(ref: ChunkRef) -> memoryview:
-    """Read a chunk into private, writable memory. NotFoundError: its file is gone or too short; UnreadableError: it
-    is there."""
-    if ref.tier == "inline":
-        return memoryview(bytearray(ref.data))
-    return read_range(ref.path, ref.offset, ref.nbytes)
-
-
-def read_part(ref: ChunkRef, part: int) -> memoryview | None:
-    """Read one piece of a partitioned chunk into private memory, None if it was freed; errors as `read`."""
-    head = read_range(ref.path, ref.offset, codec.directory_nbytes(ref.parts))
-    offset, nbytes = codec.directory(head, ref.parts, ref.nbytes)[part]
-    return read_range(ref.path, ref.offset + offset, nbytes) if nbytes else None
-
-
-def part_nbytes(ref: ChunkRef, lo: int, hi: int) -> int:
-    """Return the bytes of pieces `lo:hi` of a partitioned chunk, 0 for what was freed; errors as `read`."""
-    size = codec.directory_nbytes(ref.parts)
-    head = ref.data[:size] if ref.tier == "inline" else read_range(ref.path, ref.offset, size)
-    return sum(nbytes for _, nbytes in codec.directory(head, ref.parts, ref.nbytes)[lo:hi])
-
-
 # ------------------------------------------------------------------------------------------------------------- holes
 
 _PUNCH_HOLE_KEEP_SIZE: Final = 0x03
@@ -371,6 +383,11 @@ def interior(offset: int, nbytes: int) -> tuple[int, int]:
     """Return start and size of the whole pages inside a range; size 0 where there are none."""
     start = -(-offset // codec.PAGE) * codec.PAGE
     return start, max(0, (offset + nbytes) // codec.PAGE * codec.PAGE - start)
+
+
+def freeable(offset: int, nbytes: int) -> tuple[int, int]:
+    """Return start and size of the pages of a range that this system can give back; size 0 where there are none."""
+    return interior(offset, nbytes) if CAN_PUNCH else (0, 0)
 
 
 def punch(path: str, offset: int, nbytes: int) -> bool:

@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from weft.model.chunks import ChunkRef
+from weft.model.chunks import ChunkRef, Tier
 from weft.model.errors import ForbiddenError, NotFoundError
-from weft.store import codec, disk, segments
+from weft.store import codec, disk, tiers
 from weft.store.api import ABSENT, SMALL, sizeof
 
 if TYPE_CHECKING:
@@ -129,8 +129,8 @@ class Outputs:
         small: list[Any] = []
         chunks: list[tuple[int, Encoded]] = []
         for place, cell in enumerate(cells):
-            if type(cell) is ChunkRef and cell.tier != "inline":
-                chunks.append((place, codec.raw(segments.open_chunk(cell), cell.parts)))
+            if type(cell) is ChunkRef and cell.tier is not Tier.INLINE:
+                chunks.append((place, codec.raw(tiers.open_chunk(cell), cell.parts)))
             elif type(cell) is not ChunkRef and sizeof(cell) < SMALL:
                 small.append(cell)
             else:
@@ -153,7 +153,7 @@ class Outputs:
         start += _HEAD.size + len(meta)
         refs: list[Any] = [None] * len(cells)
         for place, offset, nbytes, pieces_of in large:
-            refs[place] = ChunkRef("disk", path, start + offset, nbytes, pieces_of)
+            refs[place] = ChunkRef(Tier.DISK, path, start + offset, nbytes, pieces_of)
         return refs
 
     def _write(
@@ -407,7 +407,7 @@ def _cells_of(frame: _Frame) -> list[Any] | None:
     meta = frame.meta
     cells: list[Any] = [ABSENT] * meta.count
     for place, offset, nbytes, parts in meta.large:
-        cells[place] = ChunkRef("disk", frame.path, frame.body + offset, nbytes, parts)
+        cells[place] = ChunkRef(Tier.DISK, frame.path, frame.body + offset, nbytes, parts)
     if meta.small_bytes:
         try:
             small = iter(codec.decode(disk.read_range(frame.path, frame.body, meta.small_bytes)))

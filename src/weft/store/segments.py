@@ -12,21 +12,19 @@ Mappings hold no file descriptor, so thousands of chunks can be open at once.
 from __future__ import annotations
 
 import ctypes
-import errno
 import math
 import mmap
 import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from weft.model.chunks import ChunkRef
+from weft.model.chunks import ChunkRef, Tier
 from weft.model.errors import DiskFullError, InternalError
 from weft.store import codec, disk, recycling
-from weft.store.api import ABSENT
 from weft.store.disk import ChunkFiles, WriteV
 
 if TYPE_CHECKING:
@@ -52,7 +50,7 @@ class Segment:
     `seal` makes it a chunk; without that, leaving the `with` block (or `discard`) removes the file.
     """
 
-    def __init__(self, path: str, view: memoryview, tier: str) -> None:
+    def __init__(self, path: str, view: memoryview, tier: Tier) -> None:
         self.path = path
         self.view: memoryview | None = view
         self._tier = tier
@@ -81,7 +79,7 @@ class Segment:
 class ArraySegment(Segment):
     """A segment whose chunk is one array, to be written in place through `array`."""
 
-    def __init__(self, path: str, view: memoryview, tier: str, array: numpy.ndarray[Any, Any]) -> None:
+    def __init__(self, path: str, view: memoryview, tier: Tier, array: numpy.ndarray[Any, Any]) -> None:
         super().__init__(path, view, tier)
         self.array = array
 
@@ -101,7 +99,7 @@ class SegmentWriter:
         writev: WriteV = os.writev,
     ) -> None:
         self._recycled = f"{folder}/{RECYCLED}"
-        self._files = ChunkFiles(folder, tier="shm", prefix=prefix, recycled=self._recycled, writev=writev)
+        self._files = ChunkFiles(folder, tier=Tier.SHM, prefix=prefix, recycled=self._recycled, writev=writev)
         self._fallback = None if fallback is None else ChunkFiles(fallback, prefix=prefix)
 
     def write(self, chunks: Sequence[Encoded]) -> list[ChunkRef]:
@@ -110,6 +108,10 @@ class SegmentWriter:
         DiskFullError: no room in shared memory, nor in the fallback folder; nothing is left behind.
         """
         return self._written(lambda files: files.write(chunks))
+
+    def delete(self, refs: Iterable[ChunkRef]) -> None:
+        """Remove the files of chunks that this writer, or one beside it in the same folders, has written."""
+        disk.remove(ref.location for ref in refs)
 
     def create(self, nbytes: int) -> Segment:
         """Reserve a segment of `nbytes` (at least 1) and map it for writing. DiskFullError: no room."""
@@ -135,7 +137,7 @@ class SegmentWriter:
         )
         return ArraySegment(path, view, tier, array)
 
-    def _create(self, nbytes: int) -> tuple[str, memoryview, str]:
+    def _create(self, nbytes: int) -> tuple[str, memoryview, Tier]:
         return self._written(lambda files: self._create_in(files, nbytes))
 
     def _written(self, write: Callable[[ChunkFiles], _Written]) -> _Written:
@@ -151,7 +153,7 @@ class SegmentWriter:
             return write(self._fallback)
 
     @staticmethod
-    def _create_in(files: ChunkFiles, nbytes: int) -> tuple[str, memoryview, str]:
+    def _create_in(files: ChunkFiles, nbytes: int) -> tuple[str, memoryview, Tier]:
         path = files.new_path()
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -203,8 +205,8 @@ def _map(fd: int, nbytes: int, *, writable: bool) -> memoryview:
     return memoryview(_pages(fd, nbytes, writable=writable)).cast("B")
 
 
-def _mapping(path: str) -> Any:
-    """Return the mapping of a whole file, the one that is open already if there is one."""
+def mapping(path: str) -> Any:
+    """Return the mapping of a whole file, the one that is open already if there is one. OSError: it cannot be."""
     pages = _open_maps.get(path)
     if pages is not None:
         return pages
@@ -237,43 +239,6 @@ def forget_all() -> None:
         _kept.clear()
 
 
-def open_chunk(ref: ChunkRef, opened: list[Any] | None = None) -> memoryview:
-    """Return a chunk's bytes, read-only: shared memory is mapped, a file on disk is read.
-
-    The mapping is added to `opened`, by which the caller can choose when it ends, which takes a while for a large one.
-    NotFoundError: its file is gone or shorter than the ref says. UnreadableError: it is there.
-    """
-    if ref.tier == "inline":
-        return memoryview(ref.data)
-    if ref.tier != "shm":
-        return disk.read(ref).toreadonly()
-    try:
-        pages = _mapping(ref.path)
-    except OSError as error:
-        if error.errno in (errno.ENOMEM, errno.EMFILE, errno.ENFILE):  # too many mappings: a copy does as well
-            return disk.read(ref).toreadonly()
-        raise disk.unread(ref.path, error) from error
-    if opened is not None:
-        opened.append(pages)
-    view = memoryview(pages).cast("B")
-    if ref.offset + ref.nbytes > view.nbytes:
-        raise disk.lost(ref.path, f"it ends before byte {ref.offset + ref.nbytes:,}")
-    return view[ref.offset : ref.offset + ref.nbytes].toreadonly()
-
-
-def read_chunk(ref: ChunkRef, opened: list[Any] | None = None) -> Any:
-    """Return the value of a chunk in this process; arrays and tables are views. Errors of `open_chunk` and `decode`."""
-    return codec.decode(open_chunk(ref, opened))
-
-
-def read_chunk_part(ref: ChunkRef, part: int) -> Any:
-    """Return one piece of a partitioned chunk; from disk, only that piece is read. Errors as `read_chunk`."""
-    if ref.tier == "disk" and ref.parts:
-        piece = disk.read_part(ref, part)
-        return ABSENT if piece is None else codec.decode(piece.toreadonly())
-    return codec.decode_part(open_chunk(ref), part)
-
-
 def pack(values: Sequence[Any], writer: SegmentWriter, parts: int = 0) -> list[Any]:
     """Turn a worker's results into cells that another process can read.
 
@@ -288,7 +253,7 @@ def pack(values: Sequence[Any], writer: SegmentWriter, parts: int = 0) -> list[A
             continue
         chunk = codec.encode_row(value) if parts else codec.encode(value)
         if chunk.nbytes <= INLINE_MAX:
-            cells[i] = ChunkRef("inline", "", 0, chunk.nbytes, chunk.parts, codec.to_bytes(chunk))
+            cells[i] = ChunkRef(Tier.INLINE, "", 0, chunk.nbytes, chunk.parts, codec.to_bytes(chunk))
         else:
             chunks.append(chunk)
             places.append(i)

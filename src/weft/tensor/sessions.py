@@ -89,7 +89,7 @@ class TensorSession:
     @property
     def budget(self) -> int:
         """How many bytes of chunks fit into memory."""
-        return self.engine.store.budget
+        return self.engine.store.memory.budget
 
     @property
     def session_id(self) -> str:
@@ -102,7 +102,7 @@ class TensorSession:
         Chunks are freed with the last node that reads them.
         """
         own = self.workers if self.apart else 0
-        budget = self.engine.store.budget
+        budget = self.engine.store.memory.budget
         compiled = compile_nodes(
             nodes,
             fusion=self.fusion,
@@ -110,9 +110,9 @@ class TensorSession:
             processes=own,
             space=self.array_namespace,
             budget=budget,
-            memory=self.engine.store.ceiling,
+            memory=self.engine.store.memory.ceiling,
         )
-        compiled.check(budget, self.engine.store.ceiling)
+        compiled.check(budget, self.engine.store.memory.ceiling)
         given = {vertex: self._kept(node) for vertex, node in compiled.given.items()}
         with shared_by(1 if own else min(self.workers, compiled.widest)):
             run = self.engine.submit(compiled.graph, given=given)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from weft.engine.ports import Executor
     from weft.model.resources import Resources
     from weft.store.api import EvictionKey
-    from weft.store.keeper import Keeper
+    from weft.store.blocks import BlockManager
 
 
 MANAGERS: Final[dict[str, ManagerFactory]] = {
@@ -63,7 +63,7 @@ class BackendPlace(NamedTuple):
     """
 
     workers: int
-    store: Keeper
+    store: BlockManager
     shm: Path
     spill: Path
     grace_s: float

@@ -23,9 +23,9 @@ from weft.model.errors import ConflictError, RunCancelledError, RunFailedError, 
 from weft.model.resources import Resources
 from weft.runtime import session as runtime
 from weft.runtime.clock import RealClock, ResumedClock
+from weft.store.blocks import BlockManager
 from weft.store.entries import CACHE_NAME
 from weft.store.folders import SPILL_NAME, remove_folder
-from weft.store.keeper import Keeper
 from weft.store.locks import LOCKS
 from weft.store.results import close_cache, open_cache
 from weft.store.state import RunFolder, StateRoot, os_error, read_description
@@ -170,9 +170,11 @@ def execute(
         shutil.rmtree(spill, ignore_errors=True)  # of an owner that was killed
         spill.mkdir(mode=0o700)
         undo.callback(shutil.rmtree, spill, ignore_errors=True)
-    store = Keeper(settings.memory or None, shm=folders.shm, spill=spill, eviction=eviction_key(settings.eviction))
+    store = BlockManager(
+        settings.memory or None, shm=folders.shm, spill=spill, eviction=eviction_key(settings.eviction)
+    )
     undo.callback(store.close)
-    node = Resources(settings.worker_count, store.budget, settings.gpus, settings.gpu_type)
+    node = Resources(settings.worker_count, store.memory.budget, settings.gpus, settings.gpu_type)
     window = settings.stream_window or None
     place = BackendPlace(settings.worker_count, store, folders.shm, spill, PIPELINE_GRACE_S, node, window)
     executor = make_backend(settings.backend, place)

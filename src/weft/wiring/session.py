@@ -21,8 +21,8 @@ from weft.model.resources import Resources
 from weft.runtime import arguments
 from weft.runtime import session as runtime
 from weft.runtime.clock import RealClock, ResumedClock
-from weft.store.holdings import resident_bytes
-from weft.store.keeper import Keeper
+from weft.store.accounting import resident_bytes
+from weft.store.blocks import BlockManager
 from weft.store.state import StateRoot
 from weft.wiring.concrete import BACKENDS, MANAGERS, BackendPlace, eviction_key, make_backend, session_folders
 from weft.wiring.waiting import noted_signals, orders_of, picture, wait_for_end
@@ -110,7 +110,7 @@ class Session(runtime.Session):
             folders = undo.enter_context(session_folders(self.name, base))
             whole = arguments.truth("whole_process", whole_process) and budget is not None and backend == "threads"
             room = max(budget - resident_bytes() - _OWN, budget // 2) if whole and budget else budget
-            store = Keeper(
+            store = BlockManager(
                 room,
                 shm=folders.shm,
                 spill=folders.spill,
@@ -121,7 +121,7 @@ class Session(runtime.Session):
             twice = backend == "processes" if backups is None else backups
             began_on = backend if isinstance(backend, str) else type(backend).__name__.lower()
             if isinstance(backend, str):
-                node = Resources(cpu=count, memory=store.budget, gpu=gpus, gpu_type=gpu_type)
+                node = Resources(cpu=count, memory=store.memory.budget, gpu=gpus, gpu_type=gpu_type)
                 backend = make_backend(
                     backend, BackendPlace(count, store, folders.shm, folders.spill, grace_s, node, window)
                 )

@@ -35,7 +35,7 @@ from weft.model.chunks import ChunkRef
 from weft.model.errors import ProgramError, RunCancelledError, WeftError
 from weft.model.failures import Failure, kind_of
 from weft.model.program import Program, Style
-from weft.store import codec, segments
+from weft.store import codec, tiers
 from weft.store.api import Column
 from weft.store.segments import SegmentWriter
 from weft.worker.channel import (
@@ -686,7 +686,7 @@ def _loads(blob: bytes) -> Any:
 def _shipped(blob: Any) -> Any:
     """Return what was shipped: the bytes of a chunk, or a ref to one."""
     try:
-        return segments.read_chunk(blob) if isinstance(blob, ChunkRef) else codec.decode(blob)
+        return tiers.read_chunk(blob) if isinstance(blob, ChunkRef) else codec.decode(blob)
     except ProgramError as error:
         raise _unreadable(error.__cause__ or error) from error
 

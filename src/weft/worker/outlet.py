@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from weft.model.chunks import ChunkRef
 from weft.model.errors import WeftError
-from weft.store import codec, segments
+from weft.store import codec, tiers
 from weft.store.api import sizeof
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def packed(values: list[Any], writer: SegmentWriter | None) -> tuple[bytes | Chu
 def unpacked(cell: Any) -> list[Any]:
     """Return the values of a block. NotFoundError: its file is gone; ProgramError: a value cannot be loaded here."""
     if isinstance(cell, ChunkRef):
-        cell = segments.read_chunk(cell)  # which is still encoded if it was bytes that were spilled
+        cell = tiers.read_chunk(cell)  # which is still encoded if it was bytes that were spilled
     values: list[Any] = codec.decode(cell) if isinstance(cell, bytes) else cell
     return values
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from weft.model.chunks import ChunkRef
-from weft.model.errors import CapacityError, InternalError, NotFoundError, ProgramError
-from weft.store import codec, segments
+from weft.model.errors import CapacityError, NotFoundError, ProgramError
+from weft.store import codec, tiers
 from weft.store.api import ABSENT, Column, sizeof
 from weft.worker.channel import dumps
 
@@ -28,7 +28,7 @@ _PLAIN: Final = frozenset({type(None), bool, int, float, complex})
 
 
 class RemoteStore:
-    """The part of `ChunkStore` that running tasks use, over what this worker was sent."""
+    """A `ChunkReader` over the cells that this worker was sent."""
 
     def __init__(self) -> None:
         self.opened: list[Any] = []
@@ -45,7 +45,7 @@ class RemoteStore:
             raise NotFoundError(f"{'/'.join(column.key)}[{index}] was not sent")
         if type(cell) is not ChunkRef:
             return cell
-        value = segments.read_chunk(cell, self.opened)
+        value = tiers.read_chunk(cell, self.opened)
         if column.parts and not cell.parts and type(value) in (list, tuple):
             column.values[index] = value  # a row of small pieces, which every task reads
             column.tracked.pop(index, None)
@@ -57,7 +57,7 @@ class RemoteStore:
         if cell is ABSENT:
             raise NotFoundError(f"{'/'.join(column.key)}[{index}] was not sent")
         if type(cell) is ChunkRef:
-            value = segments.read_chunk_part(cell, part) if cell.parts else self.load(column, index)[part]
+            value = tiers.read_chunk_part(cell, part) if cell.parts else self.load(column, index)[part]
         else:
             value = cell[part]
         if value is ABSENT:
@@ -79,14 +79,6 @@ class RemoteStore:
         column.values[lo:hi] = [ABSENT] * (hi - lo)
         for at in [at for at in column.tracked if lo <= at < hi]:
             del column.tracked[at]
-
-    def free_parts(self, column: Column, part_lo: int, part_hi: int, lo: int, hi: int) -> None:
-        """Not done here: cells are forgotten whole."""
-        raise InternalError("a worker frees no pieces")
-
-    def drop(self, key: tuple[str, str]) -> None:
-        """Not done here: columns are forgotten by their numbers."""
-        raise InternalError("a worker drops no columns by key")
 
 
 class Packed(NamedTuple):

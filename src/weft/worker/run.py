@@ -33,7 +33,7 @@ from weft.worker.lease import Outcome, WorkerLease
 
 if TYPE_CHECKING:
     from weft.graph.routing import Piece, Router
-    from weft.store.api import ChunkStore
+    from weft.store.api import ChunkReader
 
 
 class InputLostError(Exception):
@@ -54,7 +54,7 @@ PATIENCE = 25
 """A chain that takes this many times the wanted length of a lease stops after the task it is at."""
 
 
-def run(lease: WorkerLease, store: ChunkStore, target_s: float = 0.002, values: list[Any] | None = None) -> Outcome:
+def run(lease: WorkerLease, store: ChunkReader, target_s: float = 0.002, values: list[Any] | None = None) -> Outcome:
     """Run a lease to its end, its first failure or its stop. Raises nothing.
 
     Values are appended to `values`, an empty list, where the caller wants to see how far it is. A process that a task
@@ -172,7 +172,7 @@ _SPECIAL = frozenset({ChunkRef, type(ABSENT), EdgeValues})
 _LISTS = frozenset({list, tuple})
 
 
-def cell(inp: InputCode, store: ChunkStore, index: int, *, whole: bool = False) -> Any:
+def cell(inp: InputCode, store: ChunkReader, index: int, *, whole: bool = False) -> Any:
     """Return one value of a source task; `whole`, also what it wrote to other edges."""
     value = inp.column.values[index]
     if type(value) is ChunkRef:
@@ -189,13 +189,13 @@ def cell(inp: InputCode, store: ChunkStore, index: int, *, whole: bool = False) 
     return value
 
 
-def batches(inp: InputCode, store: ChunkStore, index: int) -> list[Any]:
+def batches(inp: InputCode, store: ChunkReader, index: int) -> list[Any]:
     """Return what a source task wrote to an edge without partitions: its value, or whatever it wrote one by one."""
     value = cell(inp, store, index, whole=True)
     return value.part(inp.edge, 0) if type(value) is EdgeValues else [value]
 
 
-def read(inp: InputCode, store: ChunkStore, index: int) -> Any:
+def read(inp: InputCode, store: ChunkReader, index: int) -> Any:
     """Return what task `index` reads through one input: a value, or the list of values in the order of the router."""
     router = inp.router
     if inp.mode == SINGLE:
@@ -217,7 +217,7 @@ def read(inp: InputCode, store: ChunkStore, index: int) -> Any:
     return found
 
 
-def _reader(inp: InputCode, store: ChunkStore) -> Callable[[int], Any]:
+def _reader(inp: InputCode, store: ChunkReader) -> Callable[[int], Any]:
     """Return what reads an input for one task after another of a lease.
 
     A shuffle is looked at once: its rows are the same for every task of the lease, and what is held here stays as it
@@ -234,7 +234,7 @@ def _reader(inp: InputCode, store: ChunkStore) -> Callable[[int], Any]:
     return lambda index: read(inp, store, index)
 
 
-def _read_pieces(inp: InputCode, store: ChunkStore, found: list[Any], piece: tuple[int, int, int, int]) -> None:
+def _read_pieces(inp: InputCode, store: ChunkReader, found: list[Any], piece: tuple[int, int, int, int]) -> None:
     lo, hi, part_lo, part_hi = piece
     column = inp.column
     values = column.values
@@ -286,7 +286,7 @@ class _OneRouter:
         return tuple((at, at + 1, p, q) for lo, hi, p, q in self._router.inputs(dst) if lo <= at < hi)
 
 
-def read_one(inp: InputCode, store: ChunkStore, index: int, source: int) -> list[Any]:
+def read_one(inp: InputCode, store: ChunkReader, index: int, source: int) -> list[Any]:
     """Return what task `index` reads of one source task, which is done."""
     router = cast("Router", _OneRouter(inp.router, source))
     one = InputCode(inp.edge, inp.source, router, lambda: inp.column, last=inp.last)
@@ -310,7 +310,7 @@ def _uneven(inp: InputCode, what: str, index: int) -> TaskError:
 # ------------------------------------------------------------------------------------------------------ fast path
 
 
-def _run_plain(lease: WorkerLease, store: ChunkStore, values: list[Any], where: list[Any]) -> None:
+def _run_plain(lease: WorkerLease, store: ChunkReader, values: list[Any], where: list[Any]) -> None:
     code = lease.root
     fn, params, items, inputs = code.fn, code.params, code.items, code.inputs
     append = values.append
@@ -349,7 +349,7 @@ _ONE, _MIXED = -1, 0
 """How a step takes its arguments: the value on the stack; anything else. k > 0: the top k values, as a list."""
 
 
-def _run_cone(lease: WorkerLease, store: ChunkStore, values: list[Any], where: list[Any], patience: float) -> int:
+def _run_cone(lease: WorkerLease, store: ChunkReader, values: list[Any], where: list[Any], patience: float) -> int:
     cone = lease.cone
     assert cone is not None
     codes = lease.codes
@@ -390,7 +390,7 @@ def _run_cone(lease: WorkerLease, store: ChunkStore, values: list[Any], where: l
 
 
 def _call_mixed(
-    fn: Callable[..., Any], code: TaskCode, store: ChunkStore, index: int, stack: list[Any], inner: frozenset[str]
+    fn: Callable[..., Any], code: TaskCode, store: ChunkReader, index: int, stack: list[Any], inner: frozenset[str]
 ) -> Any:
     inputs = code.inputs
     if not inputs and not code.params:
@@ -414,7 +414,7 @@ def _call_mixed(
 # --------------------------------------------------------------------------------------------------- general path
 
 
-def _run_tasks(lease: WorkerLease, store: ChunkStore, values: list[Any], where: list[Any]) -> None:
+def _run_tasks(lease: WorkerLease, store: ChunkReader, values: list[Any], where: list[Any]) -> None:
     code = lease.root
     fn = code.fn
     for index in range(lease.lo, lease.hi):
@@ -464,7 +464,7 @@ class LiveInput:
         return list(self._values())
 
 
-def _input(inp: InputCode, store: ChunkStore, index: int, context: Context) -> Any:
+def _input(inp: InputCode, store: ChunkReader, index: int, context: Context) -> Any:
     if inp.live:
         return context.host.live_input(inp, index, context)
     if inp.mode == SINGLE:

@@ -11,14 +11,14 @@ from weft.engine.commands import Launch
 from weft.graph.builder import Graph
 from weft.model.resources import ONE_SLOT
 from weft.store.api import ABSENT
-from weft.store.keeper import Keeper
+from weft.store.blocks import BlockManager
 from weft.worker.lease import Outcome, WorkerLease
 
 
 class Pair:
     """A lease of four tasks and its backup."""
 
-    def __init__(self, store: Keeper) -> None:
+    def __init__(self, store: BlockManager) -> None:
         g = Graph("g")
         g.add(body, n=4, name="a")
         loop: Any = None
@@ -48,7 +48,7 @@ class Pair:
 
 @pytest.fixture
 def pair(tmp_path):
-    store = Keeper(1 << 20, spill=tmp_path / "spill")
+    store = BlockManager(1 << 20, spill=tmp_path / "spill")
     yield Pair(store)
     store.close()
 

@@ -12,19 +12,19 @@ from weft.engine.gangs import keep_on_node
 from weft.graph.builder import Graph, gather, one_to_one, shuffle
 from weft.graph.logical import Storage
 from weft.model.errors import RunCancelledError
+from weft.store.blocks import BlockManager
 from weft.store.codec import encode, to_bytes
-from weft.store.keeper import Keeper
 
 LIVE: Any = {"concurrent": True, "storage": Storage.EPHEMERAL}
 LEASE: Any = SimpleNamespace(stop=False)
 
 
-def streams_of(graph: Graph, store: Keeper, window: int, *members) -> Streams:
+def streams_of(graph: Graph, store: BlockManager, window: int, *members) -> Streams:
     graph.bubble(*members)
     return Streams(SimpleNamespace(id="job", master=Hand(graph, workers=16).master), store, window)
 
 
-def pair(store: Keeper, window: int = 100, n: int = 1, readers: int = 1) -> Streams:
+def pair(store: BlockManager, window: int = 100, n: int = 1, readers: int = 1) -> Streams:
     g = Graph("g")
     a = g.add(body, n=n, name="a")
     if readers > 1:
@@ -34,7 +34,7 @@ def pair(store: Keeper, window: int = 100, n: int = 1, readers: int = 1) -> Stre
     return streams_of(g, store, window, a, b)
 
 
-def diamond(store: Keeper, window: int) -> Streams:
+def diamond(store: BlockManager, window: int) -> Streams:
     g = Graph("g")
     a = g.add(body, n=1, name="a")
     b = g.add(body, one_to_one(a, name="one", **LIVE), one_to_one(a, name="two", **LIVE), name="b")
@@ -52,7 +52,7 @@ def take(streams: Streams, index: int = 0, part: int = 0, reader: int = 0, edge:
 
 @pytest.fixture
 def store(tmp_path):
-    with Keeper(1 << 20, shm=tmp_path / "shm", spill=tmp_path / "spill") as made:
+    with BlockManager(1 << 20, shm=tmp_path / "shm", spill=tmp_path / "spill") as made:
         (tmp_path / "shm").mkdir()
         (tmp_path / "spill").mkdir()
         yield made
@@ -166,7 +166,7 @@ def test_on_a_cycle_what_is_over_the_window_becomes_a_chunk_of_the_store(store, 
         assert put(streams, cell, 100_000, edge="one")
     stats = store.stats()
     assert stats.reserved == 150_000
-    assert stats.used + stats.reserved <= store.budget
+    assert stats.used + stats.reserved <= store.memory.budget
     assert stats.spilled > 500_000
     found = []
     while block := take(streams, edge="one"):

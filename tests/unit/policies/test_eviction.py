@@ -1,5 +1,6 @@
 """Who leaves memory first."""
 
+from weft.model.chunks import Tier
 from weft.policies.eviction import furthest, largest
 from weft.store.api import ChunkInfo, Column
 
@@ -7,7 +8,7 @@ from weft.store.api import ChunkInfo, Column
 def chunk(foresee=None, used=0, nbytes=1):
     column = Column(("job", "vertex"), 1)
     column.foresee = foresee
-    return ChunkInfo(column, 0, nbytes, "memory", used)
+    return ChunkInfo(column, 0, nbytes, Tier.MEMORY, used)
 
 
 def first(key, chunks):

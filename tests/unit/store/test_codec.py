@@ -283,7 +283,7 @@ def test_damage_is_refused_or_harmless(value, data):
 
 def test_neither_numpy_nor_arrow_is_imported_for_plain_values():
     code = (
-        "import sys\nfrom weft.store import codec, keeper\n"
+        "import sys\nfrom weft.store import blocks, codec\n"
         "codec.decode(codec.to_bytes(codec.encode([1, 'x', b'y' * 5000])))\n"
         "print([name for name in ('numpy', 'pyarrow', 'cloudpickle') if name in sys.modules])"
     )

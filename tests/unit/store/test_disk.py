@@ -7,9 +7,9 @@ import os
 import numpy as np
 import pytest
 
-from weft.model.chunks import ChunkRef
+from weft.model.chunks import ChunkRef, Tier
 from weft.model.errors import CapacityError, DiskFullError, NotFoundError
-from weft.store import codec, disk
+from weft.store import codec, disk, tiers
 from weft.store.disk import ChunkFiles, FileSystems
 
 
@@ -20,17 +20,17 @@ def encoded(n):
 def test_a_batch_shares_a_file_and_large_chunks_have_their_own(tmp_path):
     values = [np.arange(n) for n in (3, 200_000, 5, 20_000)]
     refs = ChunkFiles(tmp_path).write([codec.encode(value) for value in values])
-    assert [codec.decode(disk.read(ref)).tolist() for ref in refs] == [value.tolist() for value in values]
-    assert refs[0].path == refs[2].path == refs[3].path != refs[1].path
+    assert [codec.decode(tiers.read(ref)).tolist() for ref in refs] == [value.tolist() for value in values]
+    assert refs[0].location == refs[2].location == refs[3].location != refs[1].location
     assert refs[3].offset % codec.PAGE == 0
     assert len(list(tmp_path.iterdir())) == 2
-    assert {ref.tier for ref in refs} == {"disk"}
+    assert {ref.tier for ref in refs} == {Tier.DISK}
 
 
 def test_more_pieces_than_one_call_takes(tmp_path):
     refs = ChunkFiles(tmp_path, durable=True).write(encoded(1500))
-    assert codec.decode(disk.read(refs[1499])).tolist() == list(range(1499))
-    assert codec.decode(disk.read(refs[0])).tolist() == []
+    assert codec.decode(tiers.read(refs[1499])).tolist() == list(range(1499))
+    assert codec.decode(tiers.read(refs[0])).tolist() == []
 
 
 def test_short_writes_are_continued(tmp_path):
@@ -40,7 +40,7 @@ def test_short_writes_are_continued(tmp_path):
         return os.write(fd, b"".join(pieces)[: next(lengths)])
 
     refs = ChunkFiles(tmp_path, writev=short).write(encoded(4))
-    assert codec.decode(disk.read(refs[3])).tolist() == list(range(3))
+    assert codec.decode(tiers.read(refs[3])).tolist() == list(range(3))
 
 
 @pytest.mark.parametrize("room", [0, 10, 300_000, 1_700_000])
@@ -68,34 +68,34 @@ def test_a_disk_that_is_really_full(tiny_tmpfs):
     first = files.write([codec.encode(np.zeros(64_000))])
     with pytest.raises(DiskFullError):
         files.write([codec.encode(np.zeros(128_000))])
-    assert [str(path) for path in tiny_tmpfs.iterdir()] == [first[0].path]
+    assert [str(path) for path in tiny_tmpfs.iterdir()] == [first[0].location]
     files.write([codec.encode(np.zeros(32_000))])
 
 
 def test_what_is_read_is_private(tmp_path):
     (ref,) = ChunkFiles(tmp_path).write([codec.encode(np.arange(20_000))])
-    array = codec.decode(disk.read(ref))
+    array = codec.decode(tiers.read(ref))
     array[:] = 0
-    assert codec.decode(disk.read(ref)).sum() > 0
+    assert codec.decode(tiers.read(ref)).sum() > 0
 
 
 def test_lost_and_cut_files(tmp_path):
     (ref,) = ChunkFiles(tmp_path).write([codec.encode(np.arange(20_000))])
-    os.truncate(ref.path, 5000)
+    os.truncate(ref.location, 5000)
     with pytest.raises(NotFoundError, match="ends before"):
-        disk.read(ref)
-    os.unlink(ref.path)
+        tiers.read(ref)
+    os.unlink(ref.location)
     with pytest.raises(NotFoundError, match="lost"):
-        disk.read(ref)
+        tiers.read(ref)
     with pytest.raises(NotFoundError):
-        disk.read_part(ChunkRef("disk", ref.path, 0, 100, 2), 0)
+        tiers.read_part(ChunkRef(Tier.DISK, ref.location, 0, 100, 2), 0)
 
 
 def test_a_part_is_read_alone(tmp_path):
     pieces = [np.full(10_000, i) for i in range(5)]
     (ref,) = ChunkFiles(tmp_path).write([codec.encode_parts(pieces)])
     assert ref.parts == 5
-    piece = disk.read_part(ref, 3)
+    piece = tiers.read_part(ref, 3)
     assert piece is not None
     assert (codec.decode(piece) == 3).all()
 

@@ -11,7 +11,7 @@ import pytest
 
 from weft.model.chunks import ChunkRef
 from weft.model.errors import DiskFullError, ProgramError
-from weft.store import codec, disk
+from weft.store import codec, tiers
 from weft.store.outputs import OWN_FILE, Outputs
 
 
@@ -21,7 +21,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def value(cell: Any) -> Any:
-    return codec.decode(disk.read(cell)) if type(cell) is ChunkRef else cell
+    return codec.decode(tiers.read(cell)) if type(cell) is ChunkRef else cell
 
 
 def found(folder: Path, vertex: str, n: int, taken: set[int] | None = None) -> dict[int, Any]:
@@ -58,7 +58,7 @@ def test_pieces_can_be_read_alone(folder):
     outputs.find()
     ((_, [ref]),) = outputs.cells("a", [0])
     assert ref.parts == 3
-    piece = disk.read_part(ref, 2)
+    piece = tiers.read_part(ref, 2)
     assert piece is not None
     assert np.array_equal(codec.decode(piece), pieces[2])
 

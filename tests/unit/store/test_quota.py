@@ -7,7 +7,7 @@ import pytest
 
 from weft.model.chunks import ChunkRef
 from weft.model.errors import CapacityError, RunCancelledError, WeftError
-from weft.store.keeper import Keeper
+from weft.store.blocks import BlockManager
 
 KIB = 1024
 WAIT_S = 60
@@ -23,7 +23,7 @@ class Asker:
 
         def ask():
             try:
-                self.reservation = store.reserve(owner, nbytes, **options)
+                self.reservation = store.memory.reserve(owner, nbytes, **options)
                 if order is not None:
                     order.append(owner)
             except WeftError as error:
@@ -53,8 +53,8 @@ def waiting(store, count):
 
 
 def test_granted_at_once_if_it_fits():
-    store = Keeper(100)
-    with store.reserve("a", 60) as first, store.reserve("b", 40):
+    store = BlockManager(100)
+    with store.memory.reserve("a", 60) as first, store.memory.reserve("b", 40):
         assert store.stats().reserved == 100
         first.shrink(70)
         assert first.nbytes == 60
@@ -62,26 +62,26 @@ def test_granted_at_once_if_it_fits():
         assert store.stats().reserved == 50
     first.release()
     assert store.stats().reserved == 0
-    assert store.reserve("c", 0).nbytes == 0
+    assert store.memory.reserve("c", 0).nbytes == 0
 
 
 def test_what_never_fits_is_refused_at_once():
-    store = Keeper(100)
-    with store.reserve("a", 100), pytest.raises(CapacityError, match=r"big\[0\] needs 101 bytes") as caught:
-        store.reserve("big[0]", 101)
+    store = BlockManager(100)
+    with store.memory.reserve("a", 100), pytest.raises(CapacityError, match=r"big\[0\] needs 101 bytes") as caught:
+        store.memory.reserve("big[0]", 101)
     assert "budget" in caught.value.hint
     assert store.stats().waiting_tasks == 0
 
 
 def test_first_come_first_served_behind_the_head():
-    store = Keeper(100)
+    store = BlockManager(100)
     order: list[str] = []
-    first = store.reserve("first", 80)
+    first = store.memory.reserve("first", 80)
     large = Asker(store, "large", 90, order)
     waiting(store, 1)
     small = Asker(store, "small", 10, order)
     waiting(store, 2)
-    assert store.try_reserve("sneaky", 1) is None
+    assert store.memory.try_reserve("sneaky", 1) is None
     assert order == []  # small would fit, but large is before it
     first.release()
     large.done().release()
@@ -91,9 +91,9 @@ def test_first_come_first_served_behind_the_head():
 
 
 def test_lower_priorities_go_first():
-    store = Keeper(100)
+    store = BlockManager(100)
     order: list[str] = []
-    first = store.reserve("first", 100)
+    first = store.memory.reserve("first", 100)
     askers = []
     for count, (owner, priority) in enumerate([("c", 2), ("a", -1), ("b", 0.5), ("b2", 0.5)], 1):
         askers.append(Asker(store, owner, 100, order, priority=priority))
@@ -105,8 +105,8 @@ def test_lower_priorities_go_first():
 
 
 def test_shrinking_wakes_who_waits():
-    store = Keeper(100)
-    first = store.reserve("first", 80)
+    store = BlockManager(100)
+    first = store.memory.reserve("first", 80)
     second = Asker(store, "second", 50)
     waiting(store, 1)
     first.shrink(50)
@@ -114,9 +114,9 @@ def test_shrinking_wakes_who_waits():
 
 
 def test_freeing_wakes_who_waits():
-    store = Keeper(100 * KIB)
+    store = BlockManager(100 * KIB)
     column = store.column(("j", "v"), 1)
-    held = store.reserve("held", 1)
+    held = store.memory.reserve("held", 1)
     store.put_range(column, 0, [np.zeros(90 * KIB, "i1")])
     second = Asker(store, "second", 50 * KIB)
     waiting(store, 1)
@@ -126,23 +126,23 @@ def test_freeing_wakes_who_waits():
 
 
 def test_room_is_made_by_evicting(tmp_path):
-    store = Keeper(100 * KIB, spill=tmp_path)
+    store = BlockManager(100 * KIB, spill=tmp_path)
     column = store.column(("j", "v"), 2)
     store.put_range(column, 0, [np.zeros(45 * KIB, "i1"), np.ones(45 * KIB, "i1")])
-    with store.pin(column, [0]), store.reserve("a", 50 * KIB):
+    with store.pin(column, [0]), store.memory.reserve("a", 50 * KIB):
         assert [type(cell) is ChunkRef for cell in column.values] == [False, True]
         second = Asker(store, "b", 40 * KIB)
         waiting(store, 1)
         assert type(column.values[0]) is not ChunkRef
     assert second.done().nbytes == 40 * KIB
-    assert store.stats().used + store.stats().reserved <= store.budget
+    assert store.stats().used + store.stats().reserved <= store.memory.budget
 
 
 def test_nothing_is_evicted_for_who_must_wait_all_the_same(tmp_path):
-    store = Keeper(100 * KIB, spill=tmp_path)
+    store = BlockManager(100 * KIB, spill=tmp_path)
     column = store.column(("j", "v"), 1)
     store.put_range(column, 0, [np.zeros(20 * KIB, "i1")])
-    first = store.reserve("first", 70 * KIB)
+    first = store.memory.reserve("first", 70 * KIB)
     second = Asker(store, "second", 60 * KIB)
     waiting(store, 1)
     assert store.stats().spilled == 0
@@ -151,7 +151,7 @@ def test_nothing_is_evicted_for_who_must_wait_all_the_same(tmp_path):
 
 
 def test_unpinning_wakes_who_waits(tmp_path):
-    store = Keeper(100 * KIB, spill=tmp_path)
+    store = BlockManager(100 * KIB, spill=tmp_path)
     column = store.column(("j", "v"), 1)
     store.put_range(column, 0, [np.zeros(90 * KIB, "i1")])
     pin = store.pin(column, [0])
@@ -164,17 +164,17 @@ def test_unpinning_wakes_who_waits(tmp_path):
 
 
 def test_who_could_only_wait_for_ever_is_granted():
-    store = Keeper(100 * KIB)  # without a disk, what is stored cannot leave
+    store = BlockManager(100 * KIB)  # without a disk, what is stored cannot leave
     column = store.column(("j", "v"), 1)
     store.put_range(column, 0, [np.zeros(90 * KIB, "i1")])
-    with store.reserve("a", 50 * KIB):
-        assert store.stats().used + store.stats().reserved > store.budget
+    with store.memory.reserve("a", 50 * KIB):
+        assert store.stats().used + store.stats().reserved > store.memory.budget
 
 
 def test_outputs_come_out_of_the_reservation():
-    store = Keeper(100 * KIB)
+    store = BlockManager(100 * KIB)
     column = store.column(("j", "v"), 3)
-    with store.reserve("a", 60 * KIB) as grant:
+    with store.memory.reserve("a", 60 * KIB) as grant:
         store.put_range(column, 0, [np.zeros(40 * KIB, "i1")], within=grant)
         assert (store.stats().used, store.stats().reserved) == (40 * KIB, 20 * KIB)
         store.put_range(column, 1, [np.zeros(40 * KIB, "i1")], within=grant)
@@ -183,10 +183,10 @@ def test_outputs_come_out_of_the_reservation():
 
 
 def test_growth_spills_and_never_waits(tmp_path):
-    store = Keeper(100 * KIB, spill=tmp_path)
+    store = BlockManager(100 * KIB, spill=tmp_path)
     column = store.column(("j", "v"), 2)
     store.put_range(column, 0, [np.zeros(40 * KIB, "i1")])
-    with store.reserve("a", 50 * KIB) as grant:
+    with store.memory.reserve("a", 50 * KIB) as grant:
         grant.grow(30 * KIB)
         assert grant.nbytes == 80 * KIB
         assert type(column.values[0]) is ChunkRef
@@ -198,8 +198,8 @@ def test_growth_spills_and_never_waits(tmp_path):
 
 @pytest.mark.parametrize("prompt", [True, False])
 def test_cancel_while_waiting(prompt):
-    store = Keeper(100)
-    first = store.reserve("first", 100)
+    store = BlockManager(100)
+    first = store.memory.reserve("first", 100)
     cancelled = threading.Event()
     second = Asker(store, "second", 50, cancelled=cancelled.is_set)
     waiting(store, 1)
@@ -207,7 +207,7 @@ def test_cancel_while_waiting(prompt):
     waiting(store, 2)
     cancelled.set()
     if prompt:
-        store.wake()
+        store.memory.wake()
     assert second.done() is None
     assert isinstance(second.error, RunCancelledError)
     assert "second" in str(second.error)
@@ -215,13 +215,13 @@ def test_cancel_while_waiting(prompt):
     first.release()
     third.done().release()
     with pytest.raises(RunCancelledError):
-        store.reserve("late", 1, cancelled=lambda: True)
+        store.memory.reserve("late", 1, cancelled=lambda: True)
     assert store.stats().reserved == 0
 
 
 def test_close_releases_who_waits():
-    store = Keeper(100)
-    store.reserve("first", 100)
+    store = BlockManager(100)
+    store.memory.reserve("first", 100)
     second = Asker(store, "second", 50)
     waiting(store, 1)
     store.close()

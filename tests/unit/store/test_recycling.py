@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from weft.store import codec, recycling, segments
-from weft.store.keeper import Keeper
+from weft.store import codec, recycling, tiers
+from weft.store.blocks import BlockManager
 from weft.store.recycling import FreeFiles
 from weft.store.segments import RECYCLED, SegmentWriter
 
@@ -38,14 +38,14 @@ def test_a_freed_file_is_written_again(place):
     free = FreeFiles(str(place / RECYCLED), 100 * MIB)
     writer = SegmentWriter(place)
     first = write(writer, 1)
-    inode = os.stat(first.path).st_ino
-    assert free.keep(first.path, 100 * MIB)
-    assert not os.path.exists(first.path)
+    inode = os.stat(first.location).st_ino
+    assert free.keep(first.location, 100 * MIB)
+    assert not os.path.exists(first.location)
     second = write(writer, 2, 190_000)
-    assert os.stat(second.path).st_ino == inode
-    assert os.stat(second.path).st_size == second.nbytes
-    assert second.path != first.path
-    assert segments.read_chunk(second).tolist() == [2.0] * 190_000
+    assert os.stat(second.location).st_ino == inode
+    assert os.stat(second.location).st_size == second.nbytes
+    assert second.location != first.location
+    assert tiers.read_chunk(second).tolist() == [2.0] * 190_000
     assert kept(place) == []
 
 
@@ -53,11 +53,11 @@ def test_an_array_that_outlives_its_cell_does_not_change(place):
     free = FreeFiles(str(place / RECYCLED), 100 * MIB)
     writer = SegmentWriter(place)
     first = write(writer, 1)
-    array = segments.read_chunk(first)
-    assert free.keep(first.path, 100 * MIB)
+    array = tiers.read_chunk(first)
+    assert free.keep(first.location, 100 * MIB)
     second = write(writer, 2)
     assert (array == 1).all()
-    assert (segments.read_chunk(second) == 2).all()
+    assert (tiers.read_chunk(second) == 2).all()
     assert kept(place) == []
 
 
@@ -65,8 +65,8 @@ def test_an_array_that_outlives_its_cell_does_not_change(place):
 def test_a_file_of_another_size_is_left(place, count):
     free = FreeFiles(str(place / RECYCLED), 100 * MIB)
     writer = SegmentWriter(place)
-    assert free.keep(write(writer, 1).path, 100 * MIB)
-    assert (segments.read_chunk(write(writer, 2, count)) == 2).all()
+    assert free.keep(write(writer, 1).location, 100 * MIB)
+    assert (tiers.read_chunk(write(writer, 2, count)) == 2).all()
     assert len(kept(place)) == 1
 
 
@@ -83,14 +83,14 @@ def test_what_was_taken_makes_room_for_more(place):
     free = FreeFiles(str(place / RECYCLED), 2 * MIB)
     writer = SegmentWriter(place)
     first, second = write(writer, 1), write(writer, 2)
-    assert free.keep(first.path, 9 * MIB)
-    assert not free.keep(second.path, 9 * MIB)
+    assert free.keep(first.location, 9 * MIB)
+    assert not free.keep(second.location, 9 * MIB)
     write(writer, 3)
-    assert free.keep(second.path, 9 * MIB)
+    assert free.keep(second.location, 9 * MIB)
 
 
 def test_a_store_keeps_within_its_budget_and_leaves_nothing(place):
-    store = Keeper(8 * MIB, shm=place)
+    store = BlockManager(8 * MIB, shm=place)
     writer = SegmentWriter(place, prefix="w-")
     column = store.column(("j", "v"), 8)
     store.put_range(column, 0, [write(writer, 1)])
@@ -100,7 +100,7 @@ def test_a_store_keeps_within_its_budget_and_leaves_nothing(place):
     assert kept(place) == []
     store.free_range(column, 1, 3)
     assert len(kept(place)) == 1  # a quarter of the budget
-    with store.reserve("task", 4 * MIB):
+    with store.memory.reserve("task", 4 * MIB):
         assert kept(place) == []
     store.free_range(column, 3, 5)
     assert len(kept(place)) == 1
@@ -117,16 +117,16 @@ def test_a_full_disk_gets_back_what_was_kept(place):
             raise OSError(errno.ENOSPC, "full")
         return os.writev(fd, buffers)
 
-    assert free.keep(write(SegmentWriter(place), 1).path, 100 * MIB)
+    assert free.keep(write(SegmentWriter(place), 1).location, 100 * MIB)
     ref = write(SegmentWriter(place, writev=writev), 2, 800_000)
-    assert (segments.read_chunk(ref) == 2).all()
+    assert (tiers.read_chunk(ref) == 2).all()
 
 
 def test_nothing_is_kept_where_leases_tell_nothing(place, monkeypatch):
     monkeypatch.setattr(recycling, "_alone", lambda fd: True)
     recycling.trusted.cache_clear()
     try:
-        path = write(SegmentWriter(place), 1).path
+        path = write(SegmentWriter(place), 1).location
         assert not FreeFiles(str(place / RECYCLED), 100 * MIB).keep(path, 100 * MIB)
         assert os.path.exists(path)
     finally:

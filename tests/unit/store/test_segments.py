@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from weft.model.chunks import ChunkRef
+from weft.model.chunks import ChunkRef, Tier
 from weft.model.errors import DiskFullError, InternalError, NotFoundError, UnreadableError
 from weft.model.failures import Failure
-from weft.store import codec, segments
+from weft.store import codec, segments, tiers
 from weft.store.segments import SegmentWriter
 from weft.worker.run import InputLostError
 
@@ -26,27 +26,27 @@ def mapped(path):
 def test_values_are_read_from_the_mapping(tmp_path):
     values = [np.arange(100_000), pa.table({"a": np.arange(1000)}), "text", {"k": np.ones(5000)}]
     refs = SegmentWriter(tmp_path).write([codec.encode(value) for value in values])
-    array, table, text, nested = map(segments.read_chunk, refs)
+    array, table, text, nested = map(tiers.read_chunk, refs)
     assert (array == values[0]).all()
     assert table.equals(values[1])
     assert (text, nested["k"].sum()) == ("text", 5000)
     assert not array.flags.writeable
     assert not nested["k"].flags.writeable
     assert refs[0].offset % codec.PAGE == 0
-    assert {ref.tier for ref in refs} == {"shm"}
+    assert {ref.tier for ref in refs} == {Tier.SHM}
 
 
-@pytest.mark.parametrize("tier", ["shm", "disk"])
+@pytest.mark.parametrize("tier", [Tier.SHM, Tier.DISK])
 def test_what_is_gone_is_told_from_what_cannot_be_read_here(tier, tmp_path):
     (ref,) = SegmentWriter(tmp_path).write([codec.encode(np.arange(100_000))])
     ref = ref._replace(tier=tier)
-    os.remove(ref.path)
+    os.remove(ref.location)
     with pytest.raises(NotFoundError) as gone:
-        segments.read_chunk(ref)
+        tiers.read_chunk(ref)
     assert type(gone.value) is NotFoundError
-    os.symlink(ref.path, ref.path)  # nobody may follow it, not even root
+    os.symlink(ref.location, ref.location)  # nobody may follow it, not even root
     with pytest.raises(UnreadableError, match="cannot be read here"):
-        segments.read_chunk(ref)
+        tiers.read_chunk(ref)
     kinds = [InputLostError.of("a", 1, error).kind for error in (gone.value, UnreadableError("there"))]
     assert kinds == [Failure.INPUT, Failure.READ]
 
@@ -54,27 +54,27 @@ def test_what_is_gone_is_told_from_what_cannot_be_read_here(tier, tmp_path):
 @pytest.mark.skipif(not LINUX, reason="needs /proc")
 def test_a_mapping_lives_as_long_as_its_views(tmp_path):
     (ref,) = SegmentWriter(tmp_path).write([codec.encode({"a": np.arange(400_000)})])
-    array = segments.read_chunk(ref)["a"][5:]
-    again = segments.read_chunk(ref)["a"]
-    assert mapped(ref.path) == 1
-    os.unlink(ref.path)
+    array = tiers.read_chunk(ref)["a"][5:]
+    again = tiers.read_chunk(ref)["a"]
+    assert mapped(ref.location) == 1
+    os.unlink(ref.location)
     del again
     gc.collect()
     assert array.sum() == sum(range(5, 400_000))
-    assert mapped(ref.path) == 1
+    assert mapped(ref.location) == 1
     del array
     gc.collect()
-    assert mapped(ref.path) == 0
+    assert mapped(ref.location) == 0
 
 
 @pytest.mark.skipif(not LINUX, reason="needs /proc")
 def test_mappings_of_small_files_are_kept_until_forgotten(tmp_path):
     refs = SegmentWriter(tmp_path).write([codec.encode(i) for i in range(50)])
-    assert [segments.read_chunk(ref) for ref in refs] == list(range(50))
-    assert mapped(refs[0].path) == 1
-    segments.forget(refs[0].path)
+    assert [tiers.read_chunk(ref) for ref in refs] == list(range(50))
+    assert mapped(refs[0].location) == 1
+    segments.forget(refs[0].location)
     gc.collect()
-    assert mapped(refs[0].path) == 0
+    assert mapped(refs[0].location) == 0
 
 
 @pytest.mark.skipif(not LINUX, reason="needs /proc")
@@ -84,7 +84,7 @@ def test_no_descriptor_is_held(tmp_path):
     arrays = []
     for i in range(200):
         (ref,) = writer.write([codec.encode(np.full(20_000, i))])
-        arrays.append(segments.read_chunk(ref))
+        arrays.append(tiers.read_chunk(ref))
     with writer.array((10, 10), "f8") as segment:
         segment.array[:] = 1
     assert len(os.listdir("/proc/self/fd")) == before
@@ -97,7 +97,7 @@ def test_arrays_are_written_in_place(tmp_path, shape, dtype, order):
         assert not segment.array.any()
         segment.array[...] = 7
         ref = segment.seal()
-    found = segments.read_chunk(ref)
+    found = tiers.read_chunk(ref)
     assert (found.shape, found.dtype) == (shape, np.dtype(dtype))
     assert (found == 7).all()
     assert found.flags.f_contiguous or order == "C"
@@ -110,12 +110,12 @@ def test_segments_are_sealed_once_or_vanish(tmp_path):
         assert segment.view is not None
         codec.write(chunk, segment.view)
         ref = segment.seal()
-    assert segments.read_chunk(ref) == "x" * 5000
+    assert tiers.read_chunk(ref) == "x" * 5000
     with pytest.raises(InternalError, match="sealed"):
         segment.seal()
     with writer.create(100):
         pass
-    assert [str(path) for path in tmp_path.iterdir()] == [ref.path]
+    assert [str(path) for path in tmp_path.iterdir()] == [ref.location]
     with pytest.raises(InternalError, match="object"):
         writer.array((2,), object)
 
@@ -133,12 +133,12 @@ def test_full_shared_memory_is_an_error_not_a_signal(tiny_tmpfs, tmp_path):
     (tmp_path / "disk").mkdir()
     writer = SegmentWriter(tiny_tmpfs, fallback=tmp_path / "disk")
     (ref,) = writer.write([codec.encode(np.arange(1 << 19))])
-    assert ref.tier == "disk"
-    assert segments.read_chunk(ref)[-1] == (1 << 19) - 1
+    assert ref.tier is Tier.DISK
+    assert tiers.read_chunk(ref)[-1] == (1 << 19) - 1
     with writer.array((1 << 20,), "i8") as segment:
         segment.array[:] = 3
         ref = segment.seal()
-    assert (segments.read_chunk(ref) == 3).all()
+    assert (tiers.read_chunk(ref) == 3).all()
 
 
 def test_fallback_to_disk_when_writing_fails(tmp_path, full_after):
@@ -146,38 +146,38 @@ def test_fallback_to_disk_when_writing_fails(tmp_path, full_after):
         (tmp_path / name).mkdir()
     writer = SegmentWriter(tmp_path / "shm", fallback=tmp_path / "disk", writev=full_after(1000))
     refs = writer.write([codec.encode(np.full(1000, i)) for i in range(3)])
-    assert [ref.tier for ref in refs] == ["disk"] * 3
-    assert [int(segments.read_chunk(ref)[0]) for ref in refs] == [0, 1, 2]
+    assert [ref.tier for ref in refs] == [Tier.DISK] * 3
+    assert [int(tiers.read_chunk(ref)[0]) for ref in refs] == [0, 1, 2]
     assert list((tmp_path / "shm").iterdir()) == []
 
 
 def test_lost_and_cut_segments(tmp_path):
     (ref,) = SegmentWriter(tmp_path).write([codec.encode(np.arange(400_000))])
     with pytest.raises(NotFoundError, match="ends before"):
-        segments.open_chunk(ref._replace(nbytes=ref.nbytes + 1))
-    os.unlink(ref.path)
+        tiers.open_chunk(ref._replace(nbytes=ref.nbytes + 1))
+    os.unlink(ref.location)
     gc.collect()
     with pytest.raises(NotFoundError, match="lost"):
-        segments.open_chunk(ref)
+        tiers.open_chunk(ref)
 
 
 def test_parts_in_segments_and_files(tmp_path):
     pieces = [np.full(1000, i) for i in range(4)]
     chunk = codec.encode_parts(pieces)
     (shm,) = SegmentWriter(tmp_path).write([chunk])
-    inline = ChunkRef("inline", "", 0, chunk.nbytes, 4, codec.to_bytes(chunk))
-    for ref in (shm, shm._replace(tier="disk"), inline):
-        assert [int(segments.read_chunk_part(ref, part)[0]) for part in range(4)] == [0, 1, 2, 3]
+    inline = ChunkRef(Tier.INLINE, "", 0, chunk.nbytes, 4, codec.to_bytes(chunk))
+    for ref in (shm, shm._replace(tier=Tier.DISK), inline):
+        assert [int(tiers.read_chunk_part(ref, part)[0]) for part in range(4)] == [0, 1, 2, 3]
 
 
 def test_pack_leaves_plain_values_and_packs_the_rest(tmp_path):
     values = [1, None, "s", "t" * 2000, [1, 2], np.arange(3000), [np.arange(300), np.arange(400)]]
     cells = segments.pack(values, SegmentWriter(tmp_path))
     assert cells[:3] == [1, None, "s"]
-    assert [cell.tier for cell in cells[3:]] == ["shm", "inline", "shm", "shm"]
-    assert len({cell.path for cell in cells[3:] if cell.path}) == 1
-    assert segments.read_chunk(cells[3]) == "t" * 2000
-    assert segments.read_chunk(cells[4]) == [1, 2]
+    assert [cell.tier for cell in cells[3:]] == [Tier.SHM, Tier.INLINE, Tier.SHM, Tier.SHM]
+    assert len({cell.location for cell in cells[3:] if cell.location}) == 1
+    assert tiers.read_chunk(cells[3]) == "t" * 2000
+    assert tiers.read_chunk(cells[4]) == [1, 2]
     cells = segments.pack(values[6:], SegmentWriter(tmp_path), parts=2)
     assert cells[0].parts == 2
-    assert segments.read_chunk_part(cells[0], 1).shape == (400,)
+    assert tiers.read_chunk_part(cells[0], 1).shape == (400,)

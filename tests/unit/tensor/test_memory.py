@@ -18,7 +18,7 @@ from weft.frontends.tensors import blocks
 from weft.frontends.tensors.chunks import largest
 from weft.frontends.tensors.compiler import compile_nodes
 from weft.model.errors import CapacityError
-from weft.store.holdings import resident_bytes
+from weft.store.accounting import resident_bytes
 
 pytestmark = pytest.mark.slow
 
@@ -109,13 +109,15 @@ def test_the_memory_is_that_of_the_process():
     """What it holds already is taken off, but for half; with workers of their own nothing is."""
     held = resident_bytes()
     with wt.Session(workers=1, memory=held + 200 * MEGA) as session:
-        assert max(100 * MEGA, held // 2) <= session.engine.store.budget <= max(200 * MEGA, held // 2 + 100 * MEGA)
+        assert (
+            max(100 * MEGA, held // 2) <= session.engine.store.memory.budget <= max(200 * MEGA, held // 2 + 100 * MEGA)
+        )
     with wt.Session(workers=1, memory=MEGA) as session:
-        assert session.engine.store.budget == MEGA // 2
+        assert session.engine.store.memory.budget == MEGA // 2
     with wt.Session(backend="processes", workers=1, memory=MEGA) as session:
-        assert session.engine.store.budget == MEGA
+        assert session.engine.store.memory.budget == MEGA
     with weft.Session(workers=1, memory=MEGA) as plain:
-        assert plain.store.budget == MEGA
+        assert plain.store.memory.budget == MEGA
 
 
 PROGRAMS = {

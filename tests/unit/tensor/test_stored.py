@@ -14,6 +14,7 @@ import weft.tensor as wt
 from weft.frontends.tensors import sources
 from weft.frontends.tensors.arrays.numpy_names import map_chunk
 from weft.model.errors import ConflictError
+from weft.store.blocks import BlockManager
 
 MEGA = 2**20
 
@@ -39,7 +40,9 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 def files(session: wt.Session) -> list[str]:
     """Return the chunks that lie in files of a session."""
-    folders = session.engine.store._owned
+    store = session.engine.store
+    assert isinstance(store, BlockManager)
+    folders = store.roots
     return [name for folder in folders for name in os.listdir(folder) if name.endswith(".chunks")]
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.model.chunks import ChunkRef
-from weft.model.errors import InternalError, NotFoundError, ProgramError
+from weft.model.errors import NotFoundError, ProgramError
 from weft.store.api import ABSENT, Column
 from weft.store.segments import SegmentWriter
 from weft.worker.remote_store import LARGE, PackingError, RemoteStore, pack, unpack
@@ -117,11 +117,3 @@ def test_a_small_value_in_the_place_of_a_file_is_not_tracked(writer):
     store, column = stored(unpack(pack([np.zeros(LARGE)], writer)))
     store.put_range(column, 0, ["small"])
     assert column.tracked == {}
-
-
-def test_a_worker_frees_whole_cells_only():
-    store, column = stored([1])
-    with pytest.raises(InternalError):
-        store.free_parts(column, 0, 1, 0, 1)
-    with pytest.raises(InternalError):
-        store.drop(column.key)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy
 
-from weft.model.chunks import ChunkRef
+from weft.model.chunks import ChunkRef, Tier
 from weft.model.errors import InternalError, NotFoundError
 from weft.store import codec
 from weft.store.api import ABSENT, ChunkStore, Column, sizeof
@@ -117,7 +117,7 @@ def length_is_kept_while_values_are_held(store: ChunkStore) -> None:
 def refs_are_read(store: ChunkStore) -> None:
     """A ref with its bytes inside stands for its value."""
     chunk = codec.encode(["inline", 1])
-    ref = ChunkRef("inline", "", 0, chunk.nbytes, 0, codec.to_bytes(chunk))
+    ref = ChunkRef(Tier.INLINE, "", 0, chunk.nbytes, 0, codec.to_bytes(chunk))
     column = store.column((JOB, "v"), 2)
     store.put_range(column, 0, [ref, 5])
     assert store.load(column, 0) == ["inline", 1]

@@ -8,12 +8,12 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from weft.model.chunks import ChunkRef
+from weft.model.chunks import ChunkRef, Tier
 from weft.model.errors import CapacityError, DiskFullError, InternalError, NotFoundError
-from weft.store import codec, disk, holdings, keeper, segments
+from weft.store import accounting, codec, disk, memory, segments, tiers
 from weft.store.api import ABSENT, SMALL
+from weft.store.blocks import BlockManager
 from weft.store.disk import ChunkFiles
-from weft.store.keeper import Keeper
 from weft.store.segments import SegmentWriter
 
 KIB = 1024
@@ -38,10 +38,10 @@ def check_books(store, pins=()):
     for entry in {entry for pin in pins for entry in pin._entries if entry.dead}:
         used += entry.nbytes
         on_disk += entry.on_disk
-        shm += entry.nbytes if entry.tier == "shm" else 0
+        shm += entry.nbytes if entry.tier is Tier.SHM else 0
         pinned += 1
-        if entry.ref is not None and entry.ref.path in store._files:
-            live[entry.ref.path] = live.get(entry.ref.path, 0) + 1
+        if entry.ref is not None and entry.ref.location in store._files.locations():
+            live[entry.ref.location] = live.get(entry.ref.location, 0) + 1
     for column in store._columns.values():
         used += column.small_bytes
         small = 0
@@ -52,24 +52,24 @@ def check_books(store, pins=()):
                 continue
             if entry is None:
                 small += 1
-                assert type(cell) is not ChunkRef or cell.tier == "inline"
+                assert type(cell) is not ChunkRef or cell.tier is Tier.INLINE
                 continue
             assert not entry.busy
             assert not entry.dead
-            assert (entry.tier == "memory") == (type(cell) is not ChunkRef)
+            assert (entry.tier is Tier.MEMORY) == (type(cell) is not ChunkRef)
             used += entry.nbytes
             on_disk += entry.on_disk
-            shm += entry.nbytes if entry.tier == "shm" else 0
+            shm += entry.nbytes if entry.tier is Tier.SHM else 0
             pinned += entry.pins > 0
-            in_lru = entry.tier in ("memory", "shm") and not entry.pins and not entry.stuck
-            assert (entry in store._lru) == in_lru
+            in_lru = entry.tier in (Tier.MEMORY, Tier.SHM) and not entry.pins and not entry.unpicklable
+            assert (entry in store.memory.lru) == in_lru
             evictable += entry.nbytes if in_lru else 0
-            if entry.ref is not None and entry.ref.path in store._files:
-                live[entry.ref.path] = live.get(entry.ref.path, 0) + 1
+            if entry.ref is not None and entry.ref.location in store._files.locations():
+                live[entry.ref.location] = live.get(entry.ref.location, 0) + 1
         assert column.small_count == small
-    assert live == {path: file.live for path, file in store._files.items()}
+    assert live == {path: file.live for path, file in store._files._files.items()}
     pending = {"shm": 0, "spill": 0}
-    for path, file in store._files.items():
+    for path, file in store._files._files.items():
         pending["shm" if "/shm/" in path else "spill"] += file.pending
     stats = store.stats()
     assert stats.shm == shm + pending["shm"]
@@ -82,7 +82,7 @@ def check_books(store, pins=()):
 
 
 def test_small_values_are_only_summed():
-    store = Keeper(1 << 20)
+    store = BlockManager(1 << 20)
     column = store.column(("j", "v"), 100)
     store.put_range(column, 0, list(range(50)))
     store.put_range(column, 50, ["x" * 100] * 10)
@@ -96,7 +96,7 @@ def test_small_values_are_only_summed():
 
 
 def test_absent_among_the_values_is_not_counted():
-    store = Keeper(1 << 20)
+    store = BlockManager(1 << 20)
     column = store.column(("j", "v"), 3)
     store.put_range(column, 0, [1, ABSENT, "x"])
     check_books(store)
@@ -105,7 +105,7 @@ def test_absent_among_the_values_is_not_counted():
 
 
 def test_values_from_the_limit_on_are_tracked():
-    store = Keeper(1 << 20)
+    store = BlockManager(1 << 20)
     column = store.column(("j", "v"), 2)
     store.put_range(column, 0, [np.zeros(SMALL - 1, "i1"), np.zeros(SMALL, "i1")])
     assert list(column.tracked) == [1]
@@ -116,14 +116,14 @@ def test_values_from_the_limit_on_are_tracked():
 
 
 def test_the_least_recently_used_leaves_first(folders):
-    store = Keeper(350 * KIB, **folders)
+    store = BlockManager(350 * KIB, **folders)
     column = store.column(("j", "v"), 4)
     for i in range(3):
         store.put_range(column, i, [array(i)])
     store.load(column, 0)
     store.put_range(column, 3, [array(3)])
     assert [type(cell) is ChunkRef for cell in column.values] == [False, True, False, False]
-    assert store.stats().used <= store.budget
+    assert store.stats().used <= store.memory.budget
     check_books(store)
     assert store.load(column, 1)[0] == 1
     assert type(column.values[1]) is np.ndarray
@@ -138,15 +138,15 @@ def test_the_policy_decides_who_leaves(folders):
         seen.append((info.job, info.vertex, info.index, info.nbytes, info.tier))
         return -info.used
 
-    store = Keeper(350 * KIB, spill=folders["spill"], eviction=newest_first)
+    store = BlockManager(350 * KIB, spill=folders["spill"], eviction=newest_first)
     column = store.column(("j", "v"), 4)
     store.put_range(column, 0, [array(i) for i in range(4)])
     assert [type(cell) is ChunkRef for cell in column.values] == [False, False, False, True]
-    assert ("j", "v", 2, 100 * KIB, "memory") in seen
+    assert ("j", "v", 2, 100 * KIB, Tier.MEMORY) in seen
 
 
 def test_a_chunk_with_a_copy_on_disk_leaves_for_nothing(folders):
-    store = Keeper(250 * KIB, **folders)
+    store = BlockManager(250 * KIB, **folders)
     column = store.column(("j", "v"), 3)
     store.put_range(column, 0, [array(i) for i in range(3)])
     for _ in range(3):
@@ -159,22 +159,22 @@ def test_a_chunk_with_a_copy_on_disk_leaves_for_nothing(folders):
 
 def test_a_durable_output_is_the_copy(folders, tmp_path):
     (tmp_path / "outputs").mkdir()
-    store = Keeper(150 * KIB, **folders)
+    store = BlockManager(150 * KIB, **folders)
     column = store.column(("j", "v"), 2)
     (ref,) = ChunkFiles(tmp_path / "outputs", durable=True).write([codec.encode(array(0))])
     store.put_range(column, 0, [array(0)])
-    store.back(column, 0, ref)
+    store.add_copy(column, 0, ref)
     store.put_range(column, 1, [array(1)])
     assert column.values[0] is ref
     assert store.stats().spilled == 0
     assert store.load(column, 0)[0] == 0
     check_books(store)
     store.close()
-    assert codec.decode(disk.read(ref))[0] == 0  # not the keeper's to remove
+    assert codec.decode(tiers.read(ref))[0] == 0  # not the keeper's to remove
 
 
 def test_the_single_consumer_is_served_privately(folders):
-    store = Keeper(150 * KIB, **folders)
+    store = BlockManager(150 * KIB, **folders)
     column = store.column(("j", "v"), 2)
     store.put_range(column, 0, [array(0), array(1)])
     before = store.stats()
@@ -188,26 +188,26 @@ def test_the_single_consumer_is_served_privately(folders):
 
 
 def test_readers_at_the_same_time_do_not_share_the_room_that_each_has_made(folders, monkeypatch):
-    store = Keeper(250 * KIB, **folders)
+    store = BlockManager(250 * KIB, **folders)
     column = store.column(("j", "v"), 4)
     store.put_range(column, 0, [array(i) for i in range(4)])
     assert [type(cell) is ChunkRef for cell in column.values] == [True, True, False, False]
-    read = disk.read
+    read = tiers.read
 
     def others_first(ref):
-        monkeypatch.setattr(disk, "read", read)
+        monkeypatch.setattr(tiers, "read", read)
         for i in (1, 2, 3):
             assert store.load(column, i)[0] == i
         return read(ref)
 
-    monkeypatch.setattr(disk, "read", others_first)
+    monkeypatch.setattr(tiers, "read", others_first)
     assert store.load(column, 0)[0] == 0
-    assert store.stats().used <= store.budget
+    assert store.stats().used <= store.memory.budget
     check_books(store)
 
 
 def test_restored_values_cannot_be_written_to(folders):
-    store = Keeper(150 * KIB, **folders)
+    store = BlockManager(150 * KIB, **folders)
     column = store.column(("j", "v"), 2)
     store.put_range(column, 0, [array(0), array(1)])
     with pytest.raises(ValueError, match="read-only"):
@@ -221,7 +221,7 @@ def test_what_cannot_be_pickled_stays(folders):
         def __reduce__(self):
             raise TypeError("not me")
 
-    store = Keeper(150 * KIB, **folders)
+    store = BlockManager(150 * KIB, **folders)
     column = store.column(("j", "v"), 3)
     held = Held()
     store.put_range(column, 0, [held, array(1), array(2)])
@@ -233,7 +233,7 @@ def test_what_cannot_be_pickled_stays(folders):
 
 
 def test_without_a_disk_nothing_leaves():
-    store = Keeper(100 * KIB)
+    store = BlockManager(100 * KIB)
     column = store.column(("j", "v"), 3)
     store.put_range(column, 0, [array(i) for i in range(3)])
     assert store.stats().used == 300 * KIB
@@ -243,7 +243,7 @@ def test_without_a_disk_nothing_leaves():
 
 
 def test_pinned_chunks_stay(folders):
-    store = Keeper(250 * KIB, **folders)
+    store = BlockManager(250 * KIB, **folders)
     column = store.column(("j", "v"), 5)
     store.put_range(column, 0, [array(0), array(1), 7])
     with store.pin(column, range(3)) as pin, store.pin(column, [0]):
@@ -254,19 +254,19 @@ def test_pinned_chunks_stay(folders):
         assert store.stats().pinned_chunks == 1
     assert store.stats().pinned_chunks == 0
     store.load(column, 3)
-    assert store.stats().used <= store.budget
+    assert store.stats().used <= store.memory.budget
     check_books(store)
 
 
 def test_a_freed_chunk_keeps_its_file_while_pinned(folders):
-    store = Keeper(1 << 20, **folders)
+    store = BlockManager(1 << 20, **folders)
     column = store.column(("j", "v"), 1)
     store.put_range(column, 0, SegmentWriter(folders["shm"]).write([codec.encode(array(3))]))
     ref = column.values[0]
     pin = store.pin(column, [0])
     store.free_range(column, 0, 1)
     assert column.values[0] is ABSENT
-    assert segments.read_chunk(ref)[0] == 3
+    assert tiers.read_chunk(ref)[0] == 3
     assert store.stats().used == ref.nbytes
     pin.release()
     pin.release()
@@ -290,7 +290,7 @@ class SlowDisk:
 def spilling_slowly(folders):
     """A keeper in the middle of spilling cell 0 of its column, in another thread."""
     slow = SlowDisk(os.writev)
-    store = Keeper(150 * KIB, shm=folders["shm"], spill=ChunkFiles(folders["spill"], writev=slow))
+    store = BlockManager(150 * KIB, shm=folders["shm"], spill=ChunkFiles(folders["spill"], writev=slow))
     column = store.column(("j", "v"), 2)
     store.put_range(column, 0, [array(0)])
     thread = threading.Thread(target=store.put_range, args=(column, 1, [array(1)]))
@@ -323,7 +323,7 @@ def test_a_chunk_pinned_while_it_is_spilled_stays(folders):
     assert type(column.values[0]) is not ChunkRef
     check_books(store)
     pin.release()
-    assert store._make_room(100 * KIB)
+    assert store.memory.make_room(100 * KIB)
     assert type(column.values[0]) is ChunkRef
     assert len(list(folders["spill"].iterdir())) <= 2
     check_books(store)
@@ -334,9 +334,9 @@ def test_a_chunk_shared_while_it_is_spilled_stays_in_shared_memory(folders):
     with store.pin(column, [0]):
         (cell,) = store.share(column, [0])
         finish()
-        assert cell.tier == "shm"
+        assert cell.tier is Tier.SHM
         assert column.values[0] is cell
-        assert segments.read_chunk(cell)[0] == 0
+        assert tiers.read_chunk(cell)[0] == 0
     check_books(store)
     store.free_range(column, 0, 2)
     assert store.stats()[1:6] == (0, 0, 0, 0, 0)
@@ -365,12 +365,12 @@ def test_a_chunk_replaced_while_it_is_spilled_is_the_new_one(folders):
 
 
 def test_segments_of_workers_are_counted_spilled_and_removed(folders):
-    store = Keeper(250 * KIB, **folders)
+    store = BlockManager(250 * KIB, **folders)
     column = store.column(("j", "v"), 4)
     cells = segments.pack([array(0), array(1), 5, array(2)], SegmentWriter(folders["shm"]))
     store.put_range(column, 0, cells)
-    assert store.stats().used <= store.budget
-    assert [getattr(cell, "tier", "") for cell in column.values] == ["disk", "shm", "", "shm"]
+    assert store.stats().used <= store.memory.budget
+    assert [getattr(cell, "tier", None) for cell in column.values] == [Tier.DISK, Tier.SHM, None, Tier.SHM]
     check_books(store)
     assert [store.load(column, i)[0] for i in (0, 1, 3)] == [0, 1, 2]
     check_books(store)
@@ -380,28 +380,28 @@ def test_segments_of_workers_are_counted_spilled_and_removed(folders):
 
 
 def test_a_reader_finds_a_chunk_that_moves_to_disk_meanwhile(folders, monkeypatch):
-    store = Keeper(1 << 20, **folders)
+    store = BlockManager(1 << 20, **folders)
     column = store.column(("j", "v"), 1)
     store.put_range(column, 0, SegmentWriter(folders["shm"]).write([codec.encode(array(3, 2 << 20))]))
-    opened = segments.open_chunk
+    opened = tiers.open_chunk
 
     def moved_first(ref):
-        monkeypatch.setattr(segments, "open_chunk", opened)
-        store.budget = 0
-        store._make_room(0)
+        monkeypatch.setattr(tiers, "open_chunk", opened)
+        store.memory.budget = 0
+        store.memory.make_room(0)
         return opened(ref)
 
     assert type(column.values[0]) is ChunkRef
-    store.budget = 4 << 20
-    monkeypatch.setattr(segments, "open_chunk", moved_first)
+    store.memory.budget = 4 << 20
+    monkeypatch.setattr(tiers, "open_chunk", moved_first)
     assert store.load(column, 0)[0] == 3
 
 
 def test_chunks_of_one_file_may_go_into_several_columns(folders):
-    store = Keeper(1 << 20, **folders)
+    store = BlockManager(1 << 20, **folders)
     first, second = store.column(("j", "v"), 1), store.column(("j", "w"), 1)
     refs = SegmentWriter(folders["shm"]).write([codec.encode(array(i)) for i in range(3)])
-    assert len({ref.path for ref in refs}) == 1
+    assert len({ref.location for ref in refs}) == 1
     with store.holding(refs):
         store.put_range(first, 0, refs[:1])
         store.free_range(first, 0, 1)
@@ -417,14 +417,15 @@ def test_chunks_of_one_file_may_go_into_several_columns(folders):
 
 
 def test_share_moves_large_values_to_shared_memory(folders):
-    store = Keeper(1 << 20, **folders)
+    store = BlockManager(1 << 20, **folders)
     column = store.column(("j", "v"), 5)
     store.put_range(column, 0, [array(0), 5, "text", {"k": 1}, array(4)])
     with store.pin(column, range(5)):
         cells = store.share(column, range(5))
-        assert [getattr(cell, "tier", "") for cell in cells] == ["shm", "", "inline", "inline", "shm"]
+        tiers_of = [getattr(cell, "tier", None) for cell in cells]
+        assert tiers_of == [Tier.SHM, None, Tier.INLINE, Tier.INLINE, Tier.SHM]
         assert cells[1] == 5
-        assert segments.read_chunk(cells[4])[0] == 4
+        assert tiers.read_chunk(cells[4])[0] == 4
         assert store.share(column, [4, 0]) == [cells[4], cells[0]]
         check_books(store)
     assert store.load(column, 0)[0] == 0
@@ -435,16 +436,16 @@ def test_share_moves_large_values_to_shared_memory(folders):
 
 
 def test_share_needs_shared_memory():
-    store = Keeper(1 << 20)
+    store = BlockManager(1 << 20)
     column = store.column(("j", "v"), 2)
     store.put_range(column, 0, [array(0), "x"])
-    assert store.share(column, [1])[0].tier == "inline"
+    assert store.share(column, [1])[0].tier is Tier.INLINE
     with pytest.raises(InternalError, match="shared memory"):
         store.share(column, [0])
 
 
 def test_files_of_a_dead_worker_are_reclaimed(folders):
-    store = Keeper(1 << 20, **folders)
+    store = BlockManager(1 << 20, **folders)
     column = store.column(("j", "v"), 1)
     writer = SegmentWriter(folders["shm"], prefix="worker-3-")
     store.put_range(column, 0, writer.write([codec.encode(array(1))]))
@@ -457,19 +458,19 @@ def test_files_of_a_dead_worker_are_reclaimed(folders):
 
 
 def test_files_elsewhere_are_read_and_left(folders, tmp_path):
-    store = Keeper(1 << 20, **folders)
+    store = BlockManager(1 << 20, **folders)
     column = store.column(("j", "v"), 2)
-    elsewhere = [ChunkFiles(tmp_path, tier=tier).write([codec.encode(array(1))])[0] for tier in ("disk", "shm")]
+    elsewhere = [ChunkFiles(tmp_path, tier=tier).write([codec.encode(array(1))])[0] for tier in (Tier.DISK, Tier.SHM)]
     store.put_range(column, 0, elsewhere)
     assert store.stats().used == 0
     assert [store.load(column, i)[0] for i in range(2)] == [1, 1]
     check_books(store)
     store.drop(("j", "v"))
-    assert all(codec.decode(disk.read(ref))[0] == 1 for ref in elsewhere)
+    assert all(codec.decode(tiers.read(ref))[0] == 1 for ref in elsewhere)
 
 
 def test_close_removes_every_file(folders):
-    store = Keeper(150 * KIB, **folders)
+    store = BlockManager(150 * KIB, **folders)
     column = store.column(("j", "v"), 4)
     store.put_range(column, 0, [array(i) for i in range(3)])
     store.put_range(column, 3, SegmentWriter(folders["shm"]).write([codec.encode(array(2, 2 << 10))]))
@@ -488,7 +489,7 @@ def test_close_removes_every_file(folders):
 @pytest.mark.skipif(not disk.CAN_PUNCH, reason="no holes on this system")
 @pytest.mark.parametrize("tier", ["shm", "spill"])
 def test_freed_parts_give_back_their_pages(folders, tier):
-    store = Keeper(8 << 20 if tier == "shm" else 0, **folders)
+    store = BlockManager(8 << 20 if tier == "shm" else 0, **folders)
     column = store.column(("j", "v"), 2, parts=8)
     values = [[array(10 * i + p, 64 * KIB) for p in range(8)] for i in range(2)]
     if tier == "shm":
@@ -515,7 +516,7 @@ def test_freed_parts_give_back_their_pages(folders, tier):
 
 
 def test_parts_that_are_views_of_one_array_count_until_the_last_is_freed(folders):
-    store = Keeper(1 << 20, **folders)
+    store = BlockManager(1 << 20, **folders)
     column = store.column(("j", "v"), 1, parts=4)
     whole = np.zeros((4, 8192))
     store.put_range(column, 0, [[whole[p] for p in range(4)]])
@@ -532,28 +533,28 @@ def test_what_was_freed_is_given_back_before_the_process_is_too_large(folders, m
         given.append(held[0])
         held[0] = 10 * KIB
 
-    monkeypatch.setattr(keeper, "resident_bytes", lambda: held[0])
-    monkeypatch.setattr(keeper, "give_back", give_back)
+    monkeypatch.setattr(memory, "resident_bytes", lambda: held[0])
+    monkeypatch.setattr(memory, "give_back", give_back)
     for ceiling, wanted in ((100 * KIB, [80 * KIB]), (None, [])):
         given.clear()
         held[0] = 80 * KIB
-        store = Keeper(90 * KIB, ceiling=ceiling, **folders)
-        with store.reserve("a", 15 * KIB):
+        store = BlockManager(90 * KIB, ceiling=ceiling, **folders)
+        with store.memory.reserve("a", 15 * KIB):
             assert not given, "there is room for both"
-            with store.reserve("b", 15 * KIB), store.reserve("c", 15 * KIB):
+            with store.memory.reserve("b", 15 * KIB), store.memory.reserve("c", 15 * KIB):
                 assert given == wanted
         store.close()
 
 
 def test_freed_parts_in_memory_make_room(folders):
-    store = Keeper(1 << 20, **folders)
+    store = BlockManager(1 << 20, **folders)
     column = store.column(("j", "v"), 1, parts=4)
     store.put_range(column, 0, [[array(p) for p in range(4)]])
     store.free_parts(column, 1, 3, 0, 1)
     assert 200 * KIB <= store.stats().used < 201 * KIB
     check_books(store)
-    store.budget = 0
-    store._make_room(0)
+    store.memory.budget = 0
+    store.memory.make_room(0)
     assert column.values[0].parts == 4
     assert store.load_part(column, 0, 3)[0] == 3
     with pytest.raises(NotFoundError, match="freed"):
@@ -565,7 +566,7 @@ def test_freed_parts_in_memory_make_room(folders):
 
 def test_a_full_disk_fails_the_caller_and_nobody_else(folders, full_after):
     files = ChunkFiles(folders["spill"], writev=full_after(120 * KIB))
-    store = Keeper(250 * KIB, shm=folders["shm"], spill=files)
+    store = BlockManager(250 * KIB, shm=folders["shm"], spill=files)
     column = store.column(("j", "v"), 6)
     store.put_range(column, 0, [array(i) for i in range(3)])
     check_books(store)
@@ -576,17 +577,17 @@ def test_a_full_disk_fails_the_caller_and_nobody_else(folders, full_after):
     assert [store.load(column, i)[0] for i in range(3)] == [0, 1, 2]
     store.put_range(column, 4, [4])
     with pytest.raises(DiskFullError):
-        store.reserve("v[9]", 200 * KIB)
+        store.memory.reserve("v[9]", 200 * KIB)
     assert store.stats()[2::6] == (0, 0)  # nothing reserved, nobody waits
     store.free_range(column, 1, 3)
-    with store.reserve("v[9]", 200 * KIB):
+    with store.memory.reserve("v[9]", 200 * KIB):
         pass
     check_books(store)
 
 
 def test_a_value_that_cannot_be_kept_is_read_all_the_same(folders, full_after):
     files = ChunkFiles(folders["spill"], writev=full_after(120 * KIB))
-    store = Keeper(150 * KIB, spill=files)
+    store = BlockManager(150 * KIB, spill=files)
     column = store.column(("j", "v"), 2)
     store.put_range(column, 0, [array(0), array(1)])
     assert type(column.values[0]) is ChunkRef
@@ -599,7 +600,7 @@ def test_a_broken_disk_leaves_memory_as_it_was(folders):
     def broken(fd, pieces):
         raise OSError(5, "Input/output error")
 
-    store = Keeper(150 * KIB, spill=ChunkFiles(folders["spill"], writev=broken))
+    store = BlockManager(150 * KIB, spill=ChunkFiles(folders["spill"], writev=broken))
     column = store.column(("j", "v"), 2)
     store.put_range(column, 0, [array(0)])
     with pytest.raises(CapacityError, match="Input/output error"):
@@ -639,7 +640,7 @@ def random_work(store, column, parted, writer, rng, turns):
         elif what == "share" and i in model:
             with store.pin(column, [i]):
                 (cell,) = store.share(column, [i])
-                found = segments.read_chunk(cell) if type(cell) is ChunkRef else cell
+                found = tiers.read_chunk(cell) if type(cell) is ChunkRef else cell
                 assert np.array_equal(found, model[i])
         elif what == "parts":
             j = rng.randrange(len(parted))
@@ -659,7 +660,7 @@ def random_work(store, column, parted, writer, rng, turns):
 def test_the_books_are_right_after_any_work(folders, seed):
     rng = random.Random(seed)
     for budget in (0, 200 * KIB, 1 << 20):
-        store = Keeper(budget, **folders)
+        store = BlockManager(budget, **folders)
         writer = SegmentWriter(folders["shm"])
         columns = store.column(("j", "v"), 12), store.column(("j", "w"), 4, parts=4)
         for pins in random_work(store, *columns, writer, rng, 300):
@@ -674,7 +675,7 @@ def test_the_books_are_right_after_any_work(folders, seed):
 
 
 def test_the_books_are_right_after_work_of_several_threads(folders, seed):
-    store = Keeper(400 * KIB, **folders)
+    store = BlockManager(400 * KIB, **folders)
     failures = []
 
     def work(who):
@@ -686,7 +687,7 @@ def test_the_books_are_right_after_work_of_several_threads(folders, seed):
                 if turn % 20 == 0:
                     while pins:  # whoever waits pins nothing
                         pins.pop().release()
-                    with store.reserve(f"v{who}", rng.randrange(100) * KIB) as grant:
+                    with store.memory.reserve(f"v{who}", rng.randrange(100) * KIB) as grant:
                         store.put_range(extra, 0, [5, array(1)], within=grant)
                         store.free_range(extra, 0, 2)
         except BaseException as error:  # noqa: BLE001
@@ -707,18 +708,18 @@ def test_the_books_are_right_after_work_of_several_threads(folders, seed):
 
 
 def test_the_default_budget_is_within_memory_and_mount(tmp_path):
-    assert 0 < holdings.default_budget() == holdings.memory_bytes() // 2
-    assert 0 < holdings.default_budget(tmp_path) <= holdings.default_budget()
-    assert holdings.default_budget(tmp_path / "missing") == holdings.default_budget()
-    assert Keeper().budget == holdings.default_budget()
+    assert 0 < accounting.default_budget() == accounting.memory_bytes() // 2
+    assert 0 < accounting.default_budget(tmp_path) <= accounting.default_budget()
+    assert accounting.default_budget(tmp_path / "missing") == accounting.default_budget()
+    assert BlockManager().memory.budget == accounting.default_budget()
 
 
 def test_cells_are_taken_over_by_a_new_column(folders):
-    store = Keeper(500 * KIB, **folders)
+    store = BlockManager(500 * KIB, **folders)
     old = store.column(("job", "v"), 6)
     store.put_range(old, 0, [array(0), 1, array(2), array(3), "four", array(5)])
     pin = store.pin(old, [3])
-    new = store.take(("job", "v"), [3, 4, 0], ("kept", "1"))
+    new = store.take_cells(("job", "v"), [3, 4, 0], ("kept", "1"))
     assert [np.max(store.load(new, 0)), store.load(new, 1), np.max(store.load(new, 2))] == [3, "four", 0]
     assert store.stats().used < 300 * KIB
     check_books(store, [pin])
@@ -734,4 +735,4 @@ def test_cells_are_taken_over_by_a_new_column(folders):
     store.drop(("job", "w"))
     assert store.stats().used == store.stats().disk == 0
     with pytest.raises(NotFoundError, match="no column"):
-        store.take(("job", "v"), [0], ("kept", "2"))
+        store.take_cells(("job", "v"), [0], ("kept", "2"))

@@ -1,0 +1,170 @@
+"""Records of the store's accounting: chunks, files, garbage; and the memory that there is."""
+
+from __future__ import annotations
+
+import ctypes
+import heapq
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from weft.model.chunks import ChunkRef, Tier
+from weft.store.api import ABSENT, FIXED, SMALL, ChunkInfo, sizeof
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from weft.store.api import Column, EvictionKey
+    from weft.store.tiers import TierStore
+
+_LOOK_AT: Final = 4096
+"""How many chunks an eviction policy compares at a time."""
+
+
+class ChunkEntry:
+    """One chunk that is large or lies in a file; the fields are guarded by the lock of the `MemoryManager`.
+
+    `nbytes` is what it counts in memory or shared memory; `ref` its place outside, for tier MEMORY a copy there that
+    is still good; `on_disk` what that counts on disk. `used` is the tick of its last use.
+    """
+
+    __slots__ = (
+        "busy",
+        "column",
+        "dead",
+        "freed_parts",
+        "index",
+        "nbytes",
+        "on_disk",
+        "pins",
+        "ref",
+        "tier",
+        "unpicklable",
+        "used",
+    )
+
+    def __init__(self, column: Column, index: int, nbytes: int, tier: Tier, ref: ChunkRef | None) -> None:
+        self.column = column
+        self.index = index
+        self.nbytes = nbytes
+        self.tier = tier
+        self.ref = ref
+        self.on_disk = 0
+        self.pins = 0
+        self.busy = False
+        self.dead = False
+        self.unpicklable = False
+        self.used = 0
+        self.freed_parts: bytearray | None = None
+
+
+def memory_bytes() -> int:
+    """Return the memory this process may have: the machine's, or its container's where that is less."""
+    limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError), open(path) as file:
+            limit = min(limit, int(file.read()))
+    return limit
+
+
+def resident_bytes() -> int:
+    """Return the bytes of memory that this process holds now; 0 where the system does not say."""
+    with suppress(OSError, ValueError, IndexError), open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+_libc = ctypes.CDLL(None)
+
+
+def give_back() -> None:
+    """Have the allocator return to the system what was freed, where it can be asked to."""
+    if hasattr(_libc, "malloc_trim"):  # not glibc
+        _libc.malloc_trim(0)
+
+
+def default_budget(shm: Path | str | None = None) -> int:
+    """Return half of the memory, but no more than what is free in the folder for shared memory."""
+    budget = memory_bytes() // 2
+    if shm is not None:
+        with suppress(OSError):
+            found = os.statvfs(shm)
+            budget = min(budget, found.f_bavail * found.f_frsize)
+    return budget
+
+
+class Garbage(NamedTuple):
+    """Work for after the lock: locations to delete, ranges of them to free, values to let die."""
+
+    locations: list[tuple[TierStore, str]]
+    ranges: list[tuple[TierStore, str, int, int]]
+    values: list[Any]
+
+    def collect(self) -> None:
+        """Do it."""
+        for tier, location in self.locations:
+            tier.delete([location])
+        for tier, location, start, nbytes in self.ranges:
+            tier.free(location, start, nbytes)
+        self.values.clear()
+
+
+def no_garbage() -> Garbage:
+    """Return an empty one."""
+    return Garbage([], [], [])
+
+
+class Pin:
+    """Keeps some chunks where they are until `release`, or the end of a `with` block."""
+
+    __slots__ = ("_entries", "_unpin")
+
+    def __init__(self, unpin: Callable[[list[ChunkEntry]], None], entries: list[ChunkEntry]) -> None:
+        self._unpin = unpin
+        self._entries = entries
+
+    def release(self) -> None:
+        """Let go of the chunks; a second time does nothing."""
+        entries, self._entries = self._entries, []
+        self._unpin(entries)
+
+    def __enter__(self) -> Pin:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def in_order(entries: Sequence[ChunkEntry], key: EvictionKey) -> Iterator[ChunkEntry]:
+    """Yield chunks in the order of their keys, of very many only a part; the first few are had without sorting."""
+    entries = entries[:: 1 + len(entries) // _LOOK_AT]
+    heap = [
+        (key(ChunkInfo(entry.column, entry.index, entry.nbytes, entry.tier, entry.used)), at, entry)
+        for at, entry in enumerate(entries)
+    ]
+    heapq.heapify(heap)
+    while heap:
+        yield heapq.heappop(heap)[2]
+
+
+def sorted_out(column: Column, lo: int, values: Sequence[Any]) -> tuple[int, int, list[ChunkEntry]]:
+    """Return how many of the values are small, their bytes, and an entry for each of the others."""
+    count = small = 0
+    large: list[ChunkEntry] = []
+    for index, value in enumerate(values, lo):
+        kind = type(value)
+        if value is ABSENT:
+            continue
+        if kind is ChunkRef and value.tier is not Tier.INLINE:
+            large.append(ChunkEntry(column, index, value.nbytes, value.tier, value))
+            continue
+        nbytes = FIXED.get(kind)
+        if nbytes is None:
+            nbytes = sizeof(value)
+            if nbytes >= SMALL and kind is not ChunkRef:
+                large.append(ChunkEntry(column, index, nbytes, Tier.MEMORY, None))
+                continue
+        count += 1
+        small += nbytes
+    return count, small, large

@@ -1,0 +1,188 @@
+"""Tiers: the kinds of places where chunks lie, how they are written there, and how any process reads them.
+
+A chunk in memory is the value in its cell and needs no tier. Every other tier is a `TierStore` of the process that owns
+it (shared memory, a folder on disk, objects by fsspec); a `ChunkRef` that it gives out is read in any process by the
+functions below, which find the reader by the ref's tier. So nobody else opens a location.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from weft.model.chunks import ChunkRef, Tier
+from weft.store import codec, disk, segments
+from weft.store.api import ABSENT
+from weft.store.disk import ChunkFiles
+from weft.store.segments import SegmentWriter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from weft.store.codec import Encoded
+    from weft.store.recycling import FreeFiles
+
+
+class TierStore(Protocol):
+    """Chunks of one tier that this process owns. Every method may be called from any thread."""
+
+    @property
+    def root(self) -> str:
+        """The beginning of all its locations, and of no others."""
+        ...
+
+    def write(self, chunks: Sequence[Encoded]) -> list[ChunkRef]:
+        """Write chunks, all or none; refs come in the same order.
+
+        DiskFullError: no room. CapacityError: it cannot be written to for another reason.
+        """
+        ...
+
+    def delete(self, locations: Iterable[str]) -> None:
+        """Remove locations whole; those that are gone are passed over."""
+        ...
+
+    def freeable(self, offset: int, nbytes: int) -> tuple[int, int]:
+        """Return start and size of the part of a range that `free` can give back; size 0 where there is none."""
+        ...
+
+    def free(self, location: str, start: int, nbytes: int) -> bool:
+        """Give back a part of a location, which then reads as zeros; whether that was done."""
+        ...
+
+    def sweep(self, prefix: str, known: Container[str]) -> int:
+        """Remove locations of the writer with this prefix that are not `known`; return their number."""
+        ...
+
+    def close(self) -> None:
+        """Remove everything that is left."""
+        ...
+
+
+class SharedMemoryTier:
+    """Shared memory of a node: files below `folder`; `fallback` is a folder on disk for chunks that find it full.
+
+    Freed files are kept in `recycled` while there is `room()` in the memory budget.
+    """
+
+    def __init__(
+        self, folder: Path | str, recycled: FreeFiles, room: Callable[[], int], *, fallback: Path | str | None = None
+    ) -> None:
+        self.root = f"{folder}/"
+        self._writer = SegmentWriter(folder, prefix="store-", fallback=fallback)
+        self._recycled = recycled
+        self._room = room
+
+    def write(self, chunks: Sequence[Encoded]) -> list[ChunkRef]:
+        """See `TierStore.write`; chunks that find shared memory full lie in the fallback folder."""
+        return self._writer.write(chunks)
+
+    def delete(self, locations: Iterable[str]) -> None:
+        """See `TierStore.delete`; arrays that look into a file keep its memory as long as they live."""
+        for path in locations:
+            segments.forget(path)
+            if not self._recycled.keep(path, self._room()):
+                disk.remove([path])
+
+    def freeable(self, offset: int, nbytes: int) -> tuple[int, int]:
+        """See `TierStore.freeable`: whole pages."""
+        return disk.freeable(offset, nbytes)
+
+    def free(self, location: str, start: int, nbytes: int) -> bool:
+        """See `TierStore.free`."""
+        return disk.punch(location, start, nbytes)
+
+    def sweep(self, prefix: str, known: Container[str]) -> int:
+        """See `TierStore.sweep`."""
+        return disk.sweep(self.root + prefix, known)
+
+    def close(self) -> None:
+        """See `TierStore.close`."""
+        segments.forget_all()
+        self._recycled.close()
+        self.sweep("", ())
+
+
+def as_tier(spill: Path | str | TierStore) -> TierStore:
+    """Return the tier of a folder; a tier is returned as it is."""
+    return ChunkFiles(spill) if isinstance(spill, (str, os.PathLike)) else spill
+
+
+# ----------------------------------------------------------------------------------------------------------- reading
+
+RangeReader = Callable[[str, int, int], memoryview]
+"""Reads `nbytes` from byte `offset` of a location into private, writable memory.
+
+NotFoundError: they are not there; UnreadableError: they are there and cannot be read.
+"""
+
+
+_READERS: Final[dict[Tier, RangeReader]] = {
+    Tier.SHM: disk.read_range,
+    Tier.DISK: disk.read_range,
+}
+
+
+def read(ref: ChunkRef) -> memoryview:
+    """Read a chunk into private, writable memory. NotFoundError: it is gone or too short; UnreadableError: it is there
+    and cannot be read."""
+    if ref.tier is Tier.INLINE:
+        return memoryview(bytearray(ref.data))
+    return _READERS[ref.tier](ref.location, ref.offset, ref.nbytes)
+
+
+def read_part(ref: ChunkRef, part: int) -> memoryview | None:
+    """Read one piece of a partitioned chunk into private memory, None if it was freed; errors as `read`."""
+    offset, nbytes = directory(ref)[part]
+    return _READERS[ref.tier](ref.location, ref.offset + offset, nbytes) if nbytes else None
+
+
+def part_nbytes(ref: ChunkRef, lo: int, hi: int) -> int:
+    """Return the bytes of pieces `lo:hi` of a partitioned chunk, 0 for what was freed; errors as `read`."""
+    return sum(nbytes for _, nbytes in directory(ref)[lo:hi])
+
+
+def directory(ref: ChunkRef) -> Sequence[tuple[int, int]]:
+    """Return offset in the chunk and bytes of each piece of a partitioned chunk; errors as `read`."""
+    size = codec.directory_nbytes(ref.parts)
+    head = ref.data[:size] if ref.tier is Tier.INLINE else _READERS[ref.tier](ref.location, ref.offset, size)
+    return codec.directory(head, ref.parts, ref.nbytes)
+
+
+def open_chunk(ref: ChunkRef, opened: list[Any] | None = None) -> memoryview:
+    """Return a chunk's bytes, read-only: shared memory is mapped, all else is read.
+
+    The mapping is added to `opened`, by which the caller can choose when it ends, which takes a while for a large one.
+    Errors as `read`.
+    """
+    if ref.tier is Tier.INLINE:
+        return memoryview(ref.data)
+    if ref.tier is not Tier.SHM:
+        return read(ref).toreadonly()
+    try:
+        pages = segments.mapping(ref.location)
+    except OSError as error:
+        if error.errno in (errno.ENOMEM, errno.EMFILE, errno.ENFILE):  # too many mappings: a copy does as well
+            return read(ref).toreadonly()
+        raise disk.unread(ref.location, error) from error
+    if opened is not None:
+        opened.append(pages)
+    view = memoryview(pages).cast("B")
+    if ref.offset + ref.nbytes > view.nbytes:
+        raise disk.lost(ref.location, f"it ends before byte {ref.offset + ref.nbytes:,}")
+    return view[ref.offset : ref.offset + ref.nbytes].toreadonly()
+
+
+def read_chunk(ref: ChunkRef, opened: list[Any] | None = None) -> Any:
+    """Return the value of a chunk in this process; arrays and tables are views. Errors of `open_chunk` and `decode`."""
+    return codec.decode(open_chunk(ref, opened))
+
+
+def read_chunk_part(ref: ChunkRef, part: int) -> Any:
+    """Return one piece of a partitioned chunk; from outside memory, only that piece is read. Errors as `read_chunk`."""
+    if ref.parts and (ref.tier is Tier.DISK or ref.tier is Tier.OBJECT):
+        piece = read_part(ref, part)
+        return ABSENT if piece is None else codec.decode(piece.toreadonly())
+    return codec.decode_part(open_chunk(ref), part)
