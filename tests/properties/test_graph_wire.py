@@ -18,6 +18,7 @@ from weft.graph.logical import (
     Movement,
     Patch,
     Range,
+    Role,
     SameAs,
     Scheduling,
     Source,
@@ -69,6 +70,9 @@ vertices = st.builds(
     output_bytes=st.none() | wholes,
     scratch_bytes=wholes,
     lazy=st.booleans(),
+    label=st.sampled_from(["", "sort", "a step"]),
+    role=st.sampled_from(Role),
+    outputs=st.none() | st.lists(names, max_size=2).map(tuple),
 )
 shapes = st.lists(wholes, max_size=2).map(tuple)
 axes = st.builds(Axis, spans=st.lists(st.tuples(wholes, wholes), max_size=2).map(tuple))
@@ -165,5 +169,5 @@ def assert_ordered(graph: LogicalGraph) -> None:
     depth = depths(graph)
     for id in graph.vertices:
         assert depth[id] == max([depth[edge.src] + 1 for edge in graph.edges if edge.dst == id], default=0)
-    assert all(id in to_text(graph) for id in graph.vertices)
+    assert all(vertex.shown in to_text(graph, columns=10_000) for vertex in graph.vertices.values())
     assert to_dot(graph).count(" -> ") >= len(graph.edges)

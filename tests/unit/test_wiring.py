@@ -17,6 +17,8 @@ import pytest
 
 import weft
 from weft import wiring
+from weft.frontends.pipelines.states import PROJECTION
+from weft.graph.projection import GRAPHS
 from weft.model.errors import (
     CapacityError,
     DefinitionError,
@@ -32,6 +34,7 @@ from weft.model.errors import (
 from weft.store.folders import shm_root
 from weft.wiring import Session, load_pipeline, waiting
 from weft.wiring import session as sessions
+from weft.wiring.concrete import FRONTENDS, projection_of
 
 DEADLINE_S = 30.0
 
@@ -560,3 +563,13 @@ def test_a_mount_path_that_an_earlier_step_may_make_is_not_refused(tmp_path):
     assert hopeless({"a": {}, "b": mounted}, {}) == [
         f"Make it ({tmp_path} lies where steps may write): mkdir -p {tmp_path}/missing"
     ]
+
+
+def test_front_ends_have_words_of_their_own_or_those_of_graphs():
+    assert projection_of("pipelines") is PROJECTION
+    assert projection_of("pipelines").frontend == "pipelines"
+    assert projection_of("graph") is projection_of("one that has none") is GRAPHS
+
+
+def test_every_front_end_that_is_registered_has_its_own_name():
+    assert {name: projection_of(name).frontend for name in FRONTENDS} == {name: name for name in FRONTENDS}

@@ -170,7 +170,7 @@ class LocalJob:
             only=only,
             measured=tuple(measured),
             counted=watched,
-            kept=row.keep,
+            kept=stage.keep,
         )
 
     def _edges(self, stage: Stage) -> Edges:

@@ -321,7 +321,7 @@ def _print_result(context: Context, result: RunResult) -> None:
 
 
 def _tell_result(context: Context, result: RunResult, settings: Settings, base: Path) -> None:
-    from weft.runs.records import FRONTEND, read_run
+    from weft.runs.records import read_run
 
     found = read_run(result.folder)
     out, cwd = context.out, context.cwd
@@ -336,7 +336,7 @@ def _tell_result(context: Context, result: RunResult, settings: Settings, base: 
         out.write(f"{'outputs' if at == 0 else '':9}{clean(name)}: {short_path(place, cwd)}\n")
     if more := more_outputs(len(outputs), result.run_id, where):
         out.write(f"{'':9}{more}\n")
-    if found.frontend == FRONTEND:
+    if found.of_session:
         if result.state == "succeeded":
             out.write(f"{'results':9}{_in_python(found)}\n")
         else:
@@ -445,7 +445,6 @@ def show(
         print_json(context.out, "weft.run/1", run=run_document(found))
         return
     from weft.cli.tables import state_text
-    from weft.runs.records import FRONTEND
 
     now = context.clock.wall()
     outputs = list(found.outputs.items())
@@ -462,7 +461,7 @@ def show(
         ("folder", short_path(found.folder, context.cwd)),
         *((f"output {one_line(name, 40)}", output_path(place, context.cwd)) for name, place in outputs[:MOST_OUTPUTS]),
         ("outputs", more_outputs(len(outputs), found.id)),
-        ("results", _in_python(found) if found.frontend == FRONTEND and found.state == "succeeded" else ""),
+        ("results", _in_python(found) if found.of_session and found.state == "succeeded" else ""),
     ]
     out = context.console()
     width = max(len(name) for name, value in head if value)
@@ -499,7 +498,7 @@ def logs(
 ) -> None:
     """Print the logs of a run, or of one step; of each task its latest attempt, unless one is named."""
     from weft.cli.logs import print_logs
-    from weft.runs.records import ACTIVE, FRONTEND, read_run
+    from weft.runs.records import ACTIVE, read_run
 
     if tail is not None and tail < 0:
         raise UsageError(f"--tail is {tail}; it must be 0 or more")
@@ -525,7 +524,7 @@ def logs(
             raise NotFoundError(f"{run}/{step} has no log of attempt {attempt}", hint=f"See: weft show {run}")
         if tail == 0:
             return
-        if read_run(folder).frontend == FRONTEND:
+        if read_run(folder).of_session:
             context.say(f"{target} is of a Python program: what its tasks print goes to where the program runs")
         elif attempt is not None or not _print_taken(context, read_run(folder), step, tail=tail, as_json=as_json):
             context.say(f"{target} has printed nothing")

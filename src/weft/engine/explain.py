@@ -116,31 +116,54 @@ def explain(core: Core) -> Explained:
     planned = core.planned
     widths = {vertex.id: planned_width(vertex) for vertex in planned.vertices}
     rows = [
-        Row(stage.id, widths.get(stage.id) or f"(added by {_adder(stage.id, widths)})", _executed(stage))
+        Row(
+            stage.vertex.shown,
+            widths.get(stage.id) or f"(added by {shown(core, _adder(stage.id, widths))})",
+            _executed(stage),
+        )
         for stage in core.order
     ]
     links = dict(core.links)
+    submitted = {vertex.id: vertex for vertex in planned.vertices}
     for edge in planned.edges:
         link = links.pop(edge.id, None)
-        rows.append(Row(edge.id, planned_edge(edge), _link(link) if link is not None else "dropped"))
-    rows += [Row(id, "(added)", _link(link)) for id, link in links.items()]
+        became = _link(link) if link is not None else "dropped"
+        rows.append(Row(edge_name(edge, submitted), planned_edge(edge), became))
+    rows += [Row(edge_name(link.edge, core.graph.vertices), "(added)", _link(link)) for link in links.values()]
     declared = {bubble.id: bubble.vertices for bubble in planned.bubbles}
     for row in core.bubbles:
         given = declared.get(row.bubble.id)
-        left = ", ".join(stage.id for stage in row.stages)
-        rows.append(Row(f"bubble {row.bubble.id}", ", ".join(given) if given else "(added)", left or "dissolved"))
+        left = ", ".join(stage.vertex.shown for stage in row.stages)
+        planned_as = ", ".join(shown(core, id) for id in given) if given else "(added)"
+        rows.append(Row(f"bubble {row.bubble.id}", planned_as, left or "dissolved"))
     for name, choice in core.choices.items():
-        rows.append(Row(f"choice {name}", " or ".join(choice.choice.branches), choice.taken or "not decided"))
+        rows.append(
+            Row(f"choice {shown(core, name)}", " or ".join(choice.choice.branches), choice.taken or "not decided")
+        )
     full = len(core.ring) == core.ring.maxlen
     return Explained(
         core.graph.name,
         core.status.value,
         tuple(rows),
         tuple(
-            _change(at - core.started_at, who, what) for at, who, what in tuple(core.ring) if what.startswith(CHANGES)
+            _change(at - core.started_at, shown(core, who), what)
+            for at, who, what in tuple(core.ring)
+            if what.startswith(CHANGES)
         ),
         f"only the last {len(core.ring):,} notes are kept: earlier changes may be missing" if full else "",
     )
+
+
+def shown(core: Core, subject: str) -> str:
+    """Return what people call a vertex, or a task of one; another subject as it is."""
+    id, bracket, rest = subject.partition("[")
+    stage = core.by_id.get(id)
+    return subject if stage is None else f"{stage.vertex.shown}{bracket}{rest}"
+
+
+def edge_name(edge: Edge, vertices: Mapping[str, Vertex]) -> str:
+    """Return what people call an edge: its name, else those of its ends."""
+    return edge.name or "->".join(vertices[id].shown if id in vertices else id for id in (edge.src, edge.dst))
 
 
 def _change(at: float, who: str, what: str) -> Change:

@@ -294,7 +294,7 @@ class Stage:
     @property
     def keep(self) -> bool:
         """Whether outputs stay after their last consumer."""
-        return self.vertex.keep
+        return bool(self.vertex.keep)
 
     def attempt(self, index: int) -> int:
         """Return how many attempts of task `index` have failed."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from weft.engine.explain import shown
+from weft.graph.logical import Role
 from weft.model.ids import parse_task
 
 if TYPE_CHECKING:
@@ -17,18 +19,36 @@ if TYPE_CHECKING:
 
 def story(core: Core, subject: str) -> tuple[str, ...]:
     """Tell the story of a vertex, a task (`vertex[3]`), a worker (`worker 2`), a bubble, or "" for the whole job."""
-    lines = [f"{at - core.started_at:10.6f}s  {who}: {what}" for at, who, what in core.ring if _about(who, subject)]
+    asked = _subjects(core, subject)
+    lines = [
+        f"{at - core.started_at:10.6f}s  {shown(core, who)}: {what}"
+        for at, who, what in core.ring
+        if any(_about(who, one) for one in asked)
+    ]
     if not subject:
         lines.append(f"     now  job {core.job}: {core.status.value}, {core.unended} vertices not ended")
         return tuple(lines)
-    try:
-        vertex, index, _ = parse_task(subject)
-    except ValueError:
-        return tuple(lines)
-    stage = core.by_id.get(vertex)
-    if stage is not None:
-        lines.append("     now  " + (_task_now(core, stage, index) if index is not None else _stage_now(stage)))
+    for one in asked:
+        try:
+            vertex, index, _ = parse_task(one)
+        except ValueError:
+            continue
+        stage = core.by_id.get(vertex)
+        if stage is not None:
+            lines.append("     now  " + (_task_now(core, stage, index) if index is not None else _stage_now(stage)))
     return tuple(lines)
+
+
+def _subjects(core: Core, subject: str) -> list[str]:
+    """Return a subject, or, where it is the label of vertices or a task of one, those: the step itself first."""
+    label, bracket, rest = subject.partition("[")
+    if not label or label in core.by_id:
+        return [subject]
+    named = [stage for stage in core.stages if stage.vertex.label == label]
+    named.sort(key=lambda stage: stage.vertex.role is not Role.OWN)
+    if bracket:  # only the step itself has tasks for people
+        named = [stage for stage in named if stage.vertex.role is Role.OWN]
+    return [f"{stage.id}{bracket}{rest}" for stage in named] or [subject]
 
 
 def _about(who: str, subject: str) -> bool:
@@ -42,9 +62,9 @@ def _about(who: str, subject: str) -> bool:
 
 def _stage_now(stage: Stage) -> str:
     if stage.n < 0:
-        return f"{stage.id}: {stage.status.value}, parallelism not known yet"
+        return f"{stage.vertex.shown}: {stage.status.value}, parallelism not known yet"
     return (
-        f"{stage.id}: {stage.status.value}, {stage.n} tasks, {stage.finished} finished, {stage.over} over, "
+        f"{stage.vertex.shown}: {stage.status.value}, {stage.n} tasks, {stage.finished} finished, {stage.over} over, "
         f"{stage.executing} executing, {stage.closed} gates shut"
     )
 
@@ -53,8 +73,8 @@ def _task_now(core: Core, stage: Stage, index: int) -> str:
     from weft.engine.machines.task import TaskState
 
     if not 0 <= index < stage.n:
-        return f"{stage.id} has {max(stage.n, 0)} tasks; there is no task {index}"
-    parts = [f"{stage.id}[{index}]: {TaskState(stage.state[index]).name}"]
+        return f"{stage.vertex.shown} has {max(stage.n, 0)} tasks; there is no task {index}"
+    parts = [f"{stage.vertex.shown}[{index}]: {TaskState(stage.state[index]).name}"]
     failed = stage.attempt(index)
     if failed:
         parts.append(f"{failed} failed attempts")
@@ -64,7 +84,7 @@ def _task_now(core: Core, stage: Stage, index: int) -> str:
                 parts.append(f"in lease {lease.id} on worker {lease.worker}")
                 if lease.id in core.rivals:
                     parts.append(f"and a second time on worker {core.rivals[lease.id].worker}")
-    waits = [link.src.id for link in stage.inputs if link.gate and not link.opened]
+    waits = [link.src.vertex.shown for link in stage.inputs if link.gate and not link.opened]
     if waits:
         parts.append(f"waits for {', '.join(waits)}")
     return ", ".join(parts)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import NoneType
 from typing import Any, TypedDict
 
-from weft.graph.logical import Kind, Manager, Outcome, Retry, Storage, Trigger
+from weft.graph.logical import Kind, Manager, Outcome, Retry, Role, Storage, Trigger
 from weft.model.errors import GraphError
 from weft.model.resources import Placement, Resources
 
@@ -27,6 +27,9 @@ class VertexFields(TypedDict, total=False):
     scratch_bytes: int
     expands: bool
     lazy: bool
+    label: str
+    role: Role
+    outputs: tuple[str, ...] | None
 
 
 class LinkOptions(TypedDict, total=False):
@@ -68,6 +71,9 @@ FIELDS: Wanted = {
     "scratch_bytes": ((int,), "a whole number"),
     "expands": _FLAG,
     "lazy": _FLAG,
+    "label": _TEXT,
+    "role": ((Role,), "Role.OWN or Role.HELPER"),
+    "outputs": ((tuple, NoneType), "a tuple of names"),
 }
 
 OPTIONS: Wanted = {

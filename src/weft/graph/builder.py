@@ -26,6 +26,7 @@ from weft.graph.arguments import FIELDS, OPTIONS, check_keywords, check_params, 
 from weft.graph.axes import TO_ALL, Axis, GridMap, group, whole_number
 from weft.graph.logical import (
     BROADCAST,
+    GRAPH,
     NONE,
     ONE_TO_ONE,
     SEQUENTIAL,
@@ -225,6 +226,7 @@ class Graph(LogicalGraph):
         *,
         on_failure: OnFailure = OnFailure.FAIL_FAST,
         limits: Mapping[str, int] | None = None,
+        frontend: str = GRAPH,
     ) -> None:
         if not isinstance(name, str):
             raise wrong_type("name of a graph", name, "text")
@@ -232,9 +234,7 @@ class Graph(LogicalGraph):
             raise wrong_type(f"on_failure of graph {name!r}", on_failure, "an OnFailure", name)
         if not isinstance(limits, (Mapping, NoneType)):
             raise wrong_type(f"limits of graph {name!r}", limits, "a mapping of token to count", name)
-        super().__init__(name, on_failure=on_failure, limits=dict(limits or {}))
-        self.unwanted: set[str] = set()
-        """Vertices added with keep=False: no results, even if nothing reads them."""
+        super().__init__(name, on_failure=on_failure, limits=dict(limits or {}), frontend=frontend)
         self._counts: dict[str, int] = {}
 
     # ------------------------------------------------------------------------------------------------- vertices
@@ -422,8 +422,6 @@ class Graph(LogicalGraph):
                 _tell_apart(edges)
             self.edges += edges
         vertices[id] = vertex
-        if fields and fields.get("keep") is False:
-            self.unwanted.add(id)
         return Node(self, id, n)
 
     def _edge(self, reads: Reads, id: str, n: Parallelism) -> Edge:

@@ -28,6 +28,7 @@ def to_text(graph: LogicalGraph, *, columns: int = 80) -> str:
     the symbols that occur. Raises GraphError if the graph has a cycle.
     """
     margin = {id: chr(ord("a") + at % 26) for at, bubble in enumerate(graph.bubbles) for id in bubble.vertices}
+    names = {id: vertex.shown for id, vertex in graph.vertices.items()}
     inputs: dict[str, list[Edge]] = {}
     for edge in graph.edges:
         inputs.setdefault(edge.dst, []).append(edge)
@@ -36,7 +37,7 @@ def to_text(graph: LogicalGraph, *, columns: int = 80) -> str:
         head = (
             f"{margin.get(id, ' ')} {_vertex_text(graph.vertices[id])}" if margin else _vertex_text(graph.vertices[id])
         )
-        reads = [_edge_text(edge) for edge in inputs.get(id, ())]
+        reads = [_edge_text(edge, names[edge.src]) for edge in inputs.get(id, ())]
         lines += _fold(head, reads, columns)
     lines += [
         f"{margin[bubble.vertices[0]]}: bubble {bubble.id}{', prewarmed' if bubble.prewarmed else ''}"
@@ -44,8 +45,8 @@ def to_text(graph: LogicalGraph, *, columns: int = 80) -> str:
         if bubble.vertices
     ]
     for choice in graph.choices:
-        branches = "; ".join(f"{name}: {', '.join(ids)}" for name, ids in choice.branches.items())
-        lines += _fold(f"choice {choice.id} by {choice.decider}", [branches], columns)
+        branches = "; ".join(f"{name}: {', '.join(names[id] for id in ids)}" for name, ids in choice.branches.items())
+        lines += _fold(f"choice {names.get(choice.id, choice.id)} by {names[choice.decider]}", [branches], columns)
     return "\n".join(lines + _legend(graph, columns))
 
 
@@ -62,7 +63,7 @@ def _fold(head: str, rest: Iterable[str], columns: int) -> list[str]:
 
 
 def _vertex_text(vertex: Vertex) -> str:
-    return f"{vertex.id} x {width_text(vertex.parallelism)}{''.join(f' ({note})' for note in _notes(vertex))}"
+    return f"{vertex.shown} x {width_text(vertex.parallelism)}{''.join(f' ({note})' for note in _notes(vertex))}"
 
 
 def _notes(vertex: Vertex) -> list[str]:
@@ -80,10 +81,10 @@ def _notes(vertex: Vertex) -> list[str]:
     return notes
 
 
-def _edge_text(edge: Edge) -> str:
+def _edge_text(edge: Edge, source: str) -> str:
     arrow = "<~" if edge.scheduling.concurrent else "<-"
     notes = _edge_notes(edge)
-    return f"{arrow} {_movement_text(edge)} {edge.src}{f' ({notes})' if notes else ''}"
+    return f"{arrow} {_movement_text(edge)} {source}{f' ({notes})' if notes else ''}"
 
 
 def _movement_text(edge: Edge) -> str:
@@ -162,13 +163,15 @@ def to_dot(graph: LogicalGraph) -> str:
 def to_plain(graph: LogicalGraph) -> dict[str, Any]:
     """Return what a drawing of `graph` tells as data for JSON: its name, vertices, edges, bubbles and choices.
 
-    `tasks` is a number where it is known before the run, else the words of the drawing; `moves` names the movement.
+    The `name` of a vertex is for people. `tasks` is a number where it is known before the run, else the words of the
+    drawing; `moves` names the movement.
     """
     return {
         "name": graph.name,
         "vertices": [
             {
                 "id": vertex.id,
+                "name": vertex.shown,
                 "tasks": vertex.parallelism if isinstance(vertex.parallelism, int) else width_text(vertex.parallelism),
                 "notes": _notes(vertex),
             }
@@ -196,7 +199,7 @@ def _quoted(text: str) -> str:
 
 
 def _node(vertex: Vertex) -> str:
-    label = "\n".join((f"{vertex.id} x {width_text(vertex.parallelism)}", *_notes(vertex)))
+    label = "\n".join((f"{vertex.shown} x {width_text(vertex.parallelism)}", *_notes(vertex)))
     double = ", peripheries=2" if vertex.kind is Kind.SERVICE else ""
     return f"{_quoted(vertex.id)} [label={_quoted(label)}{double}];"
 

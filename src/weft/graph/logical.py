@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct, field
 
@@ -20,6 +20,9 @@ from weft.model.errors import GraphError
 from weft.model.failures import RetryClass  # noqa: TC001
 from weft.model.program import Program  # noqa: TC001
 from weft.model.resources import ONE_SLOT_ONLY, Placement, Resources
+
+GRAPH: Final = "graph"
+"""The front end of a graph that a program has built by hand."""
 
 
 class Kind(Enum):
@@ -211,13 +214,26 @@ class Manager(Struct, frozen=True, forbid_unknown_fields=True):
         return hash(self.name)
 
 
+class Role(Enum):
+    """Whose step a vertex is, for people."""
+
+    OWN = "own"
+    """A step by itself."""
+    HELPER = "helper"
+    """A part of the step that its label names: it decides, lists or joins. People are told of it where it fails."""
+
+
 class Vertex(Struct):
     """One logical step: a program, how wide, with what, and what to do when it fails.
 
-    `resources` are ordered alternatives; `timeout_s` is per attempt; `keep` says that the session wants the values;
+    `resources` are ordered alternatives; `timeout_s` is per attempt; `keep` says that the session wants the values,
+    or that it does not (None: it wants those that nothing reads);
     `output_bytes` estimates the output of one task, `scratch_bytes` what it holds beside that and its inputs; `expands`
     marks a vertex whose small return value the master reads: a parallelism, the answer of a choice, or a `Patch`;
     `manager` decides for it while the job runs. Of a `lazy` vertex only the tasks run whose output is read.
+
+    `label` is the name by which users know it (default: its id, none for a HELPER), and `role` says whether it is that
+    step itself. `outputs` names the files that each task leaves beside its value; None: no task leaves any.
     """
 
     id: str
@@ -231,11 +247,26 @@ class Vertex(Struct):
     idempotent: bool = True
     cache_key: str | None = None
     manager: Manager | None = None
-    keep: bool = False
+    keep: bool | None = None
     output_bytes: int | None = None
     scratch_bytes: int = 0
     expands: bool = False
     lazy: bool = False
+    label: str = ""
+    role: Role = Role.OWN
+    outputs: tuple[str, ...] | None = None
+
+    @property
+    def step(self) -> str:
+        """The name of the step that it belongs to; "" for a helper of none."""
+        return self.label or (self.id if self.role is Role.OWN else "")
+
+    @property
+    def shown(self) -> str:
+        """Its name in pictures and explanations: that of its step, with a remark where it is a helper of that."""
+        if not self.label:
+            return self.id
+        return self.label if self.role is Role.OWN else f"{self.label} (helper)"
 
 
 class Bubble(Struct, frozen=True, forbid_unknown_fields=True):
@@ -273,7 +304,8 @@ class OnFailure(Enum):
 class LogicalGraph:
     """A job as written: vertices, edges, bubbles, choices, and what failure means.
 
-    `limits` are tokens that tasks of this job share (name to count). The order in which vertices and edges were added
+    `limits` are tokens that tasks of this job share (name to count). `frontend` names the front end that made it, whose
+    words users see for its states. The order in which vertices and edges were added
     is the order of inputs and of ties in scheduling, so that equal graphs run alike. The containers are kept as given.
     """
 
@@ -286,6 +318,7 @@ class LogicalGraph:
         choices: list[Choice] | None = None,
         on_failure: OnFailure = OnFailure.FAIL_FAST,
         limits: dict[str, int] | None = None,
+        frontend: str = GRAPH,
     ) -> None:
         self.name = name
         self.vertices = {} if vertices is None else vertices
@@ -294,6 +327,7 @@ class LogicalGraph:
         self.choices = [] if choices is None else choices
         self.on_failure = on_failure
         self.limits = {} if limits is None else limits
+        self.frontend = frontend
 
     def copy(self) -> LogicalGraph:
         """Return an equal graph with containers of its own."""
@@ -305,6 +339,7 @@ class LogicalGraph:
             list(self.choices),
             self.on_failure,
             dict(self.limits),
+            self.frontend,
         )
 
     def add_vertex(self, vertex: Vertex) -> Vertex:

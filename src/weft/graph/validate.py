@@ -46,6 +46,7 @@ MAX_VERTICES = 100_000
 MAX_EDGES = 1_000_000
 MAX_TASKS = 100_000_000
 """Tasks of one vertex: what the master keeps for each is some bytes."""
+_MOST_SHOWN = 10_000
 
 
 def validate(graph: LogicalGraph, capacity: Sequence[Resources] | None = None) -> None:
@@ -57,6 +58,8 @@ def validate(graph: LogicalGraph, capacity: Sequence[Resources] | None = None) -
     _check_size(graph)
     if not is_name(graph.name):
         raise _bad_name("graph", graph.name)
+    if not is_name(graph.frontend):
+        raise _bad_name("front end", graph.frontend)
     for token, count in graph.limits.items():
         _check_limit(token, count)
     services = _check_vertices(graph, graph.vertices.values(), capacity)
@@ -70,14 +73,13 @@ def validate(graph: LogicalGraph, capacity: Sequence[Resources] | None = None) -
 
 
 def mark_results(graph: LogicalGraph) -> None:
-    """Set `keep` on every finite vertex whose values nothing reads, unless it was added with keep=False.
+    """Set `keep` on every finite vertex that does not say it and whose values nothing reads.
 
     A vertex that `expands` is read by the master and is no result.
     """
     read = {edge.src for edge in graph.edges if edge.movement.move is not Move.NONE}
-    unwanted: set[str] = getattr(graph, "unwanted", set())
     for id, vertex in graph.vertices.items():
-        if id not in read and not vertex.expands and vertex.kind is Kind.FINITE and id not in unwanted:
+        if vertex.keep is None and id not in read and not vertex.expands and vertex.kind is Kind.FINITE:
             vertex.keep = True
 
 
@@ -123,7 +125,21 @@ def _check_vertices(graph: LogicalGraph, vertices: Iterable[Vertex], capacity: S
         if vertex.kind is Kind.SERVICE:
             _check_service(vertex)
             services.append(id)
+        if vertex.label or vertex.outputs is not None:
+            _check_shown(vertex)
     return services
+
+
+def _check_shown(vertex: Vertex) -> None:
+    """Check what users are told of a vertex: its label and the names of its files."""
+    for what, name in (("label", vertex.label), *(("output", name) for name in vertex.outputs or ())):
+        if not isinstance(name, str) or len(name) > _MOST_SHOWN or not name.isprintable():
+            raise GraphError(
+                f"{what} {str(name)[:60]!r} of vertex {vertex.id!r} is not a text of at most {_MOST_SHOWN} characters "
+                "that can be printed",
+                subject=vertex.id,
+                rule=what,
+            )
 
 
 def _check_size(graph: LogicalGraph) -> None:

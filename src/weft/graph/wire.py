@@ -22,6 +22,7 @@ from msgspec.structs import asdict
 
 from weft.graph.axes import Axis, GridMap, Op
 from weft.graph.logical import (
+    GRAPH,
     Bubble,
     Choice,
     Edge,
@@ -34,6 +35,7 @@ from weft.graph.logical import (
     Parallelism,
     Patch,
     Range,
+    Role,
     SameAs,
     Scheduling,
     Source,
@@ -122,6 +124,7 @@ class _Graph(_Parts, forbid_unknown_fields=True):
     name: str = "graph"
     on_failure: OnFailure = OnFailure.FAIL_FAST
     limits: dict[str, int] = {}
+    frontend: str = GRAPH
 
 
 class _Patch(_Parts, forbid_unknown_fields=True):
@@ -148,6 +151,8 @@ def to_json(graph: LogicalGraph) -> Json:
     out: Json = {"weft": VERSION, "name": graph.name}
     if graph.on_failure is not OnFailure.FAIL_FAST:
         out["on_failure"] = graph.on_failure.value
+    if graph.frontend != GRAPH:
+        out["frontend"] = graph.frontend
     if graph.limits:
         out["limits"] = dict(graph.limits)
     out["vertices"] = [_vertex_out(vertex) for vertex in graph.vertices.values()]
@@ -348,7 +353,9 @@ def from_json(obj: Any) -> LogicalGraph:
             raise GraphError(f"vertex {vertex.id!r} is there twice", subject=vertex.id, rule="unique-vertex")
         vertices[vertex.id] = _vertex_in(vertex, f"vertices[{at}]")
     edges = [_edge_in(edge, f"edges[{at}]") for at, edge in enumerate(given.edges)]
-    return LogicalGraph(given.name, vertices, edges, given.bubbles, given.choices, given.on_failure, given.limits)
+    return LogicalGraph(
+        given.name, vertices, edges, given.bubbles, given.choices, given.on_failure, given.limits, given.frontend
+    )
 
 
 def patch_from_json(obj: Any) -> Patch:
@@ -468,6 +475,7 @@ _CHOICES: Final = {
     "on_failure": OnFailure,
     "op": Op,
     "outcome": Outcome,
+    "role": Role,
     "storage": Storage,
     "style": Style,
     "when": Trigger,

@@ -236,7 +236,7 @@ class CallScheduler:
         self, call_state: ScheduledCall, handover: SlotHandover | None, body: Any, params: Any, values: Sequence[Kept]
     ) -> None:
         name = re.sub(r"[^A-Za-z0-9_]+", "_", call_state.call.name).strip("_")[:100] or "call"
-        graph = Graph(name)
+        graph = Graph(name, frontend="remote")
         kept: dict[str, Kept] = {}
         inputs = []
         for index, value in enumerate(values):

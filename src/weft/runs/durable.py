@@ -41,7 +41,7 @@ from weft.graph.validate import mark_results
 from weft.model.chunks import ChunkRef
 from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, ProgramError, WeftError
 from weft.runs.listing import open_catalog
-from weft.runs.records import FRONTEND, RunRecorder, read_run, tell_interruption
+from weft.runs.records import GRAPH_DIGEST, RunRecorder, read_run, tell_interruption
 from weft.runtime.clock import RealClock
 from weft.store import codec, disk, tiers
 from weft.store.outputs import FOLDER, Outputs
@@ -52,14 +52,13 @@ if TYPE_CHECKING:
     from weft.engine.core import Core, Tuning
     from weft.engine.policy import ManagerFactory
     from weft.engine.replay import Pending
-    from weft.runs.records import Projection, Record, RunRecord
+    from weft.graph.projection import Projection
+    from weft.runs.records import Record, RunRecord
     from weft.runtime.loop import JobRun
     from weft.store.catalog import Catalog
     from weft.store.state import StateRoot
 
 PROGRAM: Final = "graph.pickle"
-_DIGEST: Final = "graph"
-"""Under which name the description has the digest of that file."""
 _ANOTHER: Final = "It cannot go on: start a new run."
 _IDS: Final = 40
 _JOURNAL_S: Final = 30.0
@@ -178,7 +177,7 @@ def begin(
         told: dict[str, Any] = {
             "number": number,
             "name": graph.name,
-            "frontend": FRONTEND,
+            "frontend": graph.frontend,
             "file": _script(),
             "user": user,
             "host": os.uname().nodename,
@@ -186,7 +185,7 @@ def begin(
             "created_at": RealClock().wall(),
         }
         digest, paths = sha256(data).hexdigest(), [str(Path(path).absolute()) for path in sys.path]
-        folder.describe(**told, steps=list(graph.vertices), paths=paths, **{_DIGEST: digest}, **about)
+        folder.describe(**told, steps=list(graph.vertices), paths=paths, **{GRAPH_DIGEST: digest}, **about)
         catalog.add_run(RunRow(id=run_id, folder=str(folder.path), **told))
         outputs = Outputs(folder.path / FOLDER)
         header = Header(graph=digest, tuning=tuning)
@@ -283,17 +282,19 @@ def reopen(
     tuning: Tuning,
     managers: Mapping[str, ManagerFactory],
     *,
-    projection: Projection,
+    words: Callable[[str], Projection],
     on_record: Callable[[Record], None] | None = None,
 ) -> Reopened:
     """Own a run that this or another process began, and find out how it goes on.
+
+    `words` returns the projection of a front end.
 
     ConflictError: it still goes on somewhere, or is no durable run of a graph. NotFoundError: no such run.
     ForbiddenError: others may write to what would be unpickled. ProgramError: its functions cannot be loaded.
     """
     path = state.folder(run_id)
     before = read_run(path)
-    if before.frontend != FRONTEND:
+    if not before.of_session:
         raise ConflictError(
             f"{run_id} is a run of {before.frontend or 'something'} that no session can go on with",
             hint=f"Go on with it from the command line: weft resume {run_id}",
@@ -319,7 +320,12 @@ def reopen(
         if plan.recovered is None:
             over -= {vertex.id for vertex in graph.vertices.values()} - {v for v, _ in plan.restored}
         recorder = RunRecorder(
-            folder, RealClock(), catalog=catalog, projection=projection, over=over, on_record=on_record
+            folder,
+            RealClock(),
+            catalog=catalog,
+            projection=words(graph.frontend),
+            over=over,
+            on_record=on_record,
         )
     except BaseException:
         catalog.close()
@@ -493,7 +499,7 @@ def load_graph(folder: Path) -> tuple[LogicalGraph, str]:
     except FileNotFoundError:
         said = {}
     digest, paths = sha256(data).hexdigest(), said.get("paths", [])
-    if said.get(_DIGEST, digest) != digest:
+    if said.get(GRAPH_DIGEST, digest) != digest:
         raise ConflictError(f"{folder / PROGRAM} is damaged: it is not what was written there", hint=_ANOTHER)
     sys.path += [path for path in paths if isinstance(path, str) and path not in sys.path and Path(path).is_dir()]
     try:

@@ -5,7 +5,8 @@ of its own turns that into lines of `events.jsonl` (one `Record` each, many in o
 index, and into calls of `on_record`. `read_run` makes a `RunRecord` of a run's folder, be the run live or ended; all
 runs of a state folder are listed by `weft.runs.listing`.
 
-Users see words of PaddleFlow: they are a projection of the engine's states (`Projection`), never states of their own.
+Users see the words of the front end: they are a projection of the engine's states (`weft.graph.projection`), never
+states of their own. Of a vertex that only helps a step, nothing is told but that it failed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -26,6 +27,7 @@ from weft.engine.commands import Complete, Launch
 from weft.engine.events import Done, Failed, Hit, UserEvent, ends_tasks
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VertexState
+from weft.graph.logical import Role
 from weft.model.errors import NotFoundError, RunCancelledError, WeftError
 from weft.model.failures import Failure, error_of
 from weft.store.state import EVENTS, LogFile, last_sign, list_logs, os_error, owned, read_description
@@ -37,14 +39,15 @@ if TYPE_CHECKING:
     from weft.engine.commands import Command
     from weft.engine.events import Event
     from weft.graph.logical import Vertex
+    from weft.graph.projection import Projection
     from weft.runtime.clock import WallClock
     from weft.runtime.loop import JobRun
     from weft.store.catalog import Catalog
     from weft.store.disk import FileSystems
     from weft.store.state import RunFolder
 
-FRONTEND: Final = "graph"
-"""What the description of a run of a session says; those of pipelines and others name theirs."""
+GRAPH_DIGEST: Final = "graph"
+"""Under which name the description of a session's run has the digest of its graph."""
 INTERRUPTED: Final = "interrupted"
 """What a run (or step) is called whose owner died before it ended."""
 ACTIVE: Final = frozenset({"initiating", "pending", "running", "terminating"})
@@ -66,29 +69,6 @@ _LINE_LIMIT: Final = 1 << 20
 _LAST_TICK_S: Final = 5.0
 _GATHER_S: Final = 0.01
 """What the loop tells within this time is written at once, or sooner where somebody waits for it."""
-
-
-# ---------------------------------------------------------------------------------------------------------- projection
-
-
-class Projection(Protocol):
-    """The words that users see for the engine's states."""
-
-    def run(self, state: JobState) -> str:
-        """Return the word for the state of a job."""
-        ...
-
-    def step(self, state: VertexState, *, started: bool) -> str:
-        """Return the word for the state of a vertex; `started` says whether a task of it was ever given to a worker."""
-        ...
-
-    def subject(self, vertex: Vertex) -> tuple[str, bool]:
-        """Return the name of the step that a vertex belongs to, and whether the vertex is that step itself.
-
-        Of one that only decides about its step, nothing is told but that it failed; nothing at all where the name is
-        empty.
-        """
-        ...
 
 
 # ------------------------------------------------------------------------------------------------------------- records
@@ -234,8 +214,7 @@ class RunRecorder:
     `items` each task of a step that has several is told of. With `goes_on` the end of the first job is not yet that of
     the run: `next_job` or `end_now` follows. `on_record`
     is called on the recorder's thread, with every record, in order. `outputs` returns where those of a task lie, by
-    name, as far as the description of the run does not tell. `warning` names the user event whose payload
-    becomes the message of its step, if that succeeds; `not_run` the one by which a task says that it was skipped.
+    name, as far as the description of the run does not tell.
     Nothing here raises into the run: what goes wrong is kept in `problems`, and what could not be written is tried
     again with what comes next. The index is never told what the folder does not know.
     """
@@ -252,8 +231,6 @@ class RunRecorder:
         goes_on: bool = False,
         on_record: Callable[[Record], None] | None = None,
         outputs: Callable[[Vertex, int], dict[str, str]] = lambda _vertex, _index: {},
-        warning: str | None = None,
-        not_run: str | None = None,
     ) -> None:
         self.folder = folder
         self.problems: list[Exception] = []
@@ -266,7 +243,6 @@ class RunRecorder:
         self._ending: Complete | None = None
         self._on_record = on_record
         self._outputs = outputs
-        self._warning, self._not_run = warning, not_run
         self._queue: queue.SimpleQueue[_Tick | _Last | _Known | Record | threading.Event | None] = queue.SimpleQueue()
         self._known = 0  # stages that were told of
         self._job: JobState | None = None
@@ -561,7 +537,7 @@ class RunRecorder:
     def _meet(self, vertex: Vertex, n: int) -> None:
         """Learn whose a vertex is, and whether it has a task for each item of something."""
         if vertex.id not in self._subjects:
-            self._subjects[vertex.id] = self._words.subject(vertex)
+            self._subjects[vertex.id] = vertex.step, vertex.role is Role.OWN
         if n > 1 and self._per_item:
             self._wide[vertex.id] = vertex
 
@@ -625,9 +601,9 @@ class RunRecorder:
 
         for event in tick.events:
             if isinstance(event, UserEvent):
-                if event.name == self._not_run:
+                if event.name == self._words.not_run:
                     self._skipped.add((event.vertex, event.index))
-                elif event.name == self._warning:
+                elif event.name == self._words.warning:
                     self._said[self._name(event.vertex)] = _cut(f"warning: {event.payload}")
             elif isinstance(event, Done):
                 done(event.lease, event.hi)
@@ -748,7 +724,10 @@ class StepRecord(Struct, kw_only=True):
 
 
 class RunRecord(Struct, kw_only=True):
-    """One run as it stands, read from its folder. Times in seconds since 1970; in its `pauses` nobody ran it."""
+    """One run as it stands, read from its folder. Times in seconds since 1970; in its `pauses` nobody ran it.
+
+    `of_session`: a session of a program began it, and its folder has the graph itself.
+    """
 
     id: str
     folder: Path
@@ -756,6 +735,7 @@ class RunRecord(Struct, kw_only=True):
     state: str = "pending"
     number: int = 0
     frontend: str = ""
+    of_session: bool = False
     file: str = ""
     user: str = ""
     host: str = ""
@@ -798,7 +778,7 @@ class RunRecord(Struct, kw_only=True):
             return self.step(name), None
         number = int(match["dash"] or match["bracket"])
         width = step.width or 1
-        if number >= width and (step.width or self.frontend != FRONTEND):  # a session tells widths at the end only
+        if number >= width and (step.width or not self.of_session):  # a session tells widths at the end only
             last = f" to {item_name(step.name, width - 1)}" if width > 1 else ""
             hint = f"It has {width}: {step.name}{last}"
             raise NotFoundError(f"{step.name} of {self.id} has no item {number}", hint=hint)
@@ -836,6 +816,7 @@ def read_run(folder: Path, *, alive: bool | None = None) -> RunRecord:
         number=_of(said, "number", int, 0),
         created=float(_of(said, "created_at", (int, float), 0.0)),
         pid=_of(said, "pid", int, 0),
+        of_session=bool(_of(said, GRAPH_DIGEST, str, "")),
         parameters=_of(said, "parameters", dict, {}),
         outputs=_of(said, "outputs", dict, {}),
         **{name: _of(said, name, str, "") for name in ("name", "frontend", "file", "user", "host")},

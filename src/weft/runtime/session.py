@@ -117,6 +117,11 @@ class Run:
         return self._job.finished.is_set() and (self._durable is None or self._durable.settled.is_set())
 
     @property
+    def frontend(self) -> str:
+        """The name of the front end that made its graph."""
+        return self._job.graph.frontend
+
+    @property
     def again(self) -> str:
         """The command that goes on with a durable run that was cut off, failed or was cancelled; "" of any other."""
         return "" if self._durable is None else self._durable.again
@@ -150,7 +155,9 @@ class Run:
         subject = text("subject", getattr(subject, "id", subject))
         lines = self._job.master.story(subject)
         if not lines and not self._known(subject):
-            names = list(self._job.master.core.by_id)
+            names = list(
+                dict.fromkeys(stage.vertex.step for stage in self._job.master.core.stages if stage.vertex.step)
+            )
             near = get_close_matches(subject.partition("[")[0][:100], names, n=3)
             some = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
             hint = f"Did you mean {' or '.join(near)}?" if near else f"It has: {some or 'none yet'}"
@@ -162,7 +169,8 @@ class Run:
         if subject.startswith("worker ") or any(row.bubble.id == subject for row in core.bubbles):
             return True
         try:
-            return parse_task(subject)[0] in {*core.by_id, *core.graph.vertices}
+            labels = (stage.vertex.label for stage in core.stages)
+            return parse_task(subject)[0] in {*core.by_id, *core.graph.vertices, *labels}
         except ValueError:
             return False
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from weft.frontends.pipelines.states import PipelineWords
 from weft.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -84,8 +83,7 @@ def _reachable(graph: LogicalGraph, begin: set[str], *, down: bool) -> set[str]:
 
 def _vertices(graph: LogicalGraph, step: str) -> set[str]:
     """Return the vertices of a step, or of all that a dag has inside. UsageError: there is no such step."""
-    words = PipelineWords()
-    names = {id: words.subject(vertex)[0] for id, vertex in graph.vertices.items()}
+    names = {id: vertex.step for id, vertex in graph.vertices.items()}
     found = {id for id, name in names.items() if name and (name == step or name.startswith(f"{step}."))}
     if not found:
         known = [name for name in dict.fromkeys(names.values()) if name]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from weft.engine.policy import BLAME, STRAGGLERS
 from weft.frontends.pipelines.kinds import STEP_KINDS as OWN_KINDS
+from weft.graph.projection import GRAPHS
 from weft.model.errors import MissingExtraError, UsageError
 from weft.policies.blame import Blame
 from weft.policies.choices import BroadcastChoice
@@ -23,6 +25,7 @@ from weft.store.folders import RunFolders, shm_root, sweep, sweep_runs, user_roo
 if TYPE_CHECKING:
     from weft.engine.policy import ManagerFactory
     from weft.engine.ports import Executor
+    from weft.graph.projection import Projection
     from weft.model.resources import Resources
     from weft.store.api import EvictionKey
     from weft.store.blocks import BlockManager
@@ -37,10 +40,21 @@ MANAGERS: Final[dict[str, ManagerFactory]] = {
     BLAME: Blame,
 }
 """The vertex managers that a graph may name, and the policies of whole jobs."""
+FRONTENDS: Final[Mapping[str, str]] = {"pipelines": "weft.frontends.pipelines.states:PROJECTION"}
+"""The front ends that have words of their own for what users see: from where their projections are imported."""
 STEP_KINDS: Final[dict[str, str]] = {**OWN_KINDS}
 """What may run in a step of a pipeline beside commands: from where each kind is imported (see `kinds.StepKind`)."""
 EVICTION: Final[Mapping[str, EvictionKey | None]] = {"furthest": furthest, "largest": largest, "lru": None}
 """What a session may be told to spill first; None is the order that the store keeps by itself."""
+
+
+def projection_of(frontend: str) -> Projection:
+    """Return the words for runs whose graphs a front end has made."""
+    module, _, name = FRONTENDS.get(frontend, "").partition(":")
+    if not module:
+        return GRAPHS
+    found: Projection = getattr(import_module(module), name)
+    return found
 
 
 def session_folders(name: str, spill_dir: Path | None) -> RunFolders:

@@ -75,10 +75,10 @@ def explain_run(folder: Path) -> Explained:
     """
     from weft.runs.durable import load_graph
     from weft.runs.explaining import explain_run as explain
-    from weft.runs.records import FRONTEND, read_run
+    from weft.runs.records import read_run
 
     run = read_run(folder)
-    if run.frontend == FRONTEND:
+    if run.of_session:
         try:
             graph, digest = load_graph(folder)
         except (ConflictError, NotFoundError, ProgramError) as error:
@@ -99,9 +99,9 @@ def story_run(folder: Path, subject: str = "") -> tuple[str, ...]:
     from weft.engine.story import story
     from weft.runs.durable import load_graph
     from weft.runs.explaining import replayed
-    from weft.runs.records import FRONTEND, read_run
+    from weft.runs.records import read_run
 
-    if read_run(folder).frontend != FRONTEND:
+    if not read_run(folder).of_session:
         return ()
     try:
         graph, digest = load_graph(folder)

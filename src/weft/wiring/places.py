@@ -108,7 +108,7 @@ def index_run(
     told: dict[str, Any] = {
         "number": number,
         "name": loaded.pipeline_name,
-        "frontend": "pipelines",
+        "frontend": loaded.graph.frontend,
         "user": loaded.user,
         "host": os.uname().nodename,
         "pid": os.getpid(),

@@ -17,14 +17,13 @@ from weft.admin import opened
 from weft.admin.filesystems import STAGE, file_systems
 from weft.engine.core import Tuning
 from weft.frontends.pipelines.caching import code_of
-from weft.frontends.pipelines.compiler import is_step, outputs_of
+from weft.frontends.pipelines.compiler import outputs_of
 from weft.frontends.pipelines.kinds import PYTHON
 from weft.frontends.pipelines.resolve import make_pipeline, unknown_parameters
-from weft.frontends.pipelines.states import WORDS, PipelineWords
 from weft.model.errors import ConflictError, NotFoundError, RunCancelledError, UsageError
 from weft.runtime.clock import RealClock
 from weft.store.state import RunFolder, StateRoot, owned, read_description
-from weft.wiring.concrete import BACKENDS
+from weft.wiring.concrete import BACKENDS, projection_of
 from weft.wiring.loading import (
     Loaded,
     loaded_again,
@@ -73,12 +72,12 @@ def resume_run(
     cannot go on with this edit. PipelineError, UsageError: what is wrong with the edit.
     """
     from weft.runs.listing import open_catalog
-    from weft.runs.records import FRONTEND, read_run, tell_interruption
+    from weft.runs.records import read_run, tell_interruption
 
     state = StateRoot(folder.parent.parent)
     with noted_signals(signal.SIGINT, signal.SIGTERM) as signals, ExitStack() as undo:
         _may_resume(read_run(folder), owned(folder))
-        if read_run(folder).frontend == FRONTEND:
+        if read_run(folder).of_session:
             tell = Tell(None if quiet else on_record, on_note, on_interrupt, on_begin)
             if file is not None or overrides:
                 raise UsageError(f"{folder.name} is a run of a Python program: it has no file to edit")
@@ -140,7 +139,7 @@ def _resume_graph(
     wait_for_end(run, signals, on_interrupt=tell.interrupt)
     for note in run.notes[told:]:
         tell.note(note)
-    return RunResult(run.id, WORDS[run.status].run, folder, {}, error_of(run))
+    return RunResult(run.id, projection_of(run.frontend).run(run.status), folder, {}, error_of(run))
 
 
 @contextmanager
@@ -162,14 +161,12 @@ def _printing_aside() -> Iterator[None]:
 
 
 def _may_resume(run: RunRecord, alive: bool) -> None:
-    from weft.runs.records import FRONTEND
-
     if alive:
         raise ConflictError(
             f"{run.id} still goes on", hint=f"Watch it: weft logs -f {run.id}. Stop it: weft cancel {run.id}"
         )
     if run.state == "succeeded":
-        only = read_description(run.folder).get("only") if run.frontend != FRONTEND else ""
+        only = read_description(run.folder).get("only") if not run.of_session else ""
         hint = f"Only {only} and what it needs was asked for; for the rest: weft run {run.file}" if only else ""
         raise ConflictError(
             f"{run.id} has succeeded: there is nothing left to do", hint=hint or f"See: weft show {run.id}"
@@ -297,12 +294,11 @@ def _kept(plan: Plan, earlier: list[Kept], graph: LogicalGraph, edit: Edit) -> l
     """Return the finished tasks that an edit leaves as they are, of vertices that came while the run went on."""
     from weft.durability.resume import Kept
 
-    words = PipelineWords()
     known = [(id, n, vertex) for id, n in sorted(plan.finished) if (vertex := plan.vertices.get(id)) is not None]
     found = [
-        Kept(id, n, words.subject(vertex)[0], tuple(outputs_of(vertex, n).values()))
+        Kept(id, n, vertex.step, tuple(outputs_of(vertex, n).values()))
         for id, n, vertex in known
-        if is_step(vertex)
+        if vertex.outputs is not None
     ]
     found += [one for one in earlier if (one.vertex, one.task) in plan.finished and one.vertex not in plan.vertices]
     return [one for one in found if one.vertex not in graph.vertices and not edit.why(one.name)]

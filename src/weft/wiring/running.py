@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from weft.frontends.pipelines.body import NOT_RUN, WARNING
 from weft.frontends.pipelines.caching import recipe_of
-from weft.frontends.pipelines.compiler import is_step, output_names, outputs_of
+from weft.frontends.pipelines.compiler import outputs_of
 from weft.frontends.pipelines.paths import POST_PROCESS
-from weft.frontends.pipelines.states import WORDS, PipelineWords, worst
+from weft.frontends.pipelines.states import PROJECTION
 from weft.model.errors import ConflictError, RunCancelledError, RunFailedError, TaskError, WeftError
 from weft.model.resources import Resources
 from weft.runtime import session as runtime
@@ -194,14 +193,12 @@ def execute(
         folder,
         RealClock(),
         catalog=catalog,
-        projection=PipelineWords(),
+        projection=PROJECTION,
         goes_on=last is not None,
         over=over,
         items=True,
         on_record=tell.record,
         outputs=unforeseen_outputs(read_description(folder.path)["outputs"]),
-        warning=WARNING,
-        not_run=NOT_RUN,
     )
     undo.callback(recorder.close)
     clock = RealClock()
@@ -236,7 +233,7 @@ def execute(
     if plan is not None:
         gone = {}
         for (vertex, index), output in plan.gone.items():
-            name = PipelineWords().subject(plan.vertices[vertex])[0]
+            name = plan.vertices[vertex].step
             gone[name] = output
             tell.note(f"{item_name(name, index)} is run again: its output {_of_path(output)} is gone")
         for told in before.steps if before is not None else ():
@@ -261,7 +258,7 @@ def execute(
     )
     steps.run = run
     current = _Current(run)
-    with ControlServer(folder.path, {**orders_of(run), "cancel": current.cancel}):
+    with ControlServer(folder.path, {**orders_of(run, PROJECTION), "cancel": current.cancel}):
         tell.begin(folder.path)
         wait_for_end(run, signals, on_interrupt=tell.interrupt)
         recorder.finish(run.job)
@@ -281,7 +278,7 @@ def execute(
     for problem in dict.fromkeys(error.message for error in recorder.problems if isinstance(error, WeftError)):
         lost = "" if recorder.complete else "; `weft show` and `weft ls` do not know how this run ended"
         tell.note(f"{problem}{lost}")
-    state = worst(WORDS[one.status].run for one in runs)
+    state = _worst([PROJECTION.run(one.status) for one in runs])
     if files is not None and not recorder.complete and error is None:
         state, error = "failed", RunFailedError(f"{folder.run_id} ended, but not on the disk: see its notes")
     outputs = {name: path for one in runs for name, path in _made_outputs(one).items()}
@@ -400,7 +397,7 @@ class _Outputs:
         stage = None if self.run is None else self.run.job.master.core.by_id.get(vertex)
         if stage is None:
             return None
-        return list(outputs_of(stage.vertex, index).values()) or (None if is_step(stage.vertex) else ())
+        return list(outputs_of(stage.vertex, index).values()) or (() if stage.vertex.outputs is None else None)
 
 
 def _runs_at_the_end(loaded: Loaded, before: RunRecord | None, over: frozenset[str]) -> str | None:
@@ -418,18 +415,17 @@ def plan_again(folder: RunFolder, graph: LogicalGraph, tuning: Tuning, before: R
     from weft.durability.resume import plan_resume
     from weft.runs.editing import edits_that_count, kept_by_edit
 
-    words = PipelineWords()
     steps = {step.name: step for step in before.steps}
 
     def told(vertex: Vertex, index: int) -> bool:
-        step = steps.get(words.subject(vertex)[0])
-        if step is None or not is_step(vertex):
+        step = steps.get(vertex.step)
+        if step is None or vertex.outputs is None:
             return False
         found = step if step.width is None else step.items.get(index)
         return found is not None and found.state == "succeeded"
 
     def outputs(vertex: Vertex, index: int) -> list[str] | None:
-        return list(outputs_of(vertex, index).values()) if is_step(vertex) else None
+        return list(outputs_of(vertex, index).values()) if vertex.outputs is not None else None
 
     journal, kept, edits = folder.path / JOURNAL, kept_by_edit(folder.path), edits_that_count(folder.path)
     return plan_resume(journal, graph, MANAGERS, tuning, told=told, outputs=outputs, kept=kept, edits=edits)
@@ -437,9 +433,8 @@ def plan_again(folder: RunFolder, graph: LogicalGraph, tuning: Tuning, before: R
 
 def _told_already(plan: Plan, before: RunRecord) -> frozenset[str]:
     """Return the steps of which the records tell everything, so that nothing more is to be told."""
-    words = PipelineWords()
     known = [plan.vertices[vertex] for vertex, _ in plan.finished if vertex in plan.vertices]
-    finished = Counter(words.subject(vertex)[0] for vertex in known)
+    finished = Counter(vertex.step for vertex in known)
     over = {step.name for step in before.steps if step.state == "skipped"}
     for step in before.steps:
         if step.state == "succeeded" and finished[step.name] == (1 if step.width is None else step.width):
@@ -452,8 +447,8 @@ def unforeseen_outputs(planned: Collection[str]) -> Callable[[Vertex, int], dict
     from weft.runs.records import item_name
 
     def outputs(vertex: Vertex, index: int) -> dict[str, str]:
-        step = item_name(PipelineWords().subject(vertex)[0], index)
-        if all(f"{step}.{name}" in planned for name in output_names(vertex)):
+        step = item_name(vertex.step, index)
+        if all(f"{step}.{name}" in planned for name in vertex.outputs or ()):
             return {}
         return {name: path for name, path in outputs_of(vertex, index).items() if f"{step}.{name}" not in planned}
 
@@ -462,10 +457,9 @@ def unforeseen_outputs(planned: Collection[str]) -> Callable[[Vertex, int], dict
 
 def _made_outputs(run: Run) -> dict[str, str]:
     """Return what is there of the outputs of a run, by `step.artifact`."""
-    words = PipelineWords()
     found = {}
     for stage in run.job.master.core.stages:
-        name, _ = words.subject(stage.vertex)
+        name = stage.vertex.step
         for index in range(max(stage.n, 0)):
             item = f"{name}-{index}" if index else name
             for output, path in outputs_of(stage.vertex, index).items():
@@ -473,12 +467,17 @@ def _made_outputs(run: Run) -> dict[str, str]:
     return {name: path for name, path in found.items() if os.path.lexists(path)}
 
 
+def _worst(states: Sequence[str]) -> str:
+    """Return the word for a run from those for its parts: failed if one is, else terminated if one is."""
+    return next((word for word in ("failed", "terminated") if word in states), states[0])
+
+
 def error_of(run: Run) -> WeftError | None:
     """Return what went wrong; of a failed step its own words, which name it already."""
     error = run.error()
     if isinstance(error, TaskError):
         own = error.message.removeprefix(f"{error.task} failed: ")
-        return TaskError(
+        return type(error)(
             own, task=error.task, traceback_text=error.traceback_text, raised=error.raised, hint=error.hint
         )
     return error

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from weft.admin import opened
 from weft.admin.settings import Settings, parse_size
-from weft.frontends.pipelines.states import PipelineWords
 from weft.graph.validate import mark_results, validate
 from weft.model.errors import NotFoundError, UsageError, WeftError
 from weft.model.ids import is_name
@@ -24,7 +23,15 @@ from weft.runtime.clock import RealClock, ResumedClock
 from weft.store.accounting import resident_bytes
 from weft.store.blocks import BlockManager
 from weft.store.state import StateRoot
-from weft.wiring.concrete import BACKENDS, MANAGERS, BackendPlace, eviction_key, make_backend, session_folders
+from weft.wiring.concrete import (
+    BACKENDS,
+    MANAGERS,
+    BackendPlace,
+    eviction_key,
+    make_backend,
+    projection_of,
+    session_folders,
+)
 from weft.wiring.waiting import noted_signals, orders_of, picture, wait_for_end
 
 if TYPE_CHECKING:
@@ -179,7 +186,13 @@ class Session(runtime.Session):
         user = Settings().user_name
         tuning = self.executor.tuning
         durable, plain = begin(
-            self._state, graph, tuning, self.managers, projection=PipelineWords(), user=user, about=self._about
+            self._state,
+            graph,
+            tuning,
+            self.managers,
+            projection=projection_of(graph.frontend),
+            user=user,
+            about=self._about,
         )
         try:
             return self._start(durable, plain, listeners=listeners)
@@ -214,7 +227,7 @@ class Session(runtime.Session):
             error.hint = f"List the runs: weft ls --state-dir {self._state.path}"
             raise
         tuning = self.executor.tuning
-        found = reopen(self._state, run_id, tuning, self.managers, projection=PipelineWords(), on_record=on_record)
+        found = reopen(self._state, run_id, tuning, self.managers, words=projection_of, on_record=on_record)
         if isinstance(self.loop.clock, ResumedClock):
             self.loop.clock.reach(found.now)
         if found.ended and found.recovered is not None:
@@ -235,7 +248,7 @@ class Session(runtime.Session):
                 durable.recorder.run_state("failed", error=error, ended=True)
             durable.close()
             raise
-        durable.serve(orders_of(run), run.job)
+        durable.serve(orders_of(run, projection_of(run.frontend)), run.job)
 
         def settle() -> None:
             if run.job.finished.is_set():

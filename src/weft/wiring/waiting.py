@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from weft.frontends.pipelines.states import WORDS
 from weft.runtime.clock import RealClock
 from weft.runtime.progress import PATIENCE_S, bars
 
 if TYPE_CHECKING:
+    from weft.graph.projection import Projection
     from weft.runtime.progress import Bars
     from weft.runtime.session import Run
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 _POLL_S: Final = 0.1
 
 
-def orders_of(run: Run) -> dict[str, Callable[[Mapping[str, Any]], Any]]:
-    """Return what a run can be told, and asked, through its control socket."""
+def orders_of(run: Run, words: Projection) -> dict[str, Callable[[Mapping[str, Any]], Any]]:
+    """Return what a run can be told, and asked, through its control socket; its state is told in `words`."""
     return {
         "cancel": lambda order: run.cancel(str(order.get("reason") or "cancelled")),
         "story": lambda order: list(run.story(str(order.get("subject") or ""))),
-        "explain": lambda _: run.explained()._replace(state=WORDS[run.status].run).to_json(),
+        "explain": lambda _: run.explained()._replace(state=words.run(run.status)).to_json(),
     }
 
 

@@ -12,7 +12,7 @@ from weft.cli.main import main
 from weft.engine.events import CancelRequested, Failed
 from weft.engine.explain import Explained, Row
 from weft.engine.ports import ManualClock
-from weft.frontends.pipelines.states import PipelineWords
+from weft.frontends.pipelines.states import PROJECTION
 from weft.graph.logical import LogicalGraph
 from weft.model.errors import NotFoundError, RunCancelledError, TaskError, WeftError
 from weft.model.failures import Failure
@@ -87,7 +87,7 @@ class FakeWiring:
             on_id(id)
             folder.describe(steps=list(STEPS), outputs=self.outputs, **about)
             catalog.add_run(RunRow(id=id, folder=str(folder.path), **about))
-            recorder = RunRecorder(folder, self.clock, projection=PipelineWords(), catalog=catalog, on_record=on_record)
+            recorder = RunRecorder(folder, self.clock, projection=PROJECTION, catalog=catalog, on_record=on_record)
             try:
                 shell, error = self._play(recorder, folder, on_interrupt)
                 recorder.finish(shell.job)

@@ -6,7 +6,7 @@ from typing import Any
 
 from weft.engine.explain import explain
 from weft.graph.builder import Graph, after, gather, one_to_one, shuffle
-from weft.graph.logical import Manager, Patch, Range, Storage, Trigger, Vertex
+from weft.graph.logical import Manager, Patch, Range, Role, Storage, Trigger, Vertex
 from weft.model.program import Program
 from weft.policies.choices import BroadcastChoice
 from weft.policies.shuffle import ShuffleManager
@@ -93,3 +93,14 @@ def test_an_early_end_says_how_many_were_made() -> None:
     graph.add(work, after(scan, when=Trigger.EVENT, event="enough"), name="limit")
     lines = told(graph)
     assert row(lines, "scan") == ["100 tasks, by waves", "0 of 100 tasks, ended early"]
+
+
+def test_steps_with_labels_go_by_those() -> None:
+    graph = Graph("labelled")
+    listed = graph.add(work, name="x/list", label="sort", role=Role.HELPER)
+    graph.add(work, gather(listed), n=2, name="x", label="sort")
+    lines = told(graph)
+    assert row(lines, "sort") == ["2 tasks", "2 tasks"]
+    assert row(lines, "sort (helper)") == ["1 task", "1 task"]
+    assert row(lines, "sort (helper)->sort") == ["all to all, local", "all to all, local"]
+    assert not [line for line in lines if "x/list" in line]

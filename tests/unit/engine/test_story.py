@@ -11,7 +11,7 @@ from weft.engine.machines.task import COMPOSITES, ENDED, LIVE, TASK, TaskState, 
 from weft.engine.physical import Intervals
 from weft.engine.rows import write
 from weft.graph.builder import Graph, after, gather
-from weft.graph.logical import Retry, Source
+from weft.graph.logical import Retry, Role, Source
 from weft.model.errors import InvalidTransition
 from weft.model.failures import Failure
 
@@ -187,3 +187,24 @@ def test_intervals_are_a_set_of_numbers(seed):
 
 def test_failures_have_the_names_that_users_read():
     assert {kind.value for kind in Failure} >= {"user", "memory", "infrastructure", "input", "stopped"}
+
+
+def test_a_step_with_a_label_goes_by_that_and_its_helpers_with_it(hand):
+    g = Graph("g")
+    a = g.add(body, name="x/list", label="sort", role=Role.HELPER)
+    g.add(body, gather(a), n=2, name="x", label="sort", retry=Retry(user=1))
+    h = hand(g)
+    h(h.idle(0))
+    h.expect("launch x/list[0] on 0")
+    h(h.done("x/list[0]"), h.idle(0))
+    h.expect("launch x[0] on 0")
+    h(h.failed("x[0]", message="no such file"))
+    h.expect()
+    lines = h.master.story("sort")
+    assert any("sort[0]: attempt failed on worker 0 (user): no such file" in line for line in lines)
+    assert [line.partition(" now  ")[2].partition(",")[0] for line in lines if " now " in line] == [
+        "sort: running",
+        "sort (helper): done",
+    ]
+    assert not any("x/list" in line or " x[" in line for line in lines)
+    assert h.master.story("sort[1]")[-1].endswith("now  sort[1]: READY")

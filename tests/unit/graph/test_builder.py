@@ -210,7 +210,7 @@ def test_reduce_makes_a_tree(width, arity, levels):
     root = g.reduce(f, g.add(f, n=width), arity, name="total", keep=True)
     assert [vertex.parallelism for vertex in g.vertices.values()] == [width, *levels]
     assert root.id == "total"
-    assert [vertex.keep for vertex in g.vertices.values()] == [False] * len(levels) + [True]
+    assert [bool(vertex.keep) for vertex in g.vertices.values()] == [False] * len(levels) + [True]
     g.finish()
 
 

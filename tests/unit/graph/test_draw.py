@@ -4,8 +4,8 @@ import pytest
 
 from weft.graph.axes import group
 from weft.graph.builder import Graph, after, gather, grid, one_to_one, shuffle
-from weft.graph.draw import to_dot, to_text
-from weft.graph.logical import Edge, LogicalGraph, Outcome, Storage, Vertex
+from weft.graph.draw import to_dot, to_plain, to_text
+from weft.graph.logical import Edge, LogicalGraph, Outcome, Role, Storage, Vertex
 from weft.model.errors import GraphError
 from weft.model.program import Program
 from weft.model.resources import Placement, Resources
@@ -79,3 +79,36 @@ def test_dot():
 def test_dot_quotes_what_could_break_out():
     g = LogicalGraph(name='a"];\\')
     assert to_dot(g).splitlines()[0] == r'digraph "a\"];\\" {'
+
+
+def labelled():
+    """A step with a label, and the helper that decides about it."""
+    g = Graph("named")
+    decide = g.add("m:decide", name="x/if", label="sort", role=Role.HELPER)
+    run = g.add("m:run", decide, name="x", label="sort")
+    g.choice(decide, name="x/if", run=run)
+    return g.finish()
+
+
+def test_labels_stand_for_ids():
+    text = to_text(labelled())
+    assert "sort x 1 (kept)  <- = sort (helper)" in text
+    assert "choice sort (helper) by sort (helper)  run: sort" in text
+    assert "x/if" not in text
+    assert 'label="sort (helper) x 1' in to_dot(labelled())
+    assert [(vertex["id"], vertex["name"]) for vertex in to_plain(labelled())["vertices"]] == [
+        ("x/if", "sort (helper)"),
+        ("x", "sort"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "rule"),
+    [({"label": "a\nb"}, "label"), ({"label": "x" * 10_001}, "label"), ({"outputs": ("a", "b\x00")}, "output")],
+)
+def test_names_for_people_can_be_printed(fields, rule):
+    g = Graph()
+    g.add("m:f", **fields)
+    with pytest.raises(GraphError) as caught:
+        g.finish()
+    assert caught.value.rule == rule

@@ -14,8 +14,9 @@ from tests.unit.runs.shell import STEPS, Shell, chain
 from weft.engine.commands import Complete
 from weft.engine.events import CancelRequested, Failed, UserEvent
 from weft.engine.ports import ManualClock
-from weft.frontends.pipelines.states import PipelineWords
+from weft.frontends.pipelines.states import PROJECTION
 from weft.graph.logical import AFTER_ANY, OnFailure, Retry
+from weft.graph.projection import Projection
 from weft.model.errors import ConflictError, DiskFullError, NotFoundError, UsageError, WeftError
 from weft.model.failures import Failure
 from weft.runs import records
@@ -50,7 +51,7 @@ def start(root, clock):
         catalog.add_run(RunRow(id=id, number=number, name="chain", folder=str(folder.path)))
         heard: list[Record] = []
         options.setdefault("on_record", heard.append)
-        recorder = RunRecorder(folder, clock, catalog=catalog, **({"projection": PipelineWords()} | options))
+        recorder = RunRecorder(folder, clock, catalog=catalog, **({"projection": PROJECTION} | options))
         run = SimpleNamespace(folder=folder, catalog=catalog, recorder=recorder, heard=heard, id=id)
         opened.append(run)
         return run
@@ -224,7 +225,7 @@ def test_a_run_that_was_killed_ran_until_the_last_sign_of_life(start, clock, roo
         for _ in range(2):  # it may be killed between the two
             tell_interruption(folder)
             os.utime(log, (1300.0, 1300.0))
-        again = RunRecorder(folder, clock, catalog=run.catalog, projection=PipelineWords(), over={"prepare"})
+        again = RunRecorder(folder, clock, catalog=run.catalog, projection=PROJECTION, over={"prepare"})
         again.run_state("pending")
         assert again.flush()
         again.close()
@@ -243,7 +244,7 @@ def test_a_run_that_goes_on_later_tells_the_time_that_it_ran(start, clock, root)
     run.folder.release()
     clock.advance(500.0)
     with RunFolder.create(root, run.id) as folder:
-        words = PipelineWords()
+        words = PROJECTION
         again = RunRecorder(folder, clock, catalog=run.catalog, projection=words, over={"prepare"})
         again.run_state("pending")
         again.say("train", "resumed")
@@ -349,7 +350,7 @@ def test_a_torn_last_line_is_left_out_and_cut_off(start, clock, root):
     with run.folder.events.open("ab") as file:
         file.write(b'{"time":5,"state":"succeeded","ended":tr')
     assert read_run(run.folder.path).state == "running"
-    again = RunRecorder(run.folder, clock, projection=PipelineWords())
+    again = RunRecorder(run.folder, clock, projection=PROJECTION)
     again.run_state("succeeded", ended=True)
     again.close()
     lines = run.folder.events.read_bytes().splitlines()
@@ -360,7 +361,7 @@ def test_a_file_of_one_torn_line_is_emptied(start, clock):
     run = start()
     run.recorder.close()
     run.folder.events.write_bytes(b"x" * 200_000)
-    again = RunRecorder(run.folder, clock, projection=PipelineWords())
+    again = RunRecorder(run.folder, clock, projection=PROJECTION)
     again.close()
     assert run.folder.events.read_bytes() == b""
 
@@ -444,11 +445,11 @@ def test_of_steps_that_are_over_nothing_is_told(start, clock):
 
 
 def test_words_of_another_kind(start, clock):
-    class Words(PipelineWords):
+    class Words(Projection, frozen=True):
         def step(self, state, *, started):
             return super().step(state, started=started).upper()
 
-    run = start(projection=Words())
+    run = start(projection=Words("louder"))
     Shell(chain(), run.recorder, clock).succeed()
     run.recorder.flush()
     assert "prepare SUCCEEDED" in states(run)
@@ -522,7 +523,7 @@ def test_what_found_no_room_is_written_when_there_is_some(root, start, monkeypat
 
 
 def test_a_warning_is_the_message_of_a_step_that_succeeds(start, clock):
-    run = start(warning="warning")
+    run = start()
     shell = Shell(chain(), run.recorder, clock)
     shell.tick(UserEvent(0.0, "prepare", 0, "warning", "its output x was not made"))
     shell.tick(UserEvent(0.0, "prepare", 0, "rows", "5"))

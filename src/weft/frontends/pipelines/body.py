@@ -25,6 +25,7 @@ from weft.frontends.pipelines.kinds import decoded, load_kind
 from weft.frontends.pipelines.language import check_value
 from weft.frontends.pipelines.parts import INPUT, ITEM, OUTPUT, Folder, joined, told
 from weft.frontends.pipelines.problems import show
+from weft.frontends.pipelines.states import NOT_RUN, WARNING
 from weft.frontends.pipelines.templates import as_text, go_text
 from weft.graph.task import does_prepare, pass_gate, prepares, resolve
 from weft.model.errors import DiskFullError, RunCancelledError, TaskError, WeftError
@@ -41,10 +42,6 @@ if TYPE_CHECKING:
 
 RUN, SKIPPED = "run", "skipped"
 """The branches of every choice: what is on `RUN` runs if that is taken, and else is skipped."""
-WARNING = "warning"
-"""The user event by which a step that succeeds says what a person should know; its payload is a text."""
-NOT_RUN = "skipped"
-"""The user event by which an item of a loop says that its condition is false."""
 MOUNTS = "mounts"
 """The parameter of a step's program that says what it finds at which path."""
 IMAGE = "image"

@@ -37,6 +37,7 @@ from weft.frontends.pipelines.resolve import (
     resolve_items,
     resolve_nodes,
 )
+from weft.frontends.pipelines.states import FRONTEND
 from weft.frontends.pipelines.templates import pieces
 from weft.graph.logical import (
     BROADCAST,
@@ -47,6 +48,7 @@ from weft.graph.logical import (
     LogicalGraph,
     OnFailure,
     Patch,
+    Role,
     Source,
     Storage,
     Vertex,
@@ -146,6 +148,7 @@ def compile_run(
         pipeline.name,
         on_failure=_STRATEGIES[pipeline.failure_options.strategy],
         limits={PARALLELISM: pipeline.parallelism},
+        frontend=FRONTEND,
     )
     again = {**as_dict(origin), "file": Path(origin.file).name}  # however it was named: a resume makes the same graph
     cache = None if place.cache is None else {**as_dict(place.cache), "index": str(place.cache.index)}
@@ -191,7 +194,7 @@ def _add(
     skipped = tuple(node.id for node in nodes if _is_skipped(node))
     if skipped:
         decider = Program(f"{BODY}:answer_skipped")
-        graph.add_vertex(Vertex(disabled, decider, resources=_NO_CORE, expands=True))
+        graph.add_vertex(Vertex(disabled, decider, resources=_NO_CORE, expands=True, role=Role.HELPER))
         for dep in entry:
             graph.add_edge(Edge(dep, disabled, NONE, storage=Storage.NONE))
         graph.choices.append(Choice(disabled, disabled, {RUN: skipped, SKIPPED: ()}))
@@ -224,7 +227,15 @@ def _control(node: Control, repeating: Mapping[str, Any]) -> Vertex:
     if node.kind == REPEAT:
         params["repeating"] = repeating
     program = Program(_PROGRAMS[node.kind], params, style=Style.TASK)
-    return Vertex(node.id, program, resources=_NO_CORE, expands=node.kind in (DECIDE, LIST, REPEAT))
+    own = node.kind in (REPEAT, SKIP)  # the dag itself, or what stands for it
+    return Vertex(
+        node.id,
+        program,
+        resources=_NO_CORE,
+        expands=node.kind in (DECIDE, LIST, REPEAT),
+        label=node.name,
+        role=Role.OWN if own else Role.HELPER,
+    )
 
 
 def _step(pipeline: Pipeline, step: ResolvedStep, place: RunPlace, folder: str, *, patched: bool) -> Vertex:
@@ -235,6 +246,7 @@ def _step(pipeline: Pipeline, step: ResolvedStep, place: RunPlace, folder: str, 
     retry = DEFAULT_RETRY if step.retry is None else step.retry
     width = Source(step.lister) if step.lister else len(items) if items else 1
     vertex = Vertex(step.id, program, width, resources=_ONE_AT_A_TIME, retry=retry)
+    vertex.label, vertex.outputs = step.name, tuple(step.outputs)
     if step.body is not None:
         kind = load_kind(step.body.kind)
         vertex.resources = tuple(replace(one, tokens=(*one.tokens, _ONE_TOKEN)) for one in kind.resources)
@@ -298,11 +310,6 @@ def _params(step: ResolvedStep, place: RunPlace, folder: str) -> dict[str, Any]:
     return params
 
 
-def is_step(vertex: Vertex) -> bool:
-    """Whether a vertex is a step, and no control."""
-    return vertex.program.target == _STEP
-
-
 def planned_outputs(nodes: Iterable[Node]) -> dict[str, str]:
     """Return where outputs will lie, by `step.artifact`, as far as that is known before the run."""
     found: dict[str, str] = {}
@@ -314,16 +321,11 @@ def planned_outputs(nodes: Iterable[Node]) -> dict[str, str]:
     return found
 
 
-def output_names(vertex: Vertex) -> list[str]:
-    """Return the names of the outputs of each task; none for a vertex that is no step."""
-    return [path.rpartition("/")[2] for path in vertex.program.params["outputs"]] if is_step(vertex) else []
-
-
 def outputs_of(vertex: Vertex, index: int) -> dict[str, str]:
     """Return where the outputs of a task lie, by name; nothing for a vertex that is no step."""
-    params = vertex.program.params
-    if not is_step(vertex):
+    if vertex.outputs is None:
         return {}
+    params = vertex.program.params
     if "folder" in params:
         folder = Folder(**params["folder"])
         return {name: folder.path(name, index) for name in params["outputs"]}

@@ -30,6 +30,7 @@ from weft.operators.blas import share
 from weft.operators.namespaces import NUMPY
 from weft.operators.regions import Kind, Region, Slot, Step, most_held
 
+FRONTEND = "tensors"
 _MIB = 2**20
 _WORTH = 4096
 """Chunks of this many elements are worth a look at how many threads BLAS uses."""
@@ -156,7 +157,13 @@ def compile_nodes(
 
     Sources of which `held` is true become vertices of their own, whose values are given with the graph.
     """
-    return _compile(Graph(name), wanted, How(fusion, processes, space, budget, memory), range(len(wanted)), held=held)
+    return _compile(
+        Graph(name, frontend=FRONTEND),
+        wanted,
+        How(fusion, processes, space, budget, memory),
+        range(len(wanted)),
+        held=held,
+    )
 
 
 def _compile(

@@ -13,7 +13,7 @@ from weft.frontends.pipelines import body
 from weft.frontends.pipelines.check import parse_pipeline
 from weft.frontends.pipelines.compiler import DISABLED, Origin, RunPlace, compile_run, main_root, notes
 from weft.frontends.pipelines.resolve import ResolvedStep, Run, resolve
-from weft.frontends.pipelines.states import WORDS, PipelineWords
+from weft.frontends.pipelines.states import PROJECTION, WARNING
 from weft.graph.logical import LogicalGraph, Move, OnFailure, Retry
 from weft.graph.validate import mark_results, validate
 from weft.graph.wire import from_json, to_json
@@ -158,19 +158,19 @@ def test_a_folder_on_which_a_shell_acts_is_told_of(root, told):
 
 class TestWords:
     def test_every_state_of_a_run_has_one(self):
-        words = {PipelineWords().run(state) for state in JobState}
+        words = {PROJECTION.run(state) for state in JobState}
         assert words <= set(RUN_STATES)
 
     def test_every_state_of_a_step_has_one(self):
-        words = {PipelineWords().step(state, started=started) for state in VertexState for started in (True, False)}
+        words = {PROJECTION.step(state, started=started) for state in VertexState for started in (True, False)}
         assert words <= {*STEP_STATES, "init"}
         assert "" not in words
 
     def test_no_line_is_idle(self):
-        assert {state.value for state in (*JobState, *VertexState)} == WORDS.keys()
+        assert {state.value for state in (*JobState, *VertexState)} == PROJECTION.states.keys()
 
     def test_what_never_began_is_cancelled(self):
-        step = PipelineWords().step
+        step = PROJECTION.step
         assert [step(VertexState.FAILED, started=began) for began in (True, False)] == ["failed", "cancelled"]
         assert [step(VertexState.CANCELLED, started=began) for began in (True, False)] == ["terminated", "cancelled"]
 
@@ -326,4 +326,4 @@ def test_what_a_step_that_succeeds_should_have_done(tmp_path, monkeypatch):
     monkeypatch.setattr(body, "run_command", lambda *given: run(*given) | {"log_error": "No space left on device"})
     assert body.run_step(ctx, {})["exit_code"] == 0
     lost = "its log is not complete: No space left on device"
-    assert told == [(body.WARNING, f"its output model was not made; {lost}")]
+    assert told == [(WARNING, f"its output model was not made; {lost}")]

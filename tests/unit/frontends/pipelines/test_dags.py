@@ -22,8 +22,7 @@ from weft.frontends.pipelines.resolve import (
     make_pipeline,
     resolve_nodes,
 )
-from weft.frontends.pipelines.states import PipelineWords
-from weft.graph.logical import LogicalGraph, Patch, Source
+from weft.graph.logical import LogicalGraph, Patch, Role, Source, Vertex
 from weft.graph.validate import check_patch, mark_results, validate
 from weft.graph.wire import from_json, to_json
 from weft.model.errors import InputLimitError, PipelineError, UsageError
@@ -56,6 +55,10 @@ def compiled(text: str) -> LogicalGraph:
     validate(graph)
     assert to_json(from_json(to_json(graph))) == to_json(graph)
     return graph
+
+
+def _subject(vertex: Vertex) -> tuple[str, bool]:
+    return vertex.step, vertex.role is Role.OWN
 
 
 def edges(graph: LogicalGraph) -> set[tuple[str, str]]:
@@ -120,7 +123,7 @@ class TestNested:
         graph = compiled(text)
         assert list(graph.vertices) == ["_disabled", "a", "d", "b"]
         assert ("a", "b") in edges(graph)
-        assert PipelineWords().subject(graph.vertices["d"]) == ("d", True)
+        assert _subject(graph.vertices["d"]) == ("d", True)
 
     def test_a_dag_deep_inside_others_has_a_short_id(self):
         name = "n" * 30
@@ -365,7 +368,7 @@ entry_points:
         graph = compiled(text)
         branches = {choice.id: choice.branches["run"] for choice in graph.choices}
         assert branches == {"d/if": ("d.x/if", "d.x", "d.y.z"), "d.x/if": ("d.x",)}
-        assert PipelineWords().subject(graph.vertices["d/if"]) == ("d", False)
+        assert _subject(graph.vertices["d/if"]) == ("d", False)
 
     def test_of_an_artifact_the_content_is_asked_for_in_the_run(self):
         text = """
@@ -423,7 +426,7 @@ disabled: d.y
         *(f"d/{n}{tail}" for n in (0, 1) for tail in (".x/loop", ".x", ".y", ".z/if", ".z")),
         "d/outputs",
     ]
-    assert PipelineWords().subject(patch.vertices[2]) == ("d.x", True)
+    assert _subject(patch.vertices[2]) == ("d.x", True)
     assert ("d/outputs", "d/end") in {(edge.src, edge.dst) for edge in patch.edges}
     assert {edge.dst for edge in patch.edges if edge.carries_data and edge.src == "d/1.x/loop"} == {"d/outputs"}
 

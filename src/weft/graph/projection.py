@@ -1,0 +1,68 @@
+"""Words that users see for the states of the engine: each front end has a projection of them, as one table.
+
+There is no state machine here: whatever the engine says, one look into the table answers. A step that never began is
+`cancelled` where one that did is `terminated` or `failed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec import Struct, field
+
+if TYPE_CHECKING:
+    from enum import Enum
+
+
+class StateWords(NamedTuple):
+    """The words for one state of the engine: of a run, of a step that began, of one that never did."""
+
+    run: str = ""
+    began: str = ""
+    never_began: str = ""
+
+
+STATES: Final[Mapping[str, StateWords]] = {
+    #  state of the engine   a run                a step that began   one that never did
+    "new":            StateWords("pending"),
+    "running":        StateWords("running",     "running",          "running"),
+    "failing":        StateWords("running"),
+    "cancelling":     StateWords("terminating"),
+    "succeeded":      StateWords("succeeded"),
+    "configuring":    StateWords("",            "pending",          "pending"),
+    "configured":     StateWords("",            "pending",          "pending"),
+    "draining":       StateWords("",            "terminating",      "terminating"),
+    "done":           StateWords("",            "succeeded",        "succeeded"),
+    "done_early":     StateWords("",            "succeeded",        "succeeded"),
+    "skipped":        StateWords("",            "skipped",          "skipped"),
+    "failed":         StateWords("failed",      "failed",           "cancelled"),
+    "cancelled":      StateWords("terminated",  "terminated",       "cancelled"),
+}  # fmt: skip
+"""Keys are the values of the engine's job and vertex states, which share no word with two meanings."""
+
+
+class Projection(Struct, frozen=True):
+    """The words of one front end for `states`.
+
+    `warning` names the user event whose payload becomes the message of its step, if that succeeds; `not_run` the one by
+    which a task says that it was skipped.
+    """
+
+    frontend: str
+    states: Mapping[str, StateWords] = field(default_factory=lambda: STATES)
+    warning: str = ""
+    not_run: str = ""
+
+    def run(self, state: Enum | str) -> str:
+        """Return the word for a state of a job."""
+        return self.states[state if isinstance(state, str) else state.value].run
+
+    def step(self, state: Enum, *, started: bool) -> str:
+        """Return the word for a state of a vertex; `started`: a task of it was given to a worker once."""
+        words = self.states[state.value]
+        return words.began if started else words.never_began
+
+
+GRAPHS: Final = Projection("graph")
+"""The words for graphs that a program has built by hand, and for those of front ends without words of their own."""
