@@ -18,6 +18,7 @@ from weft.engine.events import Done, Failed, GaveBack, TimerFired, UserEvent, We
 from weft.engine.foresight import next_use
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VertexState
+from weft.engine.notes import NoteKind
 from weft.graph.logical import Kind, Move, Outcome, Storage, Trigger
 from weft.graph.task import Watched
 from weft.model.chunks import OUTSIDE, ChunkRef
@@ -690,8 +691,7 @@ def give_up(local: LocalJob, lease: WorkerLease, grace_s: float) -> None:
     """A task on a thread of this process did not stop in time: leave the thread to itself and report for it."""
     local.forget(lease)
     vertex = lease.root.vertex
-    why = f"did not stop within {grace_s:g} s: its thread is left to itself"
-    local.job.master.core.note(vertex, f"task {lease.pos} {why}")
+    local.job.master.core.note(vertex, NoteKind.UNSTOPPABLE, lease.pos, grace_s)
     now = local.loop.clock.now()
     local.loop.post(
         local.job.id,

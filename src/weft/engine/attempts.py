@@ -20,6 +20,7 @@ from weft.engine.core import LeaseRow
 from weft.engine.decisions import BackUp, WeighTasks
 from weft.engine.dispatch import expected_bytes, unserved
 from weft.engine.machines.job import JobState
+from weft.engine.notes import NoteKind
 from weft.engine.policy import STRAGGLERS, AttemptView, WatchView
 from weft.engine.rows import FINISHED, FREED, SKIPPED
 from weft.graph.logical import Kind, Outcome, Trigger
@@ -225,7 +226,7 @@ def _start(core: Core, lease: LeaseRow, worker: int, reason: str) -> None:
     timeout = stage.vertex.timeout_s
     if timeout is not None:
         backup.timer = core.set_timer(core.now + timeout, "timeout", backup.id)
-    core.note(_name(lease), f"backup on worker {worker} beside worker {lease.worker}: {reason}")
+    core.note(_name(lease), NoteKind.BACKUP_STARTED, worker, lease.worker, reason)
     attempt = stage.attempt(lease.lo) + 1
     nbytes = expected_bytes(stage, lease.hi - lease.lo)
     core.out.append(
@@ -299,7 +300,7 @@ def won(core: Core, lease: LeaseRow) -> None:
         core.losers[other.id] = other
         return
     lease.stopping = ""
-    core.note(_name(lease), f"worker {lease.worker} was first, worker {other.worker} is told to stop")
+    core.note(_name(lease), NoteKind.BACKUP_ENDED, lease.worker, other.worker)
     _stop_loser(core, other)
 
 

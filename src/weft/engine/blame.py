@@ -20,6 +20,7 @@ from weft.engine.decisions import Avoid, Forgive, Remake
 from weft.engine.dispatch import dispatch, launch
 from weft.engine.lineage import drop, lose, wanted
 from weft.engine.machines.job import JobState
+from weft.engine.notes import NoteKind
 from weft.engine.physical import Intervals
 from weft.engine.policy import BLAME, BlameView, Fault, WorkerView
 from weft.engine.readiness import enqueue, unqueue
@@ -88,10 +89,10 @@ def judge(core: Core) -> None:
 def _avoid(core: Core, decision: Avoid) -> None:
     worker = decision.worker
     if worker not in core.workers or core.workers.keys() <= {*core.avoided, worker}:
-        core.note(f"worker {worker}", "rejected: it cannot be avoided, for nobody else is left")
+        core.note(f"worker {worker}", NoteKind.LAST_WORKER)
     elif worker not in core.avoided:
         core.avoided[worker] = core.set_timer(core.now + decision.seconds, "forgive", worker)
-        core.note(f"worker {worker}", f"avoided for {decision.seconds:g} s: {decision.reason}")
+        core.note(f"worker {worker}", NoteKind.WORKER_EXCLUDED, decision.seconds, decision.reason, decision.seen)
 
 
 def forgive(core: Core, worker: int, reason: str) -> None:
@@ -100,7 +101,7 @@ def forgive(core: Core, worker: int, reason: str) -> None:
     if timer is not None:
         core.timers.pop(timer, None)
         core.forgiven[worker] = (core.forgiven.get(worker, (0, 0.0))[0] + 1, core.now)
-        core.note(f"worker {worker}", f"not avoided any more: {reason}")
+        core.note(f"worker {worker}", NoteKind.WORKER_READMITTED, reason)
 
 
 def _remake(core: Core, decision: Remake) -> None:

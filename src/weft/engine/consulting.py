@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weft.engine.decisions import Fail, SetParallelism
 from weft.engine.machines.vertex import ENDED, VertexState
+from weft.engine.notes import NoteKind, data_of, figures_of
 from weft.engine.policy import InputView, Moment, View
-from weft.engine.prose import told
 from weft.engine.rows import FINISHED, FREED
 from weft.graph.logical import Kind, Range
 from weft.model.errors import GraphError, WeftError
@@ -73,46 +73,22 @@ def consult(core: Core, apply: Callable[[Core, Decision], None]) -> None:
         try:
             decisions, stage.memo = manager.decide(view, stage.memo)
         except WeftError as error:
-            core.note(stage.id, f"its manager cannot decide: {error.message}")
+            core.note(stage.id, NoteKind.MANAGER_FAILED, error.message)
             decisions = (Fail(stage.id, error.message),)
-        seen = f" (seen: {_seen(view)})" if decisions else ""
+        seen = figures_of(view) if decisions else {}
         for decision in decisions:
-            core.note(stage.id, f"its manager decides: {told(decision, stage.id)}{seen}")
+            core.note(stage.id, NoteKind.MANAGER_DECIDED, data_of(decision, stage.id), seen)
             try:
                 core.claim(f"the manager of {stage.id}", decision)
                 apply(core, decision)
             except WeftError as error:
-                core.note(stage.id, f"rejected: {error.message}")
+                core.note(stage.id, NoteKind.DECISION_REJECTED, error.message)
         finite = [link.src for link in stage.inputs if link.src.vertex.kind is Kind.FINITE]
         if stage.status is VertexState.CONFIGURING and all(src.status in ENDED for src in finite):
             width = stage.vertex.parallelism
             if isinstance(width, Range):
-                core.note(stage.id, f"its manager has named no width: {width.hi} tasks, as without one")
+                core.note(stage.id, NoteKind.MANAGER_SILENT, width.hi)
                 apply(core, SetParallelism(stage.id, width.hi))
-
-
-def _seen(view: View) -> str:
-    """Write the figures that a manager has seen, for whoever asks why it decided as it did."""
-    parts = []
-    if view.n >= 0:
-        parts.append(f"{view.finished:,} of {view.n:,} tasks finished")
-    if view.rows:
-        parts.append(f"{view.rows:,} rows")
-    for source in view.inputs:
-        text = f"{source.source} {'ended' if source.ended else f'{source.finished:,} of {source.n:,}'}"
-        if source.sizes is not None:
-            text += f" with {int(sum(source.sizes)):,} bytes in {source.partitions:,} partitions"
-        elif source.nbytes >= 0:
-            text += f" with {source.nbytes:,} bytes"
-        parts.append(text)
-        for (vertex, name), payloads in view.events.items():
-            if vertex == source.source:
-                parts.append(f"{name!r} of {vertex}: {sum(map(_length, payloads)):,}")
-    return ", ".join(parts) or "nothing yet"
-
-
-def _length(payload: Any) -> int:
-    return len(payload) if isinstance(payload, (list, tuple, dict)) else 1
 
 
 def _bytes_of(stage: Stage) -> int:

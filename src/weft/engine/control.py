@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from weft.engine.decisions import ApplyPatch, SetParallelism, SetResources
 from weft.engine.machines.job import JobState
+from weft.engine.notes import NoteKind, data_of
 from weft.engine.patching import apply
-from weft.engine.prose import told
 from weft.graph.logical import Kind, Range
 from weft.graph.task import DECIDE, USAGE
 from weft.model.errors import GraphError, WeftError
@@ -50,8 +50,8 @@ def _decide(core: Core, stage: Stage, what: str, vertex: str, value: Any, becaus
     else:
         decision = ApplyPatch(stage.id, value)
     subject = vertex or stage.id
-    seen = f" (seen: {because})" if because else ""
-    core.note(subject, f"control vertex {stage.id} decides: {told(decision, subject)}{seen}")
+    told = data_of(decision, subject)
+    core.note(subject, NoteKind.CONTROL_DECIDED, stage.id, told, because)
     try:
         _may(core, stage, vertex)
         if isinstance(decision, SetParallelism):
@@ -59,7 +59,7 @@ def _decide(core: Core, stage: Stage, what: str, vertex: str, value: Any, becaus
         core.claim(stage.id, decision)
         apply(core, decision)
     except WeftError as error:
-        core.note(subject, f"rejected: {error.message}")
+        core.note(subject, NoteKind.DECISION_REJECTED, error.message)
         return error.message
     return ""
 

@@ -18,12 +18,14 @@ from msgspec import Struct, field
 from weft.engine.decisions import ApplyPatch, Avoid, BackUp, Emit, Forgive, WeighTasks
 from weft.engine.machines.bubble import BubbleState
 from weft.engine.machines.job import JobState
+from weft.engine.notes import Note
 from weft.engine.policy import Moment
 from weft.model.errors import GraphError
 
 if TYPE_CHECKING:
     from weft.engine.commands import Command
     from weft.engine.decisions import Decision
+    from weft.engine.notes import NoteKind
     from weft.engine.physical import Link, Stage
     from weft.engine.policy import Fault, ManagerFactory, VertexManager
     from weft.graph.lease import Cone
@@ -258,7 +260,7 @@ class Core:
         self.avoided: dict[int, int] = {}
         self.forgiven: dict[int, tuple[int, float]] = {}
         self.shy: dict[tuple[int, int], float] = {}
-        self.ring: deque[tuple[float, str, str]] = deque(maxlen=ring)
+        self.ring: deque[Note] = deque(maxlen=ring)
 
     @property
     def links(self) -> dict[str, Link]:
@@ -300,9 +302,9 @@ class Core:
         self.counter += 1
         return self.counter
 
-    def note(self, subject: str, text: str) -> None:
-        """Remember something out of the ordinary for `story`."""
-        self.ring.append((self.now, subject, text))
+    def note(self, subject: str, kind: NoteKind, *values: Any) -> None:
+        """Remember something out of the ordinary, with the values of the fields of its kind, for whoever asks later."""
+        self.ring.append(Note(self.now, subject, kind, values))
 
     def set_timer(self, at: float, *what: Any) -> int:
         """Ask for a `TimerFired` at time `at` and remember what it is for."""

@@ -94,11 +94,12 @@ class WeighTasks(NamedTuple):
 
 
 class Avoid(NamedTuple):
-    """Give a worker nothing for so many seconds, as long as there is another."""
+    """Give a worker nothing for so many seconds, as long as there is another; `seen` has the figures behind it."""
 
     worker: int
     seconds: float
     reason: str
+    seen: str = ""
 
 
 class Forgive(NamedTuple):

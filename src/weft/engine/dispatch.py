@@ -16,6 +16,7 @@ from weft.engine.cones import climb, siblings_ready, template
 from weft.engine.core import ANYWHERE, FEW, LIGHT_LANE, LeaseRow
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import VERTEX, VertexState
+from weft.engine.notes import NoteKind
 from weft.engine.physical import INFINITE, NOTHING, Intervals
 from weft.engine.readiness import check_gates, unqueue
 from weft.engine.rows import LEASED, READY, UNSCHEDULED, write
@@ -310,7 +311,10 @@ def give(core: Core, lease: LeaseRow, resources: Resources | None = None) -> Non
     if stage.n <= FEW:
         core.note(
             f"{stage.id}[{lease.lo}]" if lease.hi - lease.lo == 1 else stage.id,
-            f"tasks {lease.lo}:{lease.hi} leased to worker {worker}" if worker >= 0 else "started beside the workers",
+            NoteKind.LEASED,
+            lease.lo,
+            lease.hi,
+            worker,
         )
 
 

@@ -6,9 +6,11 @@ the ring of what was out of the ordinary, in which a manager's decision stands w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from weft.engine.machines.vertex import ENDED, VertexState
+from weft.engine.notes import NoteKind
+from weft.engine.text import change_of, seen_by
 from weft.graph.builder import width_text
 from weft.graph.logical import Kind, Move, Storage, Trigger
 from weft.graph.rectangles import Rectangles
@@ -17,32 +19,38 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from weft.engine.core import Core
+    from weft.engine.notes import Note
     from weft.engine.physical import Link, Stage
     from weft.graph.logical import Edge, Vertex
 
-CHANGES = (
-    "its manager",
-    "control vertex",
-    "rejected:",
-    "configured with",
-    "ended early:",
-    "choice ",
-    "skipped: choice",
-    "patch:",
-    "asks for",
-    "granted",
-    "refused:",
-    "not granted",
-    "shrunk:",
-    "region restarts:",
-    "failed by decision",
-    "outputs of",
-    "its last consumer",
-    "backup on",
-    "avoided",
-    "not avoided",
+CHANGES: Final = frozenset(
+    {
+        NoteKind.BACKUP_STARTED,
+        NoteKind.BRANCH_SKIPPED,
+        NoteKind.BRANCH_TAKEN,
+        NoteKind.BUBBLE_ASKS,
+        NoteKind.BUBBLE_GRANTED,
+        NoteKind.BUBBLE_REFUSED,
+        NoteKind.BUBBLE_SHRUNK,
+        NoteKind.BUBBLE_TIMED_OUT,
+        NoteKind.CONFIGURED,
+        NoteKind.CONTROL_DECIDED,
+        NoteKind.DECIDED_TO_FAIL,
+        NoteKind.DECISION_REJECTED,
+        NoteKind.ENDED_EARLY,
+        NoteKind.LAST_WORKER,
+        NoteKind.MANAGER_DECIDED,
+        NoteKind.MANAGER_FAILED,
+        NoteKind.MANAGER_SILENT,
+        NoteKind.OUTPUTS_LOST,
+        NoteKind.PATCHED,
+        NoteKind.REGION_RESTARTS,
+        NoteKind.SERVICE_UNUSED,
+        NoteKind.WORKER_EXCLUDED,
+        NoteKind.WORKER_READMITTED,
+    }
 )
-"""How the notes begin that tell of a change of the graph; the rest of a story is about tasks and workers."""
+"""The notes that tell of a change of the graph; the rest of a history is about tasks and workers."""
 
 _MOVES = {
     Move.NONE: "order only",
@@ -62,10 +70,14 @@ class Row(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A change of the graph, `at` seconds after the job began: to what, why, and the figures `seen` by who decided."""
+    """A change of the graph, `at` seconds after the job began: to what, why, and the figures `seen` by who decided.
+
+    `kind` is the word of a `NoteKind`, for programs; `what` and `seen` are for people.
+    """
 
     at: float
     subject: str
+    kind: str
     what: str
     seen: str = ""
 
@@ -145,11 +157,7 @@ def explain(core: Core) -> Explained:
         core.graph.name,
         core.status.value,
         tuple(rows),
-        tuple(
-            _change(at - core.started_at, shown(core, who), what)
-            for at, who, what in tuple(core.ring)
-            if what.startswith(CHANGES)
-        ),
+        tuple(_change(core, note) for note in tuple(core.ring) if note.kind in CHANGES),
         f"only the last {len(core.ring):,} notes are kept: earlier changes may be missing" if full else "",
     )
 
@@ -166,9 +174,8 @@ def edge_name(edge: Edge, vertices: Mapping[str, Vertex]) -> str:
     return edge.name or "->".join(vertices[id].shown if id in vertices else id for id in (edge.src, edge.dst))
 
 
-def _change(at: float, who: str, what: str) -> Change:
-    text, seen, figures = what.rpartition(" (seen: ")
-    return Change(at, who, text, figures.removesuffix(")")) if seen else Change(at, who, what)
+def _change(core: Core, note: Note) -> Change:
+    return Change(note.at - core.started_at, shown(core, note.subject), note.kind.word, change_of(note), seen_by(note))
 
 
 def _table(rows: list[Row]) -> list[str]:

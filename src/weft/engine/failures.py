@@ -12,6 +12,7 @@ from weft.engine.dispatch import return_tokens
 from weft.engine.machines.job import JOB, JobState
 from weft.engine.machines.table import step
 from weft.engine.machines.vertex import ENDED, SUCCESS, VertexState
+from weft.engine.notes import NoteKind
 from weft.engine.physical import NOTHING, Intervals, Stage
 from weft.engine.policy import Moment
 from weft.engine.readiness import (
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 def move_job(core: Core, cause: str) -> None:
     """Move the job along its table."""
     core.status = step(JOB, core.status, cause, core.job, lambda subject: story(core, subject))
-    core.note("", f"job {core.status.value}")
+    core.note("", NoteKind.JOB_STATE, core.status.value)
 
 
 def may_retry(core: Core, stage: Stage, index: int, kind: Failure, worker: int) -> bool:
@@ -113,7 +114,7 @@ def fatal(
     tries = counts[RetryClass.INFRASTRUCTURE] if counts is not None and kind is Failure.INFRASTRUCTURE else 0
     if tries > 1:
         message += f"\nThat was attempt {tries}: its retries after lost workers are used up."
-    core.note(name, f"failed for good ({kind.value}): {message}")
+    core.note(name, NoteKind.FAILED, kind.value, message)
     if core.cause is None:
         core.cause = Cause(name, message, traceback, kind.value, raised)
     if stage.state[index] == READY:
@@ -143,7 +144,7 @@ def spread(core: Core, stage: Stage, lo: int, hi: int) -> None:
             if dst.status in ENDED:
                 continue
             if dst.n < 0:
-                core.note(dst.id, f"cannot run: {stage.id} failed")
+                core.note(dst.id, NoteKind.CANNOT_RUN, stage.id, "")
                 advance(core, dst, "fatal")
                 ended(core, dst)
                 work.append((dst, 0, 0))
@@ -157,7 +158,7 @@ def spread(core: Core, stage: Stage, lo: int, hi: int) -> None:
                 for d in range(a, b):
                     if dst.state[d] in NOT_STARTED:
                         give_up(core, dst, d, FATAL)
-                        core.note(task_name(dst.id, d), f"cannot run: {stage.id} failed")
+                        core.note(task_name(dst.id, d), NoteKind.CANNOT_RUN, stage.id, "")
                         work.append((dst, d, d + 1))
             if link.edge.storage is Storage.EPHEMERAL and dst.executing:
                 work += _cut_off(core, link, spans)
@@ -175,7 +176,7 @@ def _cut_off(core: Core, link: Link, spans: Iterable[tuple[int, int]]) -> list[t
     ]
     for lease in lost:
         if lease.stopping not in ("cancel", "cut off"):
-            core.note(task_name(link.dst.id, lease.lo), f"cannot go on: {link.src.id} failed")
+            core.note(task_name(link.dst.id, lease.lo), NoteKind.CANNOT_GO_ON, link.src.id)
             stop_lease(core, lease, f"{link.src.id} failed", "cut off")
     return [(member, lease.lo * mult, lease.hi * mult) for lease in lost for member, mult in lease.members]
 
@@ -200,7 +201,7 @@ def starve(core: Core) -> None:
             event = what.edge.scheduling.event
             _starve(core, dst, f"{src.id} has ended without the event {event!r} that {dst.id} waits for")
         else:
-            _give_up_all(core, dst, f"cannot run: {src.id} failed")
+            _give_up_all(core, dst, NoteKind.CANNOT_RUN, src.id, "")
 
 
 def _starve_unanswered(core: Core, expander: Stage) -> None:
@@ -212,11 +213,11 @@ def _starve_unanswered(core: Core, expander: Stage) -> None:
             continue
         waiting.extend(core.sized.get(stage.id, ()))
         if expander.status in SUCCESS:
-            core.note(stage.id, f"skipped: {expander.id} ended without an answer")
+            core.note(stage.id, NoteKind.UNANSWERED, expander.id)
             give_up_rest(core, stage, SKIPPED)
             recount_readers(core, stage)
         else:
-            _give_up_all(core, stage, f"cannot run: {expander.id} failed and says no width")
+            _give_up_all(core, stage, NoteKind.CANNOT_RUN, expander.id, "width")
 
 
 def _starve_choice(core: Core, row: ChoiceRow) -> None:
@@ -230,11 +231,11 @@ def _starve_choice(core: Core, row: ChoiceRow) -> None:
                 give_up_rest(core, core.by_id[vertex], SKIPPED)
                 recount_readers(core, core.by_id[vertex])
             else:
-                _give_up_all(core, core.by_id[vertex], f"cannot run: {decider.id} failed and decides nothing")
+                _give_up_all(core, core.by_id[vertex], NoteKind.CANNOT_RUN, decider.id, "branch")
 
 
-def _give_up_all(core: Core, stage: Stage, why: str) -> None:
-    core.note(stage.id, why)
+def _give_up_all(core: Core, stage: Stage, why: NoteKind, *data: str) -> None:
+    core.note(stage.id, why, *data)
     give_up_rest(core, stage, FATAL)
     spread(core, stage, 0, max(stage.n, 0))
 
@@ -243,7 +244,7 @@ def _starve(core: Core, stage: Stage, message: str) -> None:
     """A vertex can never start, and that is the first thing that went wrong."""
     if core.cause is None:
         core.cause = Cause(stage.id, message, kind=Failure.USER.value)
-    _give_up_all(core, stage, message)
+    _give_up_all(core, stage, NoteKind.VERTEX_FAILED, message)
     if core.graph.on_failure is OnFailure.FAIL_FAST and core.status is JobState.RUNNING:
         move_job(core, "task_fatal")
         stop_everything(core, message)
@@ -370,7 +371,7 @@ def finish_early(core: Core, stage: Stage, reason: str) -> None:
     """A consumer has all it can use: end a vertex; what runs is stopped, what has not started never will."""
     if stage.status in ENDED:
         return
-    core.note(stage.id, f"ended early: {reason}")
+    core.note(stage.id, NoteKind.ENDED_EARLY, reason)
     if stage.n >= 0:
         for i in range(stage.n):
             if stage.state[i] in NOT_STARTED:

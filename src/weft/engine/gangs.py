@@ -22,6 +22,7 @@ from weft.engine.machines.bubble import BUBBLE, BubbleState
 from weft.engine.machines.job import JobState
 from weft.engine.machines.table import step
 from weft.engine.machines.vertex import ENDED, VertexState
+from weft.engine.notes import NoteKind
 from weft.engine.physical import INFINITE
 from weft.engine.readiness import advance, count_refs, recount, unqueue
 from weft.engine.rows import CANCELLED, FATAL, FINISHED, LEASED, READY, SKIPPED, UNSCHEDULED, write, write_mixed
@@ -190,7 +191,7 @@ def _serve_bubble(core: Core, row: BubbleRow, stage: Stage) -> None:
             and (left := member.n - member.over - member.executing) > 0  # a service goes on while its readers restart
         )
         row.timer = core.set_timer(core.now + row.bubble.timeout_s, "bubble", row.index)
-        core.note(row.bubble.id, f"asks for {sum(want[1] for want in wants)} slots at once")
+        core.note(row.bubble.id, NoteKind.BUBBLE_ASKS, sum(want[1] for want in wants))
         bound = _bound(core, row.stages)
         core.out.append(Acquire(row.request, wants, row.bubble.prewarmed, avoided(core), bound))
 
@@ -313,7 +314,7 @@ def granted(core: Core, event: Granted) -> None:
     bubble = core.bubbles[row.bubble]
     _move(core, bubble, "granted")
     core.timers.pop(bubble.timer, None)
-    core.note(bubble.bubble.id, f"granted {len(event.slots)} slots")
+    core.note(bubble.bubble.id, NoteKind.BUBBLE_GRANTED, len(event.slots))
     for name, worker, alternative in event.slots:
         bubble.slots.setdefault(core.by_id[name].index, []).append((worker, alternative, event.request))
     _start_members(core, bubble)
@@ -441,7 +442,7 @@ def refused(core: Core, request: int, reason: str) -> str:
         return reason
     bubble = core.bubbles[row.bubble]
     core.timers.pop(bubble.timer, None)
-    core.note(bubble.bubble.id, f"refused: {reason}")
+    core.note(bubble.bubble.id, NoteKind.BUBBLE_REFUSED, reason)
     for stage in bubble.stages:
         needed = _cores(stage) + sum(
             link.src.n * _cores(link.src)
@@ -470,7 +471,7 @@ def timed_out(core: Core, index: int) -> None:
         return
     core.out.append(Withdraw(row.request))
     core.requests.pop(row.request, None)
-    core.note(row.bubble.id, f"not granted within {row.bubble.timeout_s:g} s")
+    core.note(row.bubble.id, NoteKind.BUBBLE_TIMED_OUT, row.bubble.timeout_s)
     shrink(core, row, "timeout")
 
 
@@ -481,7 +482,7 @@ def shrink(core: Core, row: BubbleRow, cause: str) -> None:
     leaving = [gone]
     if len(row.stages) == 1:
         leaving.append(row.stages.pop())
-    core.note(row.bubble.id, f"shrunk: {', '.join(stage.id for stage in leaving)} left")
+    core.note(row.bubble.id, NoteKind.BUBBLE_SHRUNK, [stage.id for stage in leaving])
     members = {stage.index for stage in (*leaving, *row.stages)}
     for stage in leaving:
         stage.bubble = -1
@@ -528,7 +529,7 @@ def restart_region(core: Core, stage: Stage, why: str) -> bool:
     if stage.region < 0 or core.status is not JobState.RUNNING:
         return False
     members = core.regions[stage.region]
-    core.note(stage.id, f"region restarts: {why}")
+    core.note(stage.id, NoteKind.REGION_RESTARTS, why)
     for lease in core.leases.values():
         if lease.stage in members and not lease.stopping:
             lease.stopping = "region"

@@ -8,6 +8,7 @@ from weft.engine.attempts import stop_rival
 from weft.engine.commands import Free, Stop
 from weft.engine.failures import spread_again
 from weft.engine.machines.vertex import ENDED
+from weft.engine.notes import NoteKind
 from weft.engine.readiness import advance, count_refs, recount
 from weft.engine.rows import FINISHED, FREED, LOST, NOT_STARTED, UNSCHEDULED, write
 from weft.graph.logical import Kind
@@ -32,7 +33,7 @@ def lose(core: Core, stage: Stage, indices: Iterable[int], reason: str) -> None:
         core.faults.clear()
         core.faults.extend(kept)
     if gone:
-        core.note(stage.id, f"outputs of {len(gone)} tasks (first {gone[0]}) are lost: {reason}")
+        core.note(stage.id, NoteKind.OUTPUTS_LOST, len(gone), gone[0], reason)
         remake(core)
 
 
@@ -93,7 +94,7 @@ def remake(core: Core, again: Stage | None = None) -> None:
             for link in partial:
                 link.freed_parts = None
         if anew:
-            core.note(stage.id, f"{anew} tasks are run again: their output is gone and still wanted")
+            core.note(stage.id, NoteKind.RUN_AGAIN, anew)
             touched.add(stage.index)
             if stage.status in ENDED:
                 stage.again = True

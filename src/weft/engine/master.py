@@ -56,6 +56,7 @@ from weft.engine.failures import (
 from weft.engine.lineage import lose, missing_inputs, remake
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
+from weft.engine.notes import NoteKind
 from weft.engine.placement import assign_sources
 from weft.engine.policy import BLAME, STRAGGLERS, ManagerFactory, Moment
 from weft.engine.readiness import (
@@ -291,7 +292,7 @@ class Master:
         row = core.workers.pop(event.worker, None)
         if row is None:
             return
-        core.note(f"worker {event.worker}", f"lost: {event.reason}")
+        core.note(f"worker {event.worker}", NoteKind.WORKER_LOST, event.reason)
         if core.avoided:
             core.suspicious = True  # too many of those that are left may be avoided
         gangs.slot_lost(core, event.worker)
@@ -487,9 +488,9 @@ class Master:
         write(core, root, lo, hi, live, FINISHED)
         if root.attempts:
             for index in [i for i in root.attempts if lo <= i < hi]:
-                core.note(task_name(root.id, index), f"finished on attempt {root.attempt(index)}")
+                core.note(task_name(root.id, index), NoteKind.FINISHED_AGAIN, root.attempt(index))
         elif root.n <= FEW:
-            core.note(task_name(root.id, lo) if hi - lo == 1 else root.id, f"tasks {lo}:{hi} finished")
+            core.note(task_name(root.id, lo) if hi - lo == 1 else root.id, NoteKind.FINISHED, lo, hi)
         finish(core, root, ((lo, hi),))
 
     def _commit_answers(self, lease: LeaseRow, lo: int, hi: int, event: Done | Progress) -> None:
@@ -705,8 +706,7 @@ class Master:
             attempts.needless(core, other)
         name = task_name(event.vertex, event.index)
         blame.failed(core, lease, event.kind, (event.vertex, event.index), event.lost)
-        goes_on = f"worker {other.worker} goes on with it"
-        core.note(name, f"attempt failed on worker {lease.worker} ({event.kind.value}): {event.message}; {goes_on}")
+        core.note(name, NoteKind.ATTEMPT_FAILED, lease.worker, event.kind.value, event.message, other.worker)
         if event.lost is not None and self._is_gone(event.kind):
             source, lost = event.lost
             self._lose(core.by_id[source], [lost], f"{name} could not read it: {event.message}")
@@ -720,7 +720,7 @@ class Master:
         stage = core.by_id[event.vertex]
         index = event.index
         name = task_name(stage.id, index)
-        core.note(name, f"attempt failed on worker {lease.worker} ({kind.value}): {event.message}")
+        core.note(name, NoteKind.ATTEMPT_FAILED, lease.worker, kind.value, event.message, None)
         blame.failed(core, lease, kind, (stage.id, index), event.lost)
         if not self._is_gone(kind):
             event = event._replace(lost=None)
@@ -808,7 +808,7 @@ class Master:
         if event.name.startswith(RESERVED):
             heard(core, event)
             return
-        core.note(task_name(event.vertex, event.index), f"emitted {event.name}")
+        core.note(task_name(event.vertex, event.index), NoteKind.EMITTED, event.name)
         core.out.append(Publish(event.vertex, event.index, event.name, event.payload))
         source = core.by_id.get(event.vertex)
         if source is not None and source.listeners:
@@ -821,7 +821,7 @@ class Master:
         stage = core.by_id[event.vertex]
         if event.index >= stage.n or stage.state[event.index] != PROBING:
             return
-        core.note(task_name(stage.id, event.index), "had finished before" if event.before else "taken from the cache")
+        core.note(task_name(stage.id, event.index), NoteKind.CACHE_HIT, event.before)
         if stage.status is VertexState.CONFIGURED:
             advance(core, stage, "task_started")
         if stage.bubble >= 0:
@@ -834,7 +834,7 @@ class Master:
         stage = core.by_id[event.vertex]
         if event.index >= stage.n or stage.state[event.index] != PROBING:
             return
-        core.note(task_name(stage.id, event.index), f"not in the cache: {event.reason or 'never ran'}")
+        core.note(task_name(stage.id, event.index), NoteKind.CACHE_MISS, event.reason or "never ran")
         if stage.probed is None:
             stage.probed = set()
         stage.probed.add(event.index)
@@ -842,9 +842,7 @@ class Master:
         enqueue(core, stage, event.index, event.index + 1)
 
     def _on_waiting(self, event: Waiting) -> None:
-        self.core.note(
-            task_name(event.vertex, event.index), f"waits for {event.owner}, which is making the same output"
-        )
+        self.core.note(task_name(event.vertex, event.index), NoteKind.CACHE_WAITS, event.owner)
 
     def _on_unanswered(self, event: Unanswered) -> None:
         core = self.core

@@ -30,6 +30,7 @@ from weft.engine.gangs import derive_regions, form
 from weft.engine.lineage import remake
 from weft.engine.machines.bubble import BubbleState
 from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
+from weft.engine.notes import NoteKind
 from weft.engine.physical import INFINITE, NOTHING, Link, Stage
 from weft.engine.readiness import (
     advance,
@@ -171,7 +172,7 @@ def configure(
     if fresh:
         return
     core.replan = True
-    core.note(stage.id, f"configured with {n} tasks")
+    core.note(stage.id, NoteKind.CONFIGURED, n)
     recount(core, stage)
     for link in stage.inputs:
         if link.src.refs is not None:
@@ -228,7 +229,7 @@ def _leave_out_unread(core: Core, stage: Stage) -> None:
         stage.over += len(unread)
         for link in stage.inputs:
             link.left -= len(unread)
-        core.note(stage.id, f"{len(unread)} of {stage.n} tasks are left out: nobody reads what they would make")
+        core.note(stage.id, NoteKind.UNREAD, len(unread), stage.n)
 
 
 def _start_without_inputs(core: Core, stage: Stage) -> None:
@@ -338,7 +339,7 @@ def apply(core: Core, decision: Any) -> None:
         emitted(core, decision.vertex, decision.name)
     elif isinstance(decision, Fail):
         stage = _stage(core, decision.vertex)
-        core.note(stage.id, f"failed by decision: {decision.reason}")
+        core.note(stage.id, NoteKind.DECIDED_TO_FAIL, decision.reason)
         if stage.n < 0:
             give_up_rest(core, stage, FATAL)
             spread(core, stage, 0, 0)
@@ -467,14 +468,14 @@ def choose(core: Core, decision: Choose) -> None:
             rule="choice-branch",
         )
     row.taken = decision.branch
-    core.note(row.choice.decider, f"choice {decision.choice}: takes {decision.branch}")
+    core.note(row.choice.decider, NoteKind.BRANCH_TAKEN, decision.choice, decision.branch)
     chosen = set(row.choice.branches[decision.branch])
     for name, branch in row.choice.branches.items():
         if name == decision.branch:
             continue
         for vertex in branch:
             if vertex not in chosen:
-                core.note(vertex, f"skipped: choice {decision.choice} took {decision.branch}")
+                core.note(vertex, NoteKind.BRANCH_SKIPPED, decision.choice, decision.branch)
                 give_up_rest(core, core.by_id[vertex], SKIPPED)
                 recount_readers(core, core.by_id[vertex])
     core.replan = True
@@ -508,7 +509,7 @@ def patch(core: Core, decision: ApplyPatch) -> None:
         link.src.outputs.remove(link)
         link.dst.inputs.remove(link)
         core.graph.edges = [edge for edge in core.graph.edges if edge.id != name]
-    core.note(decision.vertex, f"patch: {len(change.vertices)} vertices, {len(change.edges)} edges added")
+    core.note(decision.vertex, NoteKind.PATCHED, len(change.vertices), len(change.edges))
     for vertex in change.vertices:
         core.graph.add_vertex(vertex)
     core.graph.edges.extend(change.edges)

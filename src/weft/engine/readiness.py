@@ -15,6 +15,7 @@ from weft.engine.commands import Free, FreeParts, Probe, Stop
 from weft.engine.core import ANYWHERE
 from weft.engine.machines.table import step
 from weft.engine.machines.vertex import ENDED, SUCCESS, VERTEX, VertexState
+from weft.engine.notes import NoteKind
 from weft.engine.physical import INFINITE, NOTHING, Intervals
 from weft.engine.placement import assign_by_bytes
 from weft.engine.policy import Moment
@@ -398,7 +399,7 @@ def drain(core: Core, service: Stage) -> None:
     live = [lease for lease in core.leases.values() if lease.stage is service]
     if service.status is VertexState.RUNNING:
         advance(core, service, "consumers_ended")
-    core.note(service.id, "its last consumer has ended: stopping")
+    core.note(service.id, NoteKind.SERVICE_UNUSED)
     for lease in live:
         core.out.append(Stop(lease.id, "drained"))
     waiting = [i for i in range(max(service.n, 0)) if service.state[i] in (UNSCHEDULED, READY)]

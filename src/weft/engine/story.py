@@ -9,26 +9,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.engine.explain import shown
+from weft.engine.text import text_of
 from weft.graph.logical import Role
 from weft.model.ids import parse_task
 
 if TYPE_CHECKING:
     from weft.engine.core import Core
+    from weft.engine.notes import Note
     from weft.engine.physical import Stage
 
 
 def story(core: Core, subject: str) -> tuple[str, ...]:
     """Tell the story of a vertex, a task (`vertex[3]`), a worker (`worker 2`), a bubble, or "" for the whole job."""
-    asked = _subjects(core, subject)
     lines = [
-        f"{at - core.started_at:10.6f}s  {shown(core, who)}: {what}"
-        for at, who, what in core.ring
-        if any(_about(who, one) for one in asked)
+        f"{note.at - core.started_at:10.6f}s  {shown(core, note.subject)}: {text_of(note)}"
+        for note in notes(core, subject)
     ]
     if not subject:
         lines.append(f"     now  job {core.job}: {core.status.value}, {core.unended} vertices not ended")
         return tuple(lines)
-    for one in asked:
+    for one in _subjects(core, subject):
         try:
             vertex, index, _ = parse_task(one)
         except ValueError:
@@ -37,6 +37,12 @@ def story(core: Core, subject: str) -> tuple[str, ...]:
         if stage is not None:
             lines.append("     now  " + (_task_now(core, stage, index) if index is not None else _stage_now(stage)))
     return tuple(lines)
+
+
+def notes(core: Core, subject: str) -> tuple[Note, ...]:
+    """Return what was noted about a subject, oldest first; "" is the whole job."""
+    asked = _subjects(core, subject)
+    return tuple(note for note in core.ring if any(_about(note.subject, one) for one in asked))
 
 
 def _subjects(core: Core, subject: str) -> list[str]:

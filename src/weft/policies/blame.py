@@ -118,7 +118,7 @@ class Blame:
         for _, each, reason in bad:
             if len(decisions) < room and each.worker not in decisions:
                 seconds = min(self.avoid_s * 2.0**each.times, self.forget_s)
-                decisions[each.worker] = Avoid(each.worker, seconds, reason)
+                decisions[each.worker] = Avoid(each.worker, seconds, reason, _seen(view, faults))
         return list(decisions.values())
 
     def _bad_workers(
@@ -132,7 +132,7 @@ class Blame:
             others = [len(counts.get(other.worker, ())) for other in view.workers if other is not each]
             usual = sum(others) / max(1, len(others))
             if count > self.times * usual:
-                yield count, each, f"{count} tasks failed there, {usual:.2g} on another worker{_seen(view, faults)}"
+                yield count, each, f"{count} tasks failed there, {usual:.2g} on another worker"
 
     def _bad_nodes(
         self, view: BlameView, counts: _Counts, faults: Sequence[Fault]
@@ -152,7 +152,7 @@ class Blame:
                 reason = f"{len(failed)} tasks failed on node {node}, {usual:.2g} on as many other workers"
                 for each in members:
                     if not each.avoided and last[node] > each.since:
-                        yield len(failed) / len(members), each, reason + _seen(view, faults)
+                        yield len(failed) / len(members), each, reason
 
 
 def _counted(faults: Iterable[Fault]) -> tuple[_Counts, _Counts]:
@@ -170,4 +170,4 @@ def _counted(faults: Iterable[Fault]) -> tuple[_Counts, _Counts]:
 
 
 def _seen(view: BlameView, faults: Sequence[Fault]) -> str:
-    return f" (seen: {len(faults)} failures within {view.now - faults[0].at:.3g} s on {len(view.workers)} workers)"
+    return f"{len(faults)} failures within {view.now - faults[0].at:.3g} s on {len(view.workers)} workers"

@@ -387,7 +387,10 @@ def test_an_ended_run_is_explained_by_its_folder(weft):
 
 def test_a_live_run_is_explained_by_its_owner(weft):
     live = Explained(
-        "chain", "running", (Row("train", "1 task", "1 task so far"),), (Change(1.5, "train", "why", "8"),)
+        "chain",
+        "running",
+        (Row("train", "1 task", "1 task so far"),),
+        (Change(1.5, "train", "configured", "why", "8"),),
     )
 
     def look(folder):

@@ -46,7 +46,7 @@ def pair(n: int = 2) -> Graph:
 
 def avoiding(hand: type[Hand], graph: Graph, *more: Any, workers: int = 3, **options: Any) -> tuple[Hand, Says]:
     """A master that avoids worker 0 for 60 s, since a[0] has failed there."""
-    says = Says([Avoid(0, 60.0, "it is bad (seen: much)")], *more)
+    says = Says([Avoid(0, 60.0, "it is bad", "much")], *more)
     h = hand(graph, workers=workers, managers={BLAME: lambda: says}, **options)
     h(h.idle(0))
     h.expect("launch a[0] on 0")

@@ -8,6 +8,7 @@ from tests.unit.engine.hand import Hand, body
 from weft.engine.machines.job import JOB, JobState
 from weft.engine.machines.table import arcs, final, step
 from weft.engine.machines.task import COMPOSITES, ENDED, LIVE, TASK, TaskState, check_composites
+from weft.engine.notes import NoteKind
 from weft.engine.physical import Intervals
 from weft.engine.rows import write
 from weft.graph.builder import Graph, after, gather
@@ -107,7 +108,7 @@ def test_the_ring_forgets_the_oldest(hand):
     h.core.ring = type(h.core.ring)(maxlen=8)
     for index in range(20):
         h(h.output_lost("nobody[0]"))
-        h.core.note("a", f"note {index}")
+        h.core.note("a", NoteKind.EMITTED, str(index))
     assert [line.rsplit(" ", 1)[1] for line in h.master.story("a")[:-1]] == [str(i) for i in range(12, 20)]
 
 
