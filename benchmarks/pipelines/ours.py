@@ -174,7 +174,6 @@ def _recipe(folder: Path, number: int, run: str) -> Recipe:
         pipeline="measured",
         step=f"s{number}",
         run=run,
-        index=str(folder / "cache.db"),
         store=str(folder / ".cas"),
         root=str(folder),
         static={"command": f"echo {number} > {{{{out}}}}", "parameter number": str(number)},

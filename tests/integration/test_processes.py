@@ -654,3 +654,47 @@ def test_kill_of_the_parent_ends_all_and_the_next_start_sweeps(tmp_path):
     assert folder.exists()
     assert folder.name in sweep(shm_root())
     assert not folder.exists()
+
+
+# -------------------------------------------------------------------------------------------------------- the cache
+
+
+class Remembers:
+    """A cache that notes what it is to keep, and in which process it was told."""
+
+    def __init__(self):
+        self.told = []
+
+    def probe(self, shell, job, probe):
+        raise AssertionError("nothing here has a cache key")
+
+    def keep(self, recipe, started, spoilt):
+        self.told.append((os.getpid(), recipe, started, spoilt))
+        return "another run was faster" if spoilt == "" else spoilt
+
+
+def has_itself_kept(ctx, inputs):
+    return os.getpid(), ctx.keep_result({"step": ctx.index}, 12.5), ctx.keep_result(("again",), 13.0, "changed")
+
+
+def test_a_task_in_a_worker_reaches_the_cache_of_its_job_in_the_owner(shared):
+    g = Graph("kept")
+    node = g.task(has_itself_kept, n=2).keep()
+    cache = Remembers()
+    run = shared.start(g, cache=cache)
+    run.wait()
+    for pid, *reasons in run.results()[node]:
+        assert pid != os.getpid()
+        assert reasons == ["another run was faster", "changed"]
+    assert sorted(cache.told, key=lambda told: (told[3], str(told[1]))) == [
+        (os.getpid(), {"step": 0}, 12.5, ""),
+        (os.getpid(), {"step": 1}, 12.5, ""),
+        (os.getpid(), ("again",), 13.0, "changed"),
+        (os.getpid(), ("again",), 13.0, "changed"),
+    ]
+
+
+def test_a_task_of_a_job_without_a_cache_has_nothing_kept(shared):
+    g = Graph("unkept")
+    node = g.task(has_itself_kept, n=1).keep()
+    assert shared.run(g).value(node)[1:] == ("", "")

@@ -427,6 +427,11 @@ class LocalJob:
         """See `Host.history`."""
         return [past for past in self.job.history if past.vertex == vertex]
 
+    def keep_result(self, recipe: Any, started: float, spoilt: str) -> str:
+        """See `Host.keep_result`."""
+        cache = self.job.cache
+        return "" if cache is None else cache.keep(recipe, started, spoilt)
+
     def watch(self, control: str, vertex: str) -> Watched:
         """See `Host.watch`."""
         seen = self.seen(control, vertex)

@@ -546,6 +546,8 @@ class Processes(LocalBackend):
                 self._send(conn, (ANSWER, dumps(local.history(question[1]))))
             elif question[0] == "watch":
                 self._send(conn, (ANSWER, dumps(local.seen(*question[1:]))))
+            elif question[0] == "keep":
+                self._lane.put(partial(self._answer_keep, lease, *question[1:]))
             elif question[0] == "reply":
                 self._send(conn, (ANSWER, dumps(local.reply(question[1]))))
             else:
@@ -663,6 +665,14 @@ class Processes(LocalBackend):
             block.pin = block.pin or self.store.pin(block.column, [block.at])
             cell = block.column.values[block.at]
         self._send(lease.conn, (ANSWER, dumps(("end", None) if block is END else ("block", cell))))
+
+    def _answer_keep(self, lease: RemoteLease, recipe: Any, started: float, spoilt: str) -> None:
+        """Have the cache keep what a task has made, and say why not."""
+        try:
+            reason = lease.local.keep_result(recipe, started, spoilt)
+        except Exception as error:  # noqa: BLE001 - the task waits for an answer
+            reason = f"the cache gave up: {error}"
+        self._send(lease.conn, (ANSWER, dumps(reason)))
 
     def _answer_cell(self, lease: RemoteLease, vertex: str, edge: str, source: int) -> None:
         """Answer a task that reads committed values while their source runs."""

@@ -79,7 +79,8 @@ class Job(Protocol):
     `outputs` keeps the values of a durable job in files (`weft.store.outputs`), None for any other. `history` is what
     earlier runs of its graph took, where somebody kept it; `recorded` says that what this one takes will be kept.
     `given` are values that were there before the job, by vertex, in columns of its store: they are not the job's to
-    free. `gates` has the gates of leases that are about to be launched behind one.
+    free. `gates` has the gates of leases that are about to be launched behind one. `cache` is asked for tasks
+    that have a cache key.
     """
 
     id: str
@@ -93,6 +94,7 @@ class Job(Protocol):
     recorded: bool
     given: Mapping[str, Any]
     gates: dict[int, Gate]
+    cache: Cache | None
 
 
 class Shell(Protocol):
@@ -145,6 +147,13 @@ class Cache(Protocol):
 
     def probe(self, shell: Shell, job: Job, probe: Probe) -> None:
         """Take a question on and return at once; later post `Hit` or `Miss`, perhaps after `Waiting`."""
+        ...
+
+    def keep(self, recipe: Any, started: float, spoilt: str) -> str:
+        """Keep the result of a task that has succeeded; return why it is not kept, or "". Called from any thread.
+
+        See `TaskContext.keep_result`.
+        """
         ...
 
 

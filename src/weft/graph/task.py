@@ -141,6 +141,15 @@ class TaskContext(Protocol):
         """Say the most that this task used, such as `memory=` in bytes, to control vertices of this and later runs."""
         ...
 
+    def keep_result(self, recipe: Any, started: float, spoilt: str = "") -> str:
+        """Have the cache of the job keep the outputs of this task, which has a cache key; return why not, or "".
+
+        `recipe` says what the result depends on and where its outputs lie, as the cache of the job reads it; it must be
+        picklable. `started` is when the task began, in seconds since 1970, `spoilt` a reason known here not to keep it.
+        A job without a cache keeps nothing and returns "".
+        """
+        ...
+
     # What follows is for control vertices: services with an order-only edge to the vertices that they control.
 
     def history(self, vertex: str) -> Sequence[Past]:

@@ -150,6 +150,10 @@ class StepCache:
         if failed:
             self._asked.put(failed)
 
+    def keep(self, recipe: Recipe, started: float, spoilt: str) -> str:
+        """Keep the result of a task that has succeeded, if it holds a claim; return why it is not kept, or ""."""
+        return self.results.keep(recipe, started, spoilt)
+
     def close(self) -> None:
         """Answer nothing more, let go of all keys, and write what is still to be written."""
         self._closed.set()

@@ -65,14 +65,13 @@ class Recipe(Struct, frozen=True, kw_only=True):
 
     `static` are the leaves that are known beforehand. `inputs` maps names to the absolute paths of artifacts, `scopes`
     has pairs of a name for people and an absolute path, `outputs` maps names to absolute paths below `root`. A result
-    is good for `expires_s` seconds, for ever if negative. `index` is the file of the index, `store` the folder for
-    content. `task` counts the tasks of one step.
+    is good for `expires_s` seconds, for ever if negative. `store` is the folder for content. `task` counts the tasks of
+    one step.
     """
 
     pipeline: str
     step: str
     run: str
-    index: str
     store: str
     root: str
     task: int = 0

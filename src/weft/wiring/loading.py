@@ -34,7 +34,6 @@ from weft.frontends.pipelines.paths import ENTRY_POINTS, POST_PROCESS
 from weft.frontends.pipelines.resolve import ResolvedStep, make_pipeline
 from weft.frontends.pipelines.resolve import Run as RunOf
 from weft.model.errors import ConflictError, DefinitionError, ForbiddenError, InputLimitError, NotFoundError, UsageError
-from weft.store.entries import CACHE_NAME
 from weft.store.state import RunFolder, read_description
 from weft.wiring.asked import Caching, Surroundings, part_asked_for, refreshed_vertices
 from weft.wiring.concrete import STEP_KINDS
@@ -243,7 +242,7 @@ def place_of(
 ) -> RunPlace:
     """Return where a run with a folder keeps what its steps leave."""
     images = {} if containers is None else containers.images
-    cache = None if caching.off else CachePlace(folder.parent.parent / CACHE_NAME, folder.name, images)
+    cache = None if caching.off else CachePlace(folder.name, images)
     return RunPlace(folder / "logs", folder / "processes", cache, around.mounts, publish, containers)
 
 

@@ -37,7 +37,7 @@ def plan_pipeline(loaded: Loaded, settings: Settings) -> list[Foreseen]:
     loaded = in_containers(loaded, lambda _: None, pull=False)
     check_mounts(loaded)
     images = {} if loaded.containers is None else loaded.containers.images
-    cache = None if loaded.caching.off else CachePlace(state.path / CACHE_NAME, FIRST_RUN, images)
+    cache = None if loaded.caching.off else CachePlace(FIRST_RUN, images)
     run = run_of(loaded, FIRST_RUN)
     place = RunPlace(Path("logs"), Path("processes"), cache)
     nodes, graph = compile_run(loaded.pipeline, run, place, loaded.origin)

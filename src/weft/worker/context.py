@@ -56,6 +56,10 @@ class Host(Protocol):
         """Return what the master has replied to a decision, once; None until it has."""
         ...
 
+    def keep_result(self, recipe: Any, started: float, spoilt: str) -> str:
+        """Have the cache of the job keep outputs; return why not, or ""."""
+        ...
+
     def live_input(self, inp: InputCode, index: int, context: Context) -> Any:
         """Return an input that is read while its sources run."""
         ...
@@ -237,6 +241,10 @@ class Context:
             if not 0 <= used[name] < math.inf:
                 raise UsageError(f"{self.vertex} tells that it used {name}={value!r}", hint="Give a number from 0 on.")
         self.host.emit(self.lease.id, self.vertex, self.index, USAGE, used)
+
+    def keep_result(self, recipe: Any, started: float, spoilt: str = "") -> str:
+        """Have the cache of the job keep the outputs of this task; return why not, or ""."""
+        return self.host.keep_result(recipe, started, spoilt)
 
     def history(self, vertex: str) -> Sequence[Past]:
         """Return what a vertex took in earlier runs of the same graph, newest first."""

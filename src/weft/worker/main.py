@@ -563,6 +563,11 @@ class Worker:
         told: Sequence[Past] = self._ask(("history", vertex))
         return told
 
+    def keep_result(self, recipe: Any, started: float, spoilt: str) -> str:
+        """See `Host.keep_result`."""
+        reason: str = self._ask(("keep", recipe, started, spoilt))
+        return reason
+
     def watch(self, control: str, vertex: str) -> Watched:
         """See `Host.watch`."""
         seen: Watched | None = self._ask(("watch", control, vertex))

@@ -59,7 +59,6 @@ class World:
             pipeline="p",
             step=step,
             run=run,
-            index=str(self.folder / "cache.db"),
             store=str(self.folder / ".cas"),
             root=str(self.folder),
             static=said,

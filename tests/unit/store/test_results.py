@@ -40,7 +40,6 @@ class World:
             pipeline="p",
             step="train",
             run="run-1",
-            index=str(folder / "cache.db"),
             store=str(folder / ".cas"),
             root=str(folder),
             static={

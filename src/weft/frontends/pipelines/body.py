@@ -32,7 +32,6 @@ from weft.model.errors import DiskFullError, RunCancelledError, TaskError, WeftE
 from weft.model.program import Program, Style
 from weft.operators.call import run_command
 from weft.store.folders import make_folders, remove_at
-from weft.store.results import open_cache
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -83,7 +82,7 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, Input]) -> Any:
     if not ctx.cancelled() and "condition" in own and not _holds(own.pop("condition"), values, name):
         ctx.emit(NOT_RUN)
         if recipe is not None:  # nobody is to wait for a result of it
-            open_cache(recipe.index, time.time).keep(recipe, started, "its condition is false")
+            ctx.keep_result(recipe, started, "its condition is false")
         return {"skipped": True}
     own.pop("condition", None)
     many = [str(ctx.index)] if ctx.parallelism > 1 else []
@@ -120,7 +119,7 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, Input]) -> Any:
     )
     warnings += [f"{key} {lost}" for key in told.get("shell_only", ())]
     if recipe is not None:
-        reason = open_cache(recipe.index, time.time).keep(recipe, started, changed_while_it_ran(ctx.params))
+        reason = ctx.keep_result(recipe, started, changed_while_it_ran(ctx.params))
         if reason:
             warnings.append("its result is not kept" if reason in warnings else f"its result is not kept: {reason}")
     if warnings:

@@ -19,7 +19,6 @@ from weft.store.results import Recipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
 
     from weft.frontends.pipelines.language import Pipeline
     from weft.frontends.pipelines.parts import Filled
@@ -36,12 +35,11 @@ _PLACEMENT = frozenset(
 
 
 class CachePlace(Struct, frozen=True):
-    """The cache of one run: the file of the index, and the run's id.
+    """The cache of one run, by the run's id.
 
     `images` maps images to the digests of their content, as far as they are known.
     """
 
-    index: Path
     run: str
     images: Mapping[str, str] = field(default_factory=dict)
 
@@ -62,7 +60,6 @@ def describe(pipeline: Pipeline, step: ResolvedStep, place: CachePlace | None, f
         pipeline=pipeline.name,
         step=step.name,
         run=place.run,
-        index=str(place.index),
         store=f"{step.cwd}/{STORE}",
         root=step.cwd,
         static=static,

@@ -151,7 +151,7 @@ def compile_run(
         frontend=FRONTEND,
     )
     again = {**as_dict(origin), "file": Path(origin.file).name}  # however it was named: a resume makes the same graph
-    cache = None if place.cache is None else {**as_dict(place.cache), "index": str(place.cache.index)}
+    cache = None if place.cache is None else as_dict(place.cache)
     where = {**_folders(place), "cache": cache, "mounts": place.mounts, "publish": place.publish}
     where["containers"] = None if place.containers is None else as_dict(place.containers)
     repeating = {"run": as_dict(run), "place": where, "origin": again}
@@ -263,7 +263,7 @@ def _step(pipeline: Pipeline, step: ResolvedStep, place: RunPlace, folder: str, 
 def _place(said: Mapping[str, Any]) -> RunPlace:
     """Return the place of a run from its form in the parameters of a program."""
     cache = said["cache"]
-    found = None if cache is None else CachePlace(**{**cache, "index": Path(cache["index"])})
+    found = None if cache is None else CachePlace(**cache)
     publish = None if said["publish"] is None else tuple(said["publish"])
     containers = None if said["containers"] is None else Containers(**said["containers"])
     return RunPlace(Path(said["logs"]), Path(said["processes"]), found, said["mounts"], publish, containers)

@@ -1,7 +1,6 @@
 """What the result of a step depends on."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,7 @@ from weft.frontends.pipelines.paths import mount_path
 from weft.frontends.pipelines.resolve import ResolvedStep, Run, make_pipeline, resolve, resolve_nodes
 from weft.store.results import Recipe
 
-PLACE = CachePlace(Path("/state/cache.db"), "run-000001")
+PLACE = CachePlace("run-000001")
 
 
 def recipe(place: CachePlace | None = PLACE, run: str = "run-000001", user: str = "me", **step) -> Recipe | None:
@@ -105,7 +104,7 @@ def test_the_place_at_which_it_lies_as_well_counts_for_a_command_that_names_it()
 
 def test_c13_an_image_counts_by_its_content_where_that_is_known():
     def of(digest: str) -> str:
-        return static(place=CachePlace(Path("/state/cache.db"), "run-000001", {"image:1": digest}))
+        return static(place=CachePlace("run-000001", {"image:1": digest}))
 
     assert of("sha256:1") == of("sha256:1")
     assert of("sha256:1") != of("sha256:2")
