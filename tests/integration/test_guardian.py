@@ -22,11 +22,11 @@ from msgspec.structs import replace
 from weft.model.errors import InternalError, OutOfMemoryError, RunCancelledError, TaskError
 from weft.operators import call, guardians
 from weft.operators.call import CommandResult, CommandSpec, run_command, run_guarded
-from weft.operators.guardians import GUARDIAN, GuardianPool, close_guardhouse
+from weft.operators.guardians import GUARDIAN, GuardianPool, close_guardian_pool
 from weft.runtime.loop import Gate
 from weft.worker import guardian
 from weft.worker.group import ProcessId, end_group, end_recorded, is_alive, process_id, read_record
-from weft.worker.guardian import Log, Process, descendants, look_up, process_table, send_signal
+from weft.worker.guardian import BoundedLog, ProcessRow, descendants, look_up, process_table, send_signal
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
 
@@ -70,7 +70,7 @@ def running(mark: str) -> list[ProcessId]:
     return found
 
 
-def row_of(pid: int) -> Process:
+def row_of(pid: int) -> ProcessRow:
     row = look_up(pid)
     assert row is not None
     return row
@@ -155,11 +155,11 @@ def spec(tmp_path):
 @pytest.fixture(autouse=True)
 def nothing_is_left():
     """No test may leave a child, a zombie or an open file behind."""
-    close_guardhouse()  # of tests before
+    close_guardian_pool()  # of tests before
     fds = sorted(os.listdir("/proc/self/fd"))
     children = {row.pid for row in descendants(process_table(), os.getpid())}
     yield
-    close_guardhouse()
+    close_guardian_pool()
     assert sorted(os.listdir("/proc/self/fd")) == fds
     assert {row.pid for row in descendants(process_table(), os.getpid())} <= children
 
@@ -169,11 +169,11 @@ def other_guardians(monkeypatch):
     """Has guardians begin with other code than theirs."""
 
     def begin_with(code):
-        close_guardhouse()
+        close_guardian_pool()
         monkeypatch.setattr(guardians, "GUARDIAN", GUARDIAN.replace("guardian;", f"guardian; {code};"))
 
     yield begin_with
-    close_guardhouse()
+    close_guardian_pool()
 
 
 class Running:
@@ -418,7 +418,7 @@ class TestLog:
         size = run.log.stat().st_size
         assert result.ok
         assert result.log_bytes == sum(9 * 10 ** (n - 1) * (n + 1) for n in range(1, 7)) + 7_000_001 * 8
-        assert 2 * cap - 4096 < size < 2 * cap + 4 + 2 * Log.NOTE_BYTES
+        assert 2 * cap - 4096 < size < 2 * cap + 4 + 2 * BoundedLog.NOTE_BYTES
         head, _, rest = run.log.read_bytes().partition(b"\n[weft] ")
         note, _, tail = rest.partition(b"\n")
         assert head.startswith(b"old\n1\n2\n3\n")
@@ -432,18 +432,18 @@ class TestLog:
     def test_keeps_head_and_tail(self, tmp_path, size, step):
         path = tmp_path / "log"
         data = bytes(b"0123456789abcdef"[at % 16] for at in range(size))
-        log = Log(os.fsencode(path), 10_000, 4096)
+        log = BoundedLog(os.fsencode(path), 10_000, 4096)
         for at in range(0, size, step):
             log.write(data[at : at + step])
         log.close()
         kept = path.read_bytes()
         if log.dropped:
-            note = Log.NOTE % log.dropped
+            note = BoundedLog.NOTE % log.dropped
             assert kept == data[:10_000] + note + data[10_000 + log.dropped :]
             assert size - log.dropped == 10_000 + 4096
         else:
             assert kept == data
-            assert size <= 10_000 + 4096 + Log.NOTE_BYTES
+            assert size <= 10_000 + 4096 + BoundedLog.NOTE_BYTES
 
     def test_on_a_full_disk_does_not_stop_the_command(self, spec):
         result = run_guarded(spec("seq 1 100000 && exit 7", log=Path("/dev/full")))
@@ -553,7 +553,7 @@ class TestEnd:
         wait_until(lambda: not running(mark))
 
     def test_when_the_guardian_fails(self, spec, mark, other_guardians):
-        other_guardians("guardian.Watch._more = lambda *args: 1 / 0")
+        other_guardians("guardian.CommandWatch._more = lambda *args: 1 / 0")
         run = Running(spec(f"setsid sleep {mark} & sleep {mark}; true"))
         wait_until(lambda: len(running(mark)) == 2)
         run.cancel()
@@ -565,7 +565,7 @@ class TestEnd:
 class TestGuardhouse:
     """The process that guardians are forked from."""
 
-    def house_of(self, run: "Running") -> Process:
+    def house_of(self, run: "Running") -> ProcessRow:
         return row_of(row_of(row_of(run.ids[0].pid).parent).parent)
 
     def test_is_one_for_all_commands_and_keeps_no_zombies(self, spec, tmp_path, mark):
@@ -641,7 +641,7 @@ class TestGuardhouse:
             "def check(name):\n"
             "    spec = CommandSpec(text='exit 3', env={}, cwd=Path('/'), log=Path(sys.argv[1], name))\n"
             "    code = run_guarded(spec).exit_code\n"
-            "    assert parent_of(guardians._HOUSE._process.pid) == os.getpid()\n"
+            "    assert parent_of(guardians._POOL._process.pid) == os.getpid()\n"
             "    return code\n"
             "assert check('one') == 3\n"
             "pid = os.fork()\n"
@@ -660,7 +660,7 @@ class TestGuardhouse:
             run_guarded(spec("true"))
 
     def test_that_cannot_be_started_is_one_error(self, spec, monkeypatch):
-        close_guardhouse()
+        close_guardian_pool()
         monkeypatch.setattr(sys, "executable", "/nowhere/python")
         with pytest.raises(InternalError, match="cannot be started"):
             run_guarded(spec("true"))
@@ -719,9 +719,9 @@ class TestGuardian:
         owner.kill()
         wait_until(lambda: not is_alive(guard))
 
-    def test_without_work_ends_when_the_guardhouse_is_closed(self, spec):
+    def test_without_work_ends_when_the_guardian_pool_is_closed(self, spec):
         guard = self.of(spec(""))
-        close_guardhouse()
+        close_guardian_pool()
         wait_until(lambda: not is_alive(guard))
 
     def test_of_many_at_once_are_kept_up_to_a_limit(self, spec, tmp_path, monkeypatch):
@@ -784,20 +784,20 @@ pid = os.getpid()
 if os.fork():
     signal.pause()
 ours.close()
-owner = guardian.Owner(pid)
+owner = guardian.OwnerProcess(pid)
 def end_owner():
     os.kill(pid, signal.SIGKILL)
     select.select([owner.handle], [], [])
 if ends == "before it is on record":
     end_owner()
 else:
-    class Record(guardian.Record):
+    class Record(guardian.ProcessRecord):
         def __init__(self, path, row):
             super().__init__(path, row)
             end_owner()
-    guardian.Record = Record
+    guardian.ProcessRecord = Record
 try:
-    said = f"{guardian.guard(theirs.fileno(), owner, guardian.Post(None))}\\n"
+    said = f"{guardian.guard(theirs.fileno(), owner, guardian.GuardianState(None))}\\n"
 except EOFError:
     said = "it ended, nothing was started\\n"
 with open(late + ".new", "w") as file:
@@ -824,7 +824,7 @@ class TestDeathOfTheOwner:
         house = identity_of(row_of(read_record(owner.record)[0].pid).parent)
         owner.kill()
         wait_until(lambda: not running(mark), what="the end of the command")
-        wait_until(lambda: not is_alive(house), what="the end of the guardhouse")
+        wait_until(lambda: not is_alive(house), what="the end of the guardian pool")
         assert is_alive(copy)
 
     def test_with_its_guardian_is_made_good_by_the_next_owner(self, own, tmp_path, mark):
@@ -1022,5 +1022,5 @@ class TestTask:
         assert not running(mark)
 
 
-def child_rows(pid: int) -> list[Process]:
+def child_rows(pid: int) -> list[ProcessRow]:
     return [row for row in process_table().values() if row.parent == pid]

@@ -22,7 +22,7 @@ from weft.engine.rows import FINISHED
 from weft.graph.logical import Trigger
 from weft.runtime.loop import Loop
 from weft.runtime.pool import Pool
-from weft.worker.link import Link
+from weft.worker.link import ReliableLink
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _repeats_nothing(true: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _out_of_order(true: Callable[..., Any]) -> Callable[..., Any]:
-    def take(self: Link, frame: Any, now: float) -> list[Any]:
+    def take(self: ReliableLink, frame: Any, now: float) -> list[Any]:
         if frame.number > self._wanted and frame.session == self.session and frame.number not in self._early:
             self._early[frame.number] = nothing
             return [frame.message]
@@ -213,9 +213,9 @@ BUGS = [
     Bug("a service that stops starts again in a recovery", replay, "losses", _starts_again, "services,", True),
     Bug("to ask whether a job is hungry changes it", dispatch, "has_ready", _hungry_by_looking, hard=True),
     Bug("a torn record is read", journal, "_frames", _reads_damage, hard=True),
-    Bug("a lost message is not repeated", Link, "due", _repeats_nothing, hard=True),
-    Bug("messages are taken out of order", Link, "take", _out_of_order, hard=True),
-    Bug("silence tells nothing", Link, "lost", answers(False), hard=True),
+    Bug("a lost message is not repeated", ReliableLink, "due", _repeats_nothing, hard=True),
+    Bug("messages are taken out of order", ReliableLink, "take", _out_of_order, hard=True),
+    Bug("silence tells nothing", ReliableLink, "lost", answers(False), hard=True),
     Bug("what waits for another worker waits on", blame, "_serve_shy", _forgets_what_is_hidden, policies=True),
     Bug("who has lost a race is not told to stop", attempts, "_stop_loser", nothing, policies=True),
     Bug("a backup starts though what it reads is gone", attempts, "_can_start", answers(True), policies=True),

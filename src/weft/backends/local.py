@@ -32,8 +32,8 @@ from weft.worker.code import PIECES, UNSETTLED, Edges, InputCode, TaskCode
 from weft.worker.context import EdgeValues, not_controlled
 from weft.worker.lease import Outcome as LeaseOutcome
 from weft.worker.lease import WorkerLease
-from weft.worker.outlet import unpacked
 from weft.worker.run import LiveInput, read_one, run
+from weft.worker.streaming import unpacked
 
 if TYPE_CHECKING:
     from weft.engine.commands import Launch, Publish, Restart, Weigh

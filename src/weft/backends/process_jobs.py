@@ -14,11 +14,11 @@ from weft.backends.local import LocalJob
 from weft.model.errors import ProgramError
 from weft.store import codec
 from weft.store.api import FIXED, sizeof
-from weft.worker.channel import Frames, Inbox, dumps
+from weft.worker.channel import FrameDecoder, FrameEncoder, dumps
 from weft.worker.lease import WorkerLease
 from weft.worker.main import CodeRow, InputRow, Page
-from weft.worker.outlet import packed
 from weft.worker.remote_store import LARGE
+from weft.worker.streaming import packed
 
 if TYPE_CHECKING:
     import mmap
@@ -47,14 +47,16 @@ class Conn:
     `paths` is its `sys.path`, as far as it was told one. `born_at` is when it said that it is there.
     """
 
-    def __init__(self, number: int, sock: socket.socket, page: mmap.mmap, frames: Frames, paths: Sequence[str]) -> None:
+    def __init__(
+        self, number: int, sock: socket.socket, page: mmap.mmap, frames: FrameEncoder, paths: Sequence[str]
+    ) -> None:
         self.number = number
         self.sock = sock
         self.pages = page
         self.page = Page.from_buffer(page)
         self.frames = frames
         self.paths = paths
-        self.inbox = Inbox()
+        self.inbox = FrameDecoder()
         self.outbox: deque[bytes | memoryview] = deque()
         self.lock = threading.Lock()
         self.current: RemoteLease | None = None

@@ -59,8 +59,8 @@ from weft.worker.channel import (
     STREAM,
     STREAM_END,
     Channel,
-    Frames,
-    Inbox,
+    FrameDecoder,
+    FrameEncoder,
     dumps,
 )
 from weft.worker.lease import Outcome, WorkerLease
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from weft.model.resources import Resources
     from weft.store.api import ChunkStore, Column
     from weft.worker.code import InputCode
-    from weft.worker.outlet import Parcel
+    from weft.worker.streaming import Parcel
 
 _FIRST_TICK_S: Final = 0.005
 _LAST_TICK_S: Final = 0.08
@@ -145,7 +145,7 @@ class Processes(LocalBackend):
         self._nursery: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._channel: Channel | None = None
-        self._notes = Inbox()
+        self._notes = FrameDecoder()
         self._pids: dict[int, int] = {}
         self._paths: list[str] = []
         self._selector = selectors.DefaultSelector()
@@ -699,7 +699,7 @@ class Processes(LocalBackend):
             )
         self._control = ours
         self._channel = Channel(ours)
-        self._notes = Inbox()
+        self._notes = FrameDecoder()
         self._selector.register(ours, selectors.EVENT_READ, self)
 
     def _end_nursery(self) -> None:
@@ -726,7 +726,7 @@ class Processes(LocalBackend):
             page = mmap.mmap(page_fd, PAGE_BYTES)
             ours.setblocking(False)
             prefix = f"w{number}-"
-            conn = self._conns[number] = Conn(number, ours, page, Frames(self._shm, prefix), self._paths)
+            conn = self._conns[number] = Conn(number, ours, page, FrameEncoder(self._shm, prefix), self._paths)
             config = Config(number, prefix, self._shm, self._spill, self.tuning.target_s, self.window)
             self._selector.register(ours, selectors.EVENT_READ, conn)
             self._tell_nursery((START, tuple(config)), (theirs.fileno(), page_fd))

@@ -17,7 +17,7 @@ from weft.backends.simulator import Simulator, _Running
 from weft.engine.events import Done, Failed, GaveBack, TimerFired
 from weft.model.failures import Failure
 from weft.model.records import as_dict
-from weft.worker.link import ORPHAN_S, Frame, Link
+from weft.worker.link import ORPHAN_S, LinkFrame, ReliableLink
 
 if TYPE_CHECKING:
     from weft.engine.commands import Launch
@@ -57,7 +57,7 @@ class _Far:
 
     def __init__(self, spec: WorkerSpec, session: int, now: float) -> None:
         self.spec = spec
-        self.link = Link(session, now, lost_s=ORPHAN_S, asks=False)
+        self.link = ReliableLink(session, now, lost_s=ORPHAN_S, asks=False)
         self.runs: set[_Running] = set()
         self.paused_until = 0.0
         self.cut_until = {True: 0.0, False: 0.0}
@@ -77,7 +77,7 @@ class SimulatedCluster(Simulator):
         self.messages = 0
         self.messages_lost = 0
         self._first = tuple(self._specs)
-        self._near: dict[int, tuple[Link, _Far]] = {}
+        self._near: dict[int, tuple[ReliableLink, _Far]] = {}
         self._fars: dict[int, _Far] = {}
         self._awaited: set[tuple[str, int, int]] = set()
         """Which leases of a job (id, lease, worker) have not been heard the end of."""
@@ -154,7 +154,7 @@ class SimulatedCluster(Simulator):
         if self.network is not None:
             session = self.incarnation << _INCARNATION | spec.worker
             far = self._fars[spec.worker] = _Far(spec, session, self.clock.time)
-            self._near[spec.worker] = Link(session, self.clock.time), far
+            self._near[spec.worker] = ReliableLink(session, self.clock.time), far
 
     def _tell(self, worker: int, message: tuple[Any, ...]) -> None:
         """Send a message to a worker; one that is given up gets none."""
@@ -194,7 +194,7 @@ class SimulatedCluster(Simulator):
         """Whether something may still go wrong with the network."""
         return self._bad and self.network is not None and self.clock.time < self.network.until_s
 
-    def _transmit(self, far: _Far, frames: Iterable[Frame], *, inward: bool) -> None:
+    def _transmit(self, far: _Far, frames: Iterable[LinkFrame], *, inward: bool) -> None:
         """Send frames to the worker, or, `inward`, from it."""
         network, chance, now = self.network, self.random.random, self.clock.time
         assert network is not None
@@ -212,11 +212,11 @@ class SimulatedCluster(Simulator):
             for copy in range(copies):
                 self.at(now + delay * (1 + copy), partial(self._arrive, far, frame, inward=inward))
 
-    def _arrive(self, far: _Far, frame: Frame, *, inward: bool) -> None:
+    def _arrive(self, far: _Far, frame: LinkFrame, *, inward: bool) -> None:
         now = self.clock.time
         if inward:
             if far.spec.worker not in self._near:
-                self._transmit(far, [Frame(frame.session, 0, 0, now, -1.0, False, _BYE)], inward=False)
+                self._transmit(far, [LinkFrame(frame.session, 0, 0, now, -1.0, False, _BYE)], inward=False)
                 return
             link, _ = self._near[far.spec.worker]
             for job, event, run in link.take(frame, now):

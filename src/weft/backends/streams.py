@@ -28,7 +28,7 @@ from weft.engine.machines.vertex import ENDED
 from weft.graph.logical import Storage
 from weft.model.chunks import ChunkRef
 from weft.model.errors import RunCancelledError
-from weft.worker.outlet import BLOCK
+from weft.worker.streaming import BLOCK
 
 if TYPE_CHECKING:
     from weft.engine.physical import Link, Stage

@@ -142,10 +142,10 @@ def _is_there(control: socket.socket) -> bool:
     return False
 
 
-_HOUSE = GuardianPool()
-open_guardian_pool = _HOUSE.open
-start_guardian = _HOUSE.start
-take_back_guardian = _HOUSE.take_back
-close_guardhouse = _HOUSE.close
-atexit.register(_HOUSE.close)
-os.register_at_fork(after_in_child=_HOUSE.forget)
+_POOL = GuardianPool()
+open_guardian_pool = _POOL.open
+start_guardian = _POOL.start
+take_back_guardian = _POOL.take_back
+close_guardian_pool = _POOL.close
+atexit.register(_POOL.close)
+os.register_at_fork(after_in_child=_POOL.forget)

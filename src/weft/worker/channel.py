@@ -1,8 +1,8 @@
 """Messages between the backend and its worker processes, over a socket pair.
 
-A frame is a length of 4 bytes, a kind of 1 byte and a body: a pickle, or the path of a file that holds one. Large
-messages go by way of a file in the run's shared-memory folder, so that a send is always small; who reads it removes it.
-Both ends are the same program of the same user, connected before either runs any task.
+A frame is a length of 4 bytes, a kind of 1 byte and a body: a pickle, or the path of a file with a pickle. Large
+messages travel in a file of the run's shared-memory folder, so that each send is small; the reader removes the file.
+Both ends are the same program of the same user, connected before either runs a task.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ from typing import Any, Final
 from weft.store import disk
 
 LEASE, FORGET, ANSWER, ACK, PATHS = range(5)
-"""What the backend sends: run a lease; drop codes and columns; the answer to an `ASK`; room for more of a stream; where
-modules are looked for."""
+"""Messages of the backend: run a lease; drop codes and columns; the answer to an `ASK`; room for more of a stream;
+module search paths.
+"""
 HELLO, STARTED, PROGRESS, DONE, EMIT, ROWS, ASK, STREAM, STREAM_END = range(9)
-"""What a worker sends."""
+"""Messages of a worker."""
 START, KILL, BORN, ENDED = range(4)
-"""Between the backend and the nursery, which forks the workers."""
+"""Messages between the backend and the nursery, which forks the workers."""
 
 _HEAD: Final = struct.Struct("<IB")
 _PLAIN, _FILE = 0, 1
 BY_FILE: Final = 256 * 1024
-"""From this many bytes on a message goes by way of a file."""
+"""The least number of bytes of a message that travels in a file."""
 _READ: Final = 1 << 18
 
 
 def dumps(value: Any) -> bytes:
-    """Pickle a value by reference where that can work on the other side, else by value; raises whatever that raises."""
+    """Pickle a value by reference where the other side can import it, else by value; raises the error of pickling."""
     try:
         data = pickle.dumps(value, 5)
         if b"__main__" not in data:
@@ -49,8 +50,10 @@ def dumps(value: Any) -> bytes:
     return by_value
 
 
-class Frames:
-    """Makes frames. `folder` and `prefix` say where large messages go; without a folder all travel in the socket."""
+class FrameEncoder:
+    """Makes frames. `folder` and `prefix` name the files of large messages; without a folder all travel in the
+    socket.
+    """
 
     def __init__(self, folder: str, prefix: str) -> None:
         self._folder = folder
@@ -66,7 +69,7 @@ class Frames:
             try:
                 _write(path, body)
                 kind, body = _FILE, path.encode()
-            except OSError:  # no room there: the socket takes it, only slower
+            except OSError:  # no room there: the socket is only slower
                 disk.remove([path])
         return _HEAD.pack(len(body), kind) + body
 
@@ -95,14 +98,14 @@ def _open(kind: int, body: bytes | memoryview) -> Any:
         disk.remove([path])
 
 
-class Inbox:
-    """Cuts what a socket brings into messages."""
+class FrameDecoder:
+    """Divides received bytes into messages."""
 
     def __init__(self) -> None:
         self._data = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Any]:
-        """Take bytes, yield the messages that are complete."""
+        """Take bytes and yield the complete messages."""
         self._data += data
         buffer = self._data
         at = 0
@@ -120,15 +123,15 @@ class Inbox:
 
 
 class Channel:
-    """The blocking end of a socket pair: one thread reads, any thread sends."""
+    """The blocking end of a socket pair: one thread receives, any thread sends."""
 
     def __init__(self, sock: socket.socket, folder: str = "", prefix: str = "") -> None:
         self._sock = sock
-        self._frames = Frames(folder, prefix)
+        self._frames = FrameEncoder(folder, prefix)
         self._lock = threading.Lock()
 
     def send(self, message: Any, fds: tuple[int, ...] = ()) -> None:
-        """Send a message, with descriptors if there are any. OSError: the other end is gone."""
+        """Send a message with optional descriptors. OSError: the other end is gone."""
         data = self._frames.frame(message)
         with self._lock:
             if fds:
@@ -137,16 +140,16 @@ class Channel:
             self._sock.sendall(data)
 
     def receive(self) -> Any:
-        """Wait for a message and return it; None when the other end is gone."""
+        """Wait for a message and return it; None if the other end is gone."""
         head = self._exactly(_HEAD.size)
         return self._body(head)
 
     def ready(self) -> bool:
-        """Whether `receive` would find something at once."""
+        """Whether `receive` would return at once."""
         return bool(select.select((self._sock,), (), (), 0)[0])
 
     def receive_with_fds(self, most: int) -> tuple[Any, list[int]]:
-        """Wait for a message that may carry up to `most` descriptors; (None, []) when the other end is gone."""
+        """Wait for a message with up to `most` descriptors; (None, []) if the other end is gone."""
         try:
             head, fds, _, _ = socket.recv_fds(self._sock, _HEAD.size, most)
         except OSError:

@@ -1,7 +1,7 @@
-"""Processes by pid and start time, and how to end those that an owner which was killed has left behind.
+"""Processes identified by pid and start time, and the end of processes that a killed owner has left behind.
 
-A pid alone names nobody: the system hands it out again. A pid with its start time (and the boot) names one process for
-ever, so a record that outlived its run can be acted on without a risk to others.
+The system reuses pids. A pid with its start time (and the boot) identifies one process for ever, so that a record may
+outlive its run without risk to other processes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from weft.model.errors import InternalError
-from weft.worker.guardian import LINUX, RECORDED, Process, descendants, look_up, process_table, send_signal
+from weft.worker.guardian import LINUX, RECORDED, ProcessRow, descendants, look_up, process_table, send_signal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,30 +24,30 @@ KILLING_S = 5.0
 
 
 class ProcessId(NamedTuple):
-    """One process for ever. `start_time` is opaque text: clock ticks and the id of the boot, or what `ps` says."""
+    """One process for ever. `start_time` is opaque text: clock ticks and the id of the boot, or the output of `ps`."""
 
     pid: int
     start_time: str
 
 
 def process_id(pid: int) -> ProcessId | None:
-    """Return the identity of a running process, or None if there is none with this pid."""
+    """Return the identity of a running process, None if no process has this pid."""
     process = look_up(pid)
     return ProcessId(pid, process.start) if process is not None and process.alive else None
 
 
 def is_alive(process: ProcessId) -> bool:
-    """Tell whether this very process still runs; one that has ended and was not waited for does not."""
+    """Whether this process still runs; a zombie does not."""
     return process_id(process.pid) == process
 
 
 def end_group(leader: ProcessId, grace_s: float = 3.0) -> bool:
-    """End a process, its session, its group and all their descendants; return whether there was anything to end.
+    """End a process, its session, its group and all their descendants; return whether there was any.
 
-    SIGTERM first, SIGKILL to what is left after `grace_s` seconds. Nothing is touched unless the leader itself still
-    runs: without it nothing tells its group from one that was given the same number later. What has lost both its
-    parent and its session is found only through a guardian that still lives, or by its mark (`end_recorded`).
-    InternalError if some process cannot be ended.
+    SIGTERM first, SIGKILL to the remaining processes after `grace_s` seconds. Nothing is touched unless the leader
+    still runs: only the leader distinguishes its group from a later group with the same number. A process that has lost
+    both its parent and its session is found only through a live guardian or by its mark (`end_recorded`).
+    InternalError: a process cannot be ended.
     """
     return _end([leader], grace_s)
 
@@ -67,8 +67,8 @@ def _end(leaders: Sequence[ProcessId], grace_s: float) -> bool:
         if now >= give_up_at:
             pids = ", ".join(str(identity.pid) for identity in known)
             raise InternalError(f"processes {pids} of an earlier run cannot be ended", hint="End them, then try again.")
-        # Members that were started since are found through those that are still there. Leaders go last: one may be the
-        # subreaper that the others come back to.
+        # New members are found through members that still run. Leaders go last: one of them may be the
+        # subreaper that adopts the others.
         for process in _members(*known):
             known.setdefault(ProcessId(process.pid, process.start), process)
         if now >= kill_at:
@@ -79,8 +79,8 @@ def _end(leaders: Sequence[ProcessId], grace_s: float) -> bool:
     return True
 
 
-def _members(*roots: ProcessId) -> list[Process]:
-    """Return the roots that are alive, what shares the group or session that they lead, and all descendants."""
+def _members(*roots: ProcessId) -> list[ProcessRow]:
+    """Return the live roots, the members of the groups and sessions that they lead, and all descendants."""
     table = process_table()
     leaders = {root.pid for root in roots if root.pid in table and table[root.pid].start == root.start_time}
     found = {pid: row for pid, row in table.items() if pid in leaders or row.group in leaders or row.session in leaders}
@@ -90,9 +90,9 @@ def _members(*roots: ProcessId) -> list[Process]:
 
 
 def read_record(path: Path) -> list[ProcessId]:
-    """Return who a guardian's record names, the guardian first; nobody where there is no record.
+    """Return the processes of a guardian's record, the guardian first; none without a record.
 
-    InternalError if the file holds something else.
+    InternalError: the file has other content.
     """
     try:
         lines = path.read_text(errors="replace").splitlines()
@@ -111,9 +111,9 @@ def read_record(path: Path) -> list[ProcessId]:
 
 
 def end_recorded(path: Path, grace_s: float = 3.0) -> bool:
-    """End what an earlier owner left running and remove its record; return whether there was anything to end.
+    """End all processes that an earlier owner has left running, remove its record, and return whether there were any.
 
-    That is whom the record names, with all that belongs to them, and whatever has the mark of the record.
+    These are the processes of the record with their descendants, and all processes with the mark of the record.
     """
     ended = [end_group(process, grace_s) for process in read_record(path)]
     ended.append(_end(_marked(path), grace_s))
@@ -122,10 +122,10 @@ def end_recorded(path: Path, grace_s: float = 3.0) -> bool:
 
 
 def _marked(path: Path) -> list[ProcessId]:
-    """Return the processes that have the mark of a record in the environment that they began with.
+    """Return the processes with the mark of a record in their initial environment.
 
-    Nobody where that cannot be read (other systems than Linux). This process and those above it are left out: a person
-    may type in a shell that a step has left.
+    The result is empty where the environment cannot be read (other systems than Linux). This process and its ancestors
+    are left out: a user may type in a shell that a step has left.
     """
     if not LINUX or not path.exists():
         return []

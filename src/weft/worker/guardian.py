@@ -1,33 +1,31 @@
-"""The guardian: a small process between Weft and a user's command, so that the command outlives nobody.
+"""The guardian: a small process between Weft and a user's command, which ends the command with its owner.
 
-Starting an interpreter for each command would take longer than most commands, so an owner starts one, the guardhouse:
-`python -I -S` on `main`, in a session of its own, with one end of a socket pair (the door) as standard input and the
-owner's pid as last argument. It forks a guardian before there is work for it, which takes the next control socket that
-comes through the door, and then the next one; it ends with its owner. Guardians at work need it no more.
+Starting an interpreter takes longer than most commands, so an owner starts one guardian pool: `python -I -S` on `main`,
+in a session of its own, with one end of a socket pair as standard input and the pid of the owner as last argument. The
+pool forks each guardian in advance; an idle guardian takes the next control socket that arrives through the socket
+pair. The pool ends with its owner. Busy guardians do not depend on the pool.
 
-A guardian has a session of its own too, and one command at a time:
+A guardian has a session of its own and runs one command at a time:
 
-1. It receives one frame through its control socket, the specification (`guard` lists its fields), and becomes the
-   subreaper of what it starts: a process whose parent ends, be it in another session, comes back to the guardian and
-   not to init. It puts itself on record, and only then looks whether the owner is still there: without one it starts
-   nothing, for the next owner may have read the records already.
-2. Where the specification says that the command `waits`, it has all ready and starts it when it gets one more byte.
-3. It starts the command in a session of its own, with output and errors going through a pipe to the log (`Log`), and
-   sends one frame `{"pid", "start"}`, or `{"failed": (stage, errno)}` where nothing could be started.
-4. It ends the whole tree (SIGTERM, after `grace_s` SIGKILL, until no child is left) when the command has exited, when
-   the time is up, when SIGTERM, SIGINT or SIGHUP tells it to, and when the control socket ends: the owner half-closes
-   it to stop the command, the system closes it when the owner dies. A copy of the owner's end in some forked process
-   would hide that, so the guardian watches the owner itself as well.
-5. It sends one frame with the result. Where nothing is left of the command and nobody has told it to stop, `again` in
-   this frame says that it takes the next one through the same socket, which saves a fork; it ends when the owner
-   closes the socket, or ends. Else it exits at once.
+1. It receives one frame with the specification (`guard` lists its fields) and becomes the subreaper of the command:
+orphans of the command become children of the guardian, even from another session. It writes its record before it checks
+that the owner is alive. Without an owner it starts nothing, because the next owner may have read the records. 2. With
+`waits` in the specification it prepares the command and starts it after one more byte. 3. It starts the command in a
+session of its own, with its output piped to the log (`BoundedLog`), and sends one frame `{"pid", "start"}`, or
+`{"failed": (stage, errno)}` if the command could not be started. 4. It ends the whole process tree (SIGTERM, after
+`grace_s` SIGKILL, until no child is left) after the exit of the command, a timeout, a SIGTERM, SIGINT or SIGHUP, or the
+end of the control socket. The owner half-closes the socket to stop the command; the system closes it when the owner
+dies. A forked process may hold a copy of the owner's end, so the guardian also watches the owner itself. 5. It sends
+one frame with the result. `again` in this frame offers to take the next command through the same socket, which saves a
+fork; it requires that no process of the command is left and that nothing stopped the command. The guardian ends when
+the owner closes the socket or ends; without `again` it ends at once.
 
 A frame is a length of 4 bytes, big endian, and a `marshal` of a dictionary: both ends are the same interpreter, and
-`json` would double the time to start. For that same reason nothing here imports `signal`, `socket`, `typing`,
-`contextlib` or `pathlib`, and nothing of Weft. Paths, arguments and environment travel as bytes.
+`json` would double the start-up time. For the same reason this module imports neither `signal`, `socket`, `typing`,
+`contextlib` nor `pathlib`, and nothing of Weft. Paths, arguments and environment travel as bytes.
 
-Where there is no subreaper (not Linux) a process that leaves both its parent and its group escapes, and one that leaves
-its parent only is killed without a grace.
+Without a subreaper (other systems than Linux) a process that leaves both its parent and its group escapes, and a
+process that leaves its parent only is killed without a grace period.
 """
 
 from __future__ import annotations
@@ -38,41 +36,41 @@ import os
 import select
 import sys
 import time
-import warnings  # noqa: F401 - `os.execvpe` would load it in each child
+import warnings  # noqa: F401 - `os.execvpe` would import it in each child
 
-TYPE_CHECKING = False  # `typing` costs as much as all else here
+TYPE_CHECKING = False  # `typing` costs as much as all other imports together
 if TYPE_CHECKING:
     import signal
     import socket
     from typing import Any, NoReturn
 else:
-    import _signal as signal  # without their enums
+    import _signal as signal  # the C modules, without their enums
     import _socket as socket
 
 LINUX = sys.platform == "linux"
 PR_SET_CHILD_SUBREAPER = 36
 CHUNK_BYTES = 1 << 20
 LOOKING_S = 0.25
-"""How often the guardian looks for orphans while a tree ends in order."""
+"""Seconds between two searches for orphans while a tree ends."""
 OWNER_S = 1.0
-"""How often it is looked whether the owner lives, where the system does not tell of its end."""
+"""Seconds between two checks of the owner, on systems that do not report its end."""
 KILLING_S = 5.0
-"""How long SIGKILL may take before the guardian gives up on a process that hangs in the kernel."""
+"""Seconds that SIGKILL may take before the guardian gives up on a process that hangs in the kernel."""
 UNDOING_S = 20.0
-"""How long it may take to undo what a command has begun elsewhere."""
+"""Seconds that the undo command may take."""
 BUSY = b"+"
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
-"""How a command ends, or a shell whose command does, that was killed: perhaps for want of memory."""
+"""Exit statuses of a killed command or of a shell around one; the cause may be a lack of memory."""
 IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Python ignores these, and would hand that on to a command."""
+"""Signals that Python ignores; a command must not inherit that."""
 
 
 # ------------------------------------------------------------------------------------------------------- processes
 
 
-class Process:
-    """One row of the table of processes. `start` is its start time: with the pid it names a process for ever."""
+class ProcessRow:
+    """One row of the process table. `start` is the start time; pid and start time identify one process for ever."""
 
     __slots__ = ("alive", "group", "parent", "pid", "session", "start")
 
@@ -82,13 +80,13 @@ class Process:
 
 
 RECORDED = b"WEFT_RECORD"
-"""The variable in the environment of commands that tells which record they are on: it stays with what has left them."""
+"""The environment variable of commands with the path of their record; descendants that escape keep it."""
 
 _boot: list[str] = []
 
 
 def boot_id() -> str:
-    """Return what tells this boot from others ("" where unknown); start times are ticks since the boot."""
+    """Return the id of this boot ("" if unknown); start times count from the boot."""
     if not _boot:
         try:
             _boot.append(_read_file("/proc/sys/kernel/random/boot_id").strip().decode())
@@ -97,24 +95,24 @@ def boot_id() -> str:
     return _boot[0]
 
 
-def look_up(pid: int) -> Process | None:
-    """Return the process with this pid, ended but not yet waited for ones included, or None."""
+def look_up(pid: int) -> ProcessRow | None:
+    """Return the process with this pid, zombies included, or None."""
     if not LINUX:
         return _ps(["-p", str(pid)]).get(pid)
     try:
         line = _read_file(f"/proc/{pid}/stat")
     except OSError:
         return None
-    # The name of the program, in brackets, may itself hold blanks and brackets; field 3 (state) follows the last one.
+    # The program name, in brackets, may contain blanks and brackets; field 3 (state) follows the last bracket.
     fields = line[line.rindex(b")") + 2 :].split()
-    # A process whose first thread has ended looks like a zombie and lives on in its other threads.
+    # A process whose first thread has ended looks like a zombie but continues in its other threads.
     alive = fields[0] not in (b"Z", b"X") or int(fields[17]) > 1
     start = f"{int(fields[19])}@{boot_id()}"
-    return Process(pid, int(fields[1]), int(fields[2]), int(fields[3]), start, alive=alive)
+    return ProcessRow(pid, int(fields[1]), int(fields[2]), int(fields[3]), start, alive=alive)
 
 
 def _read_file(path: str) -> bytes:
-    """Return what a small file of the kernel holds, with fewer calls than `open` makes."""
+    """Return the content of a small kernel file, with fewer calls than `open` makes."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(fd, 4096)
@@ -122,7 +120,7 @@ def _read_file(path: str) -> bytes:
         os.close(fd)
 
 
-def process_table() -> dict[int, Process]:
+def process_table() -> dict[int, ProcessRow]:
     """Return all processes by pid."""
     if not LINUX:
         return _ps(["-ax"])
@@ -130,8 +128,10 @@ def process_table() -> dict[int, Process]:
     return {process.pid: process for process in found if process is not None}
 
 
-def _ps(selection: list[str]) -> dict[int, Process]:
-    """Ask `ps`, for systems without /proc. Its start times are whole seconds; a group stands in for the session."""
+def _ps(selection: list[str]) -> dict[int, ProcessRow]:
+    """Return the table of `ps`, for systems without /proc. Start times are whole seconds; the group replaces the
+    session.
+    """
     import subprocess
 
     command = ["ps", *selection, "-o", "pid=,ppid=,pgid=,stat=,lstart="]
@@ -141,13 +141,13 @@ def _ps(selection: list[str]) -> dict[int, Process]:
     for line in answer.stdout.splitlines():
         pid, parent, group, state, *start = line.split()
         alive = not state.startswith("Z")
-        table[int(pid)] = Process(int(pid), int(parent), int(group), int(group), " ".join(start), alive=alive)
+        table[int(pid)] = ProcessRow(int(pid), int(parent), int(group), int(group), " ".join(start), alive=alive)
     return table
 
 
-def descendants(table: dict[int, Process], root: int) -> list[Process]:
-    """Return the children of `root`, their children and so on, parents first."""
-    children: dict[int, list[Process]] = {}
+def descendants(table: dict[int, ProcessRow], root: int) -> list[ProcessRow]:
+    """Return all descendants of `root`, parents first."""
+    children: dict[int, list[ProcessRow]] = {}
     for process in table.values():
         children.setdefault(process.parent, []).append(process)
     found = list(children.get(root, ()))
@@ -156,8 +156,8 @@ def descendants(table: dict[int, Process], root: int) -> list[Process]:
     return found
 
 
-def send_signal(process: Process, number: int) -> None:
-    """Send a signal to this very process: nothing happens if it has ended, even if its pid is in use again."""
+def send_signal(process: ProcessRow, number: int) -> None:
+    """Send a signal to this process; nothing happens if it has ended, even if its pid is in use again."""
     try:
         handle = os.pidfd_open(process.pid) if LINUX else -1
     except OSError as error:
@@ -173,16 +173,16 @@ def send_signal(process: Process, number: int) -> None:
         else:
             os.kill(process.pid, number)
     except (ProcessLookupError, PermissionError):
-        pass  # ended just now, or runs as somebody else: whoever waits for its end will see
+        pass  # it has just ended, or runs as another user: the wait for its end decides
     finally:
         if handle >= 0:
             os.close(handle)
 
 
-class Owner:
-    """The process that all is done for; `handle` becomes readable when it ends, -1 where the system has no such thing.
+class OwnerProcess:
+    """The owner of the guardian; `handle` becomes readable at its end, -1 on systems without such handles.
 
-    Made while the owner is this process's parent, and good in processes that are forked from this one.
+    It is made while the owner is the parent of this process, and stays valid in forked processes.
     """
 
     def __init__(self, pid: int) -> None:
@@ -194,11 +194,11 @@ class Owner:
         row = look_up(pid) if self.handle < 0 else None
         self._start = row.start if row is not None else ""
         self._look_at = 0.0
-        if os.getppid() != pid:  # it ended before that, and the pid may be somebody else's
+        if os.getppid() != pid:  # the owner had ended before, and the pid may belong to another process
             raise EOFError
 
     def is_gone(self) -> bool:
-        """Tell whether it has ended, at most so late as `OWNER_S`; where there is a handle, that tells."""
+        """Whether the owner has ended; without a handle the answer is at most `OWNER_S` old."""
         now = time.monotonic()
         if self.handle >= 0 or now < self._look_at:
             return False
@@ -207,12 +207,12 @@ class Owner:
         return row is None or not row.alive or row.start != self._start
 
     def has_left(self, control: int) -> bool:
-        """Tell whether nobody is there to take over what a guardian would start: it ended, or let go of `control`."""
+        """Whether the owner has ended or has closed its end of `control`."""
         poll = select.poll()
         for fd in (control, self.handle):
             if fd >= 0:
                 poll.register(fd, select.POLLIN if fd == self.handle else 0)
-        # To stop a command the owner closes half of its socket, which is no hang-up, but for systems that say it is.
+        # The owner half-closes its socket to stop a command; some systems report that as a hang-up.
         ended = [fd for fd, what in poll.poll(0) if fd == self.handle or (LINUX and what & select.POLLHUP)]
         return bool(ended) or self.is_gone()
 
@@ -220,11 +220,11 @@ class Owner:
 # ------------------------------------------------------------------------------------------------------------- log
 
 
-class Log:
-    """Appends to a file at most the first `head` and the last `tail` bytes of what it is given.
+class BoundedLog:
+    """Appends at most the first `head` and the last `tail` bytes of its input to a file.
 
-    While it grows, the file holds up to twice `tail` after the head, always in order; what is dropped is told in one
-    line between the two. One writer at a time. A disk without room drops bytes and never stops the command.
+    A growing file holds up to twice `tail` after the head, always in order; one line between head and tail tells the
+    number of dropped bytes. One thread writes. A full disk drops bytes and never stops the command.
     """
 
     NOTE = b"\n[weft] %20d bytes of output were dropped here\n"
@@ -238,7 +238,7 @@ class Log:
         self.taken = self.dropped = self.errno = 0
 
     def write(self, data: bytes) -> None:
-        """Take `data`; never raises."""
+        """Append `data`; never raises."""
         self.taken += len(data)
         try:
             self.end = self._put(data, self.end)
@@ -267,13 +267,13 @@ class Log:
         return at
 
     def _shrink(self) -> None:
-        """Move the last `tail` bytes, from the start of a line, to their place behind the note."""
+        """Move the last `tail` bytes, from the start of a line, behind the note."""
         source = self.end - self.tail
         source += os.pread(self.fd, 4096, source).find(b"\n") + 1
         self.dropped += source - self.body
         self._put(self.NOTE % self.dropped, self.note)
         self.body = at = self.note + self.NOTE_BYTES
-        while source < self.end:  # never writes over what is still to be read: the body lies in front of the source
+        while source < self.end:  # the body lies in front of its source, so no unread byte is overwritten
             block = os.pread(self.fd, min(CHUNK_BYTES, self.end - source), source)
             source += len(block)
             at = self._put(block, at)
@@ -285,7 +285,7 @@ class Log:
 
 
 def receive(control: int) -> dict[str, Any]:
-    """Read one frame; EOFError if the owner is gone."""
+    """Read one frame; EOFError: the owner is gone."""
     length = int.from_bytes(_read_exactly(control, 4), "big")
     frame: dict[str, Any] = marshal.loads(_read_exactly(control, length))
     return frame
@@ -302,7 +302,7 @@ def _read_exactly(fd: int, size: int) -> bytes:
 
 
 def send(control: int, frame: dict[str, Any]) -> None:
-    """Write one frame; an owner that is gone is no error."""
+    """Write one frame; a missing owner is no error."""
     data = marshal.dumps(frame)
     try:
         os.write(control, len(data).to_bytes(4, "big") + data)
@@ -315,7 +315,7 @@ def send(control: int, frame: dict[str, Any]) -> None:
 
 
 class StartError(Exception):
-    """The command was not started: `stage` is log, record, stopped, cwd, exec, or what `weft.worker.mounting` says."""
+    """The command was not started: `stage` is log, record, stopped, cwd, exec, or a stage of `weft.worker.mounting`."""
 
     def __init__(self, stage: str, number: int) -> None:
         super().__init__(stage)
@@ -323,7 +323,7 @@ class StartError(Exception):
 
 
 def _load_prctl() -> Any:
-    """Return the system call by which a process becomes a subreaper, None where there is none."""
+    """Return the system call that makes a process a subreaper, None where it does not exist."""
     if not LINUX:
         return None
     import ctypes
@@ -332,14 +332,14 @@ def _load_prctl() -> Any:
 
 
 def become_subreaper(prctl: Any) -> bool:
-    """Have orphans of this process's tree become its children; False where the system cannot."""
+    """Make this process the subreaper of its descendants; False if the system cannot."""
     return prctl is not None and bool(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
 def get_ready(spec: dict[str, Any]) -> bytes:
-    """Go to the folder of a command and return where its program is; StartError if that folder cannot be entered.
+    """Change to the working folder and return the path of the program; StartError: the folder cannot be entered.
 
-    Of one that sees other folders neither can be known before it sees them.
+    With a mount namespace, both are unknown before the mounts exist.
     """
     argv, env = spec["argv"], spec["env"]
     if spec["view"]:
@@ -352,10 +352,10 @@ def get_ready(spec: dict[str, Any]) -> bytes:
 
 
 def start(spec: dict[str, Any], program: bytes, output: int) -> int:
-    """Start a command that is ready in a session of its own, and return its pid once it runs; StartError: it cannot."""
+    """Start a prepared command in a session of its own and return its pid; StartError: it cannot be started."""
     if spec["view"]:
         return start_elsewhere(spec, output)
-    # Not by a fork: to copy an interpreter, and have the copy do the rest, takes longer than to start a shell.
+    # `posix_spawn` and no fork: copying an interpreter takes longer than starting a shell.
     argv, env = spec["argv"], spec["env"]
     return os.posix_spawn(
         program,
@@ -372,7 +372,7 @@ def start(spec: dict[str, Any], program: bytes, output: int) -> int:
 
 
 def find(program: bytes, env: dict[bytes, bytes]) -> bytes:
-    """Return the path of a program as `execvp` would find it; a name that is nowhere stays as it is."""
+    """Return the path of a program as `execvp` finds it; an unknown name is returned unchanged."""
     if b"/" not in program:
         for folder in env.get(b"PATH", os.defpath.encode()).split(b":"):
             path = folder + b"/" + program if folder else program
@@ -382,7 +382,7 @@ def find(program: bytes, env: dict[bytes, bytes]) -> bytes:
 
 
 def start_elsewhere(spec: dict[str, Any], output: int) -> int:
-    """Start a command that sees folders of its own, which only a copy of this process can bring about."""
+    """Start a command in a mount namespace, which requires a fork of this process."""
     argv, env, cwd = spec["argv"], spec["env"], spec["cwd"]
     told, tell = os.pipe()
     pid = os.fork()
@@ -395,7 +395,7 @@ def start_elsewhere(spec: dict[str, Any], output: int) -> int:
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(output, 1)
             os.dup2(output, 2)
-            __import__("mounting").enter(*spec["view"])  # few commands need it, and all would pay for it
+            __import__("mounting").enter(*spec["view"])  # few commands need it, and all would pay for the import
             stage = b"cwd"
             os.chdir(cwd)
             stage = b"exec"
@@ -405,7 +405,7 @@ def start_elsewhere(spec: dict[str, Any], output: int) -> int:
         finally:
             os._exit(127)
     os.close(tell)
-    answer = os.read(told, select.PIPE_BUF)  # ends without a word when exec closes the other end
+    answer = os.read(told, select.PIPE_BUF)  # ends without data when exec closes the other end
     os.close(told)
     if answer:
         os.waitpid(pid, 0)
@@ -414,32 +414,32 @@ def start_elsewhere(spec: dict[str, Any], output: int) -> int:
     return pid
 
 
-class Record:
-    """Names the guardian in a file, and the command as soon as there is one: a line `pid start_time` each.
+class ProcessRecord:
+    """A file that names the guardian and then the command: one line `pid start_time` each.
 
-    Each line comes with one write; `weft.worker.group` reads them.
+    Each line is one write; `weft.worker.group` reads them.
     """
 
-    def __init__(self, path: bytes, row: Process | None) -> None:
+    def __init__(self, path: bytes, row: ProcessRow | None) -> None:
         self.path = path
         new = path + b".new"
         self._fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         self._add(row)
         os.replace(new, path)
 
-    def _add(self, row: Process | None) -> None:
+    def _add(self, row: ProcessRow | None) -> None:
         if row is not None:
             os.write(self._fd, f"{row.pid} {row.start}\n".encode())
 
-    def add_command(self, row: Process | None) -> None:
-        """Name the command too; without room the guardian alone is on record, and it takes the command along."""
-        try:  # noqa: SIM105 - importing contextlib costs the start
+    def add_command(self, row: ProcessRow | None) -> None:
+        """Add the command; on a full disk the record has only the guardian, which ends its command."""
+        try:  # noqa: SIM105 - importing contextlib costs start-up time
             self._add(row)
         except OSError:
             pass
 
     def remove(self) -> None:
-        """Remove the file: nothing runs any more."""
+        """Remove the file: no process is left."""
         os.close(self._fd)
         try:  # noqa: SIM105
             os.unlink(self.path)
@@ -447,13 +447,15 @@ class Record:
             pass
 
 
-class Watch:
-    """Waits for one command and then for the end of all that it left.
+class CommandWatch:
+    """Waits for one command and then for the end of all its descendants.
 
-    `why` is empty while the command runs, then what made the end begin: "exit", "timeout", "owner" or "signal".
+    `why` is empty while the command runs, then the cause of its end: "exit", "timeout", "owner" or "signal".
     """
 
-    def __init__(self, spec: dict[str, Any], log: Log, *, control: int, owner: Owner, wake: int, output: int) -> None:
+    def __init__(
+        self, spec: dict[str, Any], log: BoundedLog, *, control: int, owner: OwnerProcess, wake: int, output: int
+    ) -> None:
         self.grace_s: float = spec["grace_s"]
         self.timeout_s: float | None = spec["timeout_s"]
         self.log, self.control, self.owner, self.wake, self.output = log, control, owner, wake, output
@@ -471,7 +473,9 @@ class Watch:
                 self.poll.register(fd, select.POLLIN)
 
     def run(self, command: int) -> None:
-        """Return when no process of the command is left, or none that can be ended; then `left` is their number."""
+        """Return when no process of the command is left, or only processes that cannot be ended; `left` is their
+        number.
+        """
         self.command = command
         kill_at = give_up_at = look_at = 0.0
         while self._reap():
@@ -489,8 +493,8 @@ class Watch:
                 self._ask_to_end(descendants(process_table(), os.getpid()))
                 continue
             elif now < kill_at:
-                # What was started while we looked has heard nothing. If its parent has ended too, it never will;
-                # if not, it may be what the parent does to end in order, and is left alone.
+                # Processes started during the search have received no signal. An orphan among them never will;
+                # a child may be part of an orderly shutdown and is left alone.
                 if self.reaped or now >= look_at:
                     self.reaped, look_at = False, now + LOOKING_S
                     self._ask_to_end([row for row in process_table().values() if row.parent == os.getpid()])
@@ -504,14 +508,14 @@ class Watch:
             self._wait(wait_s)
 
     def kill_group(self) -> None:
-        """End what a missing subreaper has kept from us, as far as it is still in the command's group."""
-        try:  # noqa: SIM105 - importing contextlib costs the start
+        """Without a subreaper, kill the remaining members of the command's group."""
+        try:  # noqa: SIM105 - importing contextlib costs start-up time
             os.killpg(self.command, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             pass
 
     def drain(self) -> None:
-        """Take what is still in the pipe; an escaped process that holds it open is not waited for."""
+        """Read the rest of the pipe; an escaped process that holds it open is not waited for."""
         os.set_blocking(self.output, False)
         while True:
             try:
@@ -523,7 +527,7 @@ class Watch:
             self.log.write(data)
 
     def _reap(self) -> bool:
-        """Wait for all that have ended; False when no child is left."""
+        """Wait for all ended children; False if no child is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -558,7 +562,7 @@ class Watch:
         except ConnectionResetError:
             return False
 
-    def _ask_to_end(self, rows: list[Process]) -> None:
+    def _ask_to_end(self, rows: list[ProcessRow]) -> None:
         for row in rows:
             if row.alive and (row.pid, row.start) not in self.asked:
                 self.asked.add((row.pid, row.start))
@@ -569,10 +573,10 @@ class Watch:
             send_signal(row, signal.SIGKILL)
 
 
-class KillCounter:
-    """Tells whether the kernel has killed some process for want of memory: its counters, read at most once a second.
+class OomKillCounter:
+    """Tells whether the kernel has killed a process for lack of memory, by its counters, read at most once a second.
 
-    `paths` are files with a line `oom_kill N`. Where none can be read no kill is ever seen.
+    `paths` are files with a line `oom_kill N`. Without a readable file no kill is ever seen.
     """
 
     FRESH_S = 1.0
@@ -584,7 +588,7 @@ class KillCounter:
         self._at = -self.FRESH_S
 
     def begin(self) -> None:
-        """Take the count that later ones are compared with, unless the last one is fresh."""
+        """Record the current count for later comparisons, unless the last record is fresh."""
         now = time.monotonic()
         if now >= self._at + self.FRESH_S:
             self._count, self._at = self._read(), now
@@ -614,10 +618,10 @@ class KillCounter:
         return count
 
 
-class Post:
-    """What a guardian has ready before there is work for it: a pipe that signals come through, and its own row.
+class GuardianState:
+    """Everything that a guardian prepares in advance: a pipe for signals and its own process row.
 
-    `adopts` says whether orphans of its tree come to it. `prctl` is what `_load_prctl` returned.
+    `adopts` says whether orphans of its tree become its children. `prctl` is the result of `_load_prctl`.
     """
 
     def __init__(self, prctl: Any) -> None:
@@ -629,13 +633,13 @@ class Post:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         self.adopts = become_subreaper(prctl)
         self.row = look_up(os.getpid())
-        self.kills = KillCounter([])
+        self.kills = OomKillCounter([])
         self._folder = self._real_folder = b""
 
     def count_kills(self, paths: list[bytes]) -> None:
-        """Begin to watch for kills for want of memory by the counters in `paths`."""
+        """Start to watch for kills for lack of memory, by the counters in `paths`."""
         if self.kills.paths != paths:
-            self.kills = KillCounter(paths)
+            self.kills = OomKillCounter(paths)
         self.kills.begin()
 
     def real_path(self, path: bytes) -> bytes:
@@ -645,15 +649,15 @@ class Post:
             self._folder, self._real_folder = folder, os.path.realpath(folder)
         return self._real_folder + b"/" + name
 
-    def wait_for_start(self, control: int, owner: Owner) -> bool:
+    def wait_for_start(self, control: int, owner: OwnerProcess) -> bool:
         """Wait until the command may start; False if it never may. EOFError: the owner is gone."""
         while control not in wait_for((control, self.wake), owner):
             if any(number in STOPPING for number in os.read(self.wake, 4096)):
                 return False
         return bool(os.read(control, 1))
 
-    def wait_for_more(self, control: int, owner: Owner) -> bool:
-        """Wait for the next command, holding no folder; False once there is a signal to stop, or no owner."""
+    def wait_for_more(self, control: int, owner: OwnerProcess) -> bool:
+        """Wait for the next command outside of any folder; False after a signal to stop or without an owner."""
         os.chdir("/")
         while control not in wait_for((control, self.wake), owner):
             if any(number in STOPPING for number in os.read(self.wake, 4096)):
@@ -661,26 +665,25 @@ class Post:
         return True
 
 
-def guard(control: int, owner: Owner, post: Post) -> dict[str, Any]:
+def guard(control: int, owner: OwnerProcess, post: GuardianState) -> dict[str, Any]:
     """Run one command from its first frame to the end of its tree and return the last frame.
 
-    EOFError: the owner is gone, or has no more commands, and nothing was started.
-
-    Fields of the specification: `argv`, `env`, `cwd`, `waits` (whether it starts only when it is told to), `view` (the
-    arguments of `weft.worker.mounting.enter`, or None), `undo` (a command line to run where the command did not end by
-    itself, or None), `oom_counters` (the paths of `KillCounter`), `log`, `record` (a file that names guardian and
-    command while they live, or None), `grace_s`, `timeout_s` (or None), `head` and `tail` (bytes of the log to keep).
+    Fields of the specification: `argv`, `env`, `cwd`, `waits` (start only after one more byte), `view` (the arguments
+    of `weft.worker.mounting.enter`, or None), `undo` (a command line to run if the command did not end by itself, or
+    None), `oom_counters` (the paths of `OomKillCounter`), `log`, `record` (a path or None), `grace_s`, `timeout_s` (or
+    None), `head` and `tail` (bytes of the log to keep). EOFError: the owner is gone or has no more commands; no command
+    was started.
     """
     spec = receive(control)
-    record: Record | None = None
+    record: ProcessRecord | None = None
     stage = "log"
     try:
-        log = Log(spec["log"], spec["head"], spec["tail"])
+        log = BoundedLog(spec["log"], spec["head"], spec["tail"])
         stage = "record"
-        if owner.has_left(control):  # the file may be that of the next owner by now
+        if owner.has_left(control):  # the file may already belong to the next owner
             raise EOFError
         if spec["record"] is not None:
-            record = Record(spec["record"], post.row)
+            record = ProcessRecord(spec["record"], post.row)
             spec["env"][RECORDED] = post.real_path(spec["record"])
             if owner.has_left(control):
                 raise EOFError
@@ -689,7 +692,7 @@ def guard(control: int, owner: Owner, post: Post) -> dict[str, Any]:
         program = get_ready(spec)
         if spec["waits"] and not post.wait_for_start(control, owner):
             raise StartError("stopped", 0)
-        watch = Watch(spec, log, control=control, owner=owner, wake=post.wake, output=output)
+        watch = CommandWatch(spec, log, control=control, owner=owner, wake=post.wake, output=output)
         command = start(spec, program, write_end)
     except EOFError:
         if record is not None:
@@ -704,7 +707,7 @@ def guard(control: int, owner: Owner, post: Post) -> dict[str, Any]:
     if record is not None:
         record.add_command(row)
     send(control, {"pid": command, "start": row.start if row else ""})
-    post.count_kills(spec["oom_counters"])  # not before: it takes as long as some commands do
+    post.count_kills(spec["oom_counters"])  # not before: it takes as long as some commands
 
     watch.run(command)
     if spec["undo"] and (watch.why != "exit" or watch.exit is None or watch.exit < 0):
@@ -732,7 +735,7 @@ def guard(control: int, owner: Owner, post: Post) -> dict[str, Any]:
 
 
 def undo(argv: list[bytes], env: dict[bytes, bytes]) -> None:
-    """Run what undoes what a command has begun elsewhere, and wait for its end, but not for ever."""
+    """Run the undo command of a command and wait for its end, up to `UNDOING_S`."""
     nowhere = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
     try:
         pid = os.posix_spawnp(argv[0], argv, env, file_actions=nowhere)
@@ -748,7 +751,7 @@ def undo(argv: list[bytes], env: dict[bytes, bytes]) -> None:
 
 
 def kill_all() -> None:
-    """End all children at once: the last resort of a guardian that is about to fail."""
+    """Kill all children at once: the last resort of a guardian that is about to fail."""
     give_up_at = time.monotonic() + KILLING_S
     while time.monotonic() < give_up_at:
         for process in descendants(process_table(), os.getpid()):
@@ -761,10 +764,10 @@ def kill_all() -> None:
         time.sleep(0.01)
 
 
-def stand_by(door: socket.socket, owner: Owner, prctl: Any) -> int:
-    """Fork a guardian that waits for work at the door, and return a pipe; OSError if it cannot be forked.
+def stand_by(door: socket.socket, owner: OwnerProcess, prctl: Any) -> int:
+    """Fork an idle guardian that waits at the socket pair, and return a pipe; OSError: the fork fails.
 
-    What comes through the pipe is `BUSY` once it has work, and then nothing; nothing at all if it ends without any.
+    The guardian writes `BUSY` to the pipe when it has a command; it writes nothing if it ends idle.
     """
     told, tell = os.pipe()
     try:
@@ -775,25 +778,25 @@ def stand_by(door: socket.socket, owner: Owner, prctl: Any) -> int:
         raise
     if pid == 0:
         os.close(told)
-        os.setsid()  # a Ctrl-C at the terminal is for the owner, who then stops us in order
-        post = Post(prctl)
+        os.setsid()  # a Ctrl-C at the terminal is handled by the owner, which then stops its guardians in order
+        post = GuardianState(prctl)
         try:
             control = attend(door, owner)
         except EOFError:
             os._exit(0)
-        try:  # noqa: SIM105 - importing contextlib costs the start
+        try:  # noqa: SIM105 - importing contextlib costs start-up time
             os.write(tell, BUSY)
         except BrokenPipeError:
-            pass  # somebody has killed the guardhouse: this one goes on without
+            pass  # the pool was killed: this guardian continues without it
         os.close(tell)
         serve(control, owner, post)
     os.close(tell)
     return told
 
 
-def serve(control: int, owner: Owner, post: Post) -> NoReturn:
-    """Be the guardian of the commands that come through one socket, in a process that was forked for them."""
-    os.dup2(control, 0)  # over the door, at which guardians without work alone may stand
+def serve(control: int, owner: OwnerProcess, post: GuardianState) -> NoReturn:
+    """Guard the commands that arrive through one socket, in a forked process."""
+    os.dup2(control, 0)  # replaces the socket pair, which belongs to idle guardians only
     os.close(control)
     try:
         again = True
@@ -806,19 +809,19 @@ def serve(control: int, owner: Owner, post: Post) -> NoReturn:
     except BaseException as error:  # noqa: BLE001
         kill_all()
         send(0, {"broken": f"{type(error).__name__}: {error}"})
-    os._exit(0)  # nothing to finalise, and the owner waits
+    os._exit(0)  # there is nothing to finalise, and the owner waits
 
 
-# ------------------------------------------------------------------------------------------------------- guardhouse
+# ------------------------------------------------------------------------------------------------------- guardian pool
 
 
 def main() -> None:
-    """Be the guardhouse: have a guardian stand by for each control socket that will come through the door."""
+    """Run the guardian pool: keep one idle guardian for the next control socket."""
     try:
-        owner = Owner(int(sys.argv[-1]))
+        owner = OwnerProcess(int(sys.argv[-1]))
         prctl = _load_prctl()
-        boot_id()  # and all else that each guardian would have to find out anew
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for guardians: their sockets tell of their end
+        boot_id()  # and everything else that each guardian would have to find out again
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for guardians: their sockets report their end
         door = socket.socket(fileno=0)
         while True:
             try:
@@ -831,7 +834,7 @@ def main() -> None:
             wait_for((other,), owner)
             busy = os.read(other, len(BUSY))
             os.close(other)
-            if not busy:  # the owner has closed the door, or somebody has killed it
+            if not busy:  # the owner has closed the socket pair, or a kill has
                 wait_for((0,), owner)
                 if not door.recv(1, socket.MSG_PEEK):
                     break
@@ -840,8 +843,8 @@ def main() -> None:
     os._exit(0)
 
 
-def wait_for(fds: tuple[int, ...], owner: Owner) -> list[int]:
-    """Return those of `fds` that there is something to read from, at least one; EOFError if the owner is gone."""
+def wait_for(fds: tuple[int, ...], owner: OwnerProcess) -> list[int]:
+    """Return the readable descriptors of `fds`, at least one; EOFError: the owner is gone."""
     poll = select.poll()
     for one in (*fds, owner.handle):
         if one >= 0:
@@ -855,14 +858,14 @@ def wait_for(fds: tuple[int, ...], owner: Owner) -> list[int]:
     raise EOFError
 
 
-def attend(door: socket.socket, owner: Owner) -> int:
-    """Wait for the next control socket; EOFError if none will come."""
+def attend(door: socket.socket, owner: OwnerProcess) -> int:
+    """Wait for the next control socket; EOFError: none will come."""
     wait_for((0,), owner)
     return take(door)
 
 
 def take(door: socket.socket) -> int:
-    """Return the control socket that comes next; EOFError if none will."""
+    """Return the next control socket; EOFError: none will come."""
     data, told, _, _ = door.recvmsg(1, socket.CMSG_SPACE(4))
     if not data:
         raise EOFError

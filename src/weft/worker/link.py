@@ -1,14 +1,14 @@
-"""A link between a master's shell and one worker, over a channel that loses, delays, repeats and reorders messages.
+"""A reliable link between a master's shell and one worker, over a channel that loses, delays, repeats and reorders.
 
-A `Link` is one end. It does no I/O and reads no clock: it is given frames and the time, and returns frames to send.
-What goes in at one end comes out at the other once and in order, as from a pipe, or the link is *lost*, which both
-ends notice by themselves. Whoever has lost a link never uses its session again: frames of another session are not
-taken, so that what a worker still says after it was given up, or to a master that is no more, changes nothing.
+A `ReliableLink` is one end. It does no I/O and reads no clock: its inputs are frames and the time, its outputs are
+frames. Messages arrive once and in order, as through a pipe, or the link is *lost*; each end notices a loss by itself.
+A lost session is never used again. Frames of other sessions are ignored, so late frames of an abandoned worker, or to a
+former master, have no effect.
 
-- Messages are numbered, and repeated until they are acknowledged; each frame acknowledges all that came before.
-- Each frame carries the time at its sender, and gives back the latest it has seen of the other side. So an end knows
-  until when it was heard for certain, whichever direction fails.
-- After `probe_s` without such a proof the master's end asks; a worker only answers.
+- Messages are numbered, and repeated until acknowledged; each frame acknowledges all earlier messages.
+- Each frame carries the time of its sender and returns the latest time of the other side. An end therefore knows until
+  when the other end has certainly heard it, whichever direction fails.
+- After `PROBE_S` without such a proof the master's end sends a probe; a worker only answers.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 REPEAT_S: Final = 1.0
-"""When a message is repeated for the first time, in seconds; each next pause is twice as long, up to `PROBE_S`."""
+"""Seconds until a message is first repeated; each next pause is twice as long, up to `PROBE_S`."""
 PROBE_S: Final = 4.0
-"""After how long without a word the master's end asks for one."""
+"""Seconds of silence until the master's end sends a probe."""
 LOST_S: Final = 20.0
-"""After how long without a proof that it was heard the master gives a worker up."""
+"""Seconds without proof of being heard until the master gives a worker up."""
 ORPHAN_S: Final = 0.8 * LOST_S
-"""The same for a worker: earlier, so that it has mostly stopped before its work is given to another."""
+"""The same for a worker: shorter, so that the worker has mostly stopped before another worker takes its tasks."""
 WINDOW: Final = 1024
-"""How many messages that came too early are kept; further ones will be repeated."""
+"""The largest number of early messages kept; later ones are repeated by their sender."""
 
 
-class Frame(NamedTuple):
-    """What is sent: message `number` (0: none) of a session, with all below `wanted` acknowledged.
+class LinkFrame(NamedTuple):
+    """A frame: message `number` (0: none) of a session; it acknowledges all messages below `wanted`.
 
-    `stamp` is the sender's time in seconds, `echo` the latest stamp that it has seen of the other side (-1: none).
-    `asks` wants an answer at once.
+    `stamp` is the sender's time in seconds, `echo` the latest stamp of the other side (-1: none). `asks` requests an
+    answer at once.
     """
 
     session: int
@@ -43,13 +43,15 @@ class Frame(NamedTuple):
     message: Any = None
 
 
-class Link:
-    """One end of a link of session `session`, made at time `now`. `lost_s` is after how long it counts as lost."""
+class ReliableLink:
+    """One end of a link of session `session`, made at time `now`. A silence of `lost_s` seconds means that it is
+    lost.
+    """
 
     def __init__(self, session: int, now: float, *, lost_s: float = LOST_S, asks: bool = True) -> None:
         self.session = session
         self.heard = now
-        """Until when, on this end's clock, the other end has heard this one for certain."""
+        """The time on this end's clock until which the other end has certainly heard this end."""
         self._lost_s = lost_s
         self._asks = asks
         self._asked = now
@@ -60,14 +62,16 @@ class Link:
         self._unheard: dict[int, tuple[Any, float, float]] = {}
         self._early: dict[int, Any] = {}
 
-    def send(self, message: Any, now: float) -> Frame:
-        """Take a message and return its frame; it is kept until it is acknowledged."""
+    def send(self, message: Any, now: float) -> LinkFrame:
+        """Return the frame of a new message; the message is kept until it is acknowledged."""
         self._sent += 1
         self._unheard[self._sent] = (message, now + REPEAT_S, REPEAT_S)
         return self._frame(now, self._sent, message)
 
-    def take(self, frame: Frame, now: float) -> list[Any]:
-        """Take a frame; return the messages that are now complete, in order. Frames of other sessions are ignored."""
+    def take(self, frame: LinkFrame, now: float) -> list[Any]:
+        """Take a frame and return the messages that are now complete, in order. Frames of other sessions are
+        ignored.
+        """
         if frame.session != self.session:
             return []
         self._echo = max(self._echo, frame.stamp)
@@ -84,8 +88,8 @@ class Link:
             self._wanted += 1
         return found
 
-    def due(self, now: float) -> list[Frame]:
-        """Return what is to be sent by now: messages that were not acknowledged, an answer, a question."""
+    def due(self, now: float) -> list[LinkFrame]:
+        """Return the frames to send by now: unacknowledged messages, an answer, a probe."""
         frames = []
         for number, (message, at, pause) in self._unheard.items():
             if at <= now:
@@ -100,14 +104,14 @@ class Link:
         return frames
 
     def lost(self, now: float) -> bool:
-        """Whether it is too long ago that the other end has heard this one for certain."""
+        """Whether the other end has not heard this end for too long."""
         return now - self.heard >= self._lost_s
 
     @property
     def waiting(self) -> int:
-        """How many messages have not been acknowledged."""
+        """The number of unacknowledged messages."""
         return len(self._unheard)
 
-    def _frame(self, now: float, number: int = 0, message: Any = None, *, asks: bool = False) -> Frame:
+    def _frame(self, now: float, number: int = 0, message: Any = None, *, asks: bool = False) -> LinkFrame:
         self._owes = False
-        return Frame(self.session, number, self._wanted, now, self._echo, asks, message)
+        return LinkFrame(self.session, number, self._wanted, now, self._echo, asks, message)

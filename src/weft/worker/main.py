@@ -60,9 +60,9 @@ from weft.worker.channel import (
 from weft.worker.code import InputCode, TaskCode
 from weft.worker.context import not_controlled
 from weft.worker.lease import Outcome, WorkerLease
-from weft.worker.outlet import BLOCK, Outlet, Parcel, unpacked
 from weft.worker.remote_store import Packed, PackingError, RemoteStore, pack
 from weft.worker.run import LiveInput, read_one, run
+from weft.worker.streaming import BLOCK, Parcel, StreamWriter, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -308,7 +308,7 @@ class Worker:
         self._started = False
         self._told_to_stop = False
         self._rows = 0
-        self._outlet: Outlet | None = None
+        self._streams: StreamWriter | None = None
         self._messages = 0
         self._acknowledged = 0
 
@@ -364,7 +364,7 @@ class Worker:
             outcome.message = str(error) if isinstance(error, WeftError) else f"{type(error).__name__}: {error}"
         _flush()
         with self._telling:
-            self._lease = self._outlet = None
+            self._lease = self._streams = None
             values, self._values = self._values, []
             sent, self._sent = self._sent, 0
             rows, self._rows = self._rows, 0
@@ -533,8 +533,8 @@ class Worker:
                     now = perf_counter()
                     seconds, self._since = now - self._since, now
                     self._send((PROGRESS, lease.id, lease.lo + done, tuple(packed), seconds))
-            if self._outlet is not None:
-                self._outlet.nudge()
+            if self._streams is not None:
+                self._streams.nudge()
             if lease.stop and not self._told_to_stop:
                 self._told_to_stop = True
                 callbacks = list(lease.callbacks or ())
@@ -586,18 +586,18 @@ class Worker:
 
     def stream(self, edge: str, index: int, partition: int, value: Any, context: Context) -> None:
         """See `Host.stream`."""
-        outlet = self._outlet
-        if outlet is None:
+        streams = self._streams
+        if streams is None:
             share = self.config.stream_bytes // max(1, context.parallelism)
-            outlet = self._outlet = Outlet(
+            streams = self._streams = StreamWriter(
                 self._writer, max(1, min(BLOCK, share)), self._send_parcels, self._await_room, self._has_room
             )
-        outlet.write(edge, index, partition, value)
+        streams.write(edge, index, partition, value)
 
     def end_streams(self, code: TaskCode, index: int, context: Context) -> None:
         """See `Host.end_streams`."""
-        if self._outlet is not None:
-            self._outlet.flush()
+        if self._streams is not None:
+            self._streams.flush()
         self._send((STREAM_END, context.lease.id, index, sorted(code.streams)))
 
     def _send_parcels(self, parcels: list[Parcel]) -> int:
@@ -641,8 +641,8 @@ class Worker:
                         yield from values
 
     def _next_block(self, edge: str, source: int, part: int, index: int, context: Context) -> list[Any] | None:
-        if self._outlet is not None:
-            self._outlet.nudge()
+        if self._streams is not None:
+            self._streams.nudge()
         state, cell = self._ask(("block", edge, source, part, index))
         if state == "stop" or context.lease.stop:
             raise RunCancelledError(f"{context.vertex}[{context.index}] was told to stop")

@@ -1,16 +1,15 @@
-"""Gives a command its own view of the file system, with folders at paths where there is nothing, or something else.
+"""The mount namespace of a command: bind mounts at paths that may not exist on the machine.
 
-It runs in the child that the guardian is about to turn into the command, between fork and exec, and is loaded only for
-a command that wants this; nothing of Weft is imported. `enter` makes a mount namespace (for an ordinary user inside a
-user namespace that maps the user to the same number, so that files belong to whom they would belong otherwise) and
-carries out what `weft.operators.mounts` has planned:
+This code runs in the child of the guardian between fork and exec, and is loaded only for commands with mounts; it
+imports nothing of Weft. `enter` makes a mount namespace (for an ordinary user inside a user namespace that maps the
+user to the same number, so that files keep their owners) and makes the mounts that `weft.operators.mounts` has planned:
 
-- A folder that lacks a mount point is *copied*: an empty file system in memory takes its place, in which everything
-  that the folder holds is bound again at its name, and in which the mount point can be made. It can be read only, so
-  that nothing is lost with it. Its entries are the real ones.
-- Then each source is bound at its target.
+- A folder without the mount point is *copied*: an empty file system in memory replaces it, every entry of the folder is
+  bound into it by name, and the mount point is created there. The copy is read-only, so that no write is lost with it.
+  Its entries are the real ones.
+- Then each source is bound to its target.
 
-All of it goes when the last process of the command ends, since nobody else is in the namespace.
+The namespace ends with the last process of the command.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ MS_NOATIME, MS_NODIRATIME, MS_BIND, MS_MOVE, MS_REC = 1024, 2048, 4096, 8192, 16
 MS_UNBINDABLE, MS_PRIVATE, MS_SLAVE, MS_RELATIME = 1 << 17, 1 << 18, 1 << 19, 1 << 21
 KEPT = {b"nosuid": MS_NOSUID, b"nodev": MS_NODEV, b"noexec": MS_NOEXEC, b"noatime": MS_NOATIME}
 KEPT |= {b"nodiratime": MS_NODIRATIME, b"relatime": MS_RELATIME}
-"""What an ordinary user may not take away from a mount: it has to be said again with every change."""
+"""Mount flags that an ordinary user cannot remove; each remount must repeat them."""
 
 
-codecs.lookup("unicode_escape")  # it is a file of its own, which a mount may hide
+codecs.lookup("unicode_escape")  # a file by itself, which a mount may hide
 
 
 class MountError(OSError):
-    """Something could not be mounted; `stage` says what, for the guardian's owner: see `weft.operators.call`."""
+    """A mount failed; `stage` names the step for the guardian's owner: see `weft.operators.call`."""
 
     def __init__(self, stage: bytes, number: int) -> None:
         super().__init__(number, os.strerror(number))
@@ -49,11 +48,11 @@ class MountError(OSError):
 def enter(
     copies: Sequence[bytes], made: Sequence[tuple[bytes, bool]], binds: Sequence[tuple[bytes, bytes, bool]]
 ) -> None:
-    """Give this process, and what comes of it, its own view.
+    """Move this process and its descendants into a mount namespace.
 
-    `copies` are the folders to copy, those above first. `made` are mount points to be made in the copies, with whether
-    each is a folder. `binds` are source, target and whether it can be read only, targets above first. MountError: the
-    system does not let us (stage `namespace`), or something is wrong with a path (stages `source` and `mount`).
+    `copies` are the folders to copy, outer folders first. `made` are mount points to create in the copies, each with
+    whether it is a folder. `binds` are source, target and read-only, outer targets first. MountError: the system
+    forbids it (stage `namespace`), or a path is wrong (stages `source` and `mount`).
     """
     if sys.platform != "linux":
         raise MountError(b"namespace", errno.ENOSYS)
@@ -67,7 +66,7 @@ def enter(
         for path, is_folder in made:
             stage = b"mount " + path
             _make(path, is_folder)
-        handles = []  # taken before anything is bound, since what is bound may hide another source
+        handles = []  # opened before any mount, because a mount may hide another source
         for source, _, _ in binds:
             stage = b"source " + source
             handles.append(os.open(source, os.O_PATH | os.O_CLOEXEC))
@@ -85,7 +84,7 @@ def enter(
 
 
 def _separate(libc: ctypes.CDLL) -> None:
-    """Make the namespace. Root needs none for users, and keeps its rights over other users' files so."""
+    """Make the namespace. Root needs no user namespace and keeps its rights over other users' files."""
     try:
         user, group = os.geteuid(), os.getegid()
         if user != 0 or libc.unshare(CLONE_NEWNS) != 0:
@@ -97,7 +96,7 @@ def _separate(libc: ctypes.CDLL) -> None:
             ):
                 with open(f"/proc/self/{name}", "wb", buffering=0) as file:
                     file.write(text)
-        # What the machine mounts and unmounts meanwhile is seen here, but nothing of ours there.
+        # Later mounts of the machine appear here, but no mount of this namespace appears there.
         _mount(libc, None, b"/", MS_REC | MS_SLAVE)
     except OSError as error:
         raise MountError(b"namespace", error.errno or errno.EPERM) from None
@@ -112,9 +111,9 @@ def _copy(libc: ctypes.CDLL, folder: bytes) -> None:
 
 
 def _copy_root(libc: ctypes.CDLL, root: bytes) -> None:
-    """Copy the root: the copy is made at some other folder, moved over the root and entered.
+    """Copy the root: make the copy at another folder, move it over the root and enter it.
 
-    A process in a root that was merely changed could make no namespaces of its own; in one that was moved it can.
+    A process in a changed root (chroot) could make no namespaces of its own; in a moved root it can.
     """
     before = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     sources = {name: b"/proc/self/fd/%d/%b" % (before, name) for name in os.listdir(root)}
@@ -122,7 +121,7 @@ def _copy_root(libc: ctypes.CDLL, root: bytes) -> None:
     hidden = os.open(sources[some], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     sources[some] = b"/proc/self/fd/%d/." % hidden
     _mount(libc, b"tmpfs", root + some, MS_NOSUID | MS_NODEV, b"tmpfs", b"mode=0755")
-    _mount(libc, None, root + some, MS_UNBINDABLE)  # the copy is not to hold itself
+    _mount(libc, None, root + some, MS_UNBINDABLE)  # the copy must not contain itself
     os.chdir(root + some)
     _bind_all(libc, sources, b".")
     _mount(libc, None, b".", MS_PRIVATE)
@@ -133,7 +132,7 @@ def _copy_root(libc: ctypes.CDLL, root: bytes) -> None:
 
 
 def _bind_all(libc: ctypes.CDLL, sources: dict[bytes, bytes], folder: bytes) -> None:
-    """Bind files and folders, by name, into a folder that is empty."""
+    """Bind files and folders by name into an empty folder."""
     for name, source in sources.items():
         target = b"%b/%b" % (folder, name)
         try:
@@ -144,7 +143,7 @@ def _bind_all(libc: ctypes.CDLL, sources: dict[bytes, bytes], folder: bytes) -> 
             _make(target, stat.S_ISDIR(mode))
             _mount(libc, source, target, MS_BIND | MS_REC)
         except OSError:
-            continue  # gone, or the mount of a server that does not answer: the command does without
+            continue  # a deleted entry, or a mount of a server that does not answer, is left out
 
 
 def _make(path: bytes, is_folder: bool) -> None:

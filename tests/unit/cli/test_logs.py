@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.cli.fakes import Terminal
 from weft.cli.logs import Follower, print_logs, tail_start
 from weft.store.state import LogFile
-from weft.worker.guardian import Log
+from weft.worker.guardian import BoundedLog
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_file_that_grows(path):
 
 
 def test_a_compaction_behind_the_reader_loses_nothing(path):
-    log = Log(os.fsencode(path), head=1_000, tail=8_192)
+    log = BoundedLog(os.fsencode(path), head=1_000, tail=8_192)
     follower = Follower(path)
     seen = b""
     for at in range(0, 10_000, 50):
@@ -84,7 +84,7 @@ def test_a_compaction_behind_the_reader_loses_nothing(path):
 
 
 def test_a_compaction_ahead_of_the_reader_leaves_one_gap(path):
-    log = Log(os.fsencode(path), head=1_000, tail=8_192)
+    log = BoundedLog(os.fsencode(path), head=1_000, tail=8_192)
     follower = Follower(path)
     log.write(numbered(0, 200))
     seen = follower.read()
@@ -100,7 +100,7 @@ def test_a_compaction_ahead_of_the_reader_leaves_one_gap(path):
 
 
 def test_a_compaction_while_what_was_read_is_still_there(path):
-    log = Log(os.fsencode(path), head=1_000, tail=8_192)
+    log = BoundedLog(os.fsencode(path), head=1_000, tail=8_192)
     follower = Follower(path)
     for at in range(0, 1_500, 50):
         log.write(numbered(at, at + 50))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.worker.channel import BY_FILE, Channel, Frames, Inbox, dumps
+from weft.worker.channel import BY_FILE, Channel, FrameDecoder, FrameEncoder, dumps
 
 LARGE = b"x" * BY_FILE
 
@@ -58,8 +58,8 @@ def test_a_large_message_without_a_folder_goes_through_the_socket():
 
 
 def test_a_large_message_goes_through_the_socket_where_its_file_cannot_be_written(tmp_path):
-    frames = Frames(str(tmp_path / "missing"), "a-")
-    assert list(Inbox().feed(frames.frame(LARGE))) == [LARGE]
+    frames = FrameEncoder(str(tmp_path / "missing"), "a-")
+    assert list(FrameDecoder().feed(frames.frame(LARGE))) == [LARGE]
 
 
 def test_ready_tells_whether_a_message_waits(pair):
@@ -82,7 +82,7 @@ def test_a_closed_end_is_received_as_none():
 
 def test_a_message_that_was_cut_off_is_received_as_none():
     left, right = socket.socketpair()
-    left.sendall(Frames("", "").frame("half")[:-1])
+    left.sendall(FrameEncoder("", "").frame("half")[:-1])
     left.close()
     with right:
         assert Channel(right).receive() is None
@@ -121,17 +121,17 @@ def test_threads_that_send_at_once_do_not_mix_their_messages(pair):
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1_000])
 def test_an_inbox_cuts_messages_out_of_pieces_of_any_size(size):
     messages = ["one", 2, {"three": [4]}, b"5" * 100]
-    data = b"".join(Frames("", "").frame(message) for message in messages)
-    inbox = Inbox()
+    data = b"".join(FrameEncoder("", "").frame(message) for message in messages)
+    inbox = FrameDecoder()
     found = [message for at in range(0, len(data), size) for message in inbox.feed(data[at : at + size])]
     assert found == messages
 
 
 def test_an_inbox_keeps_what_follows_a_message_that_cannot_be_loaded():
-    frames = Frames("", "")
+    frames = FrameEncoder("", "")
     broken = bytearray(frames.frame("broken"))
     broken[-3:] = b"???"
-    inbox = Inbox()
+    inbox = FrameDecoder()
     with pytest.raises(pickle.UnpicklingError):
         list(inbox.feed(bytes(broken) + frames.frame("whole")))
     assert list(inbox.feed(b"")) == ["whole"]

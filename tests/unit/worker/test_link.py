@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from weft.worker.link import LOST_S, ORPHAN_S, PROBE_S, REPEAT_S, WINDOW, Frame, Link
+from weft.worker.link import LOST_S, ORPHAN_S, PROBE_S, REPEAT_S, WINDOW, LinkFrame, ReliableLink
 
 
 class Pair:
@@ -12,8 +12,8 @@ class Pair:
 
     def __init__(self, drop=lambda frame, inward: False) -> None:
         self.now = 0.0
-        self.master = Link(7, 0.0)
-        self.worker = Link(7, 0.0, lost_s=ORPHAN_S, asks=False)
+        self.master = ReliableLink(7, 0.0)
+        self.worker = ReliableLink(7, 0.0, lost_s=ORPHAN_S, asks=False)
         self.drop = drop
         self.at_master: list[object] = []
         self.at_worker: list[object] = []
@@ -88,7 +88,7 @@ def test_both_ends_notice_when_one_direction_is_cut(broken):
 
 def test_frames_of_another_session_change_nothing():
     pair = Pair()
-    old = Link(6, 0.0, asks=False)
+    old = ReliableLink(6, 0.0, asks=False)
     assert pair.master.take(old.send("late", 0.0), 0.0) == []
     assert pair.master.due(0.0) == []
     pair.say("new", inward=True)
@@ -96,21 +96,21 @@ def test_frames_of_another_session_change_nothing():
 
 
 def test_what_comes_far_too_early_is_not_kept():
-    link = Link(7, 0.0)
-    assert link.take(Frame(7, WINDOW + 1, 1, 0.0, -1.0, False, "far"), 0.0) == []
+    link = ReliableLink(7, 0.0)
+    assert link.take(LinkFrame(7, WINDOW + 1, 1, 0.0, -1.0, False, "far"), 0.0) == []
     for number in range(2, WINDOW + 1):
-        assert link.take(Frame(7, number, 1, 0.0, -1.0, False, number), 0.0) == []
-    assert link.take(Frame(7, 1, 1, 0.0, -1.0, False, 1), 0.0) == list(range(1, WINDOW + 1))
+        assert link.take(LinkFrame(7, number, 1, 0.0, -1.0, False, number), 0.0) == []
+    assert link.take(LinkFrame(7, 1, 1, 0.0, -1.0, False, 1), 0.0) == list(range(1, WINDOW + 1))
 
 
 @pytest.mark.parametrize("trial", range(30))
 def test_any_channel_that_lets_something_through_is_a_pipe(trial, seed):
     rng = random.Random(seed + trial)
     loss = rng.choice([0.0, 0.2, 0.5])
-    ends = (Link(7, 0.0), Link(7, 0.0, asks=False))
+    ends = (ReliableLink(7, 0.0), ReliableLink(7, 0.0, asks=False))
     taken: tuple[list[int], list[int]] = ([], [])
     sent = [0, 0]
-    way: list[tuple[int, Frame]] = []
+    way: list[tuple[int, LinkFrame]] = []
     now = 0.0
     while now < 400.0:
         now += 0.25

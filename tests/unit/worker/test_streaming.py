@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from weft.model.errors import ProgramError
-from weft.worker import outlet
-from weft.worker.outlet import Outlet, unpacked
+from weft.worker import streaming
+from weft.worker.streaming import StreamWriter, unpacked
 
 
 class Backend:
@@ -18,8 +18,8 @@ class Backend:
         self.waited: list[int] = []
         self.acknowledged = 0
 
-    def outlet(self, limit: int = 1000) -> Outlet:
-        return Outlet(None, limit, self.send, self.wait, lambda number: number <= self.acknowledged)
+    def outlet(self, limit: int = 1000) -> StreamWriter:
+        return StreamWriter(None, limit, self.send, self.wait, lambda number: number <= self.acknowledged)
 
     def send(self, parcels: Any) -> int:
         self.sent.append([(edge, index, part, unpacked(cell)) for edge, index, part, cell, _ in parcels])
@@ -32,7 +32,7 @@ class Backend:
 
 @pytest.fixture
 def patient(monkeypatch):
-    monkeypatch.setattr(outlet, "GATHER_S", 1e9)
+    monkeypatch.setattr(streaming, "GATHER_S", 1e9)
 
 
 @pytest.mark.usefixtures("patient")
@@ -85,7 +85,7 @@ def test_what_goes_wrong_in_a_nudge_is_raised_by_the_next_flush():
 
 
 def test_what_is_written_now_and_then_leaves_at_once(monkeypatch):
-    monkeypatch.setattr(outlet, "GATHER_S", 0.0)
+    monkeypatch.setattr(streaming, "GATHER_S", 0.0)
     backend = Backend()
     out = backend.outlet()
     out.write("a", 0, 0, "x")

@@ -1,9 +1,8 @@
-"""How a worker process writes to streams: values gather into blocks, one message of them is under way at a time.
+"""The stream writer of a worker process: values gather into blocks, and one message of blocks is in flight at a time.
 
-The backend acknowledges a message when the streams have room again, which is all the back-pressure there is: a writer
-holds at most what it gathers, one message that is under way, and the window. What is written now and then leaves at
-once; what is written fast gathers while the message before is under way, so that small values do not cost a message
-each.
+The backend acknowledges a message when the streams have room again, which is the only back-pressure: a writer holds at
+most the gathered values, one message in flight, and the window. A slow writer sends each value at once; a fast writer
+gathers values while a message is in flight, so that small values share messages.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ if TYPE_CHECKING:
     from weft.store.segments import SegmentWriter
 
 BLOCK: Final = 64 * 1024
-"""Small values gather until they have this many bytes."""
+"""Small values gather up to this many bytes."""
 GATHER_S: Final = 0.005
-"""How long a value waits for others, in seconds, where more are written."""
+"""Seconds that a value waits for further values."""
 
 Parcel = tuple[str, int, int, bytes | ChunkRef, int]
-"""A block on its way: (edge, source task, partition, the encoded list of its values or a ref to that, bytes)."""
+"""A block in transit: (edge, source task, partition, encoded list of values or a reference to it, bytes)."""
 
 
 def packed(values: list[Any], writer: SegmentWriter | None) -> tuple[bytes | ChunkRef, int]:
-    """Return values as a block that can travel, and its bytes. ProgramError: one cannot be pickled; DiskFullError."""
+    """Return values as a block for transit, and its bytes. ProgramError: a value cannot be pickled. DiskFullError."""
     encoded = codec.encode(values)
     if encoded.nbytes < BLOCK or writer is None:
         return codec.to_bytes(encoded), encoded.nbytes
@@ -39,17 +38,18 @@ def packed(values: list[Any], writer: SegmentWriter | None) -> tuple[bytes | Chu
 
 
 def unpacked(cell: Any) -> list[Any]:
-    """Return the values of a block. NotFoundError: its file is gone; ProgramError: a value cannot be loaded here."""
+    """Return the values of a block. NotFoundError: its file is gone. ProgramError: a value cannot be loaded here."""
     if isinstance(cell, ChunkRef):
-        cell = tiers.read_chunk(cell)  # which is still encoded if it was bytes that were spilled
+        cell = tiers.read_chunk(cell)  # still encoded if bytes were spilled
     values: list[Any] = codec.decode(cell) if isinstance(cell, bytes) else cell
     return values
 
 
-class Outlet:
-    """What one lease writes. `send(parcels)` returns a number, `wait(number)` until that has its answer.
+class StreamWriter:
+    """The streams that one lease writes. `send(parcels)` returns a number, `wait(number)` blocks until its
+    acknowledgement.
 
-    `answered(number)` tells without waiting. `limit` is how many bytes are gathered at most.
+    `answered(number)` tells without blocking. `limit` is the largest number of gathered bytes.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Outlet:
         self._error: WeftError | None = None
 
     def write(self, edge: str, index: int, part: int, value: Any) -> None:
-        """Take a value; waits while the backend has no room for what was gathered before."""
+        """Write a value; blocks while the backend has no room for earlier values."""
         with self._lock:
             self._gathered.setdefault((edge, index, part), []).append(value)
             self._nbytes += sizeof(value)
@@ -83,12 +83,12 @@ class Outlet:
             self.flush()
 
     def flush(self) -> None:
-        """Send what was gathered, after the message before has its answer."""
+        """Send the gathered values after the acknowledgement of the last message."""
         with self._flushing:
             self._flush()
 
     def nudge(self) -> None:
-        """Send what was gathered if that is possible without waiting; what goes wrong, the next `flush` raises."""
+        """Send the gathered values if this is possible without blocking; the next `flush` raises any error."""
         if self._nbytes and self._flushing.acquire(blocking=False):
             try:
                 if self._answered(self._under_way):
