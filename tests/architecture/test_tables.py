@@ -1,4 +1,4 @@
-"""Every arc of the four lifecycles is taken by some job, nothing moves in any other way, and docs/states is current."""
+"""Every arc of the five lifecycles is taken by some job, nothing moves in any other way, and docs/states is current."""
 
 import ast
 import importlib
@@ -15,10 +15,11 @@ import pytest
 import weft
 from tests.simulation.world import random_session
 from tests.unit.engine.hand import Hand
-from weft.engine import failures, gangs, patching, readiness, rows
-from weft.engine.core import BubbleRow, Core
+from weft.engine import failures, gangs, leases, patching, readiness, rows
+from weft.engine.core import BubbleRow, Core, LeaseRow
 from weft.engine.machines.bubble import BUBBLE
 from weft.engine.machines.job import JOB
+from weft.engine.machines.lease import LEASE
 from weft.engine.machines.table import Table, arcs, step
 from weft.engine.machines.task import COMPOSITES, TASK, TaskState
 from weft.engine.machines.vertex import VERTEX
@@ -37,11 +38,16 @@ class Watch:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.steps: Counter[tuple[str, str, str]] = Counter()
-        self.changes: dict[str, Counter[Pair]] = {"job": Counter(), "vertex": Counter(), "bubble": Counter()}
+        self.changes: dict[str, Counter[Pair]] = {name: Counter() for name in ("job", "vertex", "bubble", "lease")}
         self.moves: Counter[Pair] = Counter()
-        for module in (failures, gangs, readiness):
+        for module in (failures, gangs, leases, readiness):
             monkeypatch.setattr(module, "step", self.step)
-        for kind, name, what in ((Core, "status", "job"), (Stage, "status", "vertex"), (BubbleRow, "state", "bubble")):
+        for kind, name, what in (
+            (Core, "status", "job"),
+            (Stage, "status", "vertex"),
+            (BubbleRow, "state", "bubble"),
+            (LeaseRow, "state", "lease"),
+        ):
             monkeypatch.setattr(kind, "__setattr__", self.setter(kind, name, what))
         monkeypatch.setattr(patching, "bytearray", rows_seen_by(self.moves), raising=False)
 
@@ -107,7 +113,7 @@ def by_hand() -> Iterator[Callable[[type[Hand]], None]]:
 
 
 def test_no_status_changes_but_along_its_table(seen):
-    for what, table in (("job", JOB), ("vertex", VERTEX), ("bubble", BUBBLE)):
+    for what, table in (("job", JOB), ("vertex", VERTEX), ("bubble", BUBBLE), ("lease", LEASE)):
         assert set(seen.changes[what]) - pairs(table) == set(), what
 
 
@@ -116,6 +122,13 @@ def test_every_arc_of_job_vertex_and_bubble_is_taken(seen):
     taken = {arc for arc in seen.steps if arc in expected}
     taken |= {(a, cause, b) for a, cause, b in arcs(VERTEX) if (a, b) in seen.changes["vertex"]}
     assert sorted(expected - taken) == []
+
+
+def test_every_cause_moves_some_lease_and_every_lease_ends(seen):
+    taken = {(cause, there) for _, cause, there in seen.steps}
+    assert {(cause, there) for _, cause, there in arcs(LEASE)} - taken == set()
+    ended = {here for here, _, there in seen.steps if there == "ENDED"}
+    assert {here for here, _, _ in arcs(LEASE)} - ended <= {"NARROWED"}
 
 
 def test_no_task_moves_but_along_its_table_or_a_declared_path(seen):

@@ -13,7 +13,20 @@ from typing import Any
 import pytest
 
 from weft.durability import journal
-from weft.engine import attempts, blame, dispatch, failures, gangs, lineage, patching, readiness, replay
+from weft.engine import (
+    attempts,
+    blame,
+    dispatch,
+    endings,
+    failures,
+    gangs,
+    leases,
+    lineage,
+    patching,
+    readiness,
+    replay,
+    tokens,
+)
 from weft.engine.commands import Acquire, Free, Probe
 from weft.engine.events import Done, GaveBack
 from weft.engine.master import Master
@@ -76,11 +89,11 @@ def _takes_the_last_twice(true: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _takes_what_is_over(true: Callable[..., Any]) -> Callable[..., Any]:
-    def on_done(self: Master, event: Done) -> None:
-        lease = self.core.leases.get(event.lease)
-        true(self, event)
+    def on_done(core: Any, event: Done) -> None:
+        lease = core.leases.get(event.lease)
+        true(core, event)
         if lease is not None and lease.stage.n > 1:
-            self.core.leases[event.lease] = lease
+            core.leases[event.lease] = lease
 
     return on_done
 
@@ -186,7 +199,7 @@ BUGS = [
     Bug("a lost output is not made again", lineage, "remake", nothing),
     Bug("a task that goes back does not look whether its inputs are there", lineage, "missing_inputs", answers(False)),
     Bug("what a dead node held counts as there", Master, "_on_worker_lost", _loses_no_node),
-    Bug("tokens are not given back", dispatch, "return_tokens", nothing, "resources,"),
+    Bug("tokens are not given back", tokens, "return_tokens", nothing, "resources,"),
     Bug("a worker is not free after its lease", Pool, "free", nothing),
     Bug("cores kept beside a task are not given back", Pool, "_let_go", _frees_beside_nobody, "resources,"),
     Bug("a granted slot is not given back", gangs, "slot_over", nothing, "bubbles,"),
@@ -197,8 +210,8 @@ BUGS = [
     Bug("a service is not stopped after its consumers", readiness, "drain", nothing, "services,"),
     Bug("a queued task is given up and stays queued", readiness, "unqueue", nothing),
     Bug("a task is given to two workers", Intervals, "take", _takes_the_last_twice),
-    Bug("a lease that is over can be reported again", Master, "_on_done", _takes_what_is_over),
-    Bug("what a worker gives back is not given out again", Master, "_give_back", nothing),
+    Bug("a lease that is over can be reported again", endings, "on_done", _takes_what_is_over),
+    Bug("what a worker gives back is not given out again", endings, "put_back", nothing),
     Bug("one of many ready tasks is not queued", readiness, "make_ready", _skips_one_ready),
     Bug("readers of a vertex that ends early are not told", readiness, "recount_readers", nothing, "managers,"),
     Bug("a branch that is not taken is not skipped", failures, "give_up_rest", nothing, "choices,"),
@@ -217,10 +230,10 @@ BUGS = [
     Bug("messages are taken out of order", ReliableLink, "take", _out_of_order, hard=True),
     Bug("silence tells nothing", ReliableLink, "lost", answers(False), hard=True),
     Bug("what waits for another worker waits on", blame, "_serve_shy", _forgets_what_is_hidden, policies=True),
-    Bug("who has lost a race is not told to stop", attempts, "_stop_loser", nothing, policies=True),
+    Bug("who has lost a race is not told to stop", leases, "_cancel_attempt", nothing, policies=True),
     Bug("a backup starts though what it reads is gone", attempts, "_can_start", answers(True), policies=True),
-    Bug("the backups of a dead worker count as running", attempts, "on_worker", answers([]), "-", True, True),
-    Bug("what a lease gave back its rival still holds", attempts, "narrowed", nothing, ",", True, True),
+    Bug("the backups of a dead worker count as running", leases, "attempts_on", answers([]), "-", True, True),
+    Bug("what a lease gave back its rival still holds", leases, "narrow", nothing, ",", True, True),
     Bug("what is made again is freed under its readers", lineage, "_start_again", nothing, "-", True, True),
     Bug("what cannot be read is freed and not made again", blame, "_remake", _frees_what_is_not_read, policies=True),
 ]  # fmt: skip

@@ -18,12 +18,13 @@ from tests.simulation.scenarios import MANAGERS, Scenario, random_scenario, reck
 from weft.backends.simulated_cluster import Network, SimulatedCluster
 from weft.backends.simulator import Faults
 from weft.durability.journal import Recorded, recover
-from weft.engine.attempts import GIVEN_UP, row_of
 from weft.engine.commands import Complete, Launch, Probe
 from weft.engine.core import Core, Tuning
 from weft.engine.events import Done, Event, Failed, GaveBack, Hit, Miss, OutputLost, UserEvent, Waiting
 from weft.engine.invariants import check
+from weft.engine.leases import attempt_of
 from weft.engine.machines.job import JobState
+from weft.engine.machines.lease import GIVEN_UP, LeaseState
 from weft.engine.machines.task import TaskState
 from weft.engine.machines.vertex import VertexState
 from weft.engine.master import Master
@@ -298,8 +299,8 @@ class World(SimulatedCluster):
             return
         key = (job.id, event.lease)
         lease = self.live[key][1]
-        row = row_of(job.master.core, event.lease)
-        heard = row is not None and row.stopping not in {*GIVEN_UP, "region"}
+        row = attempt_of(job.master.core, event.lease)
+        heard = row is not None and row.state not in {*GIVEN_UP, LeaseState.RESTARTING}
         if not heard and not isinstance(event, GaveBack):
             self.unwanted.update((job.id, lease.vertex, i) for i in range(lease.lo, event.hi))
         if heard and isinstance(event, Failed) and event.lost is not None:

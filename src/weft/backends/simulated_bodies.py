@@ -18,6 +18,7 @@ from weft.backends.simulator import _Running
 from weft.engine.commands import Publish
 from weft.engine.core import Tuning
 from weft.engine.events import Done, Failed, UserEvent
+from weft.engine.machines.lease import ACTIVE
 from weft.engine.machines.task import TaskState
 from weft.engine.machines.vertex import ENDED
 from weft.graph.logical import Kind
@@ -272,7 +273,7 @@ class SimulatedBodies(SimulatedCluster):
         local, core = run.job.backend, run.job.master.core
         live = [inp for inp in local.code(run.launch.vertex).inputs if inp.live]
         row = core.leases.get(run.launch.lease) if live else None
-        told = row is not None and row.stopping
+        told = row is not None and row.state not in ACTIVE
         return bool(told) or any(core.by_id[inp.source].status not in ENDED for inp in live)
 
     def _commit(self, run: _Running, event: Done | Failed) -> Done | Failed:

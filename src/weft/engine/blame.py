@@ -170,6 +170,6 @@ def _will_come(core: Core, but: Collection[int]) -> bool:
         and not lease.request
         and lease.stage.vertex.kind is Kind.FINITE
         and not any(link.edge.scheduling.concurrent for link in lease.stage.inputs)
-        for leases in (core.leases, core.rivals, core.losers)
+        for leases in (core.leases, core.speculative, core.cancelled)
         for lease in leases.values()
     )

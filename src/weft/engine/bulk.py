@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from weft.engine.core import FEW
 from weft.engine.events import Done
+from weft.engine.machines.lease import LEASE, LeaseState
 from weft.engine.readiness import finish
-from weft.engine.rows import FINISHED, LEASED, RUNNING, write
+from weft.engine.rows import FINISHED, write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,13 +17,16 @@ if TYPE_CHECKING:
     from weft.engine.core import Core
     from weft.engine.events import Event
 
+_SENT, _RUNNING = LeaseState.SENT, LeaseState.RUNNING
+_ENDED = LEASE[_SENT]["ended"]
+
 
 def end_usual(core: Core, events: Sequence[Event], at: int) -> int:
     """End the leases of the reports from `at` on, as long as they are of one vertex and ended as most do.
 
     Returns where it stopped: at a report that `Master._on_done` has to look at, or that is of something else.
     """
-    leases, rivals = core.leases, core.rivals
+    leases, speculative = core.leases, core.speculative
     first = leases.get(events[at].lease)  # type: ignore[union-attr]
     if first is None:
         return at
@@ -42,25 +46,25 @@ def end_usual(core: Core, events: Sequence[Event], at: int) -> int:
             lease is None
             or lease.stage is not root
             or hi != lease.hi
+            or (lease.state is not _SENT and lease.state is not _RUNNING)
             or lease.cone is not None
-            or lease.stopping
             or lease.request
             or lease.timer
             or stats
             or rows
-            or (rivals and number in rivals)
+            or (speculative and number in speculative)
         ):
             break
         lo = lease.lo
         units = hi - lo
-        old = RUNNING if lease.started else LEASED
         if units == 1:
             each, size = took, made
         elif units > 0:
             each, size = took / units, made / units
         else:
             break
-        write(core, root, lo, hi, old, FINISHED)
+        write(core, root, lo, hi, lease.live, FINISHED)
+        lease.state = _ENDED
         del leases[number]
         seconds = 0.5 * (seconds + each) if seconds >= 0 else each
         nbytes = 0.5 * (nbytes + size) if nbytes >= 0 else size

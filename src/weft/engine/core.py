@@ -18,11 +18,16 @@ from msgspec import Struct, field
 from weft.engine.decisions import ApplyPatch, Avoid, BackUp, Emit, Forgive, WeighTasks
 from weft.engine.machines.bubble import BubbleState
 from weft.engine.machines.job import JobState
+from weft.engine.machines.lease import LeaseState
+from weft.engine.machines.task import TaskState
 from weft.engine.notes import Note
 from weft.engine.policy import Moment
 from weft.model.errors import GraphError
+from weft.model.ids import task_name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from weft.engine.commands import Command
     from weft.engine.decisions import Decision
     from weft.engine.notes import NoteKind
@@ -33,6 +38,9 @@ if TYPE_CHECKING:
     from weft.model.resources import Resources
 
 _OWN = (Moment.STARTED, Moment.FINISHED)
+
+_SENT = LeaseState.SENT
+_LEASED = int(TaskState.LEASED)
 
 LIGHT_LANE = -1
 """The worker that light tasks are launched on: no core is held, so there is no slot to wait for."""
@@ -75,19 +83,22 @@ class WorkerRow(Struct):
 
 
 class LeaseRow:
-    """A live lease. `members` are (stage, tasks of it for each unit), in the order of the cone, the root last."""
+    """A lease. `members` are (stage, tasks of it for each unit), in the order of the cone, the root last.
+
+    `live` is the state that the rows of its tasks are in.
+    """
 
     __slots__ = (
         "cone",
         "hi",
         "id",
         "leaves",
+        "live",
         "lo",
         "members",
         "request",
         "stage",
-        "started",
-        "stopping",
+        "state",
         "timer",
         "worker",
     )
@@ -113,9 +124,19 @@ class LeaseRow:
         self.leaves = leaves
         self.worker = worker
         self.request = request
-        self.started = False
-        self.stopping = ""
+        self.state = _SENT
+        self.live = _LEASED
         self.timer = 0
+
+    def spans(self) -> Iterator[tuple[Stage, int, int]]:
+        """Yield each member with its tasks `lo:hi`."""
+        for stage, mult in self.members:
+            yield stage, self.lo * mult, self.hi * mult
+
+    @property
+    def name(self) -> str:
+        """What it is called in the history: its task, or its vertex if it has several."""
+        return task_name(self.stage.id, self.lo) if self.hi - self.lo == 1 else self.stage.id
 
 
 class BubbleRow(Struct):
@@ -249,10 +270,10 @@ class Core:
         self.payloads: dict[tuple[str, str], list[Any]] = {}
         self.policies: dict[str, VertexManager] = {}
         self.memos: dict[str, Any] = {}
-        self.rivals: dict[int, LeaseRow] = {}
-        self.losers: dict[int, LeaseRow] = {}
-        self.backed: dict[tuple[int, int], int] = {}
-        self.wanted: list[tuple[int, str]] = []
+        self.speculative: dict[int, LeaseRow] = {}
+        self.cancelled: dict[int, LeaseRow] = {}
+        self.backups: dict[tuple[int, int], int] = {}
+        self.backups_wanted: list[tuple[int, str]] = []
         self.weights: dict[int, float] = {}
         self.shrunk: dict[int, int] = {}
         self.faults: deque[Fault] = deque(maxlen=FAULTS)
@@ -293,8 +314,8 @@ class Core:
 
     def loads(self) -> Counter[int]:
         """Count the leases that each worker has. Looks at all leases: not for every tick."""
-        apart = [lease for lease in self.rivals.values() if lease.id not in self.leases]
-        every = (*self.leases.values(), *apart, *self.losers.values())
+        apart = [lease for lease in self.speculative.values() if lease.id not in self.leases]
+        every = (*self.leases.values(), *apart, *self.cancelled.values())
         return Counter(lease.worker for lease in every)
 
     def fresh(self) -> int:

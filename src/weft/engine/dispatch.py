@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 from weft.engine.commands import Launch
 from weft.engine.cones import climb, siblings_ready, template
 from weft.engine.core import ANYWHERE, FEW, LIGHT_LANE, LeaseRow
+from weft.engine.leases import ALONE, alone
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import VERTEX, VertexState
 from weft.engine.notes import NoteKind
 from weft.engine.physical import INFINITE, NOTHING, Intervals
 from weft.engine.readiness import check_gates, unqueue
 from weft.engine.rows import LEASED, READY, UNSCHEDULED, write
+from weft.engine.tokens import has_tokens, take_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -70,9 +72,7 @@ def _launch_each(core: Core, stage: Stage, ready: Intervals, workers: list[int])
     if stage.status is VertexState.CONFIGURED:
         stage.status = _STARTED
         core.moved.append(stage)
-    alone = stage.alone
-    if not alone:
-        alone = stage.alone = ((stage, 1),)
+    members = alone(stage)
     leases, told = core.leases, core.out
     id, resources, nbytes = stage.id, stage.resources[0], expected_bytes(stage, 1)
     attempt = 0
@@ -87,7 +87,7 @@ def _launch_each(core: Core, stage: Stage, ready: Intervals, workers: list[int])
         for index, worker in zip(range(lo, hi), left):  # noqa: B905
             number += 1
             after = index + 1
-            leases[number] = LeaseRow(number, stage, index, after, None, alone, _SELF, worker)
+            leases[number] = LeaseRow(number, stage, index, after, None, members, ALONE, worker)
             if stage.attempts:
                 attempt = stage.attempt(index)
             told.append(_new(Launch, (worker, number, id, index, after, None, attempt, resources, nbytes, 0)))
@@ -214,10 +214,7 @@ def launch(core: Core, stage: Stage, ready: Intervals, worker: int) -> None:
     if root is stage:
         lo, hi = ready.take(_until_a_cone_fits(core, stage, lo, wide))
         write(core, stage, lo, hi, READY, LEASED)
-        alone = stage.alone
-        if not alone:
-            alone = stage.alone = ((stage, 1),)
-        lease = LeaseRow(core.fresh(), stage, lo, hi, None, alone, _SELF, worker)
+        lease = LeaseRow(core.fresh(), stage, lo, hi, None, alone(stage), ALONE, worker)
         stage.last_width = hi - lo
     else:
         cone = template(core, stage, root)
@@ -242,7 +239,6 @@ def _until_a_cone_fits(core: Core, stage: Stage, lo: int, wide: int) -> int:
 
 
 _STARTED = VERTEX[VertexState.CONFIGURED]["task_started"]
-_SELF: frozenset[int] = frozenset()
 
 
 def _uniform(core: Core, root: Stage, cone: Cone, lo: int, units: int) -> int:
@@ -354,27 +350,4 @@ def lights(core: Core) -> None:
         take_tokens(core, wants)
         lo, hi = stage.ready.take(1)
         write(core, stage, lo, hi, READY, LEASED)
-        give(core, LeaseRow(core.fresh(), stage, lo, hi, None, ((stage, 1),), _SELF, LIGHT_LANE))
-
-
-def has_tokens(core: Core, tokens: tuple[tuple[str, int], ...]) -> bool:
-    """Tell whether so many tokens are there."""
-    return all(core.tokens.get(name, 0) >= count for name, count in tokens)
-
-
-def take_tokens(core: Core, wants: Resources) -> bool:
-    """Take the tokens of one task, all or none."""
-    if not has_tokens(core, wants.tokens):
-        return False
-    for name, count in wants.tokens:
-        core.tokens[name] -= count
-    return True
-
-
-def return_tokens(core: Core, wants: Resources) -> None:
-    """Give the tokens of one task back; who lacked some is served again."""
-    for name, count in wants.tokens:
-        core.tokens[name] += count
-    if core.thirsty and wants.tokens:
-        core.needy.extend(core.thirsty[index] for index in sorted(core.thirsty))
-        core.thirsty.clear()
+        give(core, LeaseRow(core.fresh(), stage, lo, hi, None, alone(stage), ALONE, LIGHT_LANE))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from weft.engine.attempts import stop_rival
-from weft.engine.commands import Complete, Stop, Withdraw
+from weft.engine.commands import Complete, Withdraw
 from weft.engine.core import NO_BRANCH, Cause, ChoiceRow
-from weft.engine.dispatch import return_tokens
+from weft.engine.leases import stop_both, write_rows
 from weft.engine.machines.job import JOB, JobState
+from weft.engine.machines.lease import ACTIVE, LeaseState
 from weft.engine.machines.table import step
 from weft.engine.machines.vertex import ENDED, SUCCESS, VertexState
 from weft.engine.notes import NoteKind
@@ -34,10 +34,10 @@ from weft.engine.rows import (
     NOT_STARTED,
     READY,
     SKIPPED,
-    write,
     write_mixed,
 )
 from weft.engine.story import story
+from weft.engine.tokens import return_tokens
 from weft.graph.logical import OnFailure, Outcome, Storage
 from weft.model.failures import FAILURES, Failure, RetryClass
 from weft.model.ids import task_name
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
     from weft.engine.core import Core, LeaseRow
     from weft.engine.physical import Link
+
+_MAY_END_EARLY = frozenset({*ACTIVE, LeaseState.REVOKED})
 
 
 def move_job(core: Core, cause: str) -> None:
@@ -175,9 +177,9 @@ def _cut_off(core: Core, link: Link, spans: Iterable[tuple[int, int]]) -> list[t
         if member is link.dst and any(a < lease.hi * mult and lease.lo * mult < b for a, b in spans)
     ]
     for lease in lost:
-        if lease.stopping not in ("cancel", "cut off"):
+        if lease.live != CANCELLING:
             core.note(task_name(link.dst.id, lease.lo), NoteKind.CANNOT_GO_ON, link.src.id)
-            stop_lease(core, lease, f"{link.src.id} failed", "cut off")
+            stop_lease(core, lease, f"{link.src.id} failed", "cut_off")
     return [(member, lease.lo * mult, lease.hi * mult) for lease in lost for member, mult in lease.members]
 
 
@@ -295,30 +297,21 @@ def give_up_rest(core: Core, stage: Stage, state: int) -> None:
             end(core, stage)
 
 
-def stop_lease(core: Core, lease: LeaseRow, reason: str, why: str = "cancel") -> None:
+def stop_lease(core: Core, lease: LeaseRow, reason: str, cause: str = "cancel") -> None:
     """Tell a lease to stop for good; its tasks are CANCELLING until the worker says that they have.
 
-    Whoever is "cut off" from a stream has failed with its source, anybody else is cancelled.
+    What is "cut_off" from a stream has failed with its source, anything else is cancelled.
     """
-    already = lease.stopping
-    if already not in ("cancel", "cut off"):
-        for stage, mult in lease.members:
-            write_mixed(core, stage, lease.lo * mult, lease.hi * mult, CANCELLING)
-    lease.stopping = why
-    if core.rivals:
-        stop_rival(core, lease, "cancel", reason)
-    if not already:
-        core.out.append(Stop(lease.id, reason))
+    if lease.live != CANCELLING:
+        write_rows(core, lease, CANCELLING)
+    stop_both(core, lease, cause, reason)
 
 
-def lease_stopped(core: Core, lease: LeaseRow) -> None:
-    """A lease that was told to stop is gone: its tasks are CANCELLED, or FATAL where a stream broke off."""
-    state = FATAL if lease.stopping == "cut off" else CANCELLED
-    core.leases.pop(lease.id, None)
-    for stage, mult in lease.members:
-        lo, hi = lease.lo * mult, lease.hi * mult
+def lease_stopped(core: Core, lease: LeaseRow, state: int) -> None:
+    """A lease that was told to stop for good is over: its tasks are CANCELLED, or FATAL where a stream broke off."""
+    write_rows(core, lease, state)
+    for stage, lo, hi in lease.spans():
         stage.executing -= hi - lo
-        write(core, stage, lo, hi, CANCELLING, state)
         stage.over += hi - lo
         let_go(core, stage, ((lo, hi),))
         if stage.over == stage.n:
@@ -334,9 +327,8 @@ def stop_everything(core: Core, reason: str) -> None:
         del core.requests[request.id]
     for stage in core.order:
         give_up_rest(core, stage, CANCELLED)
-    for lease in list(core.leases.values()):
-        if lease.id in core.leases:  # the end of one may have ended another
-            stop_lease(core, lease, reason)
+    for lease in core.leases.values():
+        stop_lease(core, lease, reason)
     core.timers.clear()
 
 
@@ -377,12 +369,8 @@ def finish_early(core: Core, stage: Stage, reason: str) -> None:
             if stage.state[i] in NOT_STARTED:
                 give_up(core, stage, i, SKIPPED)
     for lease in list(core.leases.values()):
-        if any(member is stage for member, _ in lease.members) and lease.stopping in ("", "again"):
-            if not lease.stopping:
-                core.out.append(Stop(lease.id, reason))
-            lease.stopping = "satisfied"
-            if core.rivals:
-                stop_rival(core, lease, "satisfied", reason)
+        if any(member is stage for member, _ in lease.members) and lease.state in _MAY_END_EARLY:
+            stop_both(core, lease, "satisfied", reason)
     if stage.over == stage.n and stage.status not in ENDED:
         advance(core, stage, "satisfied")
         ended(core, stage)

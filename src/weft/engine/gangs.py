@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from weft.engine.commands import Acquire, Release, Restart, Stop, Withdraw
+from weft.engine.commands import Acquire, Release, Restart, Withdraw
 from weft.engine.core import LIGHT_LANE, BubbleRow, LeaseRow, RequestRow
-from weft.engine.dispatch import give, return_tokens, take_tokens
+from weft.engine.dispatch import give
 from weft.engine.failures import fatal
+from weft.engine.leases import ALONE, alone, stop
 from weft.engine.lineage import drop, remake
 from weft.engine.machines.bubble import BUBBLE, BubbleState
 from weft.engine.machines.job import JobState
+from weft.engine.machines.lease import ACTIVE
 from weft.engine.machines.table import step
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.engine.notes import NoteKind
@@ -27,6 +29,7 @@ from weft.engine.physical import INFINITE
 from weft.engine.readiness import advance, count_refs, recount, unqueue
 from weft.engine.rows import CANCELLED, FATAL, FINISHED, LEASED, READY, SKIPPED, UNSCHEDULED, write, write_mixed
 from weft.engine.story import story
+from weft.engine.tokens import return_tokens, take_tokens
 from weft.graph.logical import SEQUENTIAL, Bubble, Kind, Outcome, Storage, Trigger
 from weft.model.failures import Failure
 from weft.model.resources import Resources
@@ -333,7 +336,7 @@ def _start_members(core: Core, row: BubbleRow) -> None:
             worker, alternative, request = idle
             lo, hi = stage.ready.take(1)
             write(core, stage, lo, hi, READY, LEASED)
-            lease = LeaseRow(core.fresh(), stage, lo, hi, None, ((stage, 1),), frozenset(), worker, request)
+            lease = LeaseRow(core.fresh(), stage, lo, hi, None, alone(stage), ALONE, worker, request)
             give(core, lease, stage.resources[alternative])
 
 
@@ -378,7 +381,7 @@ def _granted_stage(core: Core, row: RequestRow, event: Granted) -> None:
         return
     unqueue(stage, index, index + 1)
     write(core, stage, index, index + 1, READY, LEASED)
-    lease = LeaseRow(core.fresh(), stage, index, index + 1, None, ((stage, 1),), frozenset(), worker, row.id)
+    lease = LeaseRow(core.fresh(), stage, index, index + 1, None, alone(stage), ALONE, worker, row.id)
     give(core, lease, wants)
 
 
@@ -531,9 +534,8 @@ def restart_region(core: Core, stage: Stage, why: str) -> bool:
     members = core.regions[stage.region]
     core.note(stage.id, NoteKind.REGION_RESTARTS, why)
     for lease in core.leases.values():
-        if lease.stage in members and not lease.stopping:
-            lease.stopping = "region"
-            core.out.append(Stop(lease.id, "region restart"))
+        if lease.stage in members and lease.state in ACTIVE:
+            stop(core, lease, "region_restart", "region restart")
     for member in members:
         if not member.restarting and member.n >= 0:
             member.restarting = True

@@ -34,7 +34,7 @@ def check(core: Core) -> None:
             _check_counts(core, stage, leased.get(stage.index, 0))
             _check_ready(core, stage)
             _check_inputs(core, stage)
-    _check_rivals(core)
+    _check_attempts(core)
     ended = sum(stage.status in ENDED for stage in core.stages)
     _must(core, "", ended + core.unended == len(core.stages), "the count of vertices that have not ended is right")
     for name, limit in core.graph.limits.items():
@@ -45,18 +45,18 @@ def check(core: Core) -> None:
             _must(core, stage.id, stage.status in ENDED, "an ended job has no live vertex")
 
 
-def _check_rivals(core: Core) -> None:
+def _check_attempts(core: Core) -> None:
     """Two leases of the same tasks know each other, and one of them holds the rows."""
-    for id, other in core.rivals.items():
-        lease = core.rivals[other.id]
-        _must(core, "", lease.id == id, f"lease {id} and lease {other.id} are each other's rivals")
+    for id, other in core.speculative.items():
+        lease = core.speculative[other.id]
+        _must(core, "", lease.id == id, f"lease {id} and lease {other.id} are each other's attempts")
         held = (lease.id in core.leases) + (other.id in core.leases)
         _must(core, "", held == 1, f"one of the leases {id} and {other.id} holds the rows, not {held}")
         same = (lease.lo, lease.hi, lease.members) == (other.lo, other.hi, other.members)
         _must(core, lease.stage.id, same, f"the leases {id} and {other.id} are for the same tasks")
         _must(core, lease.stage.id, lease.worker != other.worker, f"the leases {id} and {other.id} are apart")
-    for id in core.losers:
-        _must(core, "", id not in core.leases and id not in core.rivals, f"lease {id} has lost for good")
+    for id in core.cancelled:
+        _must(core, "", id not in core.leases and id not in core.speculative, f"lease {id} has lost for good")
 
 
 def _must(core: Core, subject: str, held: bool, text: str) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.engine.attempts import stop_rival
-from weft.engine.commands import Free, Stop
+from weft.engine.commands import Free
 from weft.engine.failures import spread_again
+from weft.engine.leases import stop, stop_both
+from weft.engine.machines.job import JobState
+from weft.engine.machines.lease import ACTIVE
 from weft.engine.machines.vertex import ENDED
 from weft.engine.notes import NoteKind
 from weft.engine.readiness import advance, count_refs, recount
@@ -25,6 +27,10 @@ AGAIN = "what it reads is made again"
 def lose(core: Core, stage: Stage, indices: Iterable[int], reason: str) -> None:
     """The outputs of these tasks are gone: mark them LOST, make again what is needed, drop the rest."""
     gone = [i for i in indices if stage.state[i] == FINISHED]
+    if core.status is not JobState.RUNNING:  # it is ending: nothing is made again
+        for i in gone:
+            write(core, stage, i, i + 1, FINISHED, FREED)
+        return
     for i in gone:
         write(core, stage, i, i + 1, FINISHED, LOST)
     if core.faults:  # what could not be read is being made again
@@ -126,7 +132,7 @@ def drop(core: Core, stage: Stage, indices: Sequence[int]) -> None:
     Who reads while others write (a concurrent edge) waits for what it has not read, and a service is left alone.
     """
     for lease in list(core.leases.values()):
-        if not lease.stopping and lease.stage.vertex.kind is not Kind.SERVICE and _reads_now(lease, stage, indices):
+        if lease.state in ACTIVE and lease.stage.vertex.kind is not Kind.SERVICE and _reads_now(lease, stage, indices):
             _start_again(core, lease)
     core.out.extend(Free(stage.id, i, i + 1) for i in indices)
 
@@ -146,13 +152,10 @@ def _reads_now(lease: LeaseRow, stage: Stage, indices: Sequence[int]) -> bool:
 def _start_again(core: Core, lease: LeaseRow) -> None:
     """What a lease reads is made again, so its tasks run again after that: with their region, if they have one."""
     if lease.stage.region >= 0:
-        lease.stopping = "region"  # now, and not with the others of its region: what it reads is freed next
-        core.out.append(Stop(lease.id, "region restart"))
+        stop(core, lease, "region_restart", "region restart")  # before the rest of its region: what it reads is freed
         core.torn.append(lease.stage)
     else:
-        lease.stopping = "again"
-        core.out.append(Stop(lease.id, AGAIN))
-        stop_rival(core, lease, "again", AGAIN)
+        stop_both(core, lease, "inputs_lost", AGAIN)
 
 
 def wanted(stage: Stage, index: int) -> bool:

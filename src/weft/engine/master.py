@@ -8,15 +8,17 @@ deepest work first, and at last sees whether the job is over.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from weft.engine import attempts, blame, cones, gangs, patching
 from weft.engine.bulk import end_usual
-from weft.engine.commands import Command, Complete, Free, Publish, Shrink, Stop
+from weft.engine.commands import Command, Complete, Publish, Shrink
 from weft.engine.consulting import consult, make
 from weft.engine.control import heard
-from weft.engine.core import ANYWHERE, FEW, Core, LeaseRow, Tuning, WorkerRow
-from weft.engine.dispatch import dispatch, has_ready, lights, return_tokens, unserved
+from weft.engine.core import Core, Tuning, WorkerRow
+from weft.engine.dispatch import dispatch, has_ready, lights, unserved
+from weft.engine.endings import on_done, on_failed, on_gave_back, on_progress, on_started
 from weft.engine.events import (
     CancelRequested,
     Done,
@@ -43,59 +45,41 @@ from weft.engine.events import (
 )
 from weft.engine.failures import (
     cancel,
-    delay_of,
     fatal,
     free_everything,
     free_leftovers,
-    lease_stopped,
-    may_retry,
     move_job,
-    spread_again,
     starve,
 )
-from weft.engine.lineage import lose, missing_inputs, remake
+from weft.engine.leases import attempt_of, attempts_on, stop
+from weft.engine.lineage import lose
 from weft.engine.machines.job import JobState
-from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
+from weft.engine.machines.lease import ACTIVE
+from weft.engine.machines.vertex import ENDED, VertexState
 from weft.engine.notes import NoteKind
 from weft.engine.placement import assign_sources
 from weft.engine.policy import BLAME, STRAGGLERS, ManagerFactory, Moment
 from weft.engine.readiness import (
     advance,
-    end,
-    ended,
     enqueue,
     finish,
-    let_go,
-    make_ready,
     recount,
-    recount_readers,
     unqueue,
 )
 from weft.engine.rows import (
     FINISHED,
-    FREED,
-    LEASED,
     PROBING,
     READY,
-    RUNNING,
-    SKIPPED,
-    UNSCHEDULED,
-    runs_of,
     write,
-    write_mixed,
 )
 from weft.engine.story import story
 from weft.engine.view import JobView, view
 from weft.graph.logical import Kind, LogicalGraph
 from weft.graph.task import RESERVED
-from weft.model.failures import FAILURES, Failure
+from weft.model.failures import Failure
 from weft.model.ids import task_name
 
-if TYPE_CHECKING:
-    from weft.engine.physical import Stage
-
 _DEFAULT = Tuning()
-_FINISHED = VERTEX[VertexState.RUNNING]["all_finished"]
 _CAN_END = (JobState.RUNNING, JobState.FAILING, JobState.CANCELLING)
 
 
@@ -117,14 +101,14 @@ class Master:
         jobs = (STRAGGLERS, BLAME)
         self.core.policies = {name: self.core.managers[name]() for name in jobs if name in self.core.managers}
         self._on: dict[type[Any], Callable[[Any], None]] = {
-            Done: self._on_done,
+            Done: partial(on_done, self.core),
             JobSubmitted: self._on_job_submitted,
             WorkerJoined: self._on_worker_joined,
-            Failed: self._on_failed,
-            Started: self._on_started,
-            Progress: self._on_progress,
-            GaveBack: self._on_gave_back,
-            Weighed: self._on_weighed,
+            Failed: partial(on_failed, self.core),
+            Started: partial(on_started, self.core),
+            Progress: partial(on_progress, self.core),
+            GaveBack: partial(on_gave_back, self.core),
+            Weighed: partial(attempts.weighed, self.core),
             Granted: self._on_granted,
             Refused: self._on_refused,
             WorkerLost: self._on_worker_lost,
@@ -182,7 +166,7 @@ class Master:
             (blame.dispatch_with_care if core.avoided or core.shy else dispatch)(core, offered)
         if core.needy or light.added != lit:
             self._serve_opened(offered)
-        if core.wanted and offered:
+        if core.backups_wanted and offered:
             attempts.launch(core, offered)
         if core.unended == 0 and core.status in _CAN_END:
             self._see_end()
@@ -216,7 +200,7 @@ class Master:
     @property
     def hungry(self) -> bool:
         """Whether the job could use another worker now."""
-        return has_ready(self.core) or bool(self.core.wanted)
+        return has_ready(self.core) or bool(self.core.backups_wanted)
 
     def choice(self, idle: Sequence[int]) -> Sequence[int]:
         """Return which of the idle workers, the first one last, to offer one after another until the job takes one."""
@@ -299,9 +283,10 @@ class Master:
         for lease in [lease for lease in core.leases.values() if lease.worker == event.worker]:
             stage, mult = lease.members[0]
             unit = event.unit if lease.lo <= event.unit < lease.hi else lease.lo
-            if not lease.stopping:
+            if lease.state in ACTIVE:
                 blame.fault(core, event.worker, row.node, (stage.id, unit * mult))
-            self._on_failed(
+            on_failed(
+                core,
                 Failed(
                     event.now,
                     lease.id,
@@ -310,15 +295,15 @@ class Master:
                     unit * mult,
                     Failure.INFRASTRUCTURE,
                     f"worker {event.worker} was lost: {event.reason}",
-                )
+                ),
             )
-        for lease in attempts.on_worker(core, event.worker) if core.rivals or core.losers else ():
+        for lease in attempts_on(core, event.worker):
             at, reason = lease.lo, f"worker {event.worker} was lost: {event.reason}"
-            self._on_failed(Failed(event.now, lease.id, at, lease.stage.id, at, Failure.INFRASTRUCTURE, reason))
+            on_failed(core, Failed(event.now, lease.id, at, lease.stage.id, at, Failure.INFRASTRUCTURE, reason))
         if event.node_lost:
             for stage in core.stages:
                 if stage.node_of is not None:
-                    self._lose(stage, [i for i, node in enumerate(stage.node_of) if node == row.node], event.reason)
+                    lose(core, stage, [i for i, node in enumerate(stage.node_of) if node == row.node], event.reason)
 
     def _on_granted(self, event: Granted) -> None:
         gangs.granted(self.core, event)
@@ -337,471 +322,11 @@ class Master:
         if stage.ready.count:
             core.needy.append(stage)  # the tokens of this one are free for the next
 
-    # --------------------------------------------------------------------------------------------- the workers
-
-    def _on_started(self, event: Started) -> None:
-        lease = self.core.leases.get(event.lease) or self.core.rivals.get(event.lease)
-        if lease is None or lease.started or lease.stopping:
-            return
-        lease.started = True
-        for stage, mult in lease.members:
-            write(self.core, stage, lease.lo * mult, lease.hi * mult, LEASED, RUNNING)
-
-    def _take(self, lease: LeaseRow) -> None:
-        """A lease is over: forget it, and give back its tokens and its timer."""
-        core = self.core
-        core.leases.pop(lease.id, None)
-        if lease.timer:
-            core.timers.pop(lease.timer, None)
-        if lease.stage.plain:  # takes no tokens
-            return
-        resources = lease.stage.resources[0]
-        if resources.tokens:
-            return_tokens(core, resources)
-
-    def _on_done(self, event: Done) -> None:
-        core = self.core
-        lease = core.leases.get(event.lease)
-        if lease is None:
-            lease = attempts.ended_otherwise(core, event)
-            if lease is None:
-                return
-        if core.rivals and lease.id in core.rivals:
-            attempts.won(core, lease)
-            event = event._replace(hi=min(event.hi, lease.hi))
-        if lease.stopping == "timeout":  # it had ended when it was told: who reads as it is made may have read it
-            lease.stopping = "region" if lease.stage.restarting else ""
-        if lease.stopping:
-            self._stopped(lease, event.hi)
-            return
-        self._take(lease)
-        hi = max(event.hi, lease.lo)  # a rival may have done more before it was lost
-        cone = lease.cone
-        if cone is not None and 0 <= event.reached < len(cone.members) - 1:
-            self._chain_stopped(lease, event)
-        else:
-            self._learn(lease, hi - lease.lo, event.seconds, event.nbytes)
-            if (lease.stage.listeners or event.stats) and self._not_counted(lease, hi):
-                self._count_stats(lease, event)
-            self._commit(lease, lease.lo, hi, event)
-            if hi < lease.hi:
-                self._give_back(lease, hi, lease.hi)
-        if lease.request:
-            gangs.slot_over(core, lease, worker_alive=lease.worker in core.workers)
-
-    def _learn(self, lease: LeaseRow, units: int, seconds: float, nbytes: int) -> None:
-        """Update estimates: seconds for each task that a lease starts from, bytes for each output of the root."""
-        if units <= 0:
-            return
-        root = lease.stage
-        if lease.cone is None:
-            each = seconds / units
-            root.seconds = each if root.seconds < 0 else 0.5 * (root.seconds + each)
-        else:
-            for stage, mult in lease.members:
-                if stage.index in lease.leaves:
-                    each = seconds / (units * mult)
-                    stage.seconds = each if stage.seconds < 0 else 0.5 * (stage.seconds + each)
-                    if stage.last_width < units * mult:
-                        stage.last_width = units * mult
-            if root.seconds < 0:
-                root.seconds = seconds / (units * len(lease.cone.steps))
-                root.last_width = units
-        size = nbytes / units
-        root.nbytes = size if root.nbytes < 0 else 0.5 * (root.nbytes + size)
-
-    def _not_counted(self, lease: LeaseRow, hi: int) -> bool:
-        """Mark the tasks of a lease up to `hi` as counted; False if one was before, and is run again."""
-        stage = lease.stage
-        if stage.counted is None:
-            stage.counted = bytearray(stage.n)
-        if stage.counted.count(1, lease.lo, hi):
-            return False
-        stage.counted[lease.lo : hi] = b"\1" * (hi - lease.lo)
-        return True
-
-    def _count_stats(self, lease: LeaseRow, event: Done) -> None:
-        """Add what a lease wrote, once for each task, however often it is run again."""
-        stage = lease.stage
-        stage.rows += event.rows
-        stage.written += event.nbytes
-        known = self.core.stats
-        for edge, sums in event.stats:
-            before = known.get(edge)
-            if before is None:
-                known[edge] = sums.copy() if hasattr(sums, "dtype") else list(sums)
-            elif hasattr(before, "dtype"):
-                before += sums
-            else:
-                known[edge] = [a + b for a, b in zip(before, sums, strict=True)]
-
-    def _commit(self, lease: LeaseRow, lo: int, hi: int, event: Done | Progress) -> None:
-        """Units `lo:hi` of a lease are done."""
-        if hi <= lo:
-            return
-        if lease.stage.vertex.expands:
-            self._commit_answers(lease, lo, hi, event)
-        else:
-            self._commit_units(lease, lo, hi, event)
-
-    def _commit_units(self, lease: LeaseRow, lo: int, hi: int, event: Done | Progress) -> None:
-        """One slice write for each member, then the consequences."""
-        core = self.core
-        root = lease.stage
-        live = RUNNING if lease.started else LEASED
-        if lease.cone is None:
-            root.executing -= hi - lo
-            self._commit_root(lease, lo, hi, live, event)
-            return
-        wanted_since: list[Stage] = []  # a patch gave something inside the cone another consumer meanwhile
-        inside = {stage.index for stage, _ in lease.members} if core.patched else ()
-        for stage, mult in lease.members:
-            a, b = lo * mult, hi * mult
-            stage.executing -= b - a
-            if stage is root:
-                break
-            write(core, stage, a, b, live, FREED)
-            stage.finished += b - a
-            stage.over += b - a
-            if core.patched and len(stage.outputs) > 1:
-                wanted_since.extend(link.dst for link in stage.outputs if link.dst.index not in inside)
-            if stage.index not in lease.leaves and stage.narrow == len(stage.inputs):
-                if stage.over == stage.n and stage.finished == stage.n:
-                    stage.status = _FINISHED  # nobody but the next in the cone waits for it
-                    core.moved.append(stage)
-                    core.unended -= 1
-                    continue
-            elif stage.inputs:
-                let_go(core, stage, ((a, b),))
-            if stage.over == stage.n:
-                end(core, stage)
-        self._commit_root(lease, lo, hi, live, event)
-        for consumer in wanted_since:
-            remake(core, consumer)
-
-    def _commit_root(self, lease: LeaseRow, lo: int, hi: int, live: int, event: Done | Progress) -> None:
-        """The outputs of the root are made."""
-        core = self.core
-        root = lease.stage
-        if not core.tuning.shared_memory:
-            self._locate(root, lo, hi, lease.worker, event)
-        write(core, root, lo, hi, live, FINISHED)
-        if root.attempts:
-            for index in [i for i in root.attempts if lo <= i < hi]:
-                core.note(task_name(root.id, index), NoteKind.FINISHED_AGAIN, root.attempt(index))
-        elif root.n <= FEW:
-            core.note(task_name(root.id, lo) if hi - lo == 1 else root.id, NoteKind.FINISHED, lo, hi)
-        finish(core, root, ((lo, hi),))
-
-    def _commit_answers(self, lease: LeaseRow, lo: int, hi: int, event: Done | Progress) -> None:
-        """Units `lo:hi` of an expander are done: carry out each answer before its task counts as finished."""
-        core = self.core
-        stage = lease.stage
-        values = getattr(event, "values", None)
-        for index in range(lo, hi):
-            rejected = patching.expanded(core, stage, index, values[index - lo] if values else None)
-            if not rejected:
-                self._commit_units(lease, index, index + 1, event)
-            else:
-                stage.executing -= 1
-                core.out.append(Free(stage.id, index, index + 1))
-                fatal(core, stage, index, Failure.USER, rejected)
-
-    def _locate(self, stage: Stage, lo: int, hi: int, worker: int, event: Done | Progress) -> None:
-        row = self.core.workers.get(worker)
-        if stage.node_of is None:
-            stage.node_of = [ANYWHERE] * stage.n
-            stage.size_of = [0] * stage.n
-        assert stage.size_of is not None
-        stage.node_of[lo:hi] = [row.node if row is not None else ANYWHERE] * (hi - lo)
-        sizes = getattr(event, "sizes", None)
-        if sizes is not None:
-            stage.size_of[lo:hi] = list(sizes)
-        else:
-            stage.size_of[lo:hi] = [event.nbytes // (hi - lo)] * (hi - lo)
-
-    def _chain_stopped(self, lease: LeaseRow, event: Done) -> None:
-        """A linear cone of one unit stopped after member `reached`: that one is the root, the rest starts again."""
-        core = self.core
-        unit = lease.lo
-        reached = event.reached
-        live = RUNNING if lease.started else LEASED
-        for at, (stage, _) in enumerate(lease.members):
-            stage.executing -= 1
-            if at < reached:
-                write(core, stage, unit, unit + 1, live, FREED)
-                stage.finished += 1
-                stage.over += 1
-                let_go(core, stage, ((unit, unit + 1),))
-                if stage.over == stage.n:
-                    end(core, stage)
-            elif at > reached:
-                write(core, stage, unit, unit + 1, live, UNSCHEDULED)
-        stage = lease.members[reached][0]
-        stage.nbytes = event.nbytes
-        write(core, stage, unit, unit + 1, live, FINISHED)
-        if not core.tuning.shared_memory:
-            self._locate(stage, unit, unit + 1, lease.worker, event)
-        finish(core, stage, ((unit, unit + 1),))
-        for later, _ in lease.members[reached + 1 :]:
-            if missing_inputs(later, unit, unit + 1):
-                remake(core, later)
-                recount(core, later)
-            spread_again(core, later)
-
-    def _on_progress(self, event: Progress) -> None:
-        core = self.core
-        lease = core.leases.get(event.lease)
-        if lease is None and event.lease in core.rivals and not core.rivals[event.lease].stopping:
-            lease = attempts.row_of(core, event.lease)
-            assert lease is not None
-            attempts.hold(core, lease)
-        if lease is None or lease.stopping or event.hi <= lease.lo:
-            return
-        hi = min(event.hi, lease.hi)
-        if lease.stage.listeners and self._not_counted(lease, hi):
-            lease.stage.written += event.nbytes
-        self._commit(lease, lease.lo, hi, event)
-        lease.lo = hi
-        if core.rivals and lease.id in core.rivals:
-            core.rivals[lease.id].lo = hi
-
-    def _on_gave_back(self, event: GaveBack) -> None:
-        lease = self.core.leases.get(event.lease)
-        if lease is None or lease.stopping or event.hi >= lease.hi:
-            return
-        hi = lease.hi
-        lease.hi = event.hi
-        if lease.id in self.core.rivals:
-            attempts.narrowed(self.core, lease)
-        self._give_back(lease, event.hi, hi)
-
-    def _on_weighed(self, event: Weighed) -> None:
-        attempts.weighed(self.core, event)
-
-    def _give_back(self, lease: LeaseRow, lo: int, hi: int, *, delayed: int = -1) -> None:
-        """Units `lo:hi` did not run: what they start from is ready again, the rest of the cone waits for it.
-
-        `delayed` is a task of the root that must wait for its retry timer.
-        """
-        if hi <= lo:
-            return
-        core = self.core
-        live = RUNNING if lease.started else LEASED
-        for stage, mult in lease.members:
-            a, b = lo * mult, hi * mult
-            stage.executing -= b - a
-            write(core, stage, a, b, live, UNSCHEDULED)
-            if lease.cone is not None and stage.index not in lease.leaves:
-                continue
-            if not stage.inputs and delayed < 0 and stage.status not in ENDED:
-                make_ready(core, stage, a, b)
-            else:
-                recount(core, stage)
-            if stage.inputs and core.status is JobState.RUNNING and missing_inputs(stage, a, b):
-                remake(core, stage)
-                recount(core, stage)
-        for stage, _ in lease.members:
-            spread_again(core, stage)
-
-    def _stopped(self, lease: LeaseRow, hi: int) -> None:
-        """A lease that was told to stop is over, one way or the other; what it still brought is not wanted."""
-        core = self.core
-        if hi > lease.lo and lease.stage.vertex.kind is not Kind.SERVICE:
-            core.out.append(Free(lease.stage.id, lease.lo, hi))
-        why = lease.stopping
-        stage = lease.stage
-        self._take(lease)
-        if why in ("cancel", "cut off"):
-            lease_stopped(core, lease)
-        elif why == "region":
-            self._put_back_quietly(lease)
-            gangs.region_quiet(core, stage.region)
-        elif why == "again":
-            self._give_back(lease, lease.lo, lease.hi)
-        else:  # satisfied: what is done counts, the rest is never made
-            live = RUNNING if lease.started else LEASED
-            for member, mult in lease.members:
-                member.executing -= (lease.hi - lease.lo) * mult
-                for lo, hi in list(runs_of(member.state, live, lease.lo * mult, lease.hi * mult)):
-                    write(core, member, lo, hi, live, SKIPPED)
-                member.over += (lease.hi - lease.lo) * mult
-                let_go(core, member, ((lease.lo * mult, lease.hi * mult),))
-                if member.over == member.n and member.status not in ENDED:
-                    advance(core, member, "satisfied")
-                    ended(core, member)
-                recount_readers(core, member)
-        if why != "region":
-            gangs.goes_on(core, stage)
-        if lease.request:
-            gangs.slot_over(core, lease, worker_alive=lease.worker in core.workers)
-
-    def _put_back_quietly(self, lease: LeaseRow) -> None:
-        for stage, mult in lease.members:
-            write_mixed(self.core, stage, lease.lo * mult, lease.hi * mult, UNSCHEDULED)
-            stage.executing -= (lease.hi - lease.lo) * mult
-            if stage.restarting:
-                recount(self.core, stage)  # what it reads may have been lost meanwhile
-
-    def _on_failed(self, event: Failed) -> None:
-        core = self.core
-        lease = core.leases.get(event.lease)
-        if lease is None:
-            lease = attempts.ended_otherwise(core, event)
-        if lease is None:
-            return
-        if core.rivals and lease.id in core.rivals:
-            if lease.stopping not in attempts.GIVEN_UP:
-                self._attempt_failed(lease, event)
-                return
-            attempts.won(core, lease)
-        kind = event.kind
-        root = lease.stage
-        if root.status is VertexState.DRAINING:  # however it ends: nobody needs it any more
-            self._on_done(Done(event.now, lease.id, lease.hi))
-            return
-        if lease.stopping == "timeout":
-            lease.stopping = ""
-            timeout = root.vertex.timeout_s
-            event = event._replace(
-                kind=Failure.USER, message=f"took longer than its timeout of {timeout:g} s", traceback="", raised=""
-            )
-            kind = Failure.USER
-        elif lease.stopping:
-            self._stopped(lease, event.hi)
-            return
-        elif kind is Failure.STOPPED:
-            kind = Failure.INFRASTRUCTURE
-        self._take(lease)
-        if lease.lo >= lease.hi:  # all of it was reported as done before
-            if lease.request:
-                gangs.slot_over(core, lease, worker_alive=lease.worker in core.workers)
-            return
-        if event.hi < lease.lo:  # it failed at what its rival had done before it was lost
-            self._give_back(lease, lease.lo, lease.hi)
-            return
-        if event.hi > lease.lo:
-            self._learn(lease, event.hi - lease.lo, event.seconds, event.nbytes)
-            self._commit(lease, lease.lo, event.hi, Done(event.now, lease.id, event.hi, event.seconds, event.nbytes))
-        self._failed_unit(lease, event, kind)
-        if lease.request:
-            gangs.slot_over(core, lease, worker_alive=lease.worker in core.workers)
-
-    def _attempt_failed(self, lease: LeaseRow, event: Failed) -> None:
-        """One of two attempts has failed: what it has done counts, the other one goes on with the rest."""
-        core = self.core
-        hi = min(event.hi, lease.hi)
-        if hi > lease.lo:
-            self._learn(lease, hi - lease.lo, event.seconds, event.nbytes)
-            self._commit(lease, lease.lo, hi, Done(event.now, lease.id, hi, event.seconds, event.nbytes))
-            lease.lo = hi
-        other = core.rivals[lease.id]
-        attempts.hold(core, other)
-        other.lo = lease.lo
-        attempts.part(core, lease)
-        attempts.forget(core, lease)
-        if other.stopping == "narrowed":
-            other.stopping = ""  # it may still end well
-        if other.lo >= other.hi:
-            attempts.needless(core, other)
-        name = task_name(event.vertex, event.index)
-        blame.failed(core, lease, event.kind, (event.vertex, event.index), event.lost)
-        core.note(name, NoteKind.ATTEMPT_FAILED, lease.worker, event.kind.value, event.message, other.worker)
-        if event.lost is not None and self._is_gone(event.kind):
-            source, lost = event.lost
-            self._lose(core.by_id[source], [lost], f"{name} could not read it: {event.message}")
-
-    def _is_gone(self, kind: Failure) -> bool:
-        """Whether an input that was not read is gone; where nobody asks whose fault it was, it is taken for gone."""
-        return kind is not Failure.READ or BLAME not in self.core.policies
-
-    def _failed_unit(self, lease: LeaseRow, event: Failed, kind: Failure) -> None:
-        core = self.core
-        stage = core.by_id[event.vertex]
-        index = event.index
-        name = task_name(stage.id, index)
-        core.note(name, NoteKind.ATTEMPT_FAILED, lease.worker, kind.value, event.message, None)
-        blame.failed(core, lease, kind, (stage.id, index), event.lost)
-        if not self._is_gone(kind):
-            event = event._replace(lost=None)
-        if may_retry(core, stage, index, kind, lease.worker):
-            if stage.region >= 0:
-                self._put_back_quietly(lease)
-                if event.lost is not None:
-                    source, lost = event.lost
-                    if core.by_id[source].region != stage.region:
-                        lose(core, core.by_id[source], [lost], f"{name} could not read it: {event.message}")
-                gangs.restart_region(core, stage, f"{name} failed")
-                return
-            pause = delay_of(stage, index, kind)
-            if pause and lease.cone is None:
-                if stage.retry_at is None:
-                    stage.retry_at = {}
-                stage.retry_at[index] = event.now + pause
-                core.set_timer(event.now + pause, "retry", stage.id, index)
-                self._give_back(lease, event.hi, lease.hi, delayed=index)
-            else:
-                self._give_back(lease, event.hi, lease.hi)
-            if FAILURES[kind].excludes and lease.worker in core.workers:
-                blame.elsewhere(core, stage, index, lease.worker)
-            if event.lost is not None:
-                source, lost = event.lost
-                lose(core, core.by_id[source], [lost], f"{name} could not read it: {event.message}")
-            return
-        unit = index // next(mult for member, mult in lease.members if member is stage)
-        self._give_back(lease, event.hi, unit)
-        self._give_back(lease, unit + 1, lease.hi)
-        live = RUNNING if lease.started else LEASED
-        executed: set[tuple[int, int]] = set()
-        if lease.cone is not None:
-            for step in lease.cone.steps:
-                member = lease.members[step.member][0]
-                task = unit * step.mult + step.offset
-                if member is stage and task == index:
-                    break
-                executed.add((member.index, task))
-        redo: list[Stage] = []
-        for member, mult in lease.members:
-            for i in range(unit * mult, (unit + 1) * mult):
-                member.executing -= 1
-                if member.state[i] != live:
-                    continue
-                if (member.index, i) in executed:
-                    write(core, member, i, i + 1, live, FREED)
-                    member.finished += 1
-                    member.over += 1
-                    let_go(core, member, ((i, i + 1),))
-                else:
-                    write(core, member, i, i + 1, live, UNSCHEDULED)
-                    if member is not stage or i != index:
-                        redo.append(member)
-        for member, _ in lease.members:
-            if member.over == member.n:
-                end(core, member)
-        fatal(core, stage, index, kind, event.message, event.traceback, event.raised)
-        if core.status is JobState.RUNNING:
-            gangs.goes_on(core, lease.stage)
-            for member_stage in {s.index: s for s in redo}.values():
-                recount(core, member_stage)
-                spread_again(core, member_stage)
-                if member_stage.over == member_stage.n:
-                    end(core, member_stage)
-
-    # -------------------------------------------------------------------------------- store, cache, clock, user
-
     def _on_output_lost(self, event: OutputLost) -> None:
-        stage = self.core.by_id.get(event.vertex)
+        core = self.core
+        stage = core.by_id.get(event.vertex)
         if stage is not None:
-            self._lose(stage, list(range(event.lo, min(event.hi, stage.n))), event.reason)
-
-    def _lose(self, stage: Stage, indices: list[int], reason: str) -> None:
-        """Outputs are gone: make them again, unless the job is ending anyway."""
-        if self.core.status is JobState.RUNNING:
-            lose(self.core, stage, indices, reason)
-            return
-        for index in indices:
-            if stage.state[index] == FINISHED:
-                write(self.core, stage, index, index + 1, FINISHED, FREED)
+            lose(core, stage, list(range(event.lo, min(event.hi, stage.n))), event.reason)
 
     def _on_user_event(self, event: UserEvent) -> None:
         core = self.core
@@ -859,10 +384,9 @@ class Master:
         if what is None or core.status is not JobState.RUNNING:
             return
         if what[0] == "timeout":
-            lease = attempts.row_of(core, what[1])
-            if lease is not None and not lease.stopping:
-                lease.stopping = "timeout"
-                core.out.append(Stop(lease.id, "timeout"))
+            lease = attempt_of(core, what[1])
+            if lease is not None and lease.state in ACTIVE:
+                stop(core, lease, "timeout", "timeout")
         elif what[0] == "retry":
             stage = core.by_id[what[1]]
             if stage.retry_at is not None:
@@ -888,7 +412,7 @@ class Master:
             (
                 lease
                 for lease in core.leases.values()
-                if not lease.stopping and lease.hi - lease.lo > 1 and lease.id not in core.rivals
+                if lease.state in ACTIVE and lease.hi - lease.lo > 1 and lease.id not in core.speculative
             ),
             key=lambda lease: (lease.hi - lease.lo, -lease.id),
             default=None,

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from weft.engine.attempts import row_of
 from weft.engine.commands import Acquire, Complete, Probe, SetTimer
 from weft.engine.events import Done, Event, Failed, GaveBack, Progress, Unanswered, WorkerLost
+from weft.engine.leases import attempt_of
 from weft.engine.machines.job import JobState
+from weft.engine.machines.lease import ACTIVE
 from weft.engine.machines.vertex import VertexState
 from weft.engine.rows import PROBING
 from weft.model.errors import InternalError, WeftError
@@ -166,7 +167,7 @@ class Replay:
                 begin(core, record)
                 continue
             for event in record.events:
-                if isinstance(event, Done | Failed | Progress) and row_of(core, event.lease) is not None:
+                if isinstance(event, Done | Failed | Progress) and attempt_of(core, event.lease) is not None:
                     self._taken.add(event.lease)
             for command in self.tape.play(master.handle, record):
                 if type(command) is SetTimer:
@@ -229,12 +230,12 @@ def losses(core: Core, now: float, reason: str = "the process that ran it is gon
     events: list[Event] = [Unanswered(now)] if any(stage.probed for stage in core.stages) else []
     events += [
         Failed(now, lease.id, lease.lo, lease.stage.id, lease.lo, Failure.STOPPED, reason)
-        for lease in core.rivals.values()
+        for lease in core.speculative.values()
         if lease.id not in core.leases
     ]
     for lease in core.leases.values():
         stage, mult = lease.members[0]
-        if lease.stopping or stage.status is VertexState.DRAINING:  # nobody waits for it any more
+        if lease.state not in ACTIVE or stage.status is VertexState.DRAINING:  # nobody waits for it any more
             events.append(Failed(now, lease.id, lease.lo, stage.id, lease.lo * mult, Failure.STOPPED, reason))
         elif any(member.region >= 0 for member, _ in lease.members):
             events.append(Failed(now, lease.id, lease.lo, stage.id, lease.lo * mult, Failure.INFRASTRUCTURE, reason))
@@ -271,11 +272,11 @@ def digest(core: Core) -> str:
         sorted((number, row.bubble, row.index, row.granted) for number, row in core.requests.items()),
         sorted(core.timers.items()),
         [(row.index, row.state.value, row.request, sorted(row.slots.items())) for row in core.bubbles],
-        [(lease.id, lease.lo, lease.hi, lease.worker, lease.started, lease.stopping) for lease in core.leases.values()],
-        sorted((id, other.id, other.worker, other.stopping) for id, other in core.rivals.items()),
-        sorted((id, lease.worker, lease.stopping) for id, lease in core.losers.items()),
+        [(lease.id, lease.lo, lease.hi, lease.worker, lease.live, lease.state.value) for lease in core.leases.values()],
+        sorted((id, other.id, other.worker, other.state.value) for id, other in core.speculative.items()),
+        sorted((id, lease.worker, lease.state.value) for id, lease in core.cancelled.items()),
         (list(core.faults), sorted(core.avoided.items()), sorted(core.forgiven.items()), list(core.shy.items())),
-        (core.wanted, sorted(core.weights.items()), sorted(core.shrunk.items()), sorted(core.memos.items())),
+        (core.backups_wanted, sorted(core.weights.items()), sorted(core.shrunk.items()), sorted(core.memos.items())),
     ]
     known.extend(
         (

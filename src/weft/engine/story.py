@@ -88,8 +88,8 @@ def _task_now(core: Core, stage: Stage, index: int) -> str:
         for member, mult in lease.members:
             if member is stage and lease.lo * mult <= index < lease.hi * mult:
                 parts.append(f"in lease {lease.id} on worker {lease.worker}")
-                if lease.id in core.rivals:
-                    parts.append(f"and a second time on worker {core.rivals[lease.id].worker}")
+                if lease.id in core.speculative:
+                    parts.append(f"and a second time on worker {core.speculative[lease.id].worker}")
     waits = [link.src.vertex.shown for link in stage.inputs if link.gate and not link.opened]
     if waits:
         parts.append(f"waits for {', '.join(waits)}")

@@ -1,4 +1,4 @@
-"""Draw the four lifecycles: `docs/states/*.md`, one page for each table of `weft.engine.machines`.
+"""Draw the five lifecycles: `docs/states/*.md`, one page for each table of `weft.engine.machines`.
 
 ``python -m weft.testing.states`` writes the pages, ``--check`` writes nothing and exits with 1 where one is stale.
 All of a page comes from the code: states and what is true in each from the enum and its comments, arcs from the table.
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.engine.machines.bubble import BUBBLE, BubbleState
 from weft.engine.machines.job import JOB, JobState
+from weft.engine.machines.lease import LEASE, LeaseState
 from weft.engine.machines.table import Table, arcs, final
 from weft.engine.machines.task import COMPOSITES, TASK, TaskState
 from weft.engine.machines.vertex import VERTEX, VertexState
@@ -39,6 +40,7 @@ MACHINES = (
     Machine("job", JobState, JOB, {}),
     Machine("vertex", VertexState, VERTEX, {}),
     Machine("bubble", BubbleState, BUBBLE, {}),
+    Machine("lease", LeaseState, LEASE, {}),
     Machine("task", TaskState, TASK, {name: tuple(path) for name, path in COMPOSITES.items()}),
 )
 

@@ -7,11 +7,13 @@ import pytest
 from tests.unit.engine.hand import Hand, body
 from weft.engine.decisions import BackUp, WeighTasks
 from weft.engine.events import JobSubmitted
+from weft.engine.leases import attempt_of, close
+from weft.engine.machines.lease import LeaseState
 from weft.engine.policy import STRAGGLERS
 from weft.engine.replay import Tape, Tick, digest, replay
 from weft.graph.builder import Graph, gather, one_to_one
 from weft.graph.logical import Manager, Storage
-from weft.model.errors import GraphError
+from weft.model.errors import GraphError, InvalidTransition
 from weft.model.failures import Failure
 from weft.model.resources import Resources
 
@@ -100,7 +102,7 @@ def test_a_late_end_of_the_loser_changes_nothing(hand):
     h(h.done("a[0]"))
     h.expect()
     assert h.rows("a") == ["finished"]
-    assert not h.core.losers
+    assert not h.core.cancelled
 
 
 @pytest.mark.parametrize("failing", ["a[0]", "a[0]'"])
@@ -137,7 +139,7 @@ def test_a_worker_that_had_lost_the_race_may_be_lost(hand):
     h.expect("stop a[0]: another attempt was first")
     h(h.worker_lost(0))
     h.expect()
-    assert not h.core.losers
+    assert not h.core.cancelled
 
 
 def test_either_may_say_that_it_began(hand):
@@ -331,3 +333,28 @@ def test_the_story_tells_of_both(hand):
     h(h.failed("a[0]"), h.done("a[0]'"))
     assert "worker 1 goes on with it" in "\n".join(h.master.story("a[0]"))
     h.skip()
+
+
+def test_a_backup_whose_work_is_given_back_is_stopped_and_its_end_counts_if_the_other_attempt_fails(hand):
+    h = wide(hand)
+    h(h.timer(5.1), h.idle(1))
+    h.expect("timer at 10.1", "launch a[1:3]' on 1, attempt 1")
+    h(h.gave_back("a[1:3]", 2))
+    h.expect("stop a[1:3]': part of its work was given back")
+    assert attempt_of(h.core, h.leases["a[1:3]'"]).state is LeaseState.NARROWED
+    h(h.failed("a[1:3]", Failure.INFRASTRUCTURE, hi=1))
+    assert attempt_of(h.core, h.leases["a[1:3]'"]).state is LeaseState.RUNNING
+    h(h.done("a[1:3]'", hi=2))
+    assert h.rows("a")[:3] == ["finished", "finished", "ready"]
+    h.skip()
+
+
+def test_a_lease_ends_once(hand):
+    h = hand(pair(), workers=1)
+    h(h.idle(0))
+    h.skip()
+    lease = h.core.leases[h.leases["a[0]"]]
+    close(h.core, lease)
+    with pytest.raises(InvalidTransition, match="lease 1: no transition from ENDED on 'ended'"):
+        close(h.core, lease)
+    h.core.leases[lease.id] = lease

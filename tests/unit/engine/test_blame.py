@@ -152,10 +152,10 @@ def test_no_second_attempt_goes_to_it(hand):
     h, _ = avoiding(hand, flat(2))
     h(h.idle(1, 2))
     h.expect("launch a[0] on 1, attempt 1", "launch a[1] on 2")
-    h.core.wanted = [(h.leases["a[1]"], "late")]
+    h.core.backups_wanted = [(h.leases["a[1]"], "late")]
     h(h.idle(0))
     h.expect()
-    h.core.wanted = []
+    h.core.backups_wanted = []
 
 
 def test_another_worker_is_offered_first_when_jobs_share(hand):
@@ -245,7 +245,7 @@ def test_who_was_told_to_stop_will_come(hand):
     h = blamed(hand, flat(2), workers=3)
     h(h.idle(0, 1))
     h.expect("launch a[0] on 0", "launch a[1] on 1")
-    h.core.wanted = [(h.leases["a[0]"], "late")]
+    h.core.backups_wanted = [(h.leases["a[0]"], "late")]
     h(h.idle(2))
     h.expect("launch a[0]' on 2, attempt 1")
     h(h.done("a[0]'"))
@@ -340,7 +340,7 @@ def test_without_the_policy_the_first_read_error_makes_it_again(hand):
 
 def test_of_two_attempts_one_may_not_read(hand):
     h = reading(hand)
-    h.core.wanted = [(h.leases["b[0]"], "late")]
+    h.core.backups_wanted = [(h.leases["b[0]"], "late")]
     h(h.idle(2))
     h.expect("launch b[0]' on 2, attempt 1")
     h(h.failed("b[0]'", Failure.READ, lost=("a", 0)))

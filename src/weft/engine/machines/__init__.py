@@ -1,1 +1,1 @@
-"""The four lifecycles, each one table: job, vertex, bubble, task."""
+"""The five lifecycles, each one table: job, vertex, bubble, lease, task."""

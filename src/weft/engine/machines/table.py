@@ -1,4 +1,4 @@
-"""Lifecycle tables: the one helper that all four machines use.
+"""Lifecycle tables: the one helper that all machines use.
 
 A table maps a state to the causes that may move it, and each cause to the state it leads to. What is not in the table
 does not happen: `step` raises `InvalidTransition` with the story of the subject. Diagrams and the test that every arc

@@ -1,0 +1,484 @@
+"""Reports of leases: what is done is committed, the rest is put back, what failed is retried or given up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.engine import blame, gangs, patching
+from weft.engine.commands import Free
+from weft.engine.core import ANYWHERE, FEW
+from weft.engine.events import Done, Failed, GaveBack, Progress, Started
+from weft.engine.failures import delay_of, fatal, lease_stopped, may_retry, spread_again
+from weft.engine.leases import attempt_ended, close, hold, lost_one, move, narrow, won, write_rows
+from weft.engine.lineage import lose, missing_inputs, remake
+from weft.engine.machines.job import JobState
+from weft.engine.machines.lease import ACTIVE, GIVEN_UP, LeaseState
+from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
+from weft.engine.notes import NoteKind
+from weft.engine.policy import BLAME
+from weft.engine.readiness import advance, end, ended, finish, let_go, make_ready, recount, recount_readers
+from weft.engine.rows import (
+    CANCELLED,
+    FATAL,
+    FINISHED,
+    FREED,
+    LEASED,
+    RUNNING,
+    SKIPPED,
+    UNSCHEDULED,
+    runs_of,
+    write,
+    write_mixed,
+)
+from weft.graph.logical import Kind
+from weft.model.failures import FAILURES, Failure
+from weft.model.ids import task_name
+
+if TYPE_CHECKING:
+    from weft.engine.core import Core, LeaseRow
+    from weft.engine.physical import Stage
+
+_FINISHED = VERTEX[VertexState.RUNNING]["all_finished"]
+
+
+def on_started(core: Core, event: Started) -> None:
+    """A worker has begun with a lease, or with the other attempt at its tasks."""
+    lease = core.leases.get(event.lease) or core.speculative.get(event.lease)
+    if lease is None or lease.state is not LeaseState.SENT:
+        return
+    move(core, lease, "started")
+    if lease.live == LEASED:
+        write_rows(core, lease, RUNNING)
+
+
+def on_done(core: Core, event: Done) -> None:
+    """A lease has ended well, as far as `event.hi`."""
+    lease = core.leases.get(event.lease) or attempt_ended(core, event)
+    if lease is None:
+        return
+    if core.speculative and lease.id in core.speculative:
+        won(core, lease)
+        event = event._replace(hi=min(event.hi, lease.hi))
+    if lease.state is LeaseState.TIMED_OUT:
+        # It had ended when it was told. In a restarting region the readers of its stream have been stopped meanwhile.
+        move(core, lease, "region_restart" if lease.stage.restarting else "counts")
+    if lease.state not in ACTIVE:
+        _stopped(core, lease, event.hi)
+        return
+    close(core, lease)
+    hi = max(event.hi, lease.lo)  # the other attempt may have done more before it was lost
+    cone = lease.cone
+    if cone is not None and 0 <= event.reached < len(cone.members) - 1:
+        _chain_stopped(core, lease, event)
+    else:
+        _learn(core, lease, hi - lease.lo, event.seconds, event.nbytes)
+        if (lease.stage.listeners or event.stats) and _not_counted(core, lease, hi):
+            _count_stats(core, lease, event)
+        _commit(core, lease, lease.lo, hi, event)
+        if hi < lease.hi:
+            put_back(core, lease, hi, lease.hi)
+    _give_slot_back(core, lease)
+
+
+def _learn(core: Core, lease: LeaseRow, units: int, seconds: float, nbytes: int) -> None:
+    """Update estimates: seconds for each task that a lease starts from, bytes for each output of the root."""
+    if units <= 0:
+        return
+    root = lease.stage
+    if lease.cone is None:
+        each = seconds / units
+        root.seconds = each if root.seconds < 0 else 0.5 * (root.seconds + each)
+    else:
+        for stage, mult in lease.members:
+            if stage.index in lease.leaves:
+                each = seconds / (units * mult)
+                stage.seconds = each if stage.seconds < 0 else 0.5 * (stage.seconds + each)
+                if stage.last_width < units * mult:
+                    stage.last_width = units * mult
+        if root.seconds < 0:
+            root.seconds = seconds / (units * len(lease.cone.steps))
+            root.last_width = units
+    size = nbytes / units
+    root.nbytes = size if root.nbytes < 0 else 0.5 * (root.nbytes + size)
+
+
+def _not_counted(core: Core, lease: LeaseRow, hi: int) -> bool:
+    """Mark the tasks of a lease up to `hi` as counted; False if one was before, and is run again."""
+    stage = lease.stage
+    if stage.counted is None:
+        stage.counted = bytearray(stage.n)
+    if stage.counted.count(1, lease.lo, hi):
+        return False
+    stage.counted[lease.lo : hi] = b"\1" * (hi - lease.lo)
+    return True
+
+
+def _count_stats(core: Core, lease: LeaseRow, event: Done) -> None:
+    """Add what a lease wrote, once for each task, however often it is run again."""
+    stage = lease.stage
+    stage.rows += event.rows
+    stage.written += event.nbytes
+    known = core.stats
+    for edge, sums in event.stats:
+        before = known.get(edge)
+        if before is None:
+            known[edge] = sums.copy() if hasattr(sums, "dtype") else list(sums)
+        elif hasattr(before, "dtype"):
+            before += sums
+        else:
+            known[edge] = [a + b for a, b in zip(before, sums, strict=True)]
+
+
+def _commit(core: Core, lease: LeaseRow, lo: int, hi: int, event: Done | Progress) -> None:
+    """Units `lo:hi` of a lease are done."""
+    if hi <= lo:
+        return
+    if lease.stage.vertex.expands:
+        _commit_answers(core, lease, lo, hi, event)
+    else:
+        _commit_units(core, lease, lo, hi, event)
+
+
+def _commit_units(core: Core, lease: LeaseRow, lo: int, hi: int, event: Done | Progress) -> None:
+    """One slice write for each member, then the consequences."""
+    root = lease.stage
+    if lease.cone is None:
+        root.executing -= hi - lo
+        _commit_root(core, lease, lo, hi, event)
+        return
+    wanted_since: list[Stage] = []  # a patch gave something inside the cone another consumer meanwhile
+    inside = {stage.index for stage, _ in lease.members} if core.patched else ()
+    for stage, mult in lease.members:
+        a, b = lo * mult, hi * mult
+        stage.executing -= b - a
+        if stage is root:
+            break
+        write(core, stage, a, b, lease.live, FREED)
+        stage.finished += b - a
+        stage.over += b - a
+        if core.patched and len(stage.outputs) > 1:
+            wanted_since.extend(link.dst for link in stage.outputs if link.dst.index not in inside)
+        if stage.index not in lease.leaves and stage.narrow == len(stage.inputs):
+            if stage.over == stage.n and stage.finished == stage.n:
+                stage.status = _FINISHED  # nobody but the next in the cone waits for it
+                core.moved.append(stage)
+                core.unended -= 1
+                continue
+        elif stage.inputs:
+            let_go(core, stage, ((a, b),))
+        if stage.over == stage.n:
+            end(core, stage)
+    _commit_root(core, lease, lo, hi, event)
+    for consumer in wanted_since:
+        remake(core, consumer)
+
+
+def _commit_root(core: Core, lease: LeaseRow, lo: int, hi: int, event: Done | Progress) -> None:
+    """The outputs of the root are made."""
+    root = lease.stage
+    if not core.tuning.shared_memory:
+        _locate(core, root, lo, hi, lease.worker, event)
+    write(core, root, lo, hi, lease.live, FINISHED)
+    if root.attempts:
+        for index in [i for i in root.attempts if lo <= i < hi]:
+            core.note(task_name(root.id, index), NoteKind.FINISHED_AGAIN, root.attempt(index))
+    elif root.n <= FEW:
+        core.note(task_name(root.id, lo) if hi - lo == 1 else root.id, NoteKind.FINISHED, lo, hi)
+    finish(core, root, ((lo, hi),))
+
+
+def _commit_answers(core: Core, lease: LeaseRow, lo: int, hi: int, event: Done | Progress) -> None:
+    """Units `lo:hi` of an expander are done: carry out each answer before its task counts as finished."""
+    stage = lease.stage
+    values = getattr(event, "values", None)
+    for index in range(lo, hi):
+        rejected = patching.expanded(core, stage, index, values[index - lo] if values else None)
+        if not rejected:
+            _commit_units(core, lease, index, index + 1, event)
+        else:
+            stage.executing -= 1
+            core.out.append(Free(stage.id, index, index + 1))
+            fatal(core, stage, index, Failure.USER, rejected)
+
+
+def _locate(core: Core, stage: Stage, lo: int, hi: int, worker: int, event: Done | Progress) -> None:
+    """Note on which node outputs lie, and how many bytes each has."""
+    row = core.workers.get(worker)
+    if stage.node_of is None:
+        stage.node_of = [ANYWHERE] * stage.n
+        stage.size_of = [0] * stage.n
+    assert stage.size_of is not None
+    stage.node_of[lo:hi] = [row.node if row is not None else ANYWHERE] * (hi - lo)
+    sizes = getattr(event, "sizes", None)
+    if sizes is not None:
+        stage.size_of[lo:hi] = list(sizes)
+    else:
+        stage.size_of[lo:hi] = [event.nbytes // (hi - lo)] * (hi - lo)
+
+
+def _chain_stopped(core: Core, lease: LeaseRow, event: Done) -> None:
+    """A linear cone of one unit stopped after member `reached`: that one is the root, the rest starts again."""
+    unit = lease.lo
+    reached, live = event.reached, lease.live
+    for at, (stage, _) in enumerate(lease.members):
+        stage.executing -= 1
+        if at < reached:
+            write(core, stage, unit, unit + 1, live, FREED)
+            stage.finished += 1
+            stage.over += 1
+            let_go(core, stage, ((unit, unit + 1),))
+            if stage.over == stage.n:
+                end(core, stage)
+        elif at > reached:
+            write(core, stage, unit, unit + 1, live, UNSCHEDULED)
+    stage = lease.members[reached][0]
+    stage.nbytes = event.nbytes
+    write(core, stage, unit, unit + 1, live, FINISHED)
+    if not core.tuning.shared_memory:
+        _locate(core, stage, unit, unit + 1, lease.worker, event)
+    finish(core, stage, ((unit, unit + 1),))
+    for later, _ in lease.members[reached + 1 :]:
+        if missing_inputs(later, unit, unit + 1):
+            remake(core, later)
+            recount(core, later)
+        spread_again(core, later)
+
+
+def on_progress(core: Core, event: Progress) -> None:
+    """A lease has finished its units up to `event.hi` and goes on with the rest."""
+    lease = core.leases.get(event.lease)
+    if lease is None and event.lease in core.speculative and core.speculative[event.lease].state in ACTIVE:
+        lease = core.speculative[core.speculative[event.lease].id]
+        hold(core, lease)
+    if lease is None or lease.state not in ACTIVE or event.hi <= lease.lo:
+        return
+    hi = min(event.hi, lease.hi)
+    if lease.stage.listeners and _not_counted(core, lease, hi):
+        lease.stage.written += event.nbytes
+    _commit(core, lease, lease.lo, hi, event)
+    lease.lo = hi
+    if core.speculative and lease.id in core.speculative:
+        core.speculative[lease.id].lo = hi
+
+
+def on_gave_back(core: Core, event: GaveBack) -> None:
+    """A worker has not begun with the units from `event.hi` on, and leaves them to others."""
+    lease = core.leases.get(event.lease)
+    if lease is None or lease.state not in ACTIVE or event.hi >= lease.hi:
+        return
+    hi = lease.hi
+    lease.hi = event.hi
+    narrow(core, lease)
+    put_back(core, lease, event.hi, hi)
+
+
+def put_back(core: Core, lease: LeaseRow, lo: int, hi: int, *, delayed: int = -1) -> None:
+    """Units `lo:hi` did not run: what they start from is ready again, the rest of the cone waits for it.
+
+    `delayed` is a task of the root that must wait for its retry timer.
+    """
+    if hi <= lo:
+        return
+    for stage, mult in lease.members:
+        a, b = lo * mult, hi * mult
+        stage.executing -= b - a
+        write(core, stage, a, b, lease.live, UNSCHEDULED)
+        if lease.cone is not None and stage.index not in lease.leaves:
+            continue
+        if not stage.inputs and delayed < 0 and stage.status not in ENDED:
+            make_ready(core, stage, a, b)
+        else:
+            recount(core, stage)
+        if stage.inputs and core.status is JobState.RUNNING and missing_inputs(stage, a, b):
+            remake(core, stage)
+            recount(core, stage)
+    for stage, _ in lease.members:
+        spread_again(core, stage)
+
+
+def _stopped(core: Core, lease: LeaseRow, hi: int) -> None:
+    """A lease that was told to stop is over, one way or the other; what it still brought is not wanted."""
+    if hi > lease.lo and lease.stage.vertex.kind is not Kind.SERVICE:
+        core.out.append(Free(lease.stage.id, lease.lo, hi))
+    state, stage = lease.state, lease.stage
+    close(core, lease)
+    if state in (LeaseState.CANCELLED, LeaseState.CUT_OFF):
+        lease_stopped(core, lease, FATAL if state is LeaseState.CUT_OFF else CANCELLED)
+    elif state is LeaseState.RESTARTING:
+        _put_back_region(core, lease)
+        gangs.region_quiet(core, stage.region)
+    elif state is LeaseState.REVOKED:
+        put_back(core, lease, lease.lo, lease.hi)
+    else:
+        _skip_rest(core, lease)
+    if state is not LeaseState.RESTARTING:
+        gangs.goes_on(core, stage)
+    _give_slot_back(core, lease)
+
+
+def _skip_rest(core: Core, lease: LeaseRow) -> None:
+    """The consumers have all that they can use: what is done counts, the rest is never made."""
+    for stage, lo, hi in lease.spans():
+        stage.executing -= hi - lo
+        for a, b in list(runs_of(stage.state, lease.live, lo, hi)):
+            write(core, stage, a, b, lease.live, SKIPPED)
+        stage.over += hi - lo
+        let_go(core, stage, ((lo, hi),))
+        if stage.over == stage.n and stage.status not in ENDED:
+            advance(core, stage, "satisfied")
+            ended(core, stage)
+        recount_readers(core, stage)
+
+
+def _give_slot_back(core: Core, lease: LeaseRow) -> None:
+    """A lease on a granted slot is over: its slot is for others."""
+    if lease.request:
+        gangs.slot_over(core, lease, worker_alive=lease.worker in core.workers)
+
+
+def _put_back_region(core: Core, lease: LeaseRow) -> None:
+    """Put the tasks of a lease back to the start; the region restart makes them ready."""
+    for stage, lo, hi in lease.spans():
+        write_mixed(core, stage, lo, hi, UNSCHEDULED)
+        stage.executing -= hi - lo
+        if stage.restarting:
+            recount(core, stage)  # what it reads may have been lost meanwhile
+
+
+def on_failed(core: Core, event: Failed) -> None:
+    """A lease has ended badly, at one task of unit `event.hi`; the units before that are done."""
+    lease = core.leases.get(event.lease) or attempt_ended(core, event)
+    if lease is None:
+        return
+    if core.speculative and lease.id in core.speculative:
+        if lease.state not in GIVEN_UP:
+            _attempt_failed(core, lease, event)
+            return
+        won(core, lease)
+    kind = event.kind
+    root = lease.stage
+    if root.status is VertexState.DRAINING:  # however it ends: nobody needs it any more
+        on_done(core, Done(event.now, lease.id, lease.hi))
+        return
+    if lease.state is LeaseState.TIMED_OUT:
+        kind = Failure.USER
+        message = f"took longer than its timeout of {root.vertex.timeout_s:g} s"
+        event = event._replace(kind=kind, message=message, traceback="", raised="")
+    elif lease.state not in ACTIVE:
+        _stopped(core, lease, event.hi)
+        return
+    elif kind is Failure.STOPPED:
+        kind = Failure.INFRASTRUCTURE
+    close(core, lease)
+    if lease.lo >= lease.hi:  # all of it was reported as done before
+        _give_slot_back(core, lease)
+        return
+    if event.hi < lease.lo:  # it failed at what the other attempt had done before it was lost
+        put_back(core, lease, lease.lo, lease.hi)
+        return
+    _commit_part(core, lease, event.hi, event)
+    _failed_unit(core, lease, event, kind)
+    _give_slot_back(core, lease)
+
+
+def _commit_part(core: Core, lease: LeaseRow, hi: int, event: Failed) -> None:
+    """Commit what a lease has done before it failed."""
+    if hi > lease.lo:
+        _learn(core, lease, hi - lease.lo, event.seconds, event.nbytes)
+        _commit(core, lease, lease.lo, hi, Done(event.now, lease.id, hi, event.seconds, event.nbytes))
+
+
+def _attempt_failed(core: Core, lease: LeaseRow, event: Failed) -> None:
+    """One of two attempts has failed: what it has done counts, the other one goes on with the rest."""
+    hi = min(event.hi, lease.hi)
+    _commit_part(core, lease, hi, event)
+    lease.lo = max(lease.lo, hi)
+    other = lost_one(core, lease)
+    name = task_name(event.vertex, event.index)
+    blame.failed(core, lease, event.kind, (event.vertex, event.index), event.lost)
+    core.note(name, NoteKind.ATTEMPT_FAILED, lease.worker, event.kind.value, event.message, other.worker)
+    if _is_gone(core, event.kind):
+        _lose_unread(core, event, name)
+
+
+def _lose_unread(core: Core, event: Failed, name: str) -> None:
+    """Take what a task could not read, if that is why it failed, for gone."""
+    if event.lost is not None:
+        source, index = event.lost
+        lose(core, core.by_id[source], [index], f"{name} could not read it: {event.message}")
+
+
+def _is_gone(core: Core, kind: Failure) -> bool:
+    """Whether an input that was not read is gone; where nobody asks whose fault it was, it is taken for gone."""
+    return kind is not Failure.READ or BLAME not in core.policies
+
+
+def _failed_unit(core: Core, lease: LeaseRow, event: Failed, kind: Failure) -> None:
+    """One unit of a lease has failed: run it again, or give it up; what was to come after it goes back."""
+    stage = core.by_id[event.vertex]
+    index = event.index
+    name = task_name(stage.id, index)
+    core.note(name, NoteKind.ATTEMPT_FAILED, lease.worker, kind.value, event.message, None)
+    blame.failed(core, lease, kind, (stage.id, index), event.lost)
+    if not _is_gone(core, kind):
+        event = event._replace(lost=None)
+    if not may_retry(core, stage, index, kind, lease.worker):
+        _fail_unit(core, lease, event, kind)
+    elif stage.region >= 0:
+        _put_back_region(core, lease)
+        if event.lost is not None and core.by_id[event.lost[0]].region != stage.region:
+            _lose_unread(core, event, name)
+        gangs.restart_region(core, stage, f"{name} failed")
+    else:
+        pause = delay_of(stage, index, kind)
+        delayed = pause > 0 and lease.cone is None
+        if delayed:
+            if stage.retry_at is None:
+                stage.retry_at = {}
+            stage.retry_at[index] = event.now + pause
+            core.set_timer(event.now + pause, "retry", stage.id, index)
+        put_back(core, lease, event.hi, lease.hi, delayed=index if delayed else -1)
+        if FAILURES[kind].excludes and lease.worker in core.workers:
+            blame.elsewhere(core, stage, index, lease.worker)
+        _lose_unread(core, event, name)
+
+
+def _fail_unit(core: Core, lease: LeaseRow, event: Failed, kind: Failure) -> None:
+    """A task of a unit has failed for good: what ran before it in the cone counts, the rest of the unit goes back."""
+    stage, index = core.by_id[event.vertex], event.index
+    unit = index // next(mult for member, mult in lease.members if member is stage)
+    put_back(core, lease, event.hi, unit)
+    put_back(core, lease, unit + 1, lease.hi)
+    executed: set[tuple[int, int]] = set()
+    for step in lease.cone.steps if lease.cone is not None else ():
+        member = lease.members[step.member][0]
+        task = unit * step.mult + step.offset
+        if member is stage and task == index:
+            break
+        executed.add((member.index, task))
+    redo: dict[int, Stage] = {}
+    for member, mult in lease.members:
+        for i in range(unit * mult, (unit + 1) * mult):
+            member.executing -= 1
+            if member.state[i] != lease.live:
+                continue
+            if (member.index, i) in executed:
+                write(core, member, i, i + 1, lease.live, FREED)
+                member.finished += 1
+                member.over += 1
+                let_go(core, member, ((i, i + 1),))
+            else:
+                write(core, member, i, i + 1, lease.live, UNSCHEDULED)
+                if member is not stage or i != index:
+                    redo[member.index] = member
+    for member, _ in lease.members:
+        if member.over == member.n:
+            end(core, member)
+    fatal(core, stage, index, kind, event.message, event.traceback, event.raised)
+    if core.status is JobState.RUNNING:
+        gangs.goes_on(core, lease.stage)
+        for member in redo.values():
+            recount(core, member)
+            spread_again(core, member)
+            if member.over == member.n:
+                end(core, member)

@@ -1,0 +1,176 @@
+"""Leases: how one is sent, stopped and ended, and which of two attempts holds the rows of the tasks.
+
+A *backup* is a speculative lease of the same tasks as another one. The rows of the tasks are live once, whoever works
+on them: the lease in `core.leases`, the *holder*, has them; `core.speculative` knows both attempts, each by the id of
+the other. A good end of either makes it the holder, and the other attempt is told to stop. A bad end of either changes
+nothing while the other attempt goes on. A cancelled attempt is in `core.cancelled` until its worker says that it has
+stopped; no job waits for that.
+
+Backends let at most one of two attempts commit (`ports.Executor`), so there is at most one report of a good end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.engine.commands import Free, Stop
+from weft.engine.machines.lease import ACTIVE, GIVEN_UP, LEASE, LeaseState
+from weft.engine.machines.table import step
+from weft.engine.notes import NoteKind
+from weft.engine.rows import write
+from weft.engine.story import story
+from weft.engine.tokens import return_tokens
+
+if TYPE_CHECKING:
+    from weft.engine.core import Core, LeaseRow
+    from weft.engine.events import Done, Failed
+    from weft.engine.physical import Stage
+
+ALONE: frozenset[int] = frozenset()
+"""The leaves of a lease without a cone."""
+
+
+def alone(stage: Stage) -> tuple[tuple[Stage, int], ...]:
+    """Return the members of a lease of one stage."""
+    if not stage.alone:
+        stage.alone = ((stage, 1),)
+    return stage.alone
+
+
+def move(core: Core, lease: LeaseRow, cause: str) -> None:
+    """Move a lease along its table; InvalidTransition with the history of its vertex."""
+    lease.state = step(LEASE, lease.state, cause, f"lease {lease.id}", lambda _: story(core, lease.stage.id))
+
+
+def write_rows(core: Core, lease: LeaseRow, new: int) -> None:
+    """Move the rows of the tasks of a lease."""
+    for stage, lo, hi in lease.spans():
+        write(core, stage, lo, hi, lease.live, new)
+    lease.live = new
+
+
+def stop(core: Core, lease: LeaseRow, cause: str, reason: str) -> None:
+    """Tell a lease to stop; one that was told before stops for another cause now."""
+    told = lease.state not in ACTIVE
+    move(core, lease, cause)
+    if not told:
+        core.out.append(Stop(lease.id, reason))
+
+
+def stop_both(core: Core, lease: LeaseRow, cause: str, reason: str) -> None:
+    """The tasks of a lease are not wanted as they are any more: stop it, and the other attempt at them."""
+    other = core.speculative.get(lease.id)
+    if other is not None:
+        stop(core, other, "cancel" if cause == "cut_off" else cause, reason)
+    stop(core, lease, cause, reason)
+
+
+def close(core: Core, lease: LeaseRow) -> None:
+    """A lease is over: forget it, and give back its tokens and its timer."""
+    core.leases.pop(lease.id, None)
+    _forget(core, lease)
+    if not lease.stage.plain:  # others take no tokens
+        return_tokens(core, lease.stage.resources[0])
+
+
+def _forget(core: Core, lease: LeaseRow) -> None:
+    move(core, lease, "ended")
+    if lease.timer:
+        core.timers.pop(lease.timer, None)
+
+
+# ---------------------------------------------------------------------------------------------- speculative attempts
+
+
+def attempt_of(core: Core, id: int) -> LeaseRow | None:
+    """Return a lease that works on live tasks, be it the holder of their rows or the other attempt."""
+    lease = core.leases.get(id)
+    if lease is None and id in core.speculative:
+        lease = core.speculative[core.speculative[id].id]
+    return lease
+
+
+def hold(core: Core, lease: LeaseRow) -> None:
+    """Have a speculative lease hold the rows of the tasks."""
+    other = core.speculative[lease.id]
+    if core.leases.pop(other.id, None) is None:
+        return  # it does already
+    lease.live, lease.lo, lease.hi = other.live, other.lo, other.hi
+    core.leases[lease.id] = lease
+
+
+def separate(core: Core, lease: LeaseRow) -> LeaseRow:
+    """There are no two attempts any more; return the other one."""
+    other = core.speculative.pop(lease.id)
+    del core.speculative[other.id]
+    return other
+
+
+def attempt_ended(core: Core, event: Done | Failed) -> LeaseRow | None:
+    """A lease that holds no rows has ended: return it if it still counts, now with the rows."""
+    lease = core.cancelled.pop(event.lease, None)
+    if lease is None:
+        holder = core.speculative.get(event.lease)
+        if holder is None:
+            return None
+        lease = core.speculative[holder.id]
+        if holder.state not in GIVEN_UP:
+            hold(core, lease)
+            return lease
+        separate(core, lease)
+    if lease.state in GIVEN_UP and event.hi > lease.lo:
+        core.out.append(Free(lease.stage.id, lease.lo, event.hi))
+    _forget(core, lease)
+    return None
+
+
+def won(core: Core, lease: LeaseRow) -> None:
+    """One of two attempts has ended well, or both were given up: the other one does not count any more."""
+    other = separate(core, lease)
+    if lease.state in GIVEN_UP:
+        core.cancelled[other.id] = other
+        return
+    count_again(core, lease)
+    core.note(lease.name, NoteKind.BACKUP_ENDED, lease.worker, other.worker)
+    _cancel_attempt(core, other)
+
+
+def lost_one(core: Core, lease: LeaseRow) -> LeaseRow:
+    """One of two attempts has failed at what is left: the other one holds the rows; return it."""
+    other = core.speculative[lease.id]
+    hold(core, other)
+    other.lo = lease.lo
+    separate(core, lease)
+    _forget(core, lease)
+    if other.state is LeaseState.NARROWED:
+        count_again(core, other)  # it may still end well
+    if other.lo >= other.hi:
+        del core.leases[other.id]
+        _cancel_attempt(core, other)
+    return other
+
+
+def count_again(core: Core, lease: LeaseRow) -> None:
+    """A lease was told to stop; the end that it reports counts nevertheless."""
+    if lease.state not in ACTIVE:
+        move(core, lease, "counts")
+
+
+def _cancel_attempt(core: Core, lease: LeaseRow) -> None:
+    core.cancelled[lease.id] = lease
+    stop(core, lease, "outrun", "another attempt was first")
+
+
+def narrow(core: Core, lease: LeaseRow) -> None:
+    """Part of a lease was given back, which the other attempt cannot be asked for: stop that one."""
+    other = core.speculative.get(lease.id)
+    if other is not None:
+        other.hi = lease.hi
+        if other.state in ACTIVE:
+            stop(core, other, "narrowed", "part of its work was given back")
+
+
+def attempts_on(core: Core, worker: int) -> list[LeaseRow]:
+    """Return what runs on a worker and holds no rows."""
+    backups = [lease for lease in core.speculative.values() if lease.id not in core.leases]
+    return [lease for lease in (*backups, *core.cancelled.values()) if lease.worker == worker]

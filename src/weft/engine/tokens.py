@@ -1,0 +1,32 @@
+"""Tokens of a job: counted limits that tasks take while they run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from weft.engine.core import Core
+    from weft.model.resources import Resources
+
+
+def has_tokens(core: Core, tokens: tuple[tuple[str, int], ...]) -> bool:
+    """Tell whether so many tokens are there."""
+    return all(core.tokens.get(name, 0) >= count for name, count in tokens)
+
+
+def take_tokens(core: Core, wants: Resources) -> bool:
+    """Take the tokens of one task, all or none."""
+    if not has_tokens(core, wants.tokens):
+        return False
+    for name, count in wants.tokens:
+        core.tokens[name] -= count
+    return True
+
+
+def return_tokens(core: Core, wants: Resources) -> None:
+    """Give the tokens of one task back; who lacked some is served again."""
+    for name, count in wants.tokens:
+        core.tokens[name] += count
+    if core.thirsty and wants.tokens:
+        core.needy.extend(core.thirsty[index] for index in sorted(core.thirsty))
+        core.thirsty.clear()
