@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from xarray.namedarray.parallelcompat import ChunkManagerEntrypoint
 
-from weft.frontends.tensors.arrays import numpy_names, shapes
+from weft.frontends.tensors.arrays import cumulative, nan_statistics, shapes
 from weft.frontends.tensors.arrays.array import Tensor, as_node
 from weft.frontends.tensors.arrays.creation import from_array
 from weft.frontends.tensors.arrays.executables import fetch
@@ -127,8 +127,12 @@ class WeftManager(ChunkManagerEntrypoint[Tensor]):  # type: ignore[misc]
         **kwargs: Any,
     ) -> Tensor:
         """Return running results along an axis, of sums and products; NotImplementedError of anything else."""
-        ours = {"cumsum": numpy_names.cumsum, "cumprod": numpy_names.cumprod}
-        ours |= {"nancumsum": numpy_names.nancumsum, "nancumprod": numpy_names.nancumprod, "add": numpy_names.cumsum}
+        ours = {"cumsum": cumulative.cumsum, "cumprod": cumulative.cumprod}
+        ours |= {
+            "nancumsum": nan_statistics.nancumsum,
+            "nancumprod": nan_statistics.nancumprod,
+            "add": cumulative.cumsum,
+        }
         found = ours.get(getattr(func, "__name__", ""))
         if found is None:
             raise NotImplementedError(f"no running {getattr(func, '__name__', func)} of chunks")

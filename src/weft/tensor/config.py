@@ -1,5 +1,5 @@
 """Options that hold for the whole process."""
 
-from weft.frontends.tensors.arrays.options import option_context, options
+from weft.frontends.tensors.arrays.stubs import namespace
 
-__all__ = ["option_context", "options"]
+__getattr__, __dir__, __all__ = namespace(__name__)

@@ -1,4 +1,5 @@
-"""Discrete Fourier transforms."""
+"""Discrete Fourier transforms. An axis that is transformed is read as one chunk."""
 
-from weft.frontends.tensors.arrays.fft import *  # noqa: F403
-from weft.frontends.tensors.arrays.fft import __all__ as __all__
+from weft.frontends.tensors.arrays.stubs import namespace
+
+__getattr__, __dir__, __all__ = namespace(__name__)

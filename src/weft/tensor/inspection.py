@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 
 from weft.frontends.tensors.arrays.array import DEVICE
+from weft.frontends.tensors.arrays.registry import expose
+
+__array_api_version__ = "2025.12"
 
 _TYPES = (
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
@@ -53,3 +56,11 @@ class Info:
 def _known(device: str | None) -> None:
     if device not in (None, DEVICE):
         raise ValueError(f"there is no device {device!r}; there is {DEVICE!r}")
+
+
+def __array_namespace_info__() -> Info:  # noqa: N807
+    """Return what the namespace says of itself: capabilities, devices, types."""
+    return Info()
+
+
+expose(__name__, "__array_api_version__ __array_namespace_info__")

@@ -1,4 +1,5 @@
 """Linear algebra: factorisations, solvers, norms and products of matrices."""
 
-from weft.frontends.tensors.arrays.linalg import *  # noqa: F403
-from weft.frontends.tensors.arrays.linalg import __all__ as __all__
+from weft.frontends.tensors.arrays.stubs import namespace
+
+__getattr__, __dir__, __all__ = namespace(__name__)

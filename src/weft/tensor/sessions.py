@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -13,6 +14,7 @@ from weakref import WeakKeyDictionary
 from weft.frontends.tensors import sources
 from weft.frontends.tensors.arrays import runners
 from weft.frontends.tensors.arrays.executables import Watch, execute, fetch, waiting
+from weft.frontends.tensors.arrays.registry import named, public
 from weft.frontends.tensors.chunks import Grid, known
 from weft.frontends.tensors.compiler import Compiled, compile_nodes, described
 from weft.frontends.tensors.nodes import Where
@@ -38,6 +40,7 @@ _LOOK_S = 0.1
 """How often what is shown of a run is brought up to date, in seconds."""
 
 
+@named("Session")
 class TensorSession:
     """Computes arrays. Takes the arguments of `weft.Session` (backend, workers, memory, ...), and four of its own.
 
@@ -251,6 +254,7 @@ def _share(run: Run) -> float:
     return sum(done for _, done in counts) / max(1, sum(n for n, _ in counts))
 
 
+@public()
 def new_session(address: str | None = None, *, default: bool = True, **arguments: Any) -> TensorSession:
     """Open a session, which is the default one from then on unless `default` is False.
 
@@ -270,16 +274,19 @@ def new_session(address: str | None = None, *, default: bool = True, **arguments
     return made.as_default() if default else made
 
 
+@public()
 def get_default_session() -> TensorSession | None:
     """Return the session that computes where none is named, None if there is none yet."""
     return cast("TensorSession | None", runners.found())
 
 
+@public()
 def named_tensor(name: str, session: TensorSession | None = None) -> Any:
     """Return what was computed with `execute(name=...)` in a session; NotFoundError: there is nothing of that name."""
     return (session or current()).named(name)
 
 
+@public()
 def stop_server() -> None:
     """Close the session that computes where none is named, if there is one; the next computation opens another."""
     found = get_default_session()
@@ -292,12 +299,8 @@ def current() -> TensorSession:
     return cast("TensorSession", runners.current())
 
 
-def _open_default() -> TensorSession:
-    import atexit
-
+def open_default() -> TensorSession:
+    """Open a session with the usual settings, which is closed when the process ends."""
     made = TensorSession()
     atexit.register(made.close)
     return made
-
-
-runners.install(_open_default)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.frontends.tensors.arrays.special import special_function
+from weft.frontends.tensors.arrays.scipy_functions import special_function
 
 
 def __getattr__(name: str) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import weft.tensor as wt
-from weft.frontends.tensors.arrays import creation, numpy_names
+from weft.frontends.tensors.arrays import chunkwise, creation, einsum, joining, quantiles, sorting
 from weft.frontends.tensors.arrays.array import Tensor
 from weft.model.errors import TaskError, UsageError
 
@@ -224,15 +224,15 @@ def test_the_median_of_nothing_is_not_a_number():
 @pytest.mark.parametrize("chunk", [None, 3])
 def test_the_largest_come_in_order(chunk):
     x = creation.asarray(X, chunk_size=chunk)
-    assert np.array_equal(numpy_names.topk(x, 2, axis=0).fetch(), -np.sort(-X, axis=0)[:2])
-    assert np.array_equal(numpy_names.topk(x, 2, axis=1, largest=False).fetch(), np.sort(X, axis=1)[:, :2])
-    assert np.array_equal(numpy_names.argtopk(x, 3, axis=1).fetch(), np.argsort(-X, axis=1)[:, :3])
+    assert np.array_equal(sorting.topk(x, 2, axis=0).fetch(), -np.sort(-X, axis=0)[:2])
+    assert np.array_equal(sorting.topk(x, 2, axis=1, largest=False).fetch(), np.sort(X, axis=1)[:, :2])
+    assert np.array_equal(sorting.argtopk(x, 3, axis=1).fetch(), np.argsort(-X, axis=1)[:, :3])
 
 
 def test_a_function_of_ones_own_sees_each_chunk():
     x = creation.asarray(X, chunk_size=3)
-    assert np.array_equal(numpy_names.map_chunk(x, lambda chunk, by: chunk * by, (2,)).fetch(), X * 2)
-    counted = numpy_names.map_chunk(x, lambda chunk: chunk[:1, :1], elementwise=False)
+    assert np.array_equal(chunkwise.map_chunk(x, lambda chunk, by: chunk * by, (2,)).fetch(), X * 2)
+    counted = chunkwise.map_chunk(x, lambda chunk: chunk[:1, :1], elementwise=False)
     assert counted.shape == (3, 2)
 
 
@@ -244,19 +244,19 @@ def test_a_function_of_ones_own_that_changes_lengths_says_so(fn, numbered):
 
     x = creation.arange(10, chunk_size=5)
     with pytest.raises(TaskError, match=r"shape \(\d?,?\) of a chunk of shape \(5,\): give elementwise=False"):
-        numpy_names.map_chunk(x, called, with_chunk_index=numbered).fetch()
+        chunkwise.map_chunk(x, called, with_chunk_index=numbered).fetch()
 
 
 def test_a_function_of_ones_own_keeps_the_axes():
     x = creation.arange(10, chunk_size=5)
     with pytest.raises(TaskError, match="array of 0 axes of a chunk of 1"):
-        numpy_names.map_chunk(x, np.sum, elementwise=False).fetch()
+        chunkwise.map_chunk(x, np.sum, elementwise=False).fetch()
 
 
 @pytest.mark.parametrize(
     ("call", "kind", "words"),
     [
-        (lambda x: numpy_names.split(x, 4), ValueError, "equal division"),
+        (lambda x: joining.split(x, 4), ValueError, "equal division"),
         (lambda x: wt.tile(x, (1, -1)), ValueError, "less than no times"),
         (lambda x: x.rechunk({5: 1}), UsageError, "axis 5 of an array of 2 axes"),
         (lambda x: wt.round(x > 0, 1), TypeError, "bools have no decimals"),
@@ -265,10 +265,10 @@ def test_a_function_of_ones_own_keeps_the_axes():
         (lambda x: wt.einsum(x, [0, 99]), ValueError, "give numbers from 0 to 51"),
         (lambda x: x["a"], ValueError, "no field 'a'; there are none"),
         (lambda x: wt.pad(x, 1, "empty"), NotImplementedError, "'linear_ramp'"),
-        (lambda x: numpy_names.quantile(x, 2.0), ValueError, r"range \[0, 1\]"),
-        (lambda x: numpy_names.einsum("ij,jk", x), ValueError, "do not fit"),
-        (lambda x: numpy_names.arctan2(x), TypeError, "takes 2 arrays"),
-        (lambda x: numpy_names.topk(x, 0), ValueError, "k is 0"),
+        (lambda x: quantiles.quantile(x, 2.0), ValueError, r"range \[0, 1\]"),
+        (lambda x: einsum.einsum("ij,jk", x), ValueError, "do not fit"),
+        (lambda x: wt.arctan2(x), TypeError, "takes 2 arrays"),
+        (lambda x: sorting.topk(x, 0), ValueError, "k is 0"),
     ],
 )
 def test_what_is_wrong_is_told_at_once(call, kind, words):

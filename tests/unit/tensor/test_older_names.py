@@ -115,7 +115,7 @@ def test_names_that_numpy_has_no_more():
     np.testing.assert_allclose(wt.innerproduct(t(X), t(X)).fetch(), X @ X.T)
     assert wt.Inf == -wt.NINF == np.inf
     assert np.isnan(wt.NaN)
-    assert wt.__dict__["float"] is np.float64
+    assert wt.float is np.float64
     assert wt.tensor([1, 2]).fetch().tolist() == [1, 2]
     assert (wt.ndim(x), wt.shape(x)) == (2, (6, 5))
 

@@ -8,7 +8,7 @@ import pytest
 
 import weft.tensor as wt
 from weft.frontends.tensors.arrays import computing
-from weft.frontends.tensors.arrays.numpy_names import map_chunk
+from weft.frontends.tensors.arrays.chunkwise import map_chunk
 from weft.frontends.tensors.eager import MOST_CHUNKS, MOST_ELEMENTS, evaluate, small
 from weft.model.errors import TaskError, UsageError
 from weft.operators.regions import TILE

@@ -12,7 +12,7 @@ import pytest
 
 import weft.tensor as wt
 from weft.frontends.tensors import sources
-from weft.frontends.tensors.arrays.numpy_names import map_chunk
+from weft.frontends.tensors.arrays.chunkwise import map_chunk
 from weft.model.errors import ConflictError
 from weft.store.blocks import BlockManager
 

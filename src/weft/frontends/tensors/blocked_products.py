@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from weft.frontends.tensors.blocks import mapped, rechunk, whole_along
+from weft.frontends.tensors.blocks import mapped, pick, rechunk, whole_along
 from weft.frontends.tensors.chunks import CHUNK_BYTES, Cut, Grid, counts, largest
 from weft.frontends.tensors.nodes import Input, Node, Read
 from weft.frontends.tensors.reductions import combine_ufunc, finished, tree
-from weft.frontends.tensors.searching import pick
 from weft.graph.axes import broadcast, copy, group
 from weft.operators.namespaces import asking
 from weft.operators.regions import Kind

@@ -5,7 +5,7 @@ The functions here take and make nodes; what the public names do with them is in
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import product
 from math import ceil, prod
@@ -328,3 +328,29 @@ def call(
     """Return a node whose chunk i is a call over chunk i of another."""
     kind = Kind.PLACED if placed else Kind.CALL
     return Node(kind, fn, [Input(node)], grid, dtype, kwargs=kwargs, cheap=cheap, name=name)
+
+
+def elementwise(
+    fn: Callable[..., Any], operands: Sequence[Any], dtype: np.dtype[Any], name: str = "", **kwargs: Any
+) -> Node:
+    """Return an element-wise call that is no ufunc, of nodes and Python numbers."""
+    grid, inputs, args = together(operands)
+    return Node(Kind.CALL, fn, inputs, grid, dtype, args=args, kwargs=kwargs, name=name)
+
+
+def where(condition: Node, x: Any, y: Any, dtype: np.dtype[Any]) -> Node:
+    """Return elements of x where a condition holds, else of y."""
+    return elementwise(_where, (condition, x, y), dtype, "where", kind=dtype)
+
+
+def _where(condition: Any, x: Any, y: Any, *, kind: np.dtype[Any]) -> Any:
+    return np.where(condition, np.asarray(x, kind), np.asarray(y, kind))
+
+
+def _picked(values: Any, *, at: int) -> Any:
+    return np.asarray(values[at])
+
+
+def pick(node: Node, at: int, grid: Grid, dtype: np.dtype[Any], name: str) -> Node:
+    """Return one of the arrays that a node of several makes."""
+    return call(_picked, node, grid, dtype, kwargs={"at": at}, name=name)

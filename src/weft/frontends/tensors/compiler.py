@@ -19,7 +19,7 @@ import numpy as np
 from weft.frontends.tensors.blocks import call
 from weft.frontends.tensors.chunks import Grid, chunks_in, counts, known, largest
 from weft.frontends.tensors.nodes import Input, Node, Read, Where, walk
-from weft.frontends.tensors.searching import INDEX
+from weft.frontends.tensors.ordering import INDEX
 from weft.frontends.tensors.sources import gone
 from weft.frontends.tensors.unknown_lengths import Later, Plan, copy_of, first_of, made, measured, no_one, without_empty
 from weft.graph.builder import Graph, after, gather, grid, one_to_one

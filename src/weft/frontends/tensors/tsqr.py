@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.frontends.tensors.blocks import call, mapped
+from weft.frontends.tensors.blocks import call, mapped, pick
 from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.nodes import Input, Node, Read
-from weft.frontends.tensors.searching import pick
 from weft.operators.regions import Kind, Place
 
 

@@ -1,5 +1,5 @@
-"""Making arrays by indexing: grids of coordinates, and joins."""
+"""Arrays made by indexing: grids of coordinates, and joins."""
 
-from weft.frontends.tensors.arrays.older_names import c_, mgrid, ndindex, ogrid, r_
+from weft.frontends.tensors.arrays.stubs import namespace
 
-__all__ = ["c_", "mgrid", "ndindex", "ogrid", "r_"]
+__getattr__, __dir__, __all__ = namespace(__name__)

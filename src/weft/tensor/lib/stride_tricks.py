@@ -1,37 +1,5 @@
 """Windows that move along axes."""
 
-from __future__ import annotations
+from weft.frontends.tensors.arrays.stubs import namespace
 
-from collections.abc import Sequence
-from typing import Any
-
-from weft.frontends.tensors import reductions
-from weft.frontends.tensors.arrays import shapes
-from weft.frontends.tensors.arrays.array import Tensor, as_node
-
-
-def sliding_window_view(
-    x: Any,
-    window_shape: int | Sequence[int],
-    axis: int | Sequence[int] | None = None,
-    *,
-    subok: bool = False,
-    writeable: bool = False,
-) -> Tensor:
-    """Return all windows of an array: along the last axes what they hold, along the others where they begin.
-
-    It is a copy that is made chunk by chunk, and `writeable` changes nothing. ValueError: a window does not fit.
-    """
-    made = x if isinstance(x, Tensor) else Tensor(as_node(x))
-    lengths = tuple(window_shape) if isinstance(window_shape, Sequence) else (window_shape,)
-    axes = range(made.ndim) if axis is None else axis if isinstance(axis, Sequence) else (axis,)
-    if len(lengths) != len(axes):
-        raise ValueError(f"there are {len(lengths)} lengths of windows for {len(axes)} axes: give one for each")
-    along = [reductions.axes_of(one, made.ndim)[0] for one in axes]
-    for length, at in zip(lengths, along, strict=True):
-        last = made.shape[at] - length + 1
-        if length < 1 or last < 1:
-            raise ValueError(f"a window of {length} does not fit an axis of {made.shape[at]} elements")
-        before = (slice(None),) * at
-        made = shapes.stack([made[(*before, slice(lo, lo + last))] for lo in range(length)], axis=-1)
-    return made
+__getattr__, __dir__, __all__ = namespace(__name__)

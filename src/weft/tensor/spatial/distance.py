@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.frontends.tensors.arrays.scipy_functions import called
+from weft.frontends.tensors.arrays.scipy_functions import scipy_function
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
-    return called("scipy.spatial.distance", name)
+    return scipy_function("scipy.spatial.distance", name)

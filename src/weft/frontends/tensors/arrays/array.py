@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import wraps
 from importlib import import_module
 from types import EllipsisType, ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType, ref
 
 import numpy as np
 
-from weft.frontends.tensors import blocks, indexing, shaping, sources
+from weft.frontends.tensors import (
+    blocks,
+    indexing,
+    shaping,
+    sources,
+)
 from weft.frontends.tensors.arrays import chunking, computing, display, runners, views
 from weft.frontends.tensors.arrays.deferred import Expressed, needs_lengths
-from weft.frontends.tensors.blocked_products import matmul as matmul_nodes
+from weft.frontends.tensors.arrays.methods import Methods
+from weft.frontends.tensors.arrays.registry import expose
+from weft.frontends.tensors.blocks import elementwise
+from weft.frontends.tensors.blocks import where as choose
 from weft.frontends.tensors.chunks import known
 from weft.frontends.tensors.nodes import Node
-from weft.frontends.tensors.searching import elementwise
-from weft.frontends.tensors.searching import where as choose
 from weft.frontends.tensors.unknown_lengths import lengths_known, stand_in
 
 if TYPE_CHECKING:
@@ -39,7 +44,7 @@ def _first(x: Tensor, *rest: Any, **more: Any) -> Tensor:
     return x
 
 
-class Tensor(Expressed):
+class Tensor(Methods, Expressed):
     """An n-dimensional array that is computed when it is looked at.
 
     Made by the functions of `weft.tensor`. Reading `.shape` of an array whose lengths depend on data (boolean indexing,
@@ -266,6 +271,10 @@ class Tensor(Expressed):
         """Return the only element as a Python number; ValueError if there is not exactly one."""
         return self.fetch().item()
 
+    def tobytes(self, order: Any = "C") -> bytes:
+        """Return the values as bytes: row by row, or, with order "F", column by column."""
+        return self.fetch().tobytes(order)  # type: ignore[no-any-return]
+
     def tolist(self) -> Any:
         """Return the values as nested lists."""
         return self.fetch().tolist()
@@ -310,6 +319,9 @@ class Tensor(Expressed):
     def __str__(self) -> str:
         return str(self.fetch()) if self.size <= display.FEW else repr(self.execute())
 
+    def __format__(self, how: str) -> str:
+        return format(self.fetch()[()], how) if how else str(self)
+
     def _corners(self) -> np.ndarray[Any, Any]:
         """Return the values, which are there; of a large array those at the ends of each axis."""
         if self._value is not None or self.size <= display.FEW:
@@ -351,6 +363,9 @@ class Tensor(Expressed):
         self._own, self._value = node, None
         self._changes += 1
 
+    def _put_into(self, into: Any) -> Any:
+        return put_into(into, self)
+
     def view(self) -> Tensor:
         """Return another array with the same elements: what is assigned to one is seen in the other."""
         return _getitem(self, ...)
@@ -378,6 +393,22 @@ class Tensor(Expressed):
             raise ValueError(f"there is no device {device!r} with such a stream; there is {DEVICE!r}")
         return self
 
+    def issparse(self) -> bool:
+        """Whether this is a sparse array: it is not."""
+        return False
+
+    def todense(self) -> Tensor:
+        """Return the array itself: it is dense, and there is one kind of memory."""
+        return self
+
+    to_cpu = todense
+
+    def tosparse(self, *args: Any, **kwargs: Any) -> None:
+        """Raise TypeError: arrays are dense, and are not moved to a GPU one by one."""
+        raise TypeError("arrays are dense and in memory: there are no sparse ones, and none on a GPU")
+
+    to_gpu = tosparse
+
     def __dlpack__(
         self,
         *,
@@ -390,103 +421,6 @@ class Tensor(Expressed):
 
     def __dlpack_device__(self) -> tuple[Any, int]:
         return (1, 0)
-
-    # --------------------------------------------------------------------------------------------------- operators
-
-    if TYPE_CHECKING:  # made below by one rule for all
-        __add__: ClassVar[Callable[..., Tensor]]
-        __radd__: ClassVar[Callable[..., Tensor]]
-        __iadd__: ClassVar[Callable[..., Tensor]]
-        __sub__: ClassVar[Callable[..., Tensor]]
-        __rsub__: ClassVar[Callable[..., Tensor]]
-        __isub__: ClassVar[Callable[..., Tensor]]
-        __mul__: ClassVar[Callable[..., Tensor]]
-        __rmul__: ClassVar[Callable[..., Tensor]]
-        __imul__: ClassVar[Callable[..., Tensor]]
-        __truediv__: ClassVar[Callable[..., Tensor]]
-        __rtruediv__: ClassVar[Callable[..., Tensor]]
-        __itruediv__: ClassVar[Callable[..., Tensor]]
-        __floordiv__: ClassVar[Callable[..., Tensor]]
-        __rfloordiv__: ClassVar[Callable[..., Tensor]]
-        __ifloordiv__: ClassVar[Callable[..., Tensor]]
-        __mod__: ClassVar[Callable[..., Tensor]]
-        __rmod__: ClassVar[Callable[..., Tensor]]
-        __imod__: ClassVar[Callable[..., Tensor]]
-        __pow__: ClassVar[Callable[..., Tensor]]
-        __rpow__: ClassVar[Callable[..., Tensor]]
-        __ipow__: ClassVar[Callable[..., Tensor]]
-        __and__: ClassVar[Callable[..., Tensor]]
-        __rand__: ClassVar[Callable[..., Tensor]]
-        __iand__: ClassVar[Callable[..., Tensor]]
-        __or__: ClassVar[Callable[..., Tensor]]
-        __ror__: ClassVar[Callable[..., Tensor]]
-        __ior__: ClassVar[Callable[..., Tensor]]
-        __xor__: ClassVar[Callable[..., Tensor]]
-        __rxor__: ClassVar[Callable[..., Tensor]]
-        __ixor__: ClassVar[Callable[..., Tensor]]
-        __lshift__: ClassVar[Callable[..., Tensor]]
-        __rlshift__: ClassVar[Callable[..., Tensor]]
-        __ilshift__: ClassVar[Callable[..., Tensor]]
-        __rshift__: ClassVar[Callable[..., Tensor]]
-        __rrshift__: ClassVar[Callable[..., Tensor]]
-        __irshift__: ClassVar[Callable[..., Tensor]]
-        __lt__: ClassVar[Callable[..., Tensor]]
-        __le__: ClassVar[Callable[..., Tensor]]
-        __gt__: ClassVar[Callable[..., Tensor]]
-        __ge__: ClassVar[Callable[..., Tensor]]
-        __neg__: ClassVar[Callable[..., Tensor]]
-        __pos__: ClassVar[Callable[..., Tensor]]
-        __abs__: ClassVar[Callable[..., Tensor]]
-        __invert__: ClassVar[Callable[..., Tensor]]
-        # Those of `weft.tensor.methods`.
-        sum: ClassVar[Callable[..., Tensor]]
-        prod: ClassVar[Callable[..., Tensor]]
-        max: ClassVar[Callable[..., Tensor]]
-        min: ClassVar[Callable[..., Tensor]]
-        mean: ClassVar[Callable[..., Tensor]]
-        all: ClassVar[Callable[..., Tensor]]
-        any: ClassVar[Callable[..., Tensor]]
-        argmax: ClassVar[Callable[..., Tensor]]
-        argmin: ClassVar[Callable[..., Tensor]]
-        count_nonzero: ClassVar[Callable[..., Tensor]]
-        var: ClassVar[Callable[..., Tensor]]
-        std: ClassVar[Callable[..., Tensor]]
-        cumsum: ClassVar[Callable[..., Tensor]]
-        cumprod: ClassVar[Callable[..., Tensor]]
-        ptp: ClassVar[Callable[..., Tensor]]
-        round: ClassVar[Callable[..., Tensor]]
-        clip: ClassVar[Callable[..., Tensor]]
-        conj: ClassVar[Callable[..., Tensor]]
-        conjugate: ClassVar[Callable[..., Tensor]]
-        reshape: ClassVar[Callable[..., Tensor]]
-        transpose: ClassVar[Callable[..., Tensor]]
-        squeeze: ClassVar[Callable[..., Tensor]]
-        swapaxes: ClassVar[Callable[..., Tensor]]
-        ravel: ClassVar[Callable[..., Tensor]]
-        flatten: ClassVar[Callable[..., Tensor]]
-        repeat: ClassVar[Callable[..., Tensor]]
-        dot: ClassVar[Callable[..., Tensor]]
-        trace: ClassVar[Callable[..., Tensor]]
-        diagonal: ClassVar[Callable[..., Tensor]]
-        nonzero: ClassVar[Callable[..., tuple[Tensor, ...]]]
-        take: ClassVar[Callable[..., Tensor]]
-        topk: ClassVar[Callable[..., Tensor]]
-        map_chunk: ClassVar[Callable[..., Tensor]]
-        copy: ClassVar[Callable[..., Tensor]]
-        fill: ClassVar[Callable[..., None]]
-        tobytes: ClassVar[Callable[..., bytes]]
-        __round__: ClassVar[Callable[..., Tensor]]
-        __divmod__: ClassVar[Callable[..., tuple[Tensor, ...]]]
-        __rdivmod__: ClassVar[Callable[..., tuple[Tensor, ...]]]
-
-    def __matmul__(self, other: Any) -> Tensor:
-        return matmul(self, other)
-
-    def __rmatmul__(self, other: Any) -> Tensor:
-        return matmul(other, self)
-
-    def __imatmul__(self, other: Any) -> Tensor:
-        return _in_place(self, matmul(self, other))
 
     @needs_lengths
     def astype(
@@ -525,6 +459,9 @@ class Tensor(Expressed):
         each = max(-(-n // max(num_partitions, 1)), 1)
         lengths[axis] = tuple([min(each, n - at) for at in range(0, n, each)]) or (0,)
         return self.rechunk(tuple(lengths))
+
+
+expose(__name__, "Tensor")
 
 
 class Flat:
@@ -735,52 +672,6 @@ def put_into(into: Any, made: Any, where: Any = True, casting: Any = "same_kind"
     return into
 
 
-def called(
-    ufunc: np.ufunc,
-    operands: Sequence[Any],
-    out: Any,
-    where: Any,
-    *,
-    dtype: Any = None,
-    casting: Any = "same_kind",
-    order: str = "K",
-    at: int = 0,
-) -> Tensor:
-    """Return a ufunc of arrays, or its result number `at`, with the arguments that NumPy's have.
-
-    `where` counts only where `out` is given. TypeError: `casting` does not allow what would have to be done.
-    """
-    if dtype is not None:
-        operands = [_cast_by(one, np.dtype(dtype), casting) for one in operands]
-    made = apply(ufunc, *operands, out=at)
-    if out is None:
-        return made.ordered(order)
-    return put_into(out[0] if isinstance(out, tuple) else out, made, where, casting)  # type: ignore[no-any-return]
-
-
-def _cast_by(value: Any, dtype: np.dtype[Any], casting: Any) -> Tensor:
-    node = as_node(value, dtype)
-    if not np.can_cast(node.dtype, dtype, casting):
-        raise TypeError(f"Cannot cast ufunc input from {node.dtype} to {dtype} with casting rule {casting!r}")
-    return Tensor(shaping.cast(node, dtype))
-
-
-def taking_out(at: int) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
-    """Have a function take `out`, the array that gets the result, as NumPy's: by its name or as argument `at`."""
-
-    def having(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        @wraps(function)
-        def taking(*args: Any, out: Any = None, **kwargs: Any) -> Tensor:
-            if len(args) > at:
-                out, args = args[at], (*args[:at], *args[at + 1 :])
-            made = function(*args, **kwargs)
-            return made if out is None else put_into(out, made)
-
-        return taking
-
-    return having
-
-
 def viewed(x: Any, made: Node, step: views.Step) -> Tensor:
     """Return the array that one step from an array leads to; a view of it, if it is one of ours."""
     return x.viewed(made, step) if isinstance(x, Tensor) else Tensor(made)
@@ -798,134 +689,11 @@ def part_of(x: Any, fn: Callable[[Any], Any]) -> Tensor:
     return Tensor(elementwise(fn, [node], fn(np.empty(0, node.dtype)).dtype))
 
 
-@needs_lengths
-def matmul(x1: Any, x2: Any, /) -> Tensor:
-    """Return the matrix product; axes before the last two are broadcast. ValueError: the shapes do not fit."""
-    left, right = as_node(x1), as_node(x2)
-    if not left.grid or not right.grid:
-        raise ValueError("matmul: Input operand does not have enough dimensions (has 0, requires at least 1)")
-    dtype = np.result_type(left.dtype, right.dtype)
-    first, last = len(left.grid) == 1, len(right.grid) == 1
-    if first:
-        left = indexing.expand(left, [0])
-    if last:
-        right = indexing.expand(right, [1])
-    made = matmul_nodes(left, right, dtype, chunking.chunking().chunk_bytes)
-    ndim = len(made.grid)
-    dropped = tuple([axis for axis, drop in ((ndim - 2, first), (ndim - 1, last)) if drop])
-    return Tensor(shaping.squeeze(made, dropped) if dropped else made)
+def as_tensor(x: Any) -> Tensor:
+    """Return what NumPy makes an array of as an array of ours."""
+    return x if isinstance(x, Tensor) else Tensor(as_node(x))
 
 
-# -------------------------------------------------------------------------------------------------------- operators
-
-
-def _in_place(target: Tensor, result: Tensor) -> Tensor:
-    if result.shape != target.shape:
-        raise ValueError(
-            f"non-broadcastable output operand with shape {target.shape} doesn't match the broadcast shape "
-            f"{result.shape}"
-        )
-    if not np.can_cast(result.dtype, target.dtype, "same_kind"):
-        raise TypeError(f"Cannot cast output from {result.dtype} to {target.dtype} with casting rule 'same_kind'")
-    target._set(shaping.cast(result._node, target.dtype))
-    return target
-
-
-_BINARY: dict[str, np.ufunc] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "truediv": np.true_divide,
-    "mod": np.remainder,
-    "pow": np.power,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "lshift": np.left_shift,
-    "rshift": np.right_shift,
-}
-_COMPARED: dict[str, np.ufunc] = {
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "eq": np.equal,
-    "ne": np.not_equal,
-}
-_UNARY: dict[str, np.ufunc] = {
-    "neg": np.negative,
-    "pos": np.positive,
-    "abs": np.absolute,
-    "invert": np.invert,
-}
-
-
-def _takes(other: Any) -> bool:
-    return isinstance(other, Tensor | bool | int | float | complex | np.ndarray | np.generic | list | tuple)
-
-
-def _operator(fn: Callable[[Any, Any], Tensor], *, swapped: bool = False) -> Any:
-    def method(self: Tensor, other: Any) -> Any:
-        if not _takes(other):
-            return NotImplemented
-        return fn(other, self) if swapped else fn(self, other)
-
-    return method
-
-
-def _updating(fn: Callable[[Any, Any], Tensor]) -> Any:
-    def method(self: Tensor, other: Any) -> Any:
-        return _in_place(self, fn(self, other)) if _takes(other) else NotImplemented
-
-    return method
-
-
-def install(name: str, fn: Callable[[Any, Any], Tensor], *, both: bool = True) -> None:
-    """Give the class an operator, its mirror image and the one in place."""
-    setattr(Tensor, f"__{name}__", _operator(fn))
-    if both:
-        setattr(Tensor, f"__r{name}__", _operator(fn, swapped=True))
-        setattr(Tensor, f"__i{name}__", _updating(fn))
-
-
-def _of(ufunc: np.ufunc) -> Callable[[Any, Any], Tensor]:
-    return lambda x1, x2: apply(ufunc, x1, x2)
-
-
-for _name, _ufunc in _BINARY.items():
-    install(_name, _of(_ufunc))
-
-
-def _equality(ufunc: np.ufunc) -> Any:
-    """Return `==` or `!=`, which have an answer for None, for text, and for arrays that cannot be compared."""
-
-    def method(self: Tensor, other: Any) -> Any:
-        if _takes(other) and isinstance(other, Scalar):
-            return apply(ufunc, self, other)
-        if not (_takes(other) or other is None or isinstance(other, str | bytes)):
-            return NotImplemented
-        given = other if isinstance(other, Tensor) else np.asarray(other)
-        kinds = {self.dtype.kind, given.dtype.kind}
-        if len(kinds) > 1 and (kinds & {"S", "U"} or other is None) and self.dtype.kind != "O":
-            return all_the_same(ufunc is np.not_equal, self, given)
-        return apply(ufunc, self, given)
-
-    return method
-
-
-@needs_lengths
-def all_the_same(value: bool, *arrays: Any) -> Tensor:
-    """Return an array of one bool, in the shape that arrays go together in."""
-    return Tensor(elementwise(_constant, [as_node(x) for x in arrays], np.dtype(bool), value=value))
-
-
-def _constant(*arrays: Any, value: bool) -> Any:
-    return np.full(np.broadcast_shapes(*map(np.shape, arrays)), value)
-
-
-for _name, _ufunc in _COMPARED.items():
-    install(_name, _of(_ufunc), both=False)
-for _name in ("eq", "ne"):
-    setattr(Tensor, f"__{_name}__", _equality(_COMPARED[_name]))
-for _name, _ufunc in _UNARY.items():
-    setattr(Tensor, f"__{_name}__", lambda self, _fn=_ufunc: apply(_fn, self))
+def loose_node(x: Any) -> Node:
+    """Return the expression of an array, whose chunks may be of unknown lengths."""
+    return x.loose if isinstance(x, Tensor) else as_node(x)

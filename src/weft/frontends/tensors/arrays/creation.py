@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.frontends.tensors import shaping, sources
-from weft.frontends.tensors.arrays import chunking
+from weft.frontends.tensors.arrays import chunking, joining, shapes
 from weft.frontends.tensors.arrays.array import DEVICE, Tensor, as_node, dense, order_of
 from weft.frontends.tensors.arrays.deferred import needs_lengths
+from weft.frontends.tensors.arrays.dtypes import FLOAT, INT
 from weft.frontends.tensors.arrays.files import readable
+from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.blocks import broadcast_shapes
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.chunks import Grid
-
-Shape = int | tuple[int, ...]
-FLOAT = np.dtype(np.float64)
-INT = np.dtype(np.int64)
 
 
 def _shape(shape: Any) -> tuple[int, ...]:
@@ -41,6 +39,7 @@ def _here(device: str | None) -> None:
         raise ValueError(f"there is no device {device!r}; there is {DEVICE!r}")
 
 
+@public("x data", also="array scalar tensor", refused="gpu sparse")
 def asarray(
     obj: Any,
     /,
@@ -93,9 +92,7 @@ def _unwrapped(obj: Any) -> Any:
     return [_unwrapped(one) for one in obj] if isinstance(obj, list | tuple) else obj
 
 
-array = asarray
-
-
+@public()
 def from_array(array: Any, chunk_size: Any = None) -> Tensor:
     """Return an array over one that takes slices: NumPy, a memory map, Zarr, HDF5. It is read where it is needed.
 
@@ -108,12 +105,14 @@ def from_array(array: Any, chunk_size: Any = None) -> Tensor:
     return Tensor(sources.from_array(array, _grid(array.shape, dtype, chunk_size), dtype))
 
 
+@public()
 def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
     """Return an array of what another library holds."""
     _here(device)
     return asarray(np.from_dlpack(x), copy=copy)
 
 
+@public(refused="gpu")
 def full(
     shape: Any,
     fill_value: Any,
@@ -134,6 +133,7 @@ def full(
     return Tensor(sources.full(_grid(size, given.dtype, chunk_size), given[()], given.dtype)).ordered(order)
 
 
+@public(also="empty", refused="gpu sparse")
 def zeros(
     shape: Any, dtype: Any = FLOAT, chunk_size: Any = None, *, order: str = "C", device: str | None = None
 ) -> Tensor:
@@ -141,14 +141,12 @@ def zeros(
     return full(shape, 0, FLOAT if dtype is None else dtype, chunk_size, order=order, device=device)
 
 
+@public(refused="gpu")
 def ones(
     shape: Any, dtype: Any = FLOAT, chunk_size: Any = None, *, order: str = "C", device: str | None = None
 ) -> Tensor:
     """Return an array of ones."""
     return full(shape, 1, FLOAT if dtype is None else dtype, chunk_size, order=order, device=device)
-
-
-empty = zeros
 
 
 def _like(x: Any, value: Any, dtype: Any, order: str, device: str | None) -> Tensor:
@@ -158,24 +156,25 @@ def _like(x: Any, value: Any, dtype: Any, order: str, device: str | None) -> Ten
     return Tensor(sources.full(node.grid, given[()], given.dtype), order_of(x)).ordered(order)
 
 
+@public("a", refused="gpu")
 def full_like(x: Any, /, fill_value: Any, dtype: Any = None, *, order: str = "K", device: str | None = None) -> Tensor:
     """Return an array of one value, in shape and chunks like `x`."""
     return _like(x, fill_value.fetch()[()] if isinstance(fill_value, Tensor) else fill_value, dtype, order, device)
 
 
+@public("a", also="empty_like", refused="gpu")
 def zeros_like(x: Any, /, dtype: Any = None, *, order: str = "K", device: str | None = None) -> Tensor:
     """Return zeros, in shape and chunks like `x`."""
     return _like(x, 0, dtype, order, device)
 
 
+@public("a", refused="gpu")
 def ones_like(x: Any, /, dtype: Any = None, *, order: str = "K", device: str | None = None) -> Tensor:
     """Return ones, in shape and chunks like `x`."""
     return _like(x, 1, dtype, order, device)
 
 
-empty_like = zeros_like
-
-
+@public(refused="gpu")
 def arange(
     start: Any,
     /,
@@ -201,6 +200,7 @@ def arange(
     return Tensor(sources.arange(_grid((n,), kind, chunk_size), start, step, kind))
 
 
+@public(refused="gpu")
 def linspace(
     start: Any,
     stop: Any,
@@ -224,6 +224,7 @@ def linspace(
     return (made, (stop - start) / parts if parts > 0 else np.nan) if retstep else made
 
 
+@public("N", refused="gpu sparse")
 def eye(
     n_rows: int,
     n_cols: int | None = None,
@@ -244,11 +245,13 @@ def eye(
     return Tensor(sources.eye(_grid(shape, kind, chunk_size), k, kind)).ordered(order)
 
 
+@public("m", refused="gpu")
 def tril(x: Any, /, k: int = 0) -> Tensor:
     """Set what is above the k-th diagonal to zero."""
     return _triangle(x, k, upper=False)
 
 
+@public("m", refused="gpu")
 def triu(x: Any, /, k: int = 0) -> Tensor:
     """Set what is below the k-th diagonal to zero."""
     return _triangle(x, k, upper=True)
@@ -262,6 +265,7 @@ def _triangle(x: Any, k: int, *, upper: bool) -> Tensor:
     return Tensor(shaping.triangle(node, k, upper=upper))
 
 
+@public()
 def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> tuple[Tensor, ...]:
     """Return coordinate arrays of a grid from its axes; `sparse` ones have length 1 along all other axes."""
     if indexing not in ("xy", "ij"):
@@ -289,3 +293,41 @@ def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False, copy: boo
 def shape_of_all(*arrays: Any) -> tuple[int, ...]:
     """Return the shape that arrays are broadcast to."""
     return broadcast_shapes(*[as_node(one).grid for one in arrays])
+
+
+@public(refused="gpu sparse")
+def identity(n: int, dtype: Any = FLOAT, *, chunk_size: Any = None) -> Tensor:
+    """Return the identity matrix."""
+    return eye(n, dtype=dtype, chunk_size=chunk_size)
+
+
+@public()
+def indices(dimensions: Sequence[int], dtype: Any = INT, *, chunk_size: Any = None) -> Tensor:
+    """Return the coordinates of a grid: an array of one more axis, with the number along axis i at place i of it."""
+    sizes = tuple(dimensions)
+    made = []
+    for axis, size in enumerate(sizes):
+        each = chunk_size[axis] if isinstance(chunk_size, tuple | list) else chunk_size
+        along = arange(size, dtype=dtype, chunk_size=each)
+        shape = tuple([size if a == axis else 1 for a in range(len(sizes))])
+        made.append(shapes.broadcast_to(shapes.reshape(along, shape), sizes))
+    return joining.stack(made, axis=0) if made else zeros((0,), dtype)
+
+
+@public("a")
+def ascontiguousarray(x: Any, dtype: Any = None, *, chunk_size: Any = None) -> Tensor:
+    """Return an array whose values lie by rows when they are fetched."""
+    made = asarray(x, dtype=dtype, order="C", chunk_size=chunk_size)
+    return shapes.reshape(made, (1,)) if not made.ndim else made
+
+
+@public("a")
+def asfortranarray(x: Any, dtype: Any = None, *, chunk_size: Any = None) -> Tensor:
+    """Return an array whose values lie by columns when they are fetched."""
+    return ascontiguousarray(x, dtype, chunk_size=chunk_size).ordered("F")
+
+
+@public("a", method=True)
+def copy(x: Any, order: str = "K") -> Tensor:
+    """Return an array of its own: what is assigned to one does not change the other."""
+    return asarray(x, copy=True, order=order)

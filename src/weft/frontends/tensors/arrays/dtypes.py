@@ -8,12 +8,27 @@ import numpy as np
 from msgspec import Struct
 
 from weft.frontends.tensors.arrays.array import DEVICE, Tensor, as_node
+from weft.frontends.tensors.arrays.registry import expose, public
 
+FLOAT = np.dtype(np.float64)
+"""The dtype of numbers where none is named."""
+INT = np.dtype(np.int64)
+"""The dtype of whole numbers and places where none is named."""
 e = np.e
 inf = np.inf
 nan = np.nan
 newaxis = None
 pi = np.pi
+
+expose(__name__, "e inf inf=Inf NINF nan nan=NaN nan=NAN newaxis pi")
+expose("numpy.exceptions", "AxisError")
+expose(
+    "numpy",
+    "bool bytes_ character complex64 complex128 complex128=cfloat complexfloating datetime64 double dtype errstate "
+    "flexible float16 float32 float64 floating generic geterr inexact int8 int16 int32 int64 intc integer intp number "
+    "seterr signedinteger str_=unicode_ timedelta64 uint uint8 uint16 uint32 uint64 unsignedinteger void",
+)
+expose("numpy", "float64=float int_=int object_=object", listed=False)  # as NumPy 1 had them: not for `import *`
 
 
 def _dtype(value: Any) -> Any:
@@ -43,6 +58,7 @@ class iinfo_object(Struct, frozen=True):  # noqa: N801
     dtype: np.dtype[Any]
 
 
+@public()
 def finfo(type: Any, /) -> finfo_object:
     """Return what a floating-point type can hold; ValueError for another type."""
     found = np.finfo(_dtype(type))
@@ -56,6 +72,7 @@ def finfo(type: Any, /) -> finfo_object:
     )
 
 
+@public()
 def iinfo(type: Any, /) -> iinfo_object:
     """Return what an integer type can hold; ValueError for another type."""
     kind = _dtype(type)
@@ -63,22 +80,26 @@ def iinfo(type: Any, /) -> iinfo_object:
     return iinfo_object(int(found.bits), int(found.max), int(found.min), kind)
 
 
+@public()
 def isdtype(dtype: Any, kind: Any) -> bool:
     """Return whether a type is of a kind: "bool", "signed integer", "integral", "numeric", ..., a type, or a tuple."""
     return bool(np.isdtype(np.dtype(dtype), kind))
 
 
+@public()
 def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
     """Return the type that arrays, types and Python numbers make together; numbers give way to all else."""
     given = [one.dtype if isinstance(one, Tensor | np.ndarray) else one for one in arrays_and_dtypes]
     return np.result_type(*given)
 
 
+@public()
 def can_cast(from_: Any, to: Any, /) -> bool:
     """Return whether no value is lost when one type is made another."""
     return bool(np.can_cast(_dtype(from_), _dtype(to)))
 
 
+@public()
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: str | None = None) -> Tensor:
     """Return the array with another type; TypeError from complex numbers to real ones: take `real` for that."""
     if device not in (None, DEVICE):
@@ -90,3 +111,10 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: str | None = Non
     if made.dtype == kind and not copy:
         return made
     return made.astype(kind)
+
+
+Inf = np.inf
+
+NINF = -np.inf
+
+NaN = NAN = np.nan

@@ -1,110 +1,139 @@
-"""Element-wise functions of the array standard, under its names."""
+"""Functions that go element by element."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
+from inspect import Parameter, Signature
 from typing import Any
 
 import numpy as np
 
+from weft.frontends.tensors import blocks
 from weft.frontends.tensors.arrays.array import (
     Tensor,
     aligned,
     apply,
     as_node,
-    called,
-    install,
+    as_tensor,
     loose,
+    loose_node,
     order_of,
     part_of,
-    taking_out,
+    put_into,
 )
 from weft.frontends.tensors.arrays.deferred import needs_lengths
-from weft.frontends.tensors.searching import elementwise as elementwise_nodes
+from weft.frontends.tensors.arrays.executables import ExecutableTuple
+from weft.frontends.tensors.arrays.registry import method, public
+from weft.frontends.tensors.arrays.ufuncs import called
+from weft.frontends.tensors.blocks import elementwise as elementwise_nodes
 from weft.frontends.tensors.shaping import cast
 
 
-def _one(name: str, ufunc: np.ufunc) -> Callable[..., Tensor]:
-    def function(x: Any, /, out: Any = None, where: Any = True, **how: Any) -> Tensor:
-        return called(ufunc, [x], out, where, **how)
-
-    _describe(function, name, ufunc)
-    return function
-
-
-def _two(name: str, ufunc: np.ufunc) -> Callable[..., Tensor]:
-    def function(x1: Any, x2: Any, /, out: Any = None, where: Any = True, **how: Any) -> Tensor:
-        return called(ufunc, [x1, x2], out, where, **how)
-
-    _describe(function, name, ufunc)
-    return function
+def _signature(*names: str) -> Signature:
+    operands = [Parameter(name, Parameter.POSITIONAL_ONLY, annotation="Any") for name in names]
+    out = Parameter("out", Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation="Any")
+    where = Parameter("where", Parameter.POSITIONAL_OR_KEYWORD, default=True, annotation="Any")
+    how = Parameter("how", Parameter.VAR_KEYWORD, annotation="Any")
+    return Signature([*operands, out, where, how], return_annotation="Tensor")
 
 
-def _describe(function: Any, name: str, ufunc: np.ufunc) -> None:
+_SIGNATURES = {1: _signature("x"), 2: _signature("x1", "x2")}
+
+
+def _ufunc(name: str, ufunc: np.ufunc, also: str = "", method: str = "") -> Callable[..., Tensor]:
+    """Return a public function that calls a ufunc. TypeError, when it is called: too few operands, or too many."""
+    n = ufunc.nin
+
+    def function(*operands: Any, out: Any = None, where: Any = True, **how: Any) -> Tensor:
+        if n < len(operands) <= n + 2:
+            operands, out, where = operands[:n], operands[n], (*operands, where)[n + 1]
+        if len(operands) != n:
+            raise TypeError(f"{name} takes {n} arrays, not {len(operands)}")
+        return called(ufunc, operands, out, where, **how)
+
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"Element by element as `numpy.{ufunc.__name__}`, with its dtypes and special values."
+    function.__signature__ = _SIGNATURES[n]  # type: ignore[attr-defined]
+    return public(also=also, method=method)(function)
 
 
-abs = _one("abs", np.absolute)
-acos = _one("acos", np.arccos)
-acosh = _one("acosh", np.arccosh)
-asin = _one("asin", np.arcsin)
-asinh = _one("asinh", np.arcsinh)
-atan = _one("atan", np.arctan)
-atanh = _one("atanh", np.arctanh)
-bitwise_invert = _one("bitwise_invert", np.invert)
-ceil = _one("ceil", np.ceil)
-conj = _one("conj", np.conjugate)
-cos = _one("cos", np.cos)
-cosh = _one("cosh", np.cosh)
-exp = _one("exp", np.exp)
-floor = _one("floor", np.floor)
-isfinite = _one("isfinite", np.isfinite)
-isinf = _one("isinf", np.isinf)
-isnan = _one("isnan", np.isnan)
-log = _one("log", np.log)
-log1p = _one("log1p", np.log1p)
-log2 = _one("log2", np.log2)
-log10 = _one("log10", np.log10)
-logical_not = _one("logical_not", np.logical_not)
-negative = _one("negative", np.negative)
-positive = _one("positive", np.positive)
-reciprocal = _one("reciprocal", np.reciprocal)
-sign = _one("sign", np.sign)
-signbit = _one("signbit", np.signbit)
-sin = _one("sin", np.sin)
-sinh = _one("sinh", np.sinh)
-sqrt = _one("sqrt", np.sqrt)
-square = _one("square", np.square)
-tan = _one("tan", np.tan)
-trunc = _one("trunc", np.trunc)
-add = _two("add", np.add)
-atan2 = _two("atan2", np.arctan2)
-bitwise_and = _two("bitwise_and", np.bitwise_and)
-bitwise_left_shift = _two("bitwise_left_shift", np.left_shift)
-bitwise_or = _two("bitwise_or", np.bitwise_or)
-bitwise_right_shift = _two("bitwise_right_shift", np.right_shift)
-bitwise_xor = _two("bitwise_xor", np.bitwise_xor)
-copysign = _two("copysign", np.copysign)
-divide = _two("divide", np.true_divide)
-equal = _two("equal", np.equal)
-greater = _two("greater", np.greater)
-greater_equal = _two("greater_equal", np.greater_equal)
-hypot = _two("hypot", np.hypot)
-less = _two("less", np.less)
-less_equal = _two("less_equal", np.less_equal)
-logaddexp = _two("logaddexp", np.logaddexp)
-logical_and = _two("logical_and", np.logical_and)
-logical_or = _two("logical_or", np.logical_or)
-logical_xor = _two("logical_xor", np.logical_xor)
-maximum = _two("maximum", np.maximum)
-minimum = _two("minimum", np.minimum)
-multiply = _two("multiply", np.multiply)
-nextafter = _two("nextafter", np.nextafter)
-not_equal = _two("not_equal", np.not_equal)
-pow = _two("pow", np.power)
-remainder = _two("remainder", np.remainder)
-subtract = _two("subtract", np.subtract)
+abs = _ufunc("abs", np.absolute, also="absolute")
+acos = _ufunc("acos", np.arccos, also="arccos")
+acosh = _ufunc("acosh", np.arccosh, also="arccosh")
+asin = _ufunc("asin", np.arcsin, also="arcsin")
+asinh = _ufunc("asinh", np.arcsinh, also="arcsinh")
+atan = _ufunc("atan", np.arctan, also="arctan")
+atanh = _ufunc("atanh", np.arctanh, also="arctanh")
+bitwise_invert = _ufunc("bitwise_invert", np.invert, also="invert bitwise_not")
+cbrt = _ufunc("cbrt", np.cbrt)
+ceil = _ufunc("ceil", np.ceil)
+conj = _ufunc("conj", np.conjugate, also="conjugate", method="conj conjugate")
+cos = _ufunc("cos", np.cos)
+cosh = _ufunc("cosh", np.cosh)
+deg2rad = _ufunc("deg2rad", np.deg2rad)
+degrees = _ufunc("degrees", np.degrees)
+exp = _ufunc("exp", np.exp)
+exp2 = _ufunc("exp2", np.exp2)
+fabs = _ufunc("fabs", np.fabs)
+floor = _ufunc("floor", np.floor)
+isfinite = _ufunc("isfinite", np.isfinite)
+isinf = _ufunc("isinf", np.isinf)
+isnan = _ufunc("isnan", np.isnan)
+log = _ufunc("log", np.log)
+log10 = _ufunc("log10", np.log10)
+log1p = _ufunc("log1p", np.log1p)
+log2 = _ufunc("log2", np.log2)
+logical_not = _ufunc("logical_not", np.logical_not)
+negative = _ufunc("negative", np.negative)
+positive = _ufunc("positive", np.positive)
+rad2deg = _ufunc("rad2deg", np.rad2deg)
+radians = _ufunc("radians", np.radians)
+reciprocal = _ufunc("reciprocal", np.reciprocal)
+rint = _ufunc("rint", np.rint)
+sign = _ufunc("sign", np.sign)
+signbit = _ufunc("signbit", np.signbit)
+sin = _ufunc("sin", np.sin)
+sinh = _ufunc("sinh", np.sinh)
+spacing = _ufunc("spacing", np.spacing)
+sqrt = _ufunc("sqrt", np.sqrt)
+square = _ufunc("square", np.square)
+tan = _ufunc("tan", np.tan)
+trunc = _ufunc("trunc", np.trunc)
+add = _ufunc("add", np.add)
+atan2 = _ufunc("atan2", np.arctan2, also="arctan2")
+bitwise_and = _ufunc("bitwise_and", np.bitwise_and)
+bitwise_left_shift = _ufunc("bitwise_left_shift", np.left_shift, also="left_shift")
+bitwise_or = _ufunc("bitwise_or", np.bitwise_or)
+bitwise_right_shift = _ufunc("bitwise_right_shift", np.right_shift, also="right_shift")
+bitwise_xor = _ufunc("bitwise_xor", np.bitwise_xor)
+copysign = _ufunc("copysign", np.copysign)
+divide = _ufunc("divide", np.true_divide, also="true_divide")
+equal = _ufunc("equal", np.equal)
+float_power = _ufunc("float_power", np.float_power)
+fmax = _ufunc("fmax", np.fmax)
+fmin = _ufunc("fmin", np.fmin)
+fmod = _ufunc("fmod", np.fmod)
+greater = _ufunc("greater", np.greater)
+greater_equal = _ufunc("greater_equal", np.greater_equal)
+heaviside = _ufunc("heaviside", np.heaviside)
+hypot = _ufunc("hypot", np.hypot)
+ldexp = _ufunc("ldexp", np.ldexp)
+less = _ufunc("less", np.less)
+less_equal = _ufunc("less_equal", np.less_equal)
+logaddexp = _ufunc("logaddexp", np.logaddexp)
+logaddexp2 = _ufunc("logaddexp2", np.logaddexp2)
+logical_and = _ufunc("logical_and", np.logical_and)
+logical_or = _ufunc("logical_or", np.logical_or)
+logical_xor = _ufunc("logical_xor", np.logical_xor)
+maximum = _ufunc("maximum", np.maximum)
+minimum = _ufunc("minimum", np.minimum)
+multiply = _ufunc("multiply", np.multiply)
+nextafter = _ufunc("nextafter", np.nextafter)
+not_equal = _ufunc("not_equal", np.not_equal)
+pow = _ufunc("pow", np.power, also="power")
+remainder = _ufunc("remainder", np.remainder, also="mod")
+subtract = _ufunc("subtract", np.subtract)
 
 
 # ----------------------------------------------------------------- where the standard asks for other special values
@@ -119,6 +148,7 @@ def _floor_divide(x1: Any, x2: Any) -> Any:
     return made
 
 
+@public()
 @needs_lengths
 def floor_divide(x1: Any, x2: Any, /) -> Tensor:
     """Divide and round down."""
@@ -127,9 +157,6 @@ def floor_divide(x1: Any, x2: Any, /) -> Tensor:
         return plain
     operands = aligned(x1, x2)
     return Tensor(elementwise_nodes(_floor_divide, operands, plain.dtype, "floor_divide"))
-
-
-install("floordiv", floor_divide)
 
 
 def _expm1(x: Any) -> Any:
@@ -141,6 +168,7 @@ def _expm1(x: Any) -> Any:
     return made
 
 
+@public()
 @needs_lengths
 def expm1(x: Any, /) -> Tensor:
     """exp(x) - 1, exact for small x."""
@@ -161,6 +189,7 @@ def _tanh(x: Any) -> Any:
     return made
 
 
+@public()
 @needs_lengths
 def tanh(x: Any, /) -> Tensor:
     """The hyperbolic tangent."""
@@ -170,17 +199,19 @@ def tanh(x: Any, /) -> Tensor:
     return Tensor(elementwise_nodes(_tanh, [as_node(x)], plain.dtype, "tanh"))
 
 
+@public("val")
 def real(x: Any, /) -> Tensor:
     """The real part."""
     return part_of(x, np.real)
 
 
+@public("val")
 def imag(x: Any, /) -> Tensor:
     """The imaginary part."""
     return part_of(x, np.imag)
 
 
-@taking_out(2)
+@public("a", also="around round_", method=True, out=2)
 @needs_lengths
 def round(x: Any, /, decimals: int = 0) -> Tensor:
     """Round to the nearest integer, halves to even; with `decimals`, to so many of them. TypeError: of bools."""
@@ -198,7 +229,7 @@ def _rounded(x: Any, *, decimals: int) -> Any:
     return np.round(x, decimals)
 
 
-@taking_out(3)
+@public("a", "a_min", "a_max", method=True, out=3)
 @needs_lengths
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
     """Bring elements between `min` and `max`, which have the dtype of `x`; that of bools is what NumPy makes of all."""
@@ -219,3 +250,128 @@ def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
             ufunc, Tensor(made), Tensor(held) if not isinstance(held, int | float | bool | complex) else held
         ).node
     return Tensor(cast(made, dtype), order_of(x))
+
+
+@public()
+def modf(x: Any, *into: Any, out: Any = (None, None), where: Any = True, **how: Any) -> ExecutableTuple:
+    """Return the fractional and the whole part of each element."""
+    return _both(np.modf, x, into or out, where, how)
+
+
+@public()
+def frexp(x: Any, *into: Any, out: Any = (None, None), where: Any = True, **how: Any) -> ExecutableTuple:
+    """Return mantissa and exponent of each element."""
+    return _both(np.frexp, x, into or out, where, how)
+
+
+def _both(ufunc: np.ufunc, x: Any, out: Any, where: Any, how: Any) -> ExecutableTuple:
+    into = [*(out or ()), None, None]
+    return ExecutableTuple([called(ufunc, [x], into[at], where, at=at, **how) for at in range(2)])
+
+
+@public()
+def divmod(x1: Any, x2: Any) -> ExecutableTuple:
+    """Return quotients rounded down, and what is left."""
+    return ExecutableTuple([apply(np.floor_divide, x1, x2), apply(np.remainder, x1, x2)])
+
+
+@public()
+def nan_to_num(
+    x: Any, copy: bool = True, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:
+    """Put numbers in the place of NaN and of the infinities; without `copy`, in the array that was given."""
+    made = _nan_to_num(x, {"nan": nan, "posinf": posinf, "neginf": neginf})
+    return made if copy or not isinstance(x, Tensor) else put_into(x, made)
+
+
+@needs_lengths
+def _nan_to_num(x: Any, instead: dict[str, Any]) -> Tensor:
+    node = loose_node(x)
+    return Tensor(blocks.elementwise(np.nan_to_num, [node], node.dtype, "nan_to_num", **instead))
+
+
+@public()
+@needs_lengths
+def angle(z: Any, deg: bool = False) -> Tensor:
+    """Return the angle of each complex number."""
+    node = as_node(z)
+    dtype = np.angle(np.empty(0, node.dtype)).dtype
+    return Tensor(blocks.elementwise(np.angle, [node], dtype, "angle", deg=deg))
+
+
+@public(out=1)
+def fix(x: Any) -> Tensor:
+    """Round towards zero."""
+    return apply(np.trunc, as_tensor(x).astype(np.result_type(as_tensor(x).dtype, np.float16)))
+
+
+@public()
+def isreal(x: Any) -> Tensor:
+    """Tell of each element whether its imaginary part is zero; of what is no number, that it is not."""
+    return apply(np.equal, imag(x), 0) if _numbers(x) else all_the_same(False, x)
+
+
+@public()
+def iscomplex(x: Any) -> Tensor:
+    """Tell of each element whether its imaginary part is not zero; of what is no number, that it is not."""
+    return apply(np.not_equal, imag(x), 0) if _numbers(x) else all_the_same(False, x)
+
+
+def _numbers(x: Any) -> bool:
+    return (x.dtype if isinstance(x, Tensor) else as_node(x).dtype).kind in "biufcO"
+
+
+@public()
+def sinc(x: Any) -> Tensor:
+    """Return sin(pi x) / (pi x), and 1 at 0."""
+    return _by_function(np.sinc, x)
+
+
+@public()
+def i0(x: Any) -> Tensor:
+    """Return the modified Bessel function of the first kind, order 0."""
+    return _by_function(np.i0, x)
+
+
+def _by_function(fn: Any, x: Any) -> Tensor:
+    """Return a function of NumPy's that goes element by element without being a ufunc."""
+    node = as_node(x)
+    return Tensor(blocks.elementwise(fn, [node], fn(np.ones(1, node.dtype)).dtype, fn.__name__))
+
+
+@public(ignored="combine_size")
+def tree_add(*arrays: Any) -> Tensor:
+    """Add up arrays, pair by pair, so that no more than two of them are held at a time."""
+    return _paired(np.add, arrays)
+
+
+@public(ignored="combine_size")
+def tree_multiply(*arrays: Any) -> Tensor:
+    """Multiply arrays, pair by pair."""
+    return _paired(np.multiply, arrays)
+
+
+def _paired(fn: np.ufunc, arrays: Sequence[Any]) -> Tensor:
+    left = list(arrays[0]) if len(arrays) == 1 and isinstance(arrays[0], list | tuple) else list(arrays)
+    if not left:
+        raise ValueError("need at least one array")
+    while len(left) > 1:
+        pairs = itertools.zip_longest(left[::2], left[1::2])
+        left = [a if b is None else apply(fn, a, b) for a, b in pairs]
+    return as_tensor(left[0])
+
+
+@needs_lengths
+def all_the_same(value: bool, *arrays: Any) -> Tensor:
+    """Return an array of one bool, in the shape that arrays go together in."""
+    return Tensor(elementwise_nodes(_constant, [as_node(x) for x in arrays], np.dtype(bool), value=value))
+
+
+def _constant(*arrays: Any, value: bool) -> Any:
+    return np.full(np.broadcast_shapes(*map(np.shape, arrays)), value)
+
+
+@method("__round__")
+def _round_method(self: Tensor, decimals: int | None = None) -> Tensor:
+    """Round, for the built-in `round`."""
+    return round(self, decimals or 0)

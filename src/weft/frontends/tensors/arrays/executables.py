@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
 from weft.frontends.tensors.arrays.options import options
+from weft.frontends.tensors.arrays.registry import public
 from weft.model.errors import RunCancelledError, UsageError
 
 here = threading.local()
@@ -59,6 +60,7 @@ class Watch:
         return 0.0 if share is None else share()
 
 
+@public()
 class Computation(Future[Any]):
     """A computation that goes on by itself: a `concurrent.futures.Future` that can be stopped while it runs."""
 
@@ -144,6 +146,7 @@ class Executable:
         return fetch(self, session=session)
 
 
+@public()
 def execute(
     *things: Any,
     session: Any = None,
@@ -168,6 +171,7 @@ def execute(
     return work(watch) if wait else Computation(work, watch)
 
 
+@public()
 def fetch(*things: Any, session: Any = None) -> Any:
     """Return the value of the only thing, or a tuple of the values of all, computed in one run."""
     wanted = _listed(things)
@@ -196,6 +200,7 @@ def _listed(things: Sequence[Any]) -> list[Any]:
     return found
 
 
+@public()
 class ExecutableTuple(tuple[Any, ...]):
     """Several things that are computed in one run: a tuple with `execute` and `fetch`.
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.frontends.tensors.arrays import arguments
 from weft.frontends.tensors.arrays.array import DEVICE, Tensor, as_node
 from weft.frontends.tensors.arrays.creation import asarray
 from weft.frontends.tensors.arrays.deferred import needs_lengths
-from weft.frontends.tensors.arrays.shapes import roll
+from weft.frontends.tensors.arrays.joining import roll
+from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.blocks import call, whole_along
 from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.reductions import axes_of
@@ -19,10 +19,6 @@ from weft.frontends.tensors.reductions import axes_of
 if TYPE_CHECKING:
     from weft.frontends.tensors.nodes import Node
 
-__all__ = [
-    "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "irfft",
-    "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn",
-]  # fmt: skip
 _NORMS = (None, "backward", "ortho", "forward")
 
 
@@ -70,18 +66,21 @@ def _one(
     return _transform(fn, node, {along: size}, dtype, {"n": n, "axis": along, "norm": norm})
 
 
+@public("a", space="fft")
 @needs_lengths
 def fft(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
     """Return the transform along an axis, which is cut or filled with zeros to `n` elements first."""
     return _one(np.fft.fft, x, n, axis, norm, kinds="biufc", real=False, half=False)
 
 
+@public("a", space="fft")
 @needs_lengths
 def ifft(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
     """Return the inverse transform along an axis."""
     return _one(np.fft.ifft, x, n, axis, norm, kinds="biufc", real=False, half=False)
 
 
+@public("a", space="fft")
 @needs_lengths
 def rfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
     """Return the transform of real numbers along an axis: the half of it that says all."""
@@ -92,6 +91,7 @@ def _irfft_sample(x: Any, /, n: int | None = None, axis: int = -1, norm: str | N
     return irfft(x, 2 if n is None else n, axis, norm)
 
 
+@public("a", space="fft")
 @needs_lengths(sample=_irfft_sample)
 def irfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
     """Return the inverse of `rfft`: `n` real numbers along an axis, 2(m - 1) of m where it is not given."""
@@ -102,12 +102,14 @@ def _hfft_sample(x: Any, /, n: int | None = None, axis: int = -1, norm: str | No
     return hfft(x, 2 if n is None else n, axis, norm)
 
 
+@public("a", space="fft")
 @needs_lengths(sample=_hfft_sample)
 def hfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
     """Return the transform of a signal with Hermitian symmetry: real numbers."""
     return _one(np.fft.hfft, x, n, axis, norm, kinds="biufc", real=True, half=False)
 
 
+@public("a", space="fft")
 @needs_lengths
 def ihfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
     """Return the inverse of `hfft`."""
@@ -143,6 +145,7 @@ def _several(
     return _transform(fn, node, sizes, dtype, {"s": tuple(given), "axes": tuple(along), "norm": norm})
 
 
+@public("a", space="fft")
 @needs_lengths
 def fftn(
     x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = "backward"
@@ -151,6 +154,7 @@ def fftn(
     return _several(np.fft.fftn, x, s, axes, norm)
 
 
+@public("a", space="fft")
 @needs_lengths
 def ifftn(
     x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = "backward"
@@ -159,6 +163,7 @@ def ifftn(
     return _several(np.fft.ifftn, x, s, axes, norm)
 
 
+@public("a", space="fft")
 @needs_lengths
 def rfftn(
     x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = "backward"
@@ -173,6 +178,7 @@ def _irfftn_sample(
     return irfftn(x, [2] * (x.ndim if axes is None else len(axes)) if s is None else s, axes, norm)
 
 
+@public("a", space="fft")
 @needs_lengths(sample=_irfftn_sample)
 def irfftn(
     x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = "backward"
@@ -181,6 +187,7 @@ def irfftn(
     return _several(np.fft.irfftn, x, s, axes, norm, "real")
 
 
+@public("a", space="fft")
 def fft2(
     x: Any, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = "backward"
 ) -> Tensor:
@@ -188,6 +195,7 @@ def fft2(
     return fftn(x, s=s, axes=axes, norm=norm)
 
 
+@public("a", space="fft")
 def ifft2(
     x: Any, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = "backward"
 ) -> Tensor:
@@ -195,6 +203,7 @@ def ifft2(
     return ifftn(x, s=s, axes=axes, norm=norm)
 
 
+@public("a", space="fft")
 def rfft2(
     x: Any, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = "backward"
 ) -> Tensor:
@@ -202,6 +211,7 @@ def rfft2(
     return rfftn(x, s=s, axes=axes, norm=norm)
 
 
+@public("a", space="fft")
 def irfft2(
     x: Any, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = "backward"
 ) -> Tensor:
@@ -216,11 +226,13 @@ def _frequencies(fn: Callable[..., Any], n: int, d: float, dtype: Any, device: s
     return asarray(fn(_positive(n), d).astype(kind), chunk_size=chunk_size)
 
 
+@public(space="fft", refused="gpu")
 def fftfreq(n: int, /, d: float = 1.0, dtype: Any = None, device: str | None = None, chunk_size: Any = None) -> Tensor:
     """Return the frequencies of a transform of `n` samples that are `d` apart."""
     return _frequencies(np.fft.fftfreq, n, d, dtype, device, chunk_size)
 
 
+@public(space="fft", refused="gpu")
 def rfftfreq(n: int, /, d: float = 1.0, dtype: Any = None, device: str | None = None, chunk_size: Any = None) -> Tensor:
     """Return the frequencies of `rfft` of `n` samples that are `d` apart."""
     return _frequencies(np.fft.rfftfreq, n, d, dtype, device, chunk_size)
@@ -233,16 +245,15 @@ def _centred(x: Any, axes: int | Sequence[int] | None, direction: int) -> Tensor
     return roll(made, halves, axis=along) if along else made
 
 
+@public(space="fft")
 @needs_lengths
 def fftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Tensor:
     """Put the frequency 0 into the middle of axes."""
     return _centred(x, axes, 1)
 
 
+@public(space="fft")
 @needs_lengths
 def ifftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Tensor:
     """Undo `fftshift`."""
     return _centred(x, axes, -1)
-
-
-arguments.install(globals(), __all__)

@@ -15,9 +15,19 @@ from typing import Any
 import numpy as np
 
 from weft.frontends.tensors import reductions
-from weft.frontends.tensors.arrays import creation, elementwise, linalg, numpy_names, searching, shapes, statistics
-from weft.frontends.tensors.arrays.array import Tensor, apply, as_node, put_into
+from weft.frontends.tensors.arrays import (
+    creation,
+    cumulative,
+    elementwise,
+    products,
+    searching,
+    selection,
+    shapes,
+    statistics,
+)
+from weft.frontends.tensors.arrays.array import Tensor, apply, as_tensor, put_into
 from weft.frontends.tensors.arrays.executables import fetch
+from weft.frontends.tensors.arrays.registry import method
 
 _REDUCED: Mapping[np.ufunc, Callable[..., Tensor]] = {
     np.add: statistics.sum,
@@ -34,8 +44,18 @@ _ASSOCIATIVE = frozenset(
     }
 )  # fmt: skip
 """Those whose reductions we have no function for, and that can be reduced chunk by chunk."""
-_ACCUMULATED: Mapping[np.ufunc, Callable[..., Tensor]] = {np.add: numpy_names.cumsum, np.multiply: numpy_names.cumprod}
-_WITH_CORES: Mapping[np.ufunc, Callable[..., Tensor]] = {np.matmul: linalg.matmul, np.vecdot: linalg.vecdot}
+
+
+def _running_sum(x: Tensor, **how: Any) -> Tensor:
+    return cumulative.cumsum(x, **how)
+
+
+def _running_product(x: Tensor, **how: Any) -> Tensor:
+    return cumulative.cumprod(x, **how)
+
+
+_ACCUMULATED: Mapping[np.ufunc, Callable[..., Tensor]] = {np.add: _running_sum, np.multiply: _running_product}
+_WITH_CORES: Mapping[np.ufunc, Callable[..., Tensor]] = {np.matmul: products.matmul, np.vecdot: products.vecdot}
 _IN_PLACE = frozenset({"put", "place", "putmask", "put_along_axis"})
 """Functions of NumPy that change their first argument."""
 _IGNORED = frozenset({"kind", "subok", "casting"})
@@ -46,6 +66,7 @@ _KNOWN = (Tensor, np.ndarray, np.generic, bool, int, float, complex, str, bytes,
 # ---------------------------------------------------------------------------------------------------------- ufuncs
 
 
+@method("__array_ufunc__")
 def array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **given: Any) -> Any:
     """Call a ufunc, or a method of one, as NumPy asks for it; see `__array_ufunc__` in NumPy's manual."""
     out = given.pop("out", None) or ()
@@ -76,23 +97,23 @@ def _lazily(ufunc: np.ufunc, method: str, inputs: Sequence[Any], given: Mapping[
         dtype = rest.pop("dtype", None)
         if rest or (inputs and ufunc.signature is not None and ufunc not in _WITH_CORES):
             return None
-        operands = inputs if dtype is None else [_tensor(one).astype(dtype) for one in inputs]
+        operands = inputs if dtype is None else [as_tensor(one).astype(dtype) for one in inputs]
         if ufunc in _WITH_CORES:
             return _WITH_CORES[ufunc](*operands)
         results = tuple([apply(ufunc, *operands, out=at) for at in range(ufunc.nout)])
         return results[0] if len(results) == 1 else results
     if method == "outer" and not rest and ufunc.signature is None:
-        left, right = _tensor(inputs[0]), _tensor(inputs[1])
+        left, right = as_tensor(inputs[0]), as_tensor(inputs[1])
         return apply(ufunc, shapes.reshape(left, (*left.shape, *(1,) * right.ndim)), right)
     if ufunc in _ASSOCIATIVE and method in ("reduce", "accumulate") and set(rest) <= {"axis", "keepdims"}:
-        return _in_parts(ufunc, method, _tensor(inputs[0]), **rest)
+        return _in_parts(ufunc, method, as_tensor(inputs[0]), **rest)
     found = {"reduce": _REDUCED, "accumulate": _ACCUMULATED}.get(method, {}).get(ufunc)
     if found is None or not set(rest) <= {"axis", "dtype", "keepdims"}:
         return None
     dtype = rest.pop("dtype", None)
-    made = found(_tensor(inputs[0]), axis=rest.pop("axis", 0), **rest)
+    made = found(as_tensor(inputs[0]), axis=rest.pop("axis", 0), **rest)
     if dtype is not None:
-        made = found(_tensor(inputs[0]).astype(dtype), axis=given.get("axis", 0), **rest).astype(dtype)
+        made = found(as_tensor(inputs[0]).astype(dtype), axis=given.get("axis", 0), **rest).astype(dtype)
     return made
 
 
@@ -123,6 +144,7 @@ def _usual(key: str, value: Any) -> bool:
 # ------------------------------------------------------------------------------------------------------- functions
 
 
+@method("__array_function__")
 def array_function(self: Tensor, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Call a function of NumPy as it asks for it; see `__array_function__` in NumPy's manual."""
     if not all(issubclass(one, _KNOWN) for one in types):
@@ -148,15 +170,13 @@ def _where(condition: Any, *values: Any) -> Any:
 
 def _copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
     if isinstance(dst, Tensor):
-        from weft.frontends.tensors.arrays.older_names import copyto
-
-        copyto(dst, src, casting, where)
+        selection.copyto(dst, src, casting, where)
     else:
         np.copyto(dst, _values(src), casting=casting, where=_values(where))
 
 
 def _size(x: Any, axis: int | None = None) -> int:
-    return _tensor(x).size if axis is None else _tensor(x).shape[axis]
+    return as_tensor(x).size if axis is None else as_tensor(x).shape[axis]
 
 
 def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None) -> Any:
@@ -167,12 +187,12 @@ def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min:
 _OF_THE_TYPE: Mapping[Any, Callable[..., Any]] = {
     np.clip: _clip,
     np.copyto: _copyto,
-    np.iscomplexobj: lambda x: _tensor(x).dtype.kind == "c",
-    np.isrealobj: lambda x: _tensor(x).dtype.kind != "c",
+    np.iscomplexobj: lambda x: as_tensor(x).dtype.kind == "c",
+    np.isrealobj: lambda x: as_tensor(x).dtype.kind != "c",
     np.may_share_memory: lambda a, b, max_work=None: False,
-    np.ndim: lambda a: _tensor(a).ndim,
+    np.ndim: lambda a: as_tensor(a).ndim,
     np.round: lambda a, decimals=0, out=None: _rounded(a, decimals, out),
-    np.shape: lambda a: _tensor(a).shape,
+    np.shape: lambda a: as_tensor(a).shape,
     np.shares_memory: lambda a, b, max_work=None: False,
     np.size: _size,
     np.where: _where,
@@ -243,13 +263,6 @@ def _same(value: Any, default: Any) -> bool:
     return isinstance(value, str | int | bool) and type(value) is type(default) and value == default
 
 
-# ---------------------------------------------------------------------------------------------------------- values
-
-
-def _tensor(x: Any) -> Tensor:
-    return x if isinstance(x, Tensor) else Tensor(as_node(x))
-
-
 def _values(given: Any) -> Any:
     """Return arguments with the values of all arrays in them, computed in one run."""
     found: dict[int, Tensor] = {}
@@ -273,9 +286,3 @@ def _each(value: Any, change: Callable[[Tensor], Any]) -> Any:
         parts = [_each(one, change) for one in value]
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     return value
-
-
-def install() -> None:
-    """Give the class both protocols."""
-    Tensor.__array_ufunc__ = array_ufunc  # type: ignore[attr-defined]
-    Tensor.__array_function__ = array_function  # type: ignore[attr-defined]

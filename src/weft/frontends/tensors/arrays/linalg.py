@@ -9,41 +9,36 @@ singular) when they are computed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.linalg import LinAlgError
 
 from weft.frontends.tensors import blocked_factorizations, diagonals, indexing, reductions, shaping, sources, tsqr
-from weft.frontends.tensors.arrays import arguments
-from weft.frontends.tensors.arrays.array import Tensor, apply, as_node, matmul, taking_out
+from weft.frontends.tensors.arrays.array import Tensor, apply, as_node, as_tensor
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.executables import together
 from weft.frontends.tensors.arrays.extras import needed
-from weft.frontends.tensors.arrays.searching import take_along_axis
-from weft.frontends.tensors.arrays.shapes import broadcast_to, concat, permute_dims, reshape
+from weft.frontends.tensors.arrays.joining import concat
+from weft.frontends.tensors.arrays.products import matmul
+from weft.frontends.tensors.arrays.registry import expose, public
+from weft.frontends.tensors.arrays.selection import take_along_axis
+from weft.frontends.tensors.arrays.shapes import broadcast_to
 from weft.frontends.tensors.arrays.statistics import argmax
 from weft.frontends.tensors.arrays.statistics import max as largest
 from weft.frontends.tensors.arrays.statistics import min as smallest
 from weft.frontends.tensors.arrays.statistics import sum as total
 from weft.frontends.tensors.blocked_products import stacks
-from weft.frontends.tensors.blocks import whole_along
+from weft.frontends.tensors.blocks import pick, whole_along
 from weft.frontends.tensors.reductions import axes_of
-from weft.frontends.tensors.searching import elementwise, pick
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.nodes import Node
 
-__all__ = [
-    "EigResult", "EighResult", "LinAlgError", "QRResult", "SVDResult", "SlogdetResult", "cholesky", "cross", "det",
-    "diagonal", "dot", "eig", "eigh", "eigvals", "eigvalsh", "inner", "innerproduct", "inv", "lu", "matmul",
-    "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "norm", "outer", "pinv", "qr",
-    "randomized_svd", "slogdet", "solve", "solve_triangular", "svd", "svdvals", "tensordot", "trace", "vdot",
-    "vecdot", "vector_norm",
-]  # fmt: skip
+expose("numpy.linalg", "LinAlgError", space="linalg")
 
 
+@public(space="linalg")
 @together
 class EighResult(NamedTuple):
     """Eigenvalues, ascending, and a unitary matrix whose columns are the eigenvectors."""
@@ -52,6 +47,7 @@ class EighResult(NamedTuple):
     eigenvectors: Tensor
 
 
+@public(space="linalg")
 @together
 class EigResult(NamedTuple):
     """Eigenvalues, in no order, and a matrix whose columns are the eigenvectors."""
@@ -60,6 +56,7 @@ class EigResult(NamedTuple):
     eigenvectors: Tensor
 
 
+@public(space="linalg")
 @together
 class QRResult(NamedTuple):
     """A matrix with orthonormal columns, and an upper triangular one."""
@@ -68,6 +65,7 @@ class QRResult(NamedTuple):
     R: Tensor
 
 
+@public(space="linalg")
 @together
 class SlogdetResult(NamedTuple):
     """The sign of a determinant, and the logarithm of its absolute value."""
@@ -76,6 +74,7 @@ class SlogdetResult(NamedTuple):
     logabsdet: Tensor
 
 
+@public(space="linalg")
 @together
 class SVDResult(NamedTuple):
     """Left singular vectors, singular values, descending, and right singular vectors, conjugated and transposed."""
@@ -171,13 +170,10 @@ def _matrix_norm(x: Any, *, ord: Any) -> Any:
     return np.linalg.matrix_norm(x, ord=ord, keepdims=True)
 
 
-def _cross(a: Any, b: Any, *, axis: int) -> Any:
-    return np.cross(a, b, axis=axis)
-
-
 # ------------------------------------------------------------------------------------------------ factorisations
 
 
+@public("a", space="linalg")
 @needs_lengths
 def cholesky(x: Any, /, lower: bool | None = None, *, upper: bool = False) -> Tensor:
     """Return the lower (or upper) triangular factor of positive definite matrices; `lower=False` is `upper=True`."""
@@ -191,6 +187,7 @@ def cholesky(x: Any, /, lower: bool | None = None, *, upper: bool = False) -> Te
     return made
 
 
+@public(space="linalg")
 @needs_lengths
 def det(x: Any, /) -> Tensor:
     """Return the determinants of square matrices."""
@@ -201,6 +198,7 @@ def det(x: Any, /) -> Tensor:
     return made
 
 
+@public(space="linalg")
 @needs_lengths
 def slogdet(x: Any, /) -> SlogdetResult:
     """Return the signs of the determinants of square matrices, and the logarithms of their absolute values."""
@@ -212,6 +210,7 @@ def slogdet(x: Any, /) -> SlogdetResult:
     return SlogdetResult(*_factored(_tuple_of, node, out, "slogdet", of=np.linalg.slogdet))
 
 
+@public(space="linalg")
 @needs_lengths
 def eigh(x: Any, /) -> EighResult:
     """Return eigenvalues and eigenvectors of symmetric (or Hermitian) matrices."""
@@ -220,6 +219,7 @@ def eigh(x: Any, /) -> EighResult:
     return EighResult(*_factored(_tuple_of, node, out, "eigh", of=np.linalg.eigh))
 
 
+@public(space="linalg")
 @needs_lengths
 def eigvalsh(x: Any, /) -> Tensor:
     """Return the eigenvalues of symmetric (or Hermitian) matrices, ascending."""
@@ -228,6 +228,7 @@ def eigvalsh(x: Any, /) -> Tensor:
     return made
 
 
+@public(space="linalg")
 @needs_lengths
 def eig(x: Any, /) -> EigResult:
     """Return eigenvalues and eigenvectors of square matrices, as complex numbers."""
@@ -237,6 +238,7 @@ def eig(x: Any, /) -> EigResult:
     return EigResult(*_factored(_eig, node, out, "eig", dtype=dtype))
 
 
+@public(space="linalg")
 @needs_lengths
 def eigvals(x: Any, /) -> Tensor:
     """Return the eigenvalues of square matrices, as complex numbers."""
@@ -246,6 +248,7 @@ def eigvals(x: Any, /) -> Tensor:
     return made
 
 
+@public("a", space="linalg", refused="sparse")
 @needs_lengths
 def inv(x: Any, /) -> Tensor:
     """Return the inverses of square matrices; LinAlgError, when it is computed, for a singular one."""
@@ -257,6 +260,7 @@ def inv(x: Any, /) -> Tensor:
     return made
 
 
+@public("a", space="linalg", ignored="method")
 @needs_lengths
 def qr(x: Any, /, mode: str = "reduced") -> QRResult:
     """Return orthonormal and upper triangular factors; `mode` "complete" makes the first one square."""
@@ -283,6 +287,7 @@ def _lies(node: Node) -> bool:
     return len(node.grid) == 2 and tsqr.is_tall(shaping.permute(whole_along(node, (0,)), (1, 0)))
 
 
+@public("a", space="linalg")
 @needs_lengths
 def svd(x: Any, /, full_matrices: bool = True, *, method: str | None = None) -> SVDResult:
     """Return the singular value decomposition of matrices; Mars's `method="tsqr"` is `full_matrices=False`."""
@@ -308,6 +313,7 @@ def svd(x: Any, /, full_matrices: bool = True, *, method: str | None = None) -> 
     return SVDResult(*_factored(_svd, node, out, "svd", full_matrices=full_matrices))
 
 
+@public(space="linalg")
 @needs_lengths
 def svdvals(x: Any, /) -> Tensor:
     """Return the singular values of matrices, descending."""
@@ -318,6 +324,7 @@ def svdvals(x: Any, /) -> Tensor:
     return made
 
 
+@public("a", "b", space="linalg", ignored="sym_pos", refused="sparse")
 @needs_lengths
 def solve(x1: Any, x2: Any, /) -> Tensor:
     """Return x of `x1 @ x = x2` for square matrices `x1`; `x2` is one vector or a stack of matrices."""
@@ -351,6 +358,7 @@ def _with_tolerance(
     return Tensor(made)
 
 
+@public(space="linalg")
 @needs_lengths
 def pinv(x: Any, /, rtol: Any = None) -> Tensor:
     """Return the pseudo-inverses; singular values below `rtol` times the largest count as 0."""
@@ -358,6 +366,7 @@ def pinv(x: Any, /, rtol: Any = None) -> Tensor:
     return _with_tolerance(_pinv, shaping.cast(node, dtype), rtol, node.shape[-2:][::-1], dtype, "pinv")
 
 
+@public(space="linalg")
 @needs_lengths
 def matrix_rank(x: Any, /, rtol: Any = None) -> Tensor:
     """Return how many singular values are above `rtol` times the largest."""
@@ -365,6 +374,7 @@ def matrix_rank(x: Any, /, rtol: Any = None) -> Tensor:
     return _with_tolerance(_rank, node, rtol, (), np.dtype(np.int64), "matrix_rank")
 
 
+@public(space="linalg")
 @needs_lengths
 def matrix_power(x: Any, n: int, /) -> Tensor:
     """Return the n-th power of square matrices; of their inverses where n is negative."""
@@ -386,83 +396,10 @@ def matrix_power(x: Any, n: int, /) -> Tensor:
     return result
 
 
-# ------------------------------------------------------------------------------------------------------ products
-
-
-def matrix_transpose(x: Any, /) -> Tensor:
-    """Return the transposes of matrices; ValueError for fewer than two axes."""
-    return Tensor(as_node(x)).mT
-
-
-@needs_lengths
-def outer(x1: Any, x2: Any, /) -> Tensor:
-    """Return the products of all elements of one vector with all of another."""
-    left, right = as_node(x1), as_node(x2)
-    if len(left.grid) != 1 or len(right.grid) != 1:
-        raise ValueError(f"outer takes arrays of one axis, not of {len(left.grid)} and {len(right.grid)}")
-    return apply(np.multiply, Tensor(indexing.expand(left, [1])), Tensor(right))
-
-
-def _paired(x1: Any, x2: Any, axis: int, name: str) -> tuple[Node, Node, int]:
-    """Return two arrays, and an axis, counted from the end, along which both are equally long."""
-    left, right = as_node(x1), as_node(x2)
-    from_end = {axes_of(axis, len(node.grid))[0] - len(node.grid) for node in (left, right)}
-    if len(from_end) > 1:
-        raise ValueError(f"axis {axis} of {name} is not the same of both arrays; count it from the end")
-    (at,) = from_end
-    if left.shape[at] != right.shape[at]:
-        raise ValueError(
-            f"{name}: axis {axis} has {left.shape[at]} elements in one array, {right.shape[at]} in the other"
-        )
-    np.broadcast_shapes(left.shape, right.shape)
-    return left, right, at
-
-
-@needs_lengths
-def vecdot(x1: Any, x2: Any, /, axis: int = -1) -> Tensor:
-    """Return the products of vectors that lie along an axis, the first one conjugated."""
-    left, right, at = _paired(x1, x2, axis, "vecdot")
-    first = apply(np.conjugate, Tensor(left)) if left.dtype.kind == "c" else Tensor(left)
-    product = apply(np.multiply, first, Tensor(right))
-    return total(product, axis=at, dtype=product.dtype)
-
-
-@needs_lengths
-def cross(x1: Any, x2: Any, /, axis: int = -1) -> Tensor:
-    """Return the cross products of vectors of three elements that lie along an axis."""
-    left, right, at = _paired(x1, x2, axis, "cross")
-    if left.shape[at] != 3:
-        raise ValueError(f"cross takes vectors of 3 elements, not of {left.shape[at]}")
-    dtype = apply(np.subtract, Tensor(left), Tensor(right)).dtype
-    nodes = [whole_along(node, (at + len(node.grid),)) for node in (left, right)]
-    return Tensor(elementwise(_cross, nodes, dtype, "cross", axis=at))
-
-
-@needs_lengths
-def tensordot(x1: Any, x2: Any, /, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
-    """Return sums of products along pairs of axes: the last ones of `x1` and first of `x2`, or those that are named."""
-    left, right = as_node(x1), as_node(x2)
-    one, two = len(left.grid), len(right.grid)
-    if isinstance(axes, int):
-        if not 0 <= axes <= min(one, two):
-            raise ValueError(f"axes is {axes}; the arrays have {one} and {two} axes")
-        first, second = list(range(one - axes, one)), list(range(axes))
-    else:
-        given = [list(part) if isinstance(part, Sequence) else [part] for part in axes]
-        first, second = [[axes_of(a, n)[0] for a in part] for part, n in zip(given, (one, two), strict=True)]
-    if len(first) != len(second) or [left.shape[a] for a in first] != [right.shape[a] for a in second]:
-        raise ValueError(f"shape-mismatch for sum: {left.shape} along {first}, {right.shape} along {second}")
-    free, kept = [a for a in range(one) if a not in first], [a for a in range(two) if a not in second]
-    inner = prod([left.shape[a] for a in first])
-    rows, columns = [left.shape[a] for a in free], [right.shape[a] for a in kept]
-    a = reshape(permute_dims(Tensor(left), tuple(free + first)), (prod(rows), inner))
-    b = reshape(permute_dims(Tensor(right), tuple(second + kept)), (inner, prod(columns)))
-    return reshape(matmul(a, b), (*rows, *columns))
-
-
 # ------------------------------------------------------------------------------------------- diagonals and norms
 
 
+@public(space="linalg")
 @needs_lengths
 def diagonal(x: Any, /, offset: int = 0) -> Tensor:
     """Return the diagonals of matrices, `offset` above the main one."""
@@ -472,6 +409,7 @@ def diagonal(x: Any, /, offset: int = 0) -> Tensor:
     return Tensor(diagonals.diagonal(node, int(offset)))
 
 
+@public(space="linalg")
 def trace(x: Any, /, offset: int = 0, dtype: Any = None) -> Tensor:
     """Return the sums of the diagonals of matrices, `offset` above the main one; integers are summed in 64 bits."""
     return total(diagonal(x, offset=offset), axis=-1, dtype=dtype)
@@ -480,6 +418,7 @@ def trace(x: Any, /, offset: int = 0, dtype: Any = None) -> Tensor:
 _ORDERS = (None, 1, -1, 2, -2, np.inf, -np.inf, "fro", "nuc")
 
 
+@public(space="linalg")
 @needs_lengths
 def matrix_norm(x: Any, /, keepdims: bool = False, ord: Any = "fro") -> Tensor:
     """Return a norm of matrices: "fro", "nuc", 1, 2, inf, or -1, -2, -inf."""
@@ -493,6 +432,7 @@ def matrix_norm(x: Any, /, keepdims: bool = False, ord: Any = "fro") -> Tensor:
     return made if keepdims else Tensor(shaping.squeeze(made.node, (ndim - 2, ndim - 1)))
 
 
+@public(space="linalg")
 @needs_lengths
 def vector_norm(
     x: Any,
@@ -521,44 +461,10 @@ def vector_norm(
     return apply(np.power, powers, 1.0 / float(ord))
 
 
-# ------------------------------------------------------------------------------------- names of NumPy, SciPy and Mars
-
-
-@taking_out(2)
-def dot(a: Any, b: Any) -> Tensor:
-    """Return the product as `numpy.dot`: of vectors the inner one, of matrices the matrix product."""
-    x, y = _array(a), _array(b)
-    if not x.ndim or not y.ndim:
-        return apply(np.multiply, x, y)
-    if y.ndim <= 2:
-        return matmul(x, y)
-    return tensordot(x, y, axes=([x.ndim - 1], [y.ndim - 2]))
-
-
-def inner(a: Any, b: Any) -> Tensor:
-    """Return sums of products over the last axes."""
-    x, y = _array(a), _array(b)
-    if not x.ndim or not y.ndim:
-        return apply(np.multiply, x, y)
-    return tensordot(x, y, axes=([x.ndim - 1], [y.ndim - 1]))
-
-
-innerproduct = inner
-
-
-def vdot(a: Any, b: Any) -> Tensor:
-    """Return the inner product of two arrays taken flat, the first conjugated."""
-    flat = reshape(a, (-1,))
-    return matmul(apply(np.conjugate, flat) if flat.dtype.kind == "c" else flat, reshape(b, (-1,)))
-
-
-def _array(x: Any) -> Tensor:
-    return x if isinstance(x, Tensor) else Tensor(as_node(x))
-
-
+@public(space="linalg")
 def norm(x: Any, ord: Any = None, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tensor:
     """Return a norm of vectors along one axis, of matrices along two, or of all elements, as `numpy.linalg.norm`."""
-    given = _array(x)
+    given = as_tensor(x)
     axes = None if axis is None else tuple([axes_of(a, given.ndim)[0] for a in np.atleast_1d(axis).tolist()])
     if axes is None:
         if ord is None or given.ndim == 1:
@@ -583,6 +489,7 @@ def _triangular(a: Any, b: Any, *, lower: bool) -> Any:
     return solve_triangular(a, b, lower=lower)
 
 
+@public(space="linalg", refused="sparse")
 @needs_lengths
 def solve_triangular(a: Any, b: Any, lower: bool = False) -> Tensor:
     """Return x of `a @ x = b`, of whose `a` only the upper (or lower) triangle is read; SciPy does it."""
@@ -602,6 +509,7 @@ def _lu(x: Any) -> tuple[Any, ...]:
     return tuple(lu(x))
 
 
+@public("a", space="linalg")
 @needs_lengths
 def lu(x: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Return a permutation, a lower and an upper triangular matrix whose product is the matrix.
@@ -619,6 +527,7 @@ def lu(x: Any) -> tuple[Tensor, Tensor, Tensor]:
     return p, lower, upper
 
 
+@public("M", space="linalg", ignored="power_iteration_normalizer transpose")
 def randomized_svd(
     x: Any,
     n_components: int,
@@ -634,7 +543,7 @@ def randomized_svd(
     `random_state` is a seed. `flip_sign` makes the element of each left vector that is farthest from 0 positive.
     Halko, Martinsson and Tropp, "Finding structure with randomness", 2009.
     """
-    given = _array(x)
+    given = as_tensor(x)
     if given.ndim != 2:
         raise LinAlgError(f"{given.ndim}-dimensional array given. Array must be two-dimensional")
     m, n = given.shape
@@ -652,6 +561,3 @@ def randomized_svd(
         signs = apply(np.sign, take_along_axis(u, farthest, axis=0))
         u, vh = apply(np.multiply, u, signs), apply(np.multiply, vh, signs.T)
     return SVDResult(u, s, vh)
-
-
-arguments.install(globals(), __all__)

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from weft.frontends.tensors.arrays.registry import expose
+
 _DEFAULTS: dict[str, Any] = {"chunk_size": None, "eager_mode": False, "show_progress": False}
 
 
@@ -52,3 +54,7 @@ def option_context(given: dict[str, Any] | None = None) -> Iterator[Options]:
     finally:
         for name, value in before.items():
             setattr(options, name, value)
+
+
+expose(__name__, "option_context options")
+expose(__name__, "option_context options", space="config")

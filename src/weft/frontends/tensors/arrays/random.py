@@ -20,6 +20,8 @@ import numpy as np
 from weft.frontends.tensors import random_streams
 from weft.frontends.tensors.arrays import chunking
 from weft.frontends.tensors.arrays.array import Tensor, apply, as_node
+from weft.frontends.tensors.arrays.dtypes import FLOAT, INT
+from weft.frontends.tensors.arrays.registry import expose
 from weft.frontends.tensors.blocks import fitted
 from weft.frontends.tensors.chunks import Cut, Grid, blocks
 from weft.frontends.tensors.nodes import Node
@@ -29,9 +31,7 @@ from weft.model.errors import UsageError
 if TYPE_CHECKING:
     import builtins
 
-FLOAT = np.dtype(np.float64)
-INT = np.dtype(np.int64)
-Size = int | Sequence[int] | None
+    from weft.frontends.tensors.arrays.types import Size
 
 
 def _size(size: Size) -> tuple[int, ...]:
@@ -383,52 +383,7 @@ def default_rng(seed: int | Sequence[int] | None = None) -> Generator:
     return Generator(seed)
 
 
-_STATE = RandomState()
-beta = _STATE.beta
-binomial = _STATE.binomial
-bytes = _STATE.bytes
-chisquare = _STATE.chisquare
-choice = _STATE.choice
-dirichlet = _STATE.dirichlet
-exponential = _STATE.exponential
-f = _STATE.f
-gamma = _STATE.gamma
-geometric = _STATE.geometric
-gumbel = _STATE.gumbel
-hypergeometric = _STATE.hypergeometric
-laplace = _STATE.laplace
-logistic = _STATE.logistic
-lognormal = _STATE.lognormal
-logseries = _STATE.logseries
-multinomial = _STATE.multinomial
-multivariate_normal = _STATE.multivariate_normal
-negative_binomial = _STATE.negative_binomial
-noncentral_chisquare = _STATE.noncentral_chisquare
-noncentral_f = _STATE.noncentral_f
-normal = _STATE.normal
-pareto = _STATE.pareto
-permutation = _STATE.permutation
-poisson = _STATE.poisson
-power = _STATE.power
-rand = _STATE.rand
-randint = _STATE.randint
-randn = _STATE.randn
-random = _STATE.random
-random_integers = _STATE.random_integers
-random_sample = _STATE.random_sample
-ranf = _STATE.ranf
-rayleigh = _STATE.rayleigh
-sample = _STATE.sample
-seed = _STATE.seed
-shuffle = _STATE.shuffle
-standard_cauchy = _STATE.standard_cauchy
-standard_exponential = _STATE.standard_exponential
-standard_gamma = _STATE.standard_gamma
-standard_normal = _STATE.standard_normal
-standard_t = _STATE.standard_t
-triangular = _STATE.triangular
-uniform = _STATE.uniform
-vonmises = _STATE.vonmises
-wald = _STATE.wald
-weibull = _STATE.weibull
-zipf = _STATE.zipf
+shared = RandomState()
+"""What the functions of the namespace are methods of."""
+expose(__name__, "Generator RandomState default_rng", space="random")
+expose(__name__, " ".join(f"shared.{name}" for name in dir(shared) if not name.startswith("_")), space="random")

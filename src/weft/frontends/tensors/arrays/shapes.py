@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from weft.frontends.tensors import blocks, indexing, shaping
+from weft.frontends.tensors import blocks, indexing, reductions, shaping
 from weft.frontends.tensors.arrays import chunking, views
-from weft.frontends.tensors.arrays.array import Tensor, as_node, taking_out, viewed
+from weft.frontends.tensors.arrays.array import Tensor, as_node, as_tensor, viewed
 from weft.frontends.tensors.arrays.deferred import needs_lengths
-from weft.frontends.tensors.arrays.executables import ExecutableTuple
+from weft.frontends.tensors.arrays.registry import method, public
 from weft.frontends.tensors.reductions import axes_of
 from weft.frontends.tensors.unknown_lengths import stand_in
 
@@ -24,6 +24,7 @@ def _order(axes: Any, ndim: int) -> tuple[int, ...]:
     return tuple([_axis(axis, ndim) for axis in axes])
 
 
+@public()
 @needs_lengths
 def permute_dims(x: Any, /, axes: tuple[int, ...]) -> Tensor:
     """Put the axes into another order."""
@@ -34,6 +35,7 @@ def permute_dims(x: Any, /, axes: tuple[int, ...]) -> Tensor:
     return viewed(x, shaping.permute(node, order), views.Permuted(order))
 
 
+@public("a")
 @needs_lengths
 def moveaxis(x: Any, source: Any, destination: Any, /) -> Tensor:
     """Move axes to other places; the others keep their order."""
@@ -60,6 +62,7 @@ def _reshaping(shape: Any) -> views.Reshaped:
     return views.Reshaped(tuple([int(size) for size in (shape if isinstance(shape, tuple | list) else (shape,))]))
 
 
+@public("a", "newshape")
 @needs_lengths(sample=_reshaped_sample)
 def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Tensor:
     """Give another shape; one length may be -1.
@@ -88,6 +91,7 @@ def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
     return Tensor(made) if copy else viewed(x, made, _reshaping(shape))
 
 
+@public("a")
 @needs_lengths
 def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
     """Put in axes of length 1."""
@@ -98,6 +102,7 @@ def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
     return viewed(x, made, views.Indexed(tuple([None if a in at else slice(None) for a in range(len(made.grid))])))
 
 
+@public("a", method=True)
 def squeeze(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
     """Drop axes of length 1: those that are named, or all; ValueError for one that is longer."""
     if axis is None:
@@ -115,6 +120,7 @@ def _squeezed(x: Any, axis: int | Sequence[int]) -> Tensor:
     return viewed(x, shaping.squeeze(node, axes), views.Indexed(one))
 
 
+@public("m")
 @needs_lengths
 def flip(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
     """Turn the order of elements along axes round."""
@@ -124,124 +130,7 @@ def flip(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
     return viewed(x, shaping.flip(node, axes), views.Indexed(turned))
 
 
-@needs_lengths
-def roll(x: Any, /, shift: Any, *, axis: Any = None) -> Tensor:
-    """Move elements along axes; those that leave at one end come in at the other."""
-    if axis is None:
-        flat = reshape(x, (-1,)) if as_node(x).size else Tensor(as_node(x))
-        return reshape(_rolled(flat, int(shift), 0), as_node(x).shape) if flat.size else flat
-    made = Tensor(as_node(x))
-    shifts = shift if isinstance(shift, tuple | list) else (shift,)
-    axes = axis if isinstance(axis, tuple | list) else (axis,)
-    if len(shifts) == 1:
-        shifts = tuple(shifts) * len(axes)
-    elif len(axes) == 1:
-        axes = tuple(axes) * len(shifts)
-    for by, along in zip(shifts, axes, strict=True):
-        made = _rolled(made, int(by), _axis(along, made.ndim))
-    return made
-
-
-def _rolled(x: Tensor, by: int, axis: int) -> Tensor:
-    size = x.shape[axis]
-    by = by % size if size else 0
-    if by == 0:
-        return x
-    head: list[Any] = [slice(None)] * x.ndim
-    tail = list(head)
-    head[axis], tail[axis] = slice(0, size - by), slice(size - by, None)
-    return concat([x[tuple(tail)], x[tuple(head)]], axis=axis)
-
-
-@needs_lengths
-def concat(arrays: Sequence[Any], /, axis: int | None = 0) -> Tensor:
-    """Put arrays one behind the other along an axis; with None, all flat."""
-    nodes = [as_node(one) for one in arrays]
-    if not nodes:
-        raise ValueError("need at least one array to concatenate")
-    if axis is None:
-        nodes = [shaping.reshape(node, (node.size,)) for node in nodes]
-        axis = 0
-    ndim = len(nodes[0].grid)
-    if not ndim:
-        raise ValueError("zero-dimensional arrays cannot be concatenated")
-    along = _axis(axis, ndim)
-    for at, node in enumerate(nodes):
-        if len(node.grid) != ndim:
-            raise ValueError(
-                "all the input array dimensions except for the concatenation axis must match exactly, but along "
-                f"dimension 0, the array at index 0 has {ndim} dimension(s) and the array at index {at} has "
-                f"{len(node.grid)} dimension(s)"
-            )
-        for a in range(ndim):
-            if a != along and node.shape[a] != nodes[0].shape[a]:
-                raise ValueError(
-                    "all the input array dimensions except for the concatenation axis must match exactly, but along "
-                    f"dimension {a}, the array at index 0 has size {nodes[0].shape[a]} and the array at index {at} has "
-                    f"size {node.shape[a]}"
-                )
-    return Tensor(shaping.concat(nodes, along, np.result_type(*[node.dtype for node in nodes])))
-
-
-@taking_out(2)
-@needs_lengths
-def stack(arrays: Sequence[Any], /, axis: int = 0) -> Tensor:
-    """Put arrays of one shape beside one another, along a new axis."""
-    given = [Tensor(as_node(one)) for one in arrays]
-    if not given:
-        raise ValueError("need at least one array to stack")
-    if len({one.shape for one in given}) > 1:
-        raise ValueError("all input arrays must have the same shape")
-    at = _axis(axis, given[0].ndim + 1)
-    return concat([expand_dims(one, at) for one in given], axis=at)
-
-
-def unstack(x: Any, /, axis: int = 0) -> tuple[Tensor, ...]:
-    """Return the parts of an array along an axis."""
-    made = x if isinstance(x, Tensor) else Tensor(as_node(x))
-    at = _axis(axis, made.ndim)
-    before = (slice(None),) * at
-    cut = made._node.grid[at]
-    return ExecutableTuple([made[(*before, i)] for i in range(cut.size if cut.known else made.shape[at])])
-
-
-@needs_lengths
-def tile(x: Any, repetitions: int | tuple[int, ...], /) -> Tensor:
-    """Repeat the whole array along its axes."""
-    made = Tensor(as_node(x))
-    times = tuple(repetitions) if isinstance(repetitions, tuple | list) else (repetitions,)
-    if any(count < 0 for count in times):
-        raise ValueError(f"repetitions are {repetitions}: an array cannot be repeated less than no times")
-    missing = len(times) - made.ndim
-    if missing > 0:
-        made = expand_dims(made, tuple(range(missing)))
-    times = (1,) * (made.ndim - len(times)) + times
-    for axis, count in enumerate(times):
-        if count == 0:
-            made = made[(*(slice(None),) * axis, slice(0, 0))]
-        elif count > 1:
-            made = concat([made] * count, axis=axis)
-    return made
-
-
-@needs_lengths
-def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> Tensor:
-    """Repeat elements along an axis: each as often as `repeats` says."""
-    node = as_node(x)
-    if axis is None:
-        node = shaping.reshape(node, (node.size,))
-        axis = 0
-    along = _axis(axis, len(node.grid))
-    if not isinstance(repeats, int):
-        counts = np.asarray(repeats.fetch() if isinstance(repeats, Tensor) else repeats)
-        if counts.ndim == 0:
-            repeats = int(counts)
-        else:
-            at = np.repeat(np.arange(node.shape[along]), counts)
-            return Tensor(indexing.take(node, as_node(at), along))
-    return Tensor(shaping.repeat(node, repeats, along))
-
-
+@public("tensor")
 @needs_lengths
 def broadcast_to(x: Any, /, shape: tuple[int, ...]) -> Tensor:
     """Repeat along axes of length 1 until the array has a shape; ValueError if it cannot have it."""
@@ -259,6 +148,7 @@ def broadcast_to(x: Any, /, shape: tuple[int, ...]) -> Tensor:
     return Tensor(shaping.broadcast_to(node, tuple(grid)))
 
 
+@public()
 @needs_lengths
 def broadcast_arrays(*arrays: Any) -> tuple[Tensor, ...]:
     """Return arrays repeated to the shape that all go together in."""
@@ -267,6 +157,122 @@ def broadcast_arrays(*arrays: Any) -> tuple[Tensor, ...]:
     return tuple([broadcast_to(Tensor(node), shape) for node in nodes])  # the standard asks for no other type
 
 
+@public()
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape that arrays of these shapes are broadcast to."""
     return np.broadcast_shapes(*shapes)
+
+
+@public("a")
+@needs_lengths
+def transpose(x: Any, axes: Sequence[int] | None = None) -> Tensor:
+    """Put the axes into another order, the opposite one if none is given."""
+    made = as_tensor(x)
+    return made.T if axes is None else permute_dims(made, tuple(axes))
+
+
+@public("a", method=True)
+@needs_lengths
+def swapaxes(x: Any, axis1: int, axis2: int) -> Tensor:
+    """Exchange two axes."""
+    made = as_tensor(x)
+    order = list(range(made.ndim))
+    a, b = reductions.axes_of(axis1, made.ndim)[0], reductions.axes_of(axis2, made.ndim)[0]
+    order[a], order[b] = order[b], order[a]
+    return permute_dims(made, tuple(order))
+
+
+@public("tensor")
+@needs_lengths
+def rollaxis(x: Any, axis: int, start: int = 0) -> Tensor:
+    """Move an axis to before another."""
+    ndim = as_node(x).grid.__len__()
+    axis %= ndim
+    start = start + ndim if start < 0 else start
+    return moveaxis(x, axis, start - 1 if axis < start else start)
+
+
+@public("a", method=True)
+@needs_lengths
+def ravel(x: Any, order: str = "C") -> Tensor:
+    """Return the elements along one axis: row after row, or, with order "F", column after column.
+
+    It is a view, if they lie so.
+    """
+    made = as_tensor(x)
+    flat = reshape(made, (-1,), order=order)
+    return flat if made.in_order() else Tensor(flat._node)
+
+
+@public(method=True)
+def flatten(x: Any, order: str = "C") -> Tensor:
+    """Return the elements along one axis as `ravel`, as an array of its own."""
+    return Tensor(ravel(x, order)._node)
+
+
+@public()
+def atleast_1d(*arrays: Any) -> Any:
+    """Return arrays with one axis at least."""
+    return _all([reshape(x, (1,)) if not x.ndim else x for x in map(as_tensor, arrays)])
+
+
+@public()
+def atleast_2d(*arrays: Any) -> Any:
+    """Return arrays with two axes at least; new ones come first."""
+    return _all(
+        [reshape(x, (1, 1)) if not x.ndim else x[None, :] if x.ndim == 1 else x for x in map(as_tensor, arrays)]
+    )
+
+
+@public()
+def atleast_3d(*arrays: Any) -> Any:
+    """Return arrays with three axes at least."""
+    made = []
+    for x in map(as_tensor, arrays):
+        if not x.ndim:
+            made.append(reshape(x, (1, 1, 1)))
+        else:
+            made.append(x[None, :, None] if x.ndim == 1 else x[:, :, None] if x.ndim == 2 else x)
+    return _all(made)
+
+
+def _all(made: list[Tensor]) -> Any:
+    return made[0] if len(made) == 1 else made
+
+
+@public("m")
+def flipud(x: Any) -> Tensor:
+    """Turn the order of rows round."""
+    return flip(x, axis=0)
+
+
+@public("m")
+def fliplr(x: Any) -> Tensor:
+    """Turn the order of columns round."""
+    return flip(x, axis=1)
+
+
+@public("a")
+def ndim(x: Any) -> int:
+    """Return the number of axes."""
+    return as_tensor(x).ndim
+
+
+@public("a")
+def shape(x: Any) -> tuple[int, ...]:
+    """Return the length of each axis."""
+    return as_tensor(x).shape
+
+
+@method("reshape", "a", "newshape")
+def _reshape_method(self: Tensor, *shape: Any, order: str = "C", copy: bool | None = None) -> Tensor:
+    """Give another shape, in row-major order unless `order` is "F"; one length may be -1."""
+    wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], int | np.integer) else shape
+    return reshape(self, wanted, order, copy=copy)
+
+
+@method("transpose", "a")
+def _transpose_method(self: Tensor, *axes: Any) -> Tensor:
+    """Put the axes into another order, the opposite one if none is given."""
+    order = axes[0] if len(axes) == 1 and (axes[0] is None or not isinstance(axes[0], int | np.integer)) else axes
+    return transpose(self, order or None)

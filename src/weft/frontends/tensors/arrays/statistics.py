@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from weft.frontends.tensors import blocks, reductions, shaping
-from weft.frontends.tensors.arrays.array import Tensor, apply, as_node, taking_out
+from weft.frontends.tensors.arrays import shapes
+from weft.frontends.tensors.arrays.array import Tensor, apply, as_node, as_tensor, loose_node
 from weft.frontends.tensors.arrays.deferred import needs_lengths
-from weft.frontends.tensors.searching import elementwise
-from weft.frontends.tensors.searching import where as choose
+from weft.frontends.tensors.arrays.executables import ExecutableTuple
+from weft.frontends.tensors.arrays.registry import public
+from weft.frontends.tensors.blocks import elementwise
+from weft.frontends.tensors.blocks import where as choose
+from weft.frontends.tensors.nodes import Node
 
 if TYPE_CHECKING:
+    from weft.frontends.tensors.arrays.types import Axis
     from weft.frontends.tensors.nodes import Node
-
-Axis = int | Sequence[int] | None
 
 
 def _sum_dtype(node: Node, dtype: Any) -> np.dtype[Any]:
@@ -26,15 +28,10 @@ def _sum_dtype(node: Node, dtype: Any) -> np.dtype[Any]:
     return np.dtype(np.uint64) if dtype is None and found.kind == "u" else found
 
 
-def _lazy(x: Any) -> Node:
-    """Return the expression of an array, whose lengths may depend on data that nobody has computed."""
-    return x.loose if isinstance(x, Tensor) else as_node(x)
-
-
 def _chosen(x: Any, where: Any, instead: Any) -> Node:
     """Return the expression of an array, with another value for the elements that `where` leaves out."""
     if where is True:
-        return _lazy(x)
+        return loose_node(x)
     node = as_node(x)
     return choose(shaping.cast(as_node(where), np.dtype(bool)), node, instead, node.dtype)
 
@@ -65,7 +62,7 @@ def extreme(fn: np.ufunc, x: Any, axis: Axis, keepdims: bool, name: str, initial
     return _reduced(fn, node, axis, node.dtype, keepdims, name, initial)
 
 
-@taking_out(3)
+@public("a", ignored="combine_size", method=True, out=3)
 @needs_lengths
 def sum(
     x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
@@ -74,7 +71,7 @@ def sum(
     return _total(np.add, x, axis, dtype, keepdims, "sum", initial, where)
 
 
-@taking_out(3)
+@public("a", also="product", ignored="combine_size", method=True, out=3)
 @needs_lengths
 def prod(
     x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
@@ -83,39 +80,39 @@ def prod(
     return _total(np.multiply, x, axis, dtype, keepdims, "prod", initial, where)
 
 
-@taking_out(2)
+@public("a", ignored="combine_size", method=True, out=2)
 @needs_lengths
 def max(x: Any, /, axis: Axis = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Tensor:
     """Return the largest element, `initial` at least; NaN if there is one. ValueError: `where` without `initial`."""
     return extreme(np.maximum, x, axis, keepdims, "max", initial, where)
 
 
-@taking_out(2)
+@public("a", ignored="combine_size", method=True, out=2)
 @needs_lengths
 def min(x: Any, /, axis: Axis = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Tensor:
     """Return the smallest element, `initial` at most; NaN if there is one. ValueError: `where` without `initial`."""
     return extreme(np.minimum, x, axis, keepdims, "min", initial, where)
 
 
-@taking_out(2)
+@public("a", ignored="combine_size", method=True, out=2)
 @needs_lengths
 def all(x: Any, /, axis: Axis = None, keepdims: bool = False, *, where: Any = True) -> Tensor:
     """Return whether all elements are true, of those for which `where` is."""
     return _reduced(np.logical_and, _chosen(x, where, True), axis, np.dtype(bool), keepdims, "all", None)
 
 
-@taking_out(2)
+@public("a", ignored="combine_size", method=True, out=2)
 @needs_lengths
 def any(x: Any, /, axis: Axis = None, keepdims: bool = False, *, where: Any = True) -> Tensor:
     """Return whether some element is true, of those for which `where` is."""
     return _reduced(np.logical_or, _chosen(x, where, False), axis, np.dtype(bool), keepdims, "any", None)
 
 
-@taking_out(9)
+@public("a", ignored="combine_size", method=True, out=9)
 @needs_lengths
 def count_nonzero(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return how many elements are not zero."""
-    node = _lazy(x)
+    node = loose_node(x)
     if node.dtype.kind in "biufcO":
         true = node if node.dtype.kind == "b" else apply(np.not_equal, Tensor(node), 0)._node
     else:
@@ -128,7 +125,7 @@ def _true(x: Any) -> Any:
     return x.astype(bool)
 
 
-@taking_out(3)
+@public("a", ignored="combine_size", method=True, out=3)
 @needs_lengths
 def mean(x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False, *, where: Any = True) -> Tensor:
     """Return the mean, of what `where` is true for; of integers, in float64."""
@@ -148,7 +145,7 @@ def _many(node: Node, axis: Axis, keepdims: bool, where: Any) -> Node | float:
     return reductions.reduce(np.add, there, axis, keepdims=keepdims, dtype=np.dtype(float), name="count")
 
 
-@taking_out(3)
+@public("a", ignored="combine_size", method=True, out=3)
 @needs_lengths
 def var(
     x: Any,
@@ -170,7 +167,7 @@ def var(
     wanted = None if dtype is None else np.dtype(dtype)
     if where is not True or (wanted is not None and wanted.kind in "iu"):
         return _two_passes(x, axis, wanted, less, keepdims, where)
-    node = _lazy(x)
+    node = loose_node(x)
     if wanted is not None:
         node = shaping.cast(node, wanted)
     kind = np.dtype(np.float64) if node.dtype.kind in "biu" else np.empty(0, node.dtype).real.dtype
@@ -190,7 +187,7 @@ def _two_passes(x: Any, axis: Axis, dtype: Any, less: float, keepdims: bool, whe
     return apply(np.true_divide, total, fewer).astype(kind)
 
 
-@taking_out(3)
+@public("a", ignored="combine_size", method=True, out=3)
 @needs_lengths
 def std(
     x: Any,
@@ -214,14 +211,14 @@ def _flat(node: Node, axis: int | None) -> tuple[Node, int]:
     return node, reductions.axes_of(axis, len(node.grid))[0]
 
 
-@taking_out(2)
+@public("a", ignored="combine_size", method=True, out=2)
 @needs_lengths
 def argmax(x: Any, /, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Return the first position of the largest element along an axis, or in the flat array."""
     return _arg(np.argmax, x, axis, keepdims)
 
 
-@taking_out(2)
+@public("a", ignored="combine_size", method=True, out=2)
 @needs_lengths
 def argmin(x: Any, /, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Return the first position of the smallest element along an axis, or in the flat array."""
@@ -237,56 +234,38 @@ def _arg(fn: Any, x: Any, axis: int | None, keepdims: bool) -> Tensor:
     return Tensor(made)
 
 
-@taking_out(9)
+@public("a", ignored="combine_size", out=2)
+def amax(x: Any, axis: Axis = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Tensor:
+    """Return the largest element, as `max`."""
+    return max(x, axis=axis, keepdims=keepdims, initial=initial, where=where)
+
+
+@public("a", ignored="combine_size", out=2)
+def amin(x: Any, axis: Axis = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Tensor:
+    """Return the smallest element, as `min`."""
+    return min(x, axis=axis, keepdims=keepdims, initial=initial, where=where)
+
+
+@public("a", method=True, out=2)
+def ptp(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """Return the largest element less the smallest."""
+    return apply(np.subtract, amax(x, axis, keepdims=keepdims), amin(x, axis, keepdims=keepdims))
+
+
+@public("a")
 @needs_lengths
-def cumulative_sum(x: Any, /, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
-    """Return running sums along an axis, which may be left out with one axis only."""
-    return _scan(np.add, x, axis, dtype, include_initial)
-
-
-@taking_out(9)
-@needs_lengths
-def cumulative_prod(x: Any, /, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
-    """Return running products along an axis, which may be left out with one axis only."""
-    return _scan(np.multiply, x, axis, dtype, include_initial)
-
-
-def _scan(fn: np.ufunc, x: Any, axis: int | None, dtype: Any, include_initial: bool) -> Tensor:
-    node = as_node(x)
-    if axis is None:
-        if len(node.grid) != 1:
-            raise ValueError("axis must be given for an array of more, or fewer, axes than one")
-        axis = 0
-    (axis,) = reductions.axes_of(axis, len(node.grid))
-    kind = _sum_dtype(node, dtype)
-    made = reductions.scan(fn, node, axis, kind)
-    if include_initial:
-        from weft.frontends.tensors import sources
-        from weft.frontends.tensors.chunks import Cut
-
-        grid = tuple([Cut.even(1, 1) if a == axis else cut for a, cut in enumerate(made.grid)])
-        first = sources.full(grid, np.asarray(fn.identity, kind)[()], kind)
-        made = shaping.concat([first, made], axis, kind)
-    return Tensor(made)
-
-
-@needs_lengths
-def diff(x: Any, /, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
-    """Return differences of neighbours along an axis, `n` times over; with `n` 0 the array itself."""
-    node = as_node(x)
-    (axis,) = reductions.axes_of(axis, len(node.grid))
-    if n < 0:
-        raise ValueError(f"order must be non-negative but got {n}")
-    if n == 0:
-        return Tensor(node)
-    parts = [as_node(one) for one in (prepend, x, append) if one is not None]
-    if len(parts) > 1:
-        node = shaping.concat(parts, axis, np.result_type(*[part.dtype for part in parts]))
-    made = Tensor(node)
-    for _ in range(n):
-        later: list[Any] = [slice(None)] * made.ndim
-        earlier = list(later)
-        later[axis], earlier[axis] = slice(1, None), slice(0, -1)
-        fn = np.not_equal if made.dtype.kind == "b" else np.subtract
-        made = apply(fn, made[tuple(later)], made[tuple(earlier)])
-    return made
+def average(x: Any, axis: Axis = None, weights: Any = None, returned: bool = False) -> Any:
+    """Return the mean, weighted where weights are given; with `returned`, and the sums of the weights."""
+    if weights is None:
+        made = mean(x, axis=axis)
+        count = apply(np.true_divide, float(as_tensor(x).size), float(made.size or 1)).astype(made.dtype)
+        return ExecutableTuple([made, shapes.broadcast_to(count, made.shape)]) if returned else made
+    given, by = as_tensor(x), as_tensor(weights)
+    if by.shape != given.shape:
+        if not isinstance(axis, int) or by.ndim != 1:
+            raise TypeError("Axis must be specified when shapes of a and weights differ.")
+        by = shapes.reshape(by, [-1 if a == axis % given.ndim else 1 for a in range(given.ndim)])
+        by = shapes.broadcast_to(by, given.shape)
+    total, whole = sum(apply(np.multiply, given, by), axis=axis), sum(by, axis=axis)
+    made = apply(np.true_divide, total, whole)
+    return ExecutableTuple([made, whole.astype(made.dtype)]) if returned else made

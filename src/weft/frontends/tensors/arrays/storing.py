@@ -22,6 +22,7 @@ from weft.frontends.tensors.arrays.creation import from_array
 from weft.frontends.tensors.arrays.executables import Watch, execute
 from weft.frontends.tensors.arrays.extras import needed
 from weft.frontends.tensors.arrays.files import Hdf5Array, NpyFile, file_path, opened_hdf5, readable
+from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.chunks import CHUNK_BYTES, Cut
 from weft.frontends.tensors.nodes import Input, Node, Read, Where, walk
 from weft.frontends.tensors.sources import Source, stored
@@ -31,6 +32,7 @@ from weft.operators.regions import Kind, Place
 # --------------------------------------------------------------------------------------------------------- reading
 
 
+@public()
 def load(path: Any, *, chunk_size: Any = None) -> Tensor:
     """Return the array in a `.npy` file, of which each task reads its part.
 
@@ -39,6 +41,7 @@ def load(path: Any, *, chunk_size: Any = None) -> Tensor:
     return from_array(NpyFile(file_path("path", path)), chunk_size)
 
 
+@public("hdf5_file", also="fromhdf5")
 def from_hdf5(path: Any, group: str | None = None, dataset: str | None = None, *, chunk_size: Any = None) -> Tensor:
     """Return a data set of an HDF5 file, of which each task reads its part, or an `h5py.Dataset` as such.
 
@@ -56,6 +59,7 @@ def from_hdf5(path: Any, group: str | None = None, dataset: str | None = None, *
     return from_array(readable(found), _like(found) if chunk_size is None else chunk_size)
 
 
+@public(also="fromzarr")
 def from_zarr(path: Any, group: str | None = None, dataset: str | None = None, *, chunk_size: Any = None) -> Tensor:
     """Return a Zarr array, of which each task reads its part: of a path or URL, a store, or a `zarr.Array`.
 
@@ -214,6 +218,7 @@ def _aligned(cut: Cut, chunk: int) -> Cut:
     return Cut.even(cut.size, chunk * max(1, round(cut.longest / chunk)))
 
 
+@public()
 def store(sources: Any, targets: Any, *, compute: bool = True) -> Any:
     """Write arrays into targets that take slices, one each, in one run; with `compute=False` return what does so.
 
@@ -236,6 +241,7 @@ def store(sources: Any, targets: Any, *, compute: bool = True) -> Any:
     return made if several else made[0]
 
 
+@public()
 def save(path: Any, x: Any) -> None:
     """Write an array into a `.npy` file, whose parts are written by the tasks that make them, side by side.
 
@@ -258,6 +264,7 @@ def save(path: Any, x: Any) -> None:
             os.unlink(draft)
 
 
+@public("hdf5_file", also="tohdf5")
 def to_hdf5(
     path: Any,
     x: Any,
@@ -301,6 +308,7 @@ def to_hdf5(
     return written(Tensor(node), Hdf5Array(where, name))
 
 
+@public(also="tozarr")
 def to_zarr(
     path: Any,
     x: Any,
@@ -364,7 +372,3 @@ def _location(array: Any) -> str:
         return ""
     root = getattr(place.store, "root", None)
     return str(place) if root is None else os.path.realpath(os.path.join(root, place.path))
-
-
-fromhdf5, fromzarr = from_hdf5, from_zarr
-tohdf5, tozarr = to_hdf5, to_zarr

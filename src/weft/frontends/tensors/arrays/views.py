@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from weft.frontends.tensors import indexing, shaping
-from weft.frontends.tensors.searching import elementwise
+from weft.frontends.tensors.blocks import elementwise
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.nodes import Node

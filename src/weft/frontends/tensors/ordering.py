@@ -1,37 +1,20 @@
-"""Choosing, sorting, finding: `where`, `sort`, `unique` and their like."""
+"""Orders of elements: sorting, searching in what is sorted, and sets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from weft.frontends.tensors import sample_sort
-from weft.frontends.tensors.blocks import apply, call, in_one, mapped, rechunk, together, whole_along
-from weft.frontends.tensors.chunks import Cut, Grid
+from weft.frontends.tensors.blocks import apply, call, in_one, mapped, pick, rechunk, whole_along
+from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.indexing import take_slices
 from weft.frontends.tensors.nodes import Input, Node, Where
 from weft.operators.regions import Kind, Place
 
 INDEX = np.dtype(np.int64)
-
-
-def elementwise(
-    fn: Callable[..., Any], operands: Sequence[Any], dtype: np.dtype[Any], name: str = "", **kwargs: Any
-) -> Node:
-    """Return an element-wise call that is no ufunc, of nodes and Python numbers."""
-    grid, inputs, args = together(operands)
-    return Node(Kind.CALL, fn, inputs, grid, dtype, args=args, kwargs=kwargs, name=name)
-
-
-def where(condition: Node, x: Any, y: Any, dtype: np.dtype[Any]) -> Node:
-    """Return elements of x where a condition holds, else of y."""
-    return elementwise(_where, (condition, x, y), dtype, "where", kind=dtype)
-
-
-def _where(condition: Any, x: Any, y: Any, *, kind: np.dtype[Any]) -> Any:
-    return np.where(condition, np.asarray(x, kind), np.asarray(y, kind))
 
 
 # --------------------------------------------------------------------------------------------------------- sorting
@@ -181,15 +164,6 @@ def _without(shape: Sequence[int], axis: int) -> tuple[int, ...]:
 
 
 # --------------------------------------------------------------------------------------------------------- finding
-
-
-def _picked(values: Any, *, at: int) -> Any:
-    return np.asarray(values[at])
-
-
-def pick(node: Node, at: int, grid: Grid, dtype: np.dtype[Any], name: str) -> Node:
-    """Return one of the arrays that a node of several makes."""
-    return call(_picked, node, grid, dtype, kwargs={"at": at}, name=name)
 
 
 def nonzero(node: Node) -> tuple[Node, ...]:

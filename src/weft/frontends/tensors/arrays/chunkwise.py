@@ -1,0 +1,86 @@
+"""Functions that go over an array chunk by chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.frontends.tensors.arrays.array import Tensor, as_node, as_tensor, loose_node
+from weft.frontends.tensors.arrays.deferred import needs_lengths
+from weft.frontends.tensors.arrays.registry import public
+from weft.frontends.tensors.chunks import Cut
+from weft.frontends.tensors.nodes import Input, Node, Where
+from weft.operators.regions import Kind
+
+
+@public(method=True)
+@needs_lengths
+def map_chunk(x: Any, fn: Callable[..., Any], args: Sequence[Any] = (), **kwargs: Any) -> Tensor:
+    """Return what a function makes of each chunk, which keeps its shape unless it is told.
+
+    `dtype` is found by calling it on a chunk of a single 1; where that fails, give `dtype=`. `elementwise=False` says
+    that lengths may change: they are known when it has run. `with_chunk_index=True` gives the function `chunk_index=`
+    too: the numbers of the chunk along each axis. All other arguments are the function's. ValueError, when computed: a
+    result has another shape than its chunk, or with `elementwise=False` another number of axes.
+    """
+    dtype, same = kwargs.pop("dtype", None), kwargs.pop("elementwise", True)
+    numbered = kwargs.pop("with_chunk_index", False)
+    node = as_node(x) if numbered else loose_node(x)
+    if dtype is None:
+        first = {"chunk_index": (0,) * len(node.grid)} if numbered else {}
+        dtype = np.asarray(fn(np.ones((1,) * len(node.grid), node.dtype), *args, **kwargs, **first)).dtype
+    grid = node.grid if same else tuple([Cut.unknown(cut.n) for cut in node.grid])
+    where = Where(node.grid) if numbered else None
+    call_it = (_Numbered if numbered else _Mapped)(fn, tuple(args), kwargs, same, where)
+    kind = Kind.PLACED if numbered else Kind.CALL
+    made = Node(kind, call_it, [Input(node)], grid, np.dtype(dtype), unique=True, name="map_chunk")
+    return Tensor(made)
+
+
+class _Mapped:
+    """A user's function with its arguments."""
+
+    __name__ = "map_chunk"
+
+    def __init__(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], same: bool, where: Where | None
+    ) -> None:
+        self.fn = fn
+        self.args = args
+        self.kwargs = kwargs
+        self.same = same
+        self.where = where
+
+    def __call__(self, chunk: Any) -> Any:
+        return self._checked(chunk, self.fn(chunk, *self.args, **self.kwargs))
+
+    def _checked(self, chunk: Any, result: Any) -> Any:
+        made = np.asarray(result)
+        if self.same and made.shape != chunk.shape:
+            raise ValueError(
+                f"map_chunk: the function made an array of shape {made.shape} of a chunk of shape {chunk.shape}: give "
+                "elementwise=False if it changes lengths"
+            )
+        if made.ndim != chunk.ndim:
+            raise ValueError(
+                f"map_chunk: the function made an array of {made.ndim} axes of a chunk of {chunk.ndim}: have it keep "
+                "them, with length 1 where it reduces"
+            )
+        return made
+
+
+class _Numbered(_Mapped):
+    """The same, for one that is told which chunk it has."""
+
+    def __call__(self, place: Any, chunk: Any) -> Any:  # type: ignore[override]
+        assert self.where is not None
+        at = self.where(place.number).at
+        return self._checked(chunk, self.fn(chunk, *self.args, chunk_index=at, **self.kwargs))
+
+
+@public("tensor", ignored="reassign_worker")
+def rechunk(x: Any, chunk_size: Any) -> Tensor:
+    """Return the same array in other chunks."""
+    return as_tensor(x).rechunk(chunk_size)

@@ -1,0 +1,97 @@
+"""Running sums and products, and differences of neighbours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.frontends.tensors import reductions, shaping
+from weft.frontends.tensors.arrays import joining, shapes
+from weft.frontends.tensors.arrays.array import Tensor, apply, as_node
+from weft.frontends.tensors.arrays.deferred import needs_lengths
+from weft.frontends.tensors.arrays.registry import public
+from weft.frontends.tensors.arrays.shapes import ravel
+from weft.frontends.tensors.arrays.statistics import _sum_dtype
+
+
+@public(out=9)
+@needs_lengths
+def cumulative_sum(x: Any, /, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
+    """Return running sums along an axis, which may be left out with one axis only."""
+    return _scan(np.add, x, axis, dtype, include_initial)
+
+
+@public(out=9)
+@needs_lengths
+def cumulative_prod(x: Any, /, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
+    """Return running products along an axis, which may be left out with one axis only."""
+    return _scan(np.multiply, x, axis, dtype, include_initial)
+
+
+def _scan(fn: np.ufunc, x: Any, axis: int | None, dtype: Any, include_initial: bool) -> Tensor:
+    node = as_node(x)
+    if axis is None:
+        if len(node.grid) != 1:
+            raise ValueError("axis must be given for an array of more, or fewer, axes than one")
+        axis = 0
+    (axis,) = reductions.axes_of(axis, len(node.grid))
+    kind = _sum_dtype(node, dtype)
+    made = reductions.scan(fn, node, axis, kind)
+    if include_initial:
+        from weft.frontends.tensors import sources
+        from weft.frontends.tensors.chunks import Cut
+
+        grid = tuple([Cut.even(1, 1) if a == axis else cut for a, cut in enumerate(made.grid)])
+        first = sources.full(grid, np.asarray(fn.identity, kind)[()], kind)
+        made = shaping.concat([first, made], axis, kind)
+    return Tensor(made)
+
+
+@public("a")
+@needs_lengths
+def diff(x: Any, /, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
+    """Return differences of neighbours along an axis, `n` times over; with `n` 0 the array itself."""
+    node = as_node(x)
+    (axis,) = reductions.axes_of(axis, len(node.grid))
+    if n < 0:
+        raise ValueError(f"order must be non-negative but got {n}")
+    if n == 0:
+        return Tensor(node)
+    parts = [as_node(one) for one in (prepend, x, append) if one is not None]
+    if len(parts) > 1:
+        node = shaping.concat(parts, axis, np.result_type(*[part.dtype for part in parts]))
+    made = Tensor(node)
+    for _ in range(n):
+        later: list[Any] = [slice(None)] * made.ndim
+        earlier = list(later)
+        later[axis], earlier[axis] = slice(1, None), slice(0, -1)
+        fn = np.not_equal if made.dtype.kind == "b" else np.subtract
+        made = apply(fn, made[tuple(later)], made[tuple(earlier)])
+    return made
+
+
+@public("a", method=True, out=3)
+def cumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Tensor:
+    """Return running sums along an axis; with none, of the flat array."""
+    given = ravel(x) if axis is None else x
+    return cumulative_sum(given, axis=0 if axis is None else axis, dtype=dtype)
+
+
+@public("a", method=True, out=3)
+def cumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Tensor:
+    """Return running products along an axis; with none, of the flat array."""
+    given = ravel(x) if axis is None else x
+    return cumulative_prod(given, axis=0 if axis is None else axis, dtype=dtype)
+
+
+@public("a")
+def ediff1d(x: Any, to_end: Any = None, to_begin: Any = None) -> Tensor:
+    """Return the differences between neighbours in the flat array, between what is put at its ends."""
+    flat = shapes.ravel(x)
+    parts = [diff(flat)]
+    if to_begin is not None:
+        parts.insert(0, shapes.ravel(to_begin).astype(flat.dtype))
+    if to_end is not None:
+        parts.append(shapes.ravel(to_end).astype(flat.dtype))
+    return joining.concat(parts)

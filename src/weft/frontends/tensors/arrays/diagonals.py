@@ -1,0 +1,73 @@
+"""Diagonals of matrices: read, written, summed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.frontends.tensors.arrays import creation, linalg, shapes, statistics
+from weft.frontends.tensors.arrays.array import Tensor, as_tensor
+from weft.frontends.tensors.arrays.deferred import needs_lengths
+from weft.frontends.tensors.arrays.registry import public
+from weft.frontends.tensors.blocks import call, in_one
+from weft.frontends.tensors.chunks import Cut
+
+
+@public(method=True)
+@needs_lengths
+def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+    """Return the diagonals of two axes; they come last."""
+    made = as_tensor(x)
+    a, b = axis1 % made.ndim, axis2 % made.ndim
+    order = [axis for axis in range(made.ndim) if axis not in (a, b)]
+    return linalg.diagonal(shapes.permute_dims(made, (*order, a, b)), offset=offset)
+
+
+def _put_diagonal(x: Any, *, k: int) -> Any:
+    return np.diag(x, k)
+
+
+@public(refused="gpu sparse")
+@needs_lengths
+def diag(v: Any, k: int = 0, *, chunk_size: Any = None) -> Tensor:
+    """Return the k-th diagonal of a matrix, or a matrix with a vector on it."""
+    made = as_tensor(v)
+    if made.ndim == 2:
+        made = diagonal(made, k)
+        return made if chunk_size is None else made.rechunk(chunk_size)
+    if made.ndim != 1:
+        raise ValueError("Input must be 1- or 2-d.")
+    node = in_one(made.node)
+    n = node.size + abs(k)
+    grid = (Cut.even(n, max(n, 1)),) * 2
+    placed = Tensor(call(_put_diagonal, node, grid, node.dtype, kwargs={"k": k}, name="diag"))
+    return placed if chunk_size is None else placed.rechunk(chunk_size)
+
+
+@public(method=True)
+def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+    """Return sums along diagonals."""
+    return statistics.sum(diagonal(x, offset, axis1, axis2), axis=-1)
+
+
+@public(refused="gpu sparse")
+def diagflat(v: Any, k: int = 0, *, chunk_size: Any = None) -> Tensor:
+    """Return a matrix with the elements of an array, however many axes it has, on its k-th diagonal."""
+    return diag(shapes.ravel(v), k, chunk_size=chunk_size)
+
+
+@public()
+def fill_diagonal(a: Tensor, val: Any, wrap: bool = False) -> None:
+    """Put a value, or the elements of an array one after the other, on the diagonal of an array, in place."""
+    if a.ndim < 2:
+        raise ValueError("array must be at least 2-d")
+    if a.ndim > 2 and len(set(a.shape)) > 1:
+        raise ValueError("All dimensions of input must be of equal length")
+    places = np.zeros(a.shape, bool)
+    np.fill_diagonal(places, True, wrap=wrap)
+    rows = np.nonzero(places)
+    values = np.asarray(val.fetch() if isinstance(val, Tensor) else val)
+    a[tuple([creation.asarray(one) for one in rows])] = creation.asarray(
+        np.resize(values, len(rows[0])).astype(a.dtype)
+    )

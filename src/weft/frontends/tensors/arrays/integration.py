@@ -1,0 +1,29 @@
+"""Numerical integration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.frontends.tensors import reductions
+from weft.frontends.tensors.arrays import cumulative, shapes, statistics
+from weft.frontends.tensors.arrays.array import Tensor, as_tensor
+from weft.frontends.tensors.arrays.insertion import part_along
+from weft.frontends.tensors.arrays.registry import public
+
+
+@public()
+def trapz(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Tensor:
+    """Integrate along an axis by the rule of trapezoids; `x` are the places of the values, else `dx` apart."""
+    given = as_tensor(y)
+    along = reductions.axes_of(axis, given.ndim)[0]
+    if x is None:
+        widths: Any = dx
+    else:
+        at = as_tensor(x)
+        widths = cumulative.diff(at) if at.ndim == 1 else cumulative.diff(at, axis=axis)
+        if at.ndim == 1:
+            size = tuple([-1 if a == along else 1 for a in range(given.ndim)])
+            widths = shapes.reshape(widths, size)
+    n = given.shape[along]
+    middle = (part_along(given, along, 1, n) + part_along(given, along, 0, n - 1)) * 0.5
+    return statistics.sum(middle * widths, axis=along)

@@ -1,0 +1,125 @@
+"""Operators of arrays: the methods that Python calls for `+`, `<`, `@` and their like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.frontends.tensors import shaping
+from weft.frontends.tensors.arrays.array import Scalar, Tensor, apply
+from weft.frontends.tensors.arrays.elementwise import all_the_same, divmod, floor_divide
+from weft.frontends.tensors.arrays.products import matmul
+from weft.frontends.tensors.arrays.registry import METHODS, expose
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.arrays.executables import ExecutableTuple
+
+Unary = Callable[[Any], Tensor]
+Binary = Callable[[Any, Any], Tensor]
+_OPERANDS = Tensor | bool | int | float | complex | np.ndarray | np.generic | list | tuple
+"""What operators go together with; anything else may know itself what to do with an array."""
+
+
+def _in_place(target: Tensor, result: Tensor) -> Tensor:
+    if result.shape != target.shape:
+        raise ValueError(
+            f"non-broadcastable output operand with shape {target.shape} doesn't match the broadcast shape "
+            f"{result.shape}"
+        )
+    if not np.can_cast(result.dtype, target.dtype, "same_kind"):
+        raise TypeError(f"Cannot cast output from {result.dtype} to {target.dtype} with casting rule 'same_kind'")
+    target._set(shaping.cast(result._node, target.dtype))
+    return target
+
+
+def _of(ufunc: np.ufunc) -> Binary:
+    return lambda x1, x2: apply(ufunc, x1, x2)
+
+
+def _unary(ufunc: np.ufunc) -> Unary:
+    return lambda self: apply(ufunc, self)
+
+
+def _compared(ufunc: np.ufunc) -> Binary:
+    def method(self: Tensor, other: Any) -> Any:
+        return apply(ufunc, self, other) if isinstance(other, _OPERANDS) else NotImplemented
+
+    return method
+
+
+def _binary(fn: Binary) -> tuple[Binary, Binary, Binary]:
+    """Return an operator, the one with its operands swapped, and the one in place."""
+
+    def method(self: Tensor, other: Any) -> Any:
+        return fn(self, other) if isinstance(other, _OPERANDS) else NotImplemented
+
+    def swapped(self: Tensor, other: Any) -> Any:
+        return fn(other, self) if isinstance(other, _OPERANDS) else NotImplemented
+
+    def updating(self: Tensor, other: Any) -> Any:
+        return _in_place(self, fn(self, other)) if isinstance(other, _OPERANDS) else NotImplemented
+
+    return method, swapped, updating
+
+
+def _equality(ufunc: np.ufunc) -> Any:
+    """Return `==` or `!=`, which have an answer for None, for text, and for arrays that cannot be compared."""
+
+    def method(self: Tensor, other: Any) -> Any:
+        if isinstance(other, _OPERANDS) and isinstance(other, Scalar):
+            return apply(ufunc, self, other)
+        if not (isinstance(other, _OPERANDS) or other is None or isinstance(other, str | bytes)):
+            return NotImplemented
+        given = other if isinstance(other, Tensor) else np.asarray(other)
+        kinds = {self.dtype.kind, given.dtype.kind}
+        if len(kinds) > 1 and (kinds & {"S", "U"} or other is None) and self.dtype.kind != "O":
+            return all_the_same(ufunc is np.not_equal, self, given)
+        return apply(ufunc, self, given)
+
+    return method
+
+
+def _floor_divide(x1: Any, x2: Any) -> Tensor:
+    return floor_divide(x1, x2)
+
+
+class Operators:
+    """The operators of arrays, each of which is a method of `Tensor`."""
+
+    __add__, __radd__, __iadd__ = _binary(_of(np.add))
+    __sub__, __rsub__, __isub__ = _binary(_of(np.subtract))
+    __mul__, __rmul__, __imul__ = _binary(_of(np.multiply))
+    __truediv__, __rtruediv__, __itruediv__ = _binary(_of(np.true_divide))
+    __floordiv__, __rfloordiv__, __ifloordiv__ = _binary(_floor_divide)
+    __mod__, __rmod__, __imod__ = _binary(_of(np.remainder))
+    __pow__, __rpow__, __ipow__ = _binary(_of(np.power))
+    __and__, __rand__, __iand__ = _binary(_of(np.bitwise_and))
+    __or__, __ror__, __ior__ = _binary(_of(np.bitwise_or))
+    __xor__, __rxor__, __ixor__ = _binary(_of(np.bitwise_xor))
+    __lshift__, __rlshift__, __ilshift__ = _binary(_of(np.left_shift))
+    __rshift__, __rrshift__, __irshift__ = _binary(_of(np.right_shift))
+    __lt__, __le__ = _compared(np.less), _compared(np.less_equal)
+    __gt__, __ge__ = _compared(np.greater), _compared(np.greater_equal)
+    __eq__, __ne__ = _equality(np.equal), _equality(np.not_equal)
+    __neg__, __pos__ = _unary(np.negative), _unary(np.positive)
+    __abs__, __invert__ = _unary(np.absolute), _unary(np.invert)
+
+    def __matmul__(self: Any, other: Any) -> Tensor:
+        return matmul(self, other)
+
+    def __rmatmul__(self: Any, other: Any) -> Tensor:
+        return matmul(other, self)
+
+    def __imatmul__(self: Any, other: Any) -> Tensor:
+        return _in_place(self, matmul(self, other))
+
+    def __divmod__(self: Any, other: Any) -> ExecutableTuple:
+        return divmod(self, other)
+
+    def __rdivmod__(self: Any, other: Any) -> ExecutableTuple:
+        return divmod(other, self)
+
+
+expose(__name__, " ".join(f"Operators.{name}" for name, one in vars(Operators).items() if callable(one)), space=METHODS)

@@ -1,0 +1,156 @@
+"""Products of vectors, matrices and tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.frontends.tensors import indexing, shaping
+from weft.frontends.tensors.arrays import chunking
+from weft.frontends.tensors.arrays.array import Tensor, apply, as_node, as_tensor
+from weft.frontends.tensors.arrays.deferred import needs_lengths
+from weft.frontends.tensors.arrays.registry import named, public
+from weft.frontends.tensors.arrays.shapes import permute_dims, ravel, reshape
+from weft.frontends.tensors.arrays.statistics import sum as total
+from weft.frontends.tensors.blocked_products import matmul as matmul_nodes
+from weft.frontends.tensors.blocks import elementwise, whole_along
+from weft.frontends.tensors.nodes import Node
+from weft.frontends.tensors.reductions import axes_of
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.nodes import Node
+
+
+@public("a", "b", also="linalg.matmul", refused="sparse")
+@needs_lengths
+def matmul(x1: Any, x2: Any, /) -> Tensor:
+    """Return the matrix product; axes before the last two are broadcast. ValueError: the shapes do not fit."""
+    left, right = as_node(x1), as_node(x2)
+    if not left.grid or not right.grid:
+        raise ValueError("matmul: Input operand does not have enough dimensions (has 0, requires at least 1)")
+    dtype = np.result_type(left.dtype, right.dtype)
+    first, last = len(left.grid) == 1, len(right.grid) == 1
+    if first:
+        left = indexing.expand(left, [0])
+    if last:
+        right = indexing.expand(right, [1])
+    made = matmul_nodes(left, right, dtype, chunking.chunking().chunk_bytes)
+    ndim = len(made.grid)
+    dropped = tuple([axis for axis, drop in ((ndim - 2, first), (ndim - 1, last)) if drop])
+    return Tensor(shaping.squeeze(made, dropped) if dropped else made)
+
+
+@named("outer", space="linalg")
+@needs_lengths
+def vector_outer(x1: Any, x2: Any, /) -> Tensor:
+    """Return the products of all elements of one vector with all of another."""
+    left, right = as_node(x1), as_node(x2)
+    if len(left.grid) != 1 or len(right.grid) != 1:
+        raise ValueError(f"outer takes arrays of one axis, not of {len(left.grid)} and {len(right.grid)}")
+    return apply(np.multiply, Tensor(indexing.expand(left, [1])), Tensor(right))
+
+
+@public()
+def outer(a: Any, b: Any) -> Tensor:
+    """Return all products of elements of one array with those of another, both taken flat."""
+    return vector_outer(ravel(a), ravel(b))
+
+
+def _cross(a: Any, b: Any, *, axis: int) -> Any:
+    return np.cross(a, b, axis=axis)
+
+
+@public(also="linalg.matrix_transpose")
+def matrix_transpose(x: Any, /) -> Tensor:
+    """Return the transposes of matrices; ValueError for fewer than two axes."""
+    return Tensor(as_node(x)).mT
+
+
+def _paired(x1: Any, x2: Any, axis: int, name: str) -> tuple[Node, Node, int]:
+    """Return two arrays, and an axis, counted from the end, along which both are equally long."""
+    left, right = as_node(x1), as_node(x2)
+    from_end = {axes_of(axis, len(node.grid))[0] - len(node.grid) for node in (left, right)}
+    if len(from_end) > 1:
+        raise ValueError(f"axis {axis} of {name} is not the same of both arrays; count it from the end")
+    (at,) = from_end
+    if left.shape[at] != right.shape[at]:
+        raise ValueError(
+            f"{name}: axis {axis} has {left.shape[at]} elements in one array, {right.shape[at]} in the other"
+        )
+    np.broadcast_shapes(left.shape, right.shape)
+    return left, right, at
+
+
+@public(also="linalg.vecdot")
+@needs_lengths
+def vecdot(x1: Any, x2: Any, /, axis: int = -1) -> Tensor:
+    """Return the products of vectors that lie along an axis, the first one conjugated."""
+    left, right, at = _paired(x1, x2, axis, "vecdot")
+    first = apply(np.conjugate, Tensor(left)) if left.dtype.kind == "c" else Tensor(left)
+    product = apply(np.multiply, first, Tensor(right))
+    return total(product, axis=at, dtype=product.dtype)
+
+
+@public(space="linalg")
+@needs_lengths
+def cross(x1: Any, x2: Any, /, axis: int = -1) -> Tensor:
+    """Return the cross products of vectors of three elements that lie along an axis."""
+    left, right, at = _paired(x1, x2, axis, "cross")
+    if left.shape[at] != 3:
+        raise ValueError(f"cross takes vectors of 3 elements, not of {left.shape[at]}")
+    dtype = apply(np.subtract, Tensor(left), Tensor(right)).dtype
+    nodes = [whole_along(node, (at + len(node.grid),)) for node in (left, right)]
+    return Tensor(elementwise(_cross, nodes, dtype, "cross", axis=at))
+
+
+@public("a", "b", also="linalg.tensordot", refused="sparse")
+@needs_lengths
+def tensordot(x1: Any, x2: Any, /, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
+    """Return sums of products along pairs of axes: the last ones of `x1` and first of `x2`, or those that are named."""
+    left, right = as_node(x1), as_node(x2)
+    one, two = len(left.grid), len(right.grid)
+    if isinstance(axes, int):
+        if not 0 <= axes <= min(one, two):
+            raise ValueError(f"axes is {axes}; the arrays have {one} and {two} axes")
+        first, second = list(range(one - axes, one)), list(range(axes))
+    else:
+        given = [list(part) if isinstance(part, Sequence) else [part] for part in axes]
+        first, second = [[axes_of(a, n)[0] for a in part] for part, n in zip(given, (one, two), strict=True)]
+    if len(first) != len(second) or [left.shape[a] for a in first] != [right.shape[a] for a in second]:
+        raise ValueError(f"shape-mismatch for sum: {left.shape} along {first}, {right.shape} along {second}")
+    free, kept = [a for a in range(one) if a not in first], [a for a in range(two) if a not in second]
+    inner = prod([left.shape[a] for a in first])
+    rows, columns = [left.shape[a] for a in free], [right.shape[a] for a in kept]
+    a = reshape(permute_dims(Tensor(left), tuple(free + first)), (prod(rows), inner))
+    b = reshape(permute_dims(Tensor(right), tuple(second + kept)), (inner, prod(columns)))
+    return reshape(matmul(a, b), (*rows, *columns))
+
+
+@public(also="linalg.dot", refused="sparse", method=True, out=2)
+def dot(a: Any, b: Any) -> Tensor:
+    """Return the product as `numpy.dot`: of vectors the inner one, of matrices the matrix product."""
+    x, y = as_tensor(a), as_tensor(b)
+    if not x.ndim or not y.ndim:
+        return apply(np.multiply, x, y)
+    if y.ndim <= 2:
+        return matmul(x, y)
+    return tensordot(x, y, axes=([x.ndim - 1], [y.ndim - 2]))
+
+
+@public(also="innerproduct linalg.inner linalg.innerproduct", refused="sparse")
+def inner(a: Any, b: Any) -> Tensor:
+    """Return sums of products over the last axes."""
+    x, y = as_tensor(a), as_tensor(b)
+    if not x.ndim or not y.ndim:
+        return apply(np.multiply, x, y)
+    return tensordot(x, y, axes=([x.ndim - 1], [y.ndim - 1]))
+
+
+@public(also="linalg.vdot")
+def vdot(a: Any, b: Any) -> Tensor:
+    """Return the inner product of two arrays taken flat, the first conjugated."""
+    flat = reshape(a, (-1,))
+    return matmul(apply(np.conjugate, flat) if flat.dtype.kind == "c" else flat, reshape(b, (-1,)))

@@ -1,0 +1,98 @@
+"""Medians, quantiles and percentiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.frontends.tensors import order_statistics, reductions
+from weft.frontends.tensors.arrays.array import Tensor, as_node
+from weft.frontends.tensors.arrays.deferred import needs_lengths
+from weft.frontends.tensors.arrays.registry import public
+from weft.frontends.tensors.blocks import mapped, whole_along
+from weft.frontends.tensors.chunks import Cut
+from weft.frontends.tensors.nodes import Node
+from weft.operators.regions import Kind
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.arrays.types import Axis
+
+
+def _order_statistic(x: Any, *, fn: Any, q: Any, how: tuple[tuple[str, Any], ...], dtype: np.dtype[Any]) -> Any:
+    return np.asarray(fn(x, **_wanted(q), **dict(how)), dtype)  # NumPy's NaNs may be of the array's dtype
+
+
+def _wanted(q: Any) -> dict[str, Any]:
+    """Return the quantiles of a call: None, a number, or several as a tuple and their dtype."""
+    if q is None:
+        return {}
+    return {"q": np.asarray(*q) if isinstance(q, tuple) else q}
+
+
+@needs_lengths
+def _order(fn: Any, x: Any, axis: Axis, keepdims: bool, q: Any = None, **how: Any) -> Tensor:
+    """Return medians or quantiles by a function of NumPy's; `q` goes to it as it is, since its dtype counts."""
+    node = as_node(x)
+    axes = reductions.axes_of(axis, len(node.grid))
+    front: list[Cut] = []
+    if not (q is None or isinstance(q, int | float)):
+        several = np.asarray(q.fetch() if isinstance(q, Tensor) else q)
+        front = [Cut.even(n, max(n, 1)) for n in several.shape]
+        q = (tuple(several.tolist()), several.dtype) if several.ndim else several[()]
+    dtype = np.asarray(fn(np.ones(1, node.dtype), **_wanted(q), **how)).dtype
+    long = order_statistics.is_long(node, axes) and all(cut.size for cut in front)
+    node = node if long else whole_along(node, axes)
+    left = [a for a in range(len(node.grid)) if keepdims or a not in axes]
+    grid = (*front, *[Cut.even(1, 1) if a in axes else node.grid[a] for a in left])
+    if long:
+        return Tensor(order_statistics.select(node, order_statistics.wanted_by(fn, q, **how), grid, dtype, fn.__name__))
+    one = mapped(node, grid, [*[None] * len(front), *left])
+    kwargs = {"fn": fn, "q": q, "how": tuple({**how, "axis": axes, "keepdims": keepdims}.items()), "dtype": dtype}
+    return Tensor(Node(Kind.CALL, _order_statistic, [one], grid, dtype, kwargs=kwargs, name=fn.__name__))
+
+
+def _quantiles(fn: Any, name: str, text: str) -> Callable[..., Tensor]:
+    def function(
+        x: Any,
+        q: Any,
+        axis: Axis = None,
+        overwrite_input: bool = False,
+        method: str = "linear",
+        keepdims: bool = False,
+        *,
+        interpolation: str | None = None,
+    ) -> Tensor:
+        return _order(fn, x, axis, keepdims, q, method=interpolation or method)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""{text}; of a long array by looking for them in its chunks, else of axes read as one chunk.
+
+    `interpolation` is an older name of `method`. The array that is given is never changed, `overwrite_input` or not.
+    ValueError: a `q` is out of bounds.
+    """
+    return public("a", out=3)(function)
+
+
+quantile = _quantiles(np.quantile, "quantile", "Return quantiles, `q` from 0 to 1")
+
+nanquantile = _quantiles(np.nanquantile, "nanquantile", "Return quantiles of what is not NaN, `q` from 0 to 1")
+
+percentile = _quantiles(np.percentile, "percentile", "Return percentiles, `q` from 0 to 100")
+
+nanpercentile = _quantiles(
+    np.nanpercentile, "nanpercentile", "Return percentiles of what is not NaN, `q` from 0 to 100"
+)
+
+
+@public("a", out=2)
+def median(x: Any, axis: Axis = None, overwrite_input: bool = False, keepdims: bool = False) -> Tensor:
+    """Return the median; of a long array by looking for it in its chunks, else of axes read as one chunk."""
+    return _order(np.median, x, axis, keepdims)
+
+
+@public("a", out=2)
+def nanmedian(x: Any, axis: Axis = None, overwrite_input: bool = False, keepdims: bool = False) -> Tensor:
+    """Return the median of what is not NaN, as `median`."""
+    return _order(np.nanmedian, x, axis, keepdims)

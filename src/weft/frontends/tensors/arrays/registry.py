@@ -1,0 +1,165 @@
+"""The registry of public names: what users call a function, and with which arguments, is said where it is defined.
+
+Each row says in which namespace a name is found, and where it is defined. `weft.tensor` and its submodules, the methods
+of `Tensor`, and what NumPy's protocols find are made of the rows. They are written down in stub files (`stubs.py`), so
+that a name is known, to people, editors and at run time, before its module is loaded.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import cache, wraps
+from typing import Any, NamedTuple, ParamSpec, TypeVar, overload
+
+Given = ParamSpec("Given")
+Returned = TypeVar("Returned")
+Defined = TypeVar("Defined")
+
+MAIN = ""
+"""The namespace `weft.tensor` itself; others are submodules of it."""
+METHODS = "Tensor"
+"""The namespace of the methods of arrays."""
+_REFUSALS = {
+    "sparse": "arrays are dense; leave `sparse` out",
+    "gpu": "arrays are not moved to a GPU one by one; leave `gpu` out",
+}
+"""Keywords of Mars that ask for another kind of array, and why there is none."""
+
+
+class Row(NamedTuple):
+    """A public name: `name` in the namespace `space` is the attribute `path` of `module`."""
+
+    space: str
+    name: str
+    module: str
+    path: str
+    listed: bool = True
+    """Whether it is in `__all__`."""
+
+
+rows: list[Row] = []
+"""All rows of the modules that are loaded."""
+
+
+def expose(module: str, names: str, *, space: str = MAIN, listed: bool = True) -> None:
+    """Make attributes of a module public: each by its own name, or, written `attribute=name`, by another one."""
+    for one in names.split():
+        path, _, name = one.partition("=")
+        rows.append(Row(space, name or path.rpartition(".")[2], module, path, listed))
+
+
+def named(names: str, *, space: str = MAIN) -> Callable[[Defined], Defined]:
+    """Make a class or function public by other names than its own: a decorator."""
+
+    def mark(defined: Any) -> Any:
+        expose(defined.__module__, " ".join(f"{defined.__qualname__}={name}" for name in names.split()), space=space)
+        return defined
+
+    return mark
+
+
+@overload
+def public(
+    *first: str, also: str = "", space: str = MAIN, ignored: str = "", refused: str = "", method: bool | str = False
+) -> Callable[[Callable[Given, Returned]], Callable[Given, Returned]]: ...
+@overload
+def public(
+    *first: str,
+    also: str = "",
+    space: str = MAIN,
+    ignored: str = "",
+    refused: str = "",
+    method: bool | str = False,
+    out: int,
+) -> Callable[[Callable[..., Returned]], Callable[..., Returned]]: ...
+def public(
+    *first: str,
+    also: str = "",
+    space: str = MAIN,
+    ignored: str = "",
+    refused: str = "",
+    method: bool | str = False,
+    out: int | None = None,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a function public by its own name: a decorator.
+
+    `first` are the names that NumPy and Mars give to the first parameters, which have those of the array standard here;
+    several for one parameter are separated by spaces. `also` are other public names, as `name` or `space.name`.
+    `ignored` are keywords of Mars that change no result, `refused` those that ask for what is not here. `method` makes
+    it a method of arrays, under its own name or under those that are given. With `out` it takes the array that gets the
+    result, by this name or as the argument of this number.
+    """
+
+    def mark(function: Callable[..., Any]) -> Callable[..., Any]:
+        module, name = function.__module__, function.__name__
+        expose(module, name, space=space)
+        for other in also.split():
+            where, _, alias = other.rpartition(".")
+            expose(module, f"{name}={alias}", space=where or space)
+        if method:
+            expose(module, name if method is True else f"{name}={method}".replace(" ", f" {name}="), space=METHODS)
+        return _adapted(function, name, first, ignored, refused, out)
+
+    return mark
+
+
+def method(name: str, *first: str, ignored: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a function a method of arrays that no namespace has: a decorator, with arguments as of `public`."""
+
+    def mark(function: Callable[..., Any]) -> Callable[..., Any]:
+        expose(function.__module__, f"{function.__name__}={name}", space=METHODS)
+        return _adapted(function, name, first, ignored, "", None)
+
+    return mark
+
+
+@cache
+def _keywords(function: Callable[..., Any]) -> frozenset[str]:
+    parameters = inspect.signature(function).parameters.values()
+    return frozenset([one.name for one in parameters if one.kind is not one.POSITIONAL_ONLY])
+
+
+def _adapted(
+    function: Callable[..., Any], name: str, first: tuple[str, ...], ignored: str, refused: str, out: int | None
+) -> Callable[..., Any]:
+    """Have a function take what NumPy's and Mars's functions of its name take too."""
+    if not (first or ignored or refused or out is not None):
+        return function
+    others = tuple([tuple(one.split()) for one in first])
+    unused, not_here = frozenset(ignored.split()), frozenset(refused.split())
+
+    def renamed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        for key in kwargs.keys() - _keywords(function):
+            if key in unused:
+                del kwargs[key]
+            elif key in not_here and kwargs.pop(key):
+                raise TypeError(f"{name}: {key}=True: {_REFUSALS[key]}")
+        for at, aliases in enumerate(others):
+            if at == len(args):
+                args += tuple([kwargs.pop(one) for one in aliases if one in kwargs][:1])
+        return args
+
+    @wraps(function)
+    def adapted(*args: Any, **kwargs: Any) -> Any:
+        into = None
+        if kwargs:
+            if out is not None:
+                into = kwargs.pop("out", None)
+            if not _keywords(function).issuperset(kwargs):
+                args = renamed(args, kwargs)
+        if out is not None and len(args) > out:
+            into, args = args[out], (*args[:out], *args[out + 1 :])
+        made = function(*args, **kwargs)
+        return made if into is None else made._put_into(into)
+
+    return adapted
+
+
+def table(space: str) -> Mapping[str, Row]:
+    """Return the rows of a namespace by name, of the modules that are loaded. ValueError: a name is there twice."""
+    found: dict[str, Row] = {}
+    for row in rows:
+        if row.space == space and found.setdefault(row.name, row) != row:
+            raise ValueError(f"{row.name} is public twice: in {found[row.name].module} and in {row.module}")
+    return found

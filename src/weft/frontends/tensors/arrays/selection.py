@@ -1,0 +1,118 @@
+"""Elements chosen by numbers, conditions and coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.frontends.tensors import blocks, indexing, ordering, reductions, shaping
+from weft.frontends.tensors.arrays import searching, shapes
+from weft.frontends.tensors.arrays.array import Tensor, as_node, as_tensor
+from weft.frontends.tensors.arrays.deferred import needs_lengths
+from weft.frontends.tensors.arrays.dtypes import INT
+from weft.frontends.tensors.arrays.executables import ExecutableTuple
+from weft.frontends.tensors.arrays.registry import method, public
+from weft.frontends.tensors.arrays.searching import flatnonzero
+from weft.frontends.tensors.arrays.shapes import ravel
+from weft.frontends.tensors.reductions import axes_of
+
+
+@public("condition", "a", out=3)
+def compress(condition: Any, x: Any, axis: int | None = None) -> Tensor:
+    """Return the elements along an axis where a condition holds."""
+    given = ravel(x) if axis is None else as_tensor(x)
+    (along,) = reductions.axes_of(axis or 0, given.ndim)
+    places = flatnonzero(condition) if isinstance(condition, Tensor) else np.flatnonzero(condition)
+    return take(given, places, axis=along)
+
+
+@public("a", method=True, out=3)
+@needs_lengths
+def take(x: Any, indices: Any, /, axis: int | None = None) -> Tensor:
+    """Return elements along an axis by their numbers; without an axis, of the flat array."""
+    node, numbers = as_node(x), as_node(indices)
+    if numbers.dtype.kind not in "iu":
+        raise TypeError(f"indices are whole numbers, not {numbers.dtype}")
+    if axis is None:
+        if len(node.grid) != 1:
+            node = shaping.reshape(node, (node.size,))
+        axis = 0
+    return Tensor(indexing.take(node, numbers, axes_of(axis, len(node.grid))[0]))
+
+
+@public()
+@needs_lengths
+def take_along_axis(x: Any, indices: Any, /, axis: int = -1) -> Tensor:
+    """Return elements along an axis, by an index for each place of the other axes, which are broadcast."""
+    node, numbers = as_node(x), as_node(indices)
+    if numbers.dtype.kind not in "iu":
+        raise IndexError(f"`indices` must be an integer array, not {numbers.dtype}")
+    if len(node.grid) != len(numbers.grid):
+        raise ValueError("`indices` and `x` must have the same number of dimensions")
+    return Tensor(ordering.take_along(node, numbers, axes_of(axis, len(node.grid))[0]))
+
+
+@public()
+def copyto(dst: Tensor, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
+    """Put the elements of `src`, broadcast, into `dst`: those for which `where` holds. TypeError: they do not fit."""
+    given = as_tensor(src)
+    if not np.can_cast(given.dtype, dst.dtype, casting):
+        raise TypeError(f"Cannot cast from {given.dtype!r} to {dst.dtype!r} according to the rule {casting!r}")
+    values = shapes.broadcast_to(given.astype(dst.dtype), dst.shape)
+    chosen = values if where is True else searching.where(shapes.broadcast_to(where, dst.shape), values, dst)
+    dst._set(chosen._node)
+
+
+@public("condition", "a")
+def extract(condition: Any, x: Any) -> Tensor:
+    """Return the elements of the flat array for which a condition holds."""
+    return compress(shapes.ravel(condition), shapes.ravel(x), axis=0)
+
+
+@public(method=True, out=2)
+def choose(a: Any, choices: Sequence[Any], mode: str = "raise") -> Tensor:
+    """Return for each element of `a` that of the array of this number. ValueError: there is no such array."""
+    if mode not in ("raise", "wrap", "clip"):
+        raise ValueError(f"mode is {mode!r}; give 'raise', 'wrap' or 'clip'")
+    made = [as_tensor(one) for one in ([choices[i] for i in range(len(choices))])]
+    given = as_tensor(a)
+    shape = np.broadcast_shapes(given.shape, *[one.shape for one in made])
+    dtype = np.result_type(*[one.dtype for one in made])
+    at = shapes.broadcast_to(given, shape).node
+    inputs = [shapes.broadcast_to(one.astype(dtype), shape).node for one in made]
+    return Tensor(blocks.elementwise(_chosen, [at, *inputs], dtype, "choose", mode=mode))
+
+
+def _chosen(a: Any, *choices: Any, mode: str) -> Any:
+    return np.choose(a, choices, mode=mode)  # type: ignore[call-overload]
+
+
+@public("indices", "dims")
+def unravel_index(indices: Any, shape: Sequence[int], order: str = "C") -> tuple[Tensor, ...]:
+    """Return the coordinates that numbers in the flat array stand for. ValueError: a number is out of bounds."""
+    given = as_tensor(indices)
+    if order not in ("C", "F"):
+        raise ValueError("only 'C' or 'F' order is permitted")
+    made = [
+        Tensor(blocks.elementwise(_coordinate, [given.loose], INT, "unravel", shape=tuple(shape), order=order, at=at))
+        for at in range(len(shape))
+    ]
+    return ExecutableTuple(made)
+
+
+def _coordinate(x: Any, *, shape: tuple[int, ...], order: Any, at: int) -> Any:
+    return np.asarray(np.unravel_index(x, shape, order)[at])
+
+
+@method("compress", "condition", "a")
+def _compress_method(self: Tensor, condition: Any, axis: int | None = None, out: Any = None) -> Tensor:
+    """Return the elements along an axis where a condition holds; without an axis, of the flat array."""
+    return compress(condition, self, axis, out)
+
+
+@method("fill")
+def _fill(self: Tensor, value: Any) -> None:
+    """Give all elements one value."""
+    self[...] = value
