@@ -4,6 +4,10 @@ Stages and links refer to each other, and so do all the rows of a job. They are 
 one as its number, so that a long chain of vertices is no deep recursion. Programs of the graph as it was submitted are
 not written again, managers are made anew, and the ready set that all idle stages share comes back as itself.
 
+Fields are written by name: those that `Core`, `Stage` and `Link` declare (`KEPT`), and those of the records inside
+them. A reader passes over a field that it does not know; one that is not there is as in a new job. `MOVED` has the
+classes that had another name or module.
+
 The bytes are a pickle: only those that this user alone could have written may be read.
 """
 
@@ -11,7 +15,11 @@ from __future__ import annotations
 
 import io
 import pickle
+from enum import Enum
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from weft.engine.consulting import make
 from weft.engine.core import Tuning
@@ -21,13 +29,18 @@ from weft.engine.replay import Replay
 from weft.model.errors import ConflictError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from weft.engine.policy import ManagerFactory
     from weft.engine.replay import Tape
     from weft.graph.logical import LogicalGraph
 
-_NOT_WRITTEN: Final = ("managers", "stages", "_links")
+SCHEMA: Final = 1
+"""The schema number of snapshots: another one when a declared field is renamed or changes its meaning."""
+MOVED: Final[dict[str, str]] = {}
+"""Classes that had another name when they were written: `module:name` of then to that of now."""
+
+_Fields = dict[str, Any]
 
 
 def dump(graph: LogicalGraph, replayed: Replay) -> bytes:
@@ -41,18 +54,25 @@ def dump(graph: LogicalGraph, replayed: Replay) -> bytes:
     names |= {id(stage): ("stage", at) for at, stage in enumerate(core.stages)}
     names |= {id(link): ("link", at) for at, link in enumerate(links)}
     managed = [stage.index for stage in core.stages if stage.manager is not None]
-    for at in managed:
-        core.stages[at].manager = None
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         def persistent_id(self, value: Any) -> tuple[Any, ...] | None:
             return names.get(id(value))
 
+        def reducer_override(self, value: Any) -> Any:
+            found = _by_name(value)
+            return super().reducer_override(value) if found is None else found
+
     file = io.BytesIO()
-    pickle.dump((len(core.stages), len(links), managed, core.tuning), file)
-    rows = [[getattr(stage, name) for name in Stage.__slots__] for stage in core.stages]
-    about = {name: value for name, value in vars(core).items() if name not in _NOT_WRITTEN}
-    Pickler(file, protocol=5).dump((about, rows, [vars(link) for link in links], replayed.collected()))
+    head = {"schema": SCHEMA, "stages": len(core.stages), "links": len(links), "managed": managed}
+    pickle.dump(head | {"tuning": _fields(core.tuning, core.tuning.__struct_fields__)}, file)
+    body = {
+        "core": _fields(core, core.KEPT),
+        "stages": [_fields(stage, Stage.KEPT) for stage in core.stages],
+        "links": [_fields(link, Link.KEPT) for link in links],
+        "collected": replayed.collected(),
+    }
+    Pickler(file, protocol=5).dump(body)
     return file.getvalue()
 
 
@@ -63,13 +83,13 @@ def load(data: bytes, graph: LogicalGraph, managers: Mapping[str, ManagerFactory
     """
     file = io.BytesIO(data)
     try:
-        stage_count, link_count, managed, tuning = pickle.load(file)
-        if not isinstance(tuning, Tuning):
-            raise TypeError("no tuning")
-        master = Master(graph, graph.name, tuning, tape.managers(managers))
+        head = pickle.load(file)
+        if head["schema"] != SCHEMA:
+            raise ValueError(f"it is of schema {head['schema']}, and this version reads schema {SCHEMA}")
+        master = Master(graph, graph.name, _known(Tuning, head["tuning"]), tape.managers(managers))
         core = master.core
-        stages = [object.__new__(Stage) for _ in range(stage_count)]
-        links = [object.__new__(Link) for _ in range(link_count)]
+        stages = [object.__new__(Stage) for _ in range(head["stages"])]
+        links = [object.__new__(Link) for _ in range(head["links"])]
         found: dict[str, Callable[[Any], Any]] = {
             "nothing": lambda _: NOTHING,
             "program": lambda id: graph.vertices[id].program,
@@ -81,18 +101,79 @@ def load(data: bytes, graph: LogicalGraph, managers: Mapping[str, ManagerFactory
             def persistent_load(self, name: Any) -> Any:
                 return found[name[0]](name[1])
 
-        about, rows, details, collected = Unpickler(file).load()
-        vars(core).update(about)
+        body = Unpickler(file).load()
+        _set(core, core.KEPT, body["core"])
         core.stages = stages
-        for stage, row in zip(stages, rows, strict=True):
-            for name, value in zip(Stage.__slots__, row, strict=True):
-                setattr(stage, name, value)
-        for link, detail in zip(links, details, strict=True):
-            vars(link).update(detail)
-        for at in managed:
+        for stage, fields in zip(stages, body["stages"], strict=True):
+            Stage.__init__(stage, fields["vertex"], fields["index"])  # a field that is not written is as in a new job
+            _set(stage, Stage.KEPT, fields)
+        for link, fields in zip(links, body["links"], strict=True):
+            Link.__init__(link, fields["edge"], fields["src"], fields["dst"])
+            _set(link, Link.KEPT, fields)
+        for at in head["managed"]:
             stages[at].manager = make(core.managers, stages[at].vertex)
     except Exception as error:
         raise ConflictError(f"the snapshot in the journal cannot be read: {error}") from error
     replayed = Replay(master, tape)
-    replayed.collect(collected)
+    replayed.collect(body["collected"])
     return replayed
+
+
+def _fields(value: object, names: Iterable[str]) -> _Fields:
+    return {name: getattr(value, name) for name in names}
+
+
+def _set(value: object, names: Iterable[str], fields: _Fields) -> None:
+    for name in names:
+        if name in fields:
+            setattr(value, name, fields[name])
+
+
+# ------------------------------------------------------------------------------------------- records inside, by name
+
+
+def _by_name(value: Any) -> tuple[Any, ...] | None:
+    """Return how a record of Weft's is pickled: its class and its fields by name; None for anything else."""
+    kind = type(value)
+    if not kind.__module__.startswith("weft."):
+        return None
+    name = f"{kind.__module__}:{kind.__qualname__}"
+    if isinstance(value, Enum):
+        return _member, (name, value.value)
+    if isinstance(value, Struct):
+        return _record, (name, _fields(value, value.__struct_fields__))
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return _record, (name, _fields(value, kind._fields))
+    if "__slots__" in vars(kind) and not hasattr(value, "__dict__"):
+        return _blank, (name,), _fields(value, kind.__slots__), None, None, _fill  # it may lead back to itself
+    return None
+
+
+def _class_of(name: str) -> Any:
+    module, _, path = MOVED.get(name, name).partition(":")
+    return getattr(import_module(module), path)
+
+
+def _member(name: str, value: Any) -> Any:
+    return _class_of(name)(value)
+
+
+def _record(name: str, fields: _Fields) -> Any:
+    return _known(_class_of(name), fields)
+
+
+def _known(kind: Any, fields: _Fields) -> Any:
+    names = kind._fields if hasattr(kind, "_fields") else kind.__struct_fields__
+    return kind(**{name: value for name, value in fields.items() if name in names})
+
+
+def _blank(name: str) -> Any:
+    return object.__new__(_class_of(name))
+
+
+def _fill(value: Any, fields: _Fields) -> None:
+    """Set the fields of a row; TypeError if one of them is not known, since rows have no defaults."""
+    missing = set(type(value).__slots__) - fields.keys()
+    if missing:
+        raise TypeError(f"a {type(value).__name__} lacks {', '.join(sorted(missing))}")
+    _set(value, type(value).__slots__, fields)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Mapping
 from heapq import heappush
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from msgspec import Struct, field
 
@@ -219,6 +219,70 @@ class Planned(NamedTuple):
 
 class Core:
     """The state of one job."""
+
+    KEPT: ClassVar = (
+        "graph",
+        "planned",
+        "job",
+        "tuning",
+        "status",
+        "now",
+        "started_at",
+        "by_id",
+        "order",
+        "bubbles",
+        "regions",
+        "choices",
+        "decided",
+        "branched",
+        "sized",
+        "services",
+        "workers",
+        "leases",
+        "requests",
+        "timers",
+        "heaps",
+        "lights",
+        "needy",
+        "thirsty",
+        "moved",
+        "tokens",
+        "emitted",
+        "answered",
+        "unended",
+        "cause",
+        "cancel_reason",
+        "out",
+        "counter",
+        "replan",
+        "stuck",
+        "torn",
+        "patched",
+        "stats",
+        "dirty",
+        "usage",
+        "replies",
+        "claims",
+        "_claimed_in",
+        "payloads",
+        "policies",
+        "memos",
+        "rivals",
+        "losers",
+        "backed",
+        "wanted",
+        "weights",
+        "shrunk",
+        "faults",
+        "suspicious",
+        "avoided",
+        "forgiven",
+        "shy",
+        "ring",
+    )
+    """The fields that a snapshot holds; a field that a snapshot of an older version lacks is as in a new job."""
+    MADE_ANEW: ClassVar = ("_links", "managers", "stages")
+    """The fields that are made anew when a snapshot is read, or are written apart."""
 
     def __init__(self, graph: LogicalGraph, job: str, tuning: Tuning, ring: int = 4096) -> None:
         self.graph = graph.copy()  # a patch must not change what the user may run again

@@ -8,7 +8,7 @@ several narrow inputs, or a grouping one, have a counter for each task. No objec
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft.engine.machines.task import TaskState
 from weft.engine.machines.vertex import VertexState
@@ -121,6 +121,23 @@ class Link:
     `opened` says that it lets tasks through. `left` counts destination tasks that may still read it.
     """
 
+    KEPT: ClassVar = (
+        "edge",
+        "src",
+        "dst",
+        "data",
+        "wide",
+        "group",
+        "gate",
+        "router",
+        "opened",
+        "left",
+        "freed_parts",
+        "read_parts",
+        "read_bytes",
+    )
+    """The fields that a snapshot holds."""
+
     # Defaults stand on the class: a graph of many small vertices pays for every attribute that is set.
     router: Router | None = None
     opened = False
@@ -225,6 +242,10 @@ class Stage:
         "vertex",
         "written",
     )
+    MADE_ANEW: ClassVar = ("manager",)
+    """The fields that are made anew when a snapshot is read."""
+    KEPT: ClassVar = tuple(name for name in __slots__ if name != "manager")
+    """The fields that a snapshot holds."""
 
     def __init__(self, vertex: Vertex, index: int) -> None:
         self.vertex = vertex

@@ -1,0 +1,90 @@
+"""Snapshots hold declared fields by name, and are read by versions that have others."""
+
+import pickle
+
+import pytest
+
+from weft.durability import snapshot
+from weft.engine.core import Core, Tuning, WorkerRow
+from weft.engine.events import JobSubmitted
+from weft.engine.machines.job import JobState
+from weft.engine.master import Master
+from weft.engine.physical import Link, Stage
+from weft.engine.replay import Replay, Tape, Tick, digest
+from weft.graph.builder import Graph, gather
+from weft.model.errors import ConflictError
+
+
+def graph() -> Graph:
+    made = Graph("g")
+    made.add("m:f", gather(made.add("m:f", n=3, name="a")), name="b")
+    return made
+
+
+def replayed(tape: Tape) -> Replay:
+    found = Replay(Master(graph(), "g", Tuning(), {}), tape)
+    found.feed([Tick((JobSubmitted(1.0),))])
+    return found
+
+
+def test_every_field_is_declared():
+    """A new field of the core, a stage or a link is kept in snapshots, or made anew: say so beside the field."""
+    core = replayed(Tape()).master.core
+    link = core.stages[0].outputs[0]
+    defaults = {name for name, value in vars(Link).items() if not name.startswith("_") and not callable(value)}
+    attributes = {name for name in defaults if not isinstance(getattr(Link, name), property)} - {"KEPT"}
+    assert vars(core).keys() == {*Core.KEPT, *Core.MADE_ANEW}
+    assert set(Stage.__slots__) == {*Stage.KEPT, *Stage.MADE_ANEW}
+    assert {*vars(link), *attributes} == set(Link.KEPT)
+    for kind in (Core, Stage, Link):
+        assert len(set(kind.KEPT)) == len(kind.KEPT)
+
+
+def test_a_snapshot_is_the_master_that_it_was_made_of():
+    before = replayed(Tape())
+    wanted = digest(before.master.core)
+    after = snapshot.load(snapshot.dump(graph(), before), graph(), {}, Tape())
+    assert digest(after.master.core) == wanted
+    assert [stage.id for stage in after.master.core.stages] == ["a", "b"]
+    assert after.master.core.stages[1].inputs[0].src is after.master.core.stages[0]
+
+
+def test_fields_of_another_version_are_passed_over_or_as_in_a_new_job(monkeypatch):
+    own = snapshot._fields
+
+    def other(value, kept):
+        fields = own(value, kept)
+        if isinstance(value, Stage):
+            del fields["written"]
+        if isinstance(value, Core):
+            del fields["memos"]
+        return fields | {"new": 1} if isinstance(value, Stage | Core | Link | WorkerRow | Tuning) else fields
+
+    before = replayed(Tape())
+    before.master.core.workers[1] = WorkerRow(0, "node")
+    monkeypatch.setattr(snapshot, "_fields", other)
+    data = snapshot.dump(graph(), before)
+    monkeypatch.undo()
+    core = snapshot.load(data, graph(), {}, Tape()).master.core
+    assert (core.status, core.memos, core.stages[0].written) == (JobState.RUNNING, {}, 0)
+    assert core.workers == {1: WorkerRow(0, "node")}
+    assert not hasattr(core, "new")
+
+
+def test_a_class_that_has_moved_is_found(monkeypatch):
+    before = replayed(Tape())
+    before.master.core.workers[1] = WorkerRow(0, "node")
+    data = snapshot.dump(graph(), before)
+    was, now = b"weft.engine.core:WorkerRow", b"weft.engine.gone:OldestRow"
+    assert data.count(was) == 1
+    assert len(was) == len(now)
+    with pytest.raises(ConflictError, match="cannot be read"):
+        snapshot.load(data.replace(was, now), graph(), {}, Tape())
+    monkeypatch.setitem(snapshot.MOVED, now.decode(), was.decode())
+    assert snapshot.load(data.replace(was, now), graph(), {}, Tape()).master.core.workers == {1: WorkerRow(0, "node")}
+
+
+def test_a_snapshot_of_another_schema_is_refused():
+    data = snapshot.dump(graph(), replayed(Tape()))
+    with pytest.raises(ConflictError, match="it is of schema 2, and this version reads schema 1"):
+        snapshot.load(pickle.dumps({"schema": 2}) + data, graph(), {}, Tape())
