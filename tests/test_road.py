@@ -3,31 +3,30 @@
 import re
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import pytest
-
 import weft
 from weft.admin.settings import Settings
-from weft.wiring import load_pipeline, run_pipeline
+from weft.wiring import load_pipeline, resume_run, run_pipeline
 
 SOURCE = Path(weft.__file__).parent
 PAGE = Path(__file__).parents[1] / "docs" / "road.md"
 STATION = re.compile(r"^## \d+\. .* — `(?P<file>[\w/]+\.py)` `(?P<function>[\w.]+)`$", re.MULTILINE)
+RESUMED = "# The road of a resumed run"
 PIPELINE = "name: road\nentry_points: {a: {command: 'echo hello'}, b: {command: 'echo again', deps: a}}\n"
 
 Station = tuple[str, str]
 
 
-def stations() -> list[Station]:
-    return [(match["file"], match["function"]) for match in STATION.finditer(PAGE.read_text())]
+def stations(page: str) -> list[Station]:
+    return [(match["file"], match["function"]) for match in STATION.finditer(page)]
 
 
-@pytest.fixture
-def entered(tmp_path) -> list[Station]:
-    """The functions of Weft that one run enters, by their first entry, whatever the thread."""
+def entered(work: Callable[[], object]) -> list[Station]:
+    """The functions of Weft that `work` enters, by their first entry, whatever the thread."""
     prefix = f"{SOURCE}/"
     seen: dict[Station, None] = {}
 
@@ -36,22 +35,35 @@ def entered(tmp_path) -> list[Station]:
         if event == "call" and code.co_filename.startswith(prefix):
             seen.setdefault((code.co_filename.removeprefix(prefix), code.co_qualname))
 
-    (tmp_path / "run.yaml").write_text(PIPELINE)
     threading.setprofile(note)
     sys.setprofile(note)
     try:
-        result = run_pipeline(load_pipeline(str(tmp_path / "run.yaml")), Settings(workers=1))
+        work()
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
-    assert result.state == "succeeded"
     return list(seen)
 
 
-def test_a_job_travels_the_road_that_the_page_tells(entered):
-    road = stations()
+def test_a_job_travels_the_road_that_the_page_tells(tmp_path):
+    road = stations(PAGE.read_text().partition(RESUMED)[0])
+    file = tmp_path / "run.yaml"
+    file.write_text(PIPELINE)
+    found = entered(lambda: run_pipeline(load_pipeline(str(file)), Settings(workers=1)))
     assert len(road) > 10
-    assert [station for station in entered if station in road] == road
+    assert [station for station in found if station in road] == road
+
+
+def test_a_resumed_run_travels_the_road_that_the_page_tells(tmp_path):
+    road = stations(PAGE.read_text().partition(RESUMED)[2])
+    file = tmp_path / "run.yaml"
+    file.write_text(PIPELINE.replace("echo again", f"test -e {tmp_path}/go"))
+    failed = run_pipeline(load_pipeline(str(file)), Settings(workers=1))
+    (tmp_path / "go").touch()
+    found = entered(lambda: resume_run(failed.folder, Settings(workers=1)))
+    assert failed.state == "failed"
+    assert len(road) > 5
+    assert [station for station in found if station in road] == road
 
 
 def test_every_file_that_the_page_names_is_there():

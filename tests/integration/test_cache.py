@@ -21,6 +21,7 @@ from weft.admin.settings import Settings
 from weft.durability.journal import JOURNAL, read_journal
 from weft.engine.events import Event, Miss
 from weft.engine.replay import Epoch, Tick
+from weft.runs.active import RunResult
 from weft.runs.records import read_run
 from weft.runtime.cache import read_decisions
 from weft.store.content import ContentStore
@@ -45,7 +46,7 @@ class Place(Project):
     def write(self, steps: Mapping[str, Any], **top: Any) -> None:
         super().write(steps, **{"cache": ON, **top})
 
-    def run(self, **caching: Any) -> wiring.RunResult:
+    def run(self, **caching: Any) -> RunResult:
         loaded = wiring.load_pipeline(str(self.file), user="me", caching=wiring.Caching(**caching))
         return wiring.run_pipeline(loaded, self.settings, quiet=True)
 
@@ -61,7 +62,7 @@ class Place(Project):
         assert result.state == "succeeded", result.error
         return self.ran()
 
-    def output(self, result: wiring.RunResult, name: str) -> str:
+    def output(self, result: RunResult, name: str) -> str:
         return Path(result.outputs[name]).read_text()
 
     def reason(self, run: str, name: str) -> str:
@@ -419,7 +420,7 @@ def events_of(record: Tick | Epoch) -> tuple[Event, ...]:
 class TestTogether:
     def test_c7_two_runs_at_once_run_it_once(self, place):
         place.write(GATED)
-        results: list[wiring.RunResult] = []
+        results: list[RunResult] = []
         threads = [threading.Thread(target=lambda: results.append(place.run())) for _ in range(3)]
         for thread in threads:
             thread.start()

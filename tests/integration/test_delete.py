@@ -12,6 +12,7 @@ from weft import wiring
 from weft.admin import deleting
 from weft.admin.deleting import delete_run, delete_runs
 from weft.model.errors import ConflictError, DiskFullError, ForbiddenError
+from weft.runs.active import RunResult
 from weft.runs.listing import list_runs
 from weft.store.entries import CACHE_NAME, CacheIndex
 from weft.store.folders import remove_folder
@@ -33,7 +34,7 @@ class Place(Project):
             **more,
         }
 
-    def run(self) -> wiring.RunResult:
+    def run(self) -> RunResult:
         loaded = wiring.load_pipeline(str(self.folder / "run.yaml"), user="me")
         return wiring.run_pipeline(loaded, self.settings, quiet=True)
 

@@ -27,6 +27,7 @@ from weft.durability import journal as module
 from weft.durability import snapshot
 from weft.durability.facts import asking
 from weft.durability.journal import FileJournal, read_journal, recover, replay_journal
+from weft.durability.programs import load_graph
 from weft.engine.core import Core
 from weft.engine.replay import digest
 from weft.engine.rows import FINISHED, FREED
@@ -42,7 +43,6 @@ from weft.model.errors import (
     TaskError,
     UsageError,
 )
-from weft.runs.durable import load_graph
 from weft.runs.listing import list_runs
 from weft.runs.records import read_run
 from weft.store.outputs import Outputs

@@ -16,6 +16,7 @@ from weft import wiring
 from weft.cli.context import Context
 from weft.cli.main import main
 from weft.model.errors import WeftError
+from weft.runs.active import RunResult
 from weft.runs.records import read_run
 
 ON = {"enable": True}
@@ -29,7 +30,7 @@ class Place(Project):
     def write_text(self, text: str) -> None:
         self.file.write_text(text)
 
-    def run(self, steps: dict[str, Any], **top: Any) -> wiring.RunResult:
+    def run(self, steps: dict[str, Any], **top: Any) -> RunResult:
         self.write(steps, **top)
         loaded = wiring.load_pipeline(str(self.folder / "run.yaml"), user="me")
         return wiring.run_pipeline(loaded, self.settings, quiet=True)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,7 +13,10 @@ from tests.objects import Objects
 from weft.admin.settings import Settings
 from weft.model.errors import NotFoundError, PipelineError, TaskError, UsageError
 from weft.runtime.cache import read_decisions
-from weft.wiring import RunResult, Surroundings, load_pipeline, plan_pipeline, resume_run, run_pipeline
+from weft.wiring import Surroundings, load_pipeline, plan_pipeline, resume_run, run_pipeline
+
+if TYPE_CHECKING:
+    from weft.runs.active import RunResult
 
 URL = "objects://bucket/ppl"
 STEPS: dict[str, Any] = {

@@ -11,6 +11,7 @@ from weft import wiring
 from weft.admin.settings import Settings
 from weft.cli.context import Context
 from weft.cli.main import main
+from weft.runs.active import RunResult
 from weft.runs.records import read_run
 
 
@@ -21,7 +22,7 @@ class Place:
         self.folder = folder
         self.settings = Settings(state_dir=folder / ".weft", user="me", backend="threads")
 
-    def run(self, steps: dict[str, Any], **top: Any) -> wiring.RunResult:
+    def run(self, steps: dict[str, Any], **top: Any) -> RunResult:
         file = self.folder / "run.yaml"
         file.write_text(json.dumps({"name": "trial", "entry_points": steps, **top}))
         return wiring.run_pipeline(wiring.load_pipeline(str(file), user="me"), self.settings, quiet=True)

@@ -15,9 +15,10 @@ from weft.admin.control import send
 from weft.admin.settings import Settings
 from weft.model.errors import OutOfMemoryError, RunCancelledError, TaskError
 from weft.operators import call
+from weft.runs.active import RunResult
 from weft.runs.records import Record, RunRecord, read_run
 from weft.store.folders import is_owned, shm_root
-from weft.wiring import RunResult, load_pipeline, run_pipeline
+from weft.wiring import load_pipeline, run_pipeline
 
 
 class Place(Project):

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from weft.admin.settings import Origin, Settings
+from weft.runs.active import RunResult
 from weft.runs.records import Record, read_run
 from weft.store import disk
-from weft.wiring import RunResult, load_pipeline, resume_run, run_pipeline
+from weft.wiring import load_pipeline, resume_run, run_pipeline
 
 A = {"command": "echo a > {{out}}", "artifacts": {"output": ["out"]}}
 B = {"command": "cat {{in}} > b", "deps": "a", "artifacts": {"input": {"in": "{{a.out}}"}}}

@@ -557,7 +557,7 @@ def test_a_mount_path_that_an_earlier_step_may_make_is_not_refused(tmp_path):
 
     def hopeless(steps: dict[str, Any], last: dict[str, Any]) -> list[str]:
         file.write_text(json.dumps({"name": "p", "entry_points": steps, "post_process": last}))
-        return [error.hint for _, error in load_pipeline(str(file), user="me", around=around).hopeless]
+        return [error.hint for _, error in load_pipeline(str(file), user="me", around=around).preview.hopeless]
 
     assert hopeless({"a": {}, "b": {**mounted, "deps": "a"}}, {"z": mounted}) == []
     assert hopeless({"a": {}, "b": mounted}, {}) == [

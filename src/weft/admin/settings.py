@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from getpass import getuser
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +13,7 @@ from msgspec import Struct, field
 
 from weft.model.errors import UsageError
 from weft.runtime.arguments import wrong
-from weft.store.state import PROJECT_FILE, StateRoot, find_project
+from weft.store.state import PROJECT_FILE, StateRoot, current_user, find_project
 
 BACKENDS: Final = ("threads", "processes")
 NOT_SETTINGS: Final = frozenset({"WEFT_RECORD", "WEFT_SEED"})
@@ -69,7 +68,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     gpu_type: str = ""
     """The type of all of these."""
     spill_dir: Path | None = None
-    """The folder for chunks on disk; None: in the folder of the run."""
+    """The folder for chunks on disk; None: `spill` in the state folder."""
     state_dir: Path | None = None
     """The state folder; None: `.weft` beside the project, else in the user's state folder."""
     color: str = "auto"
@@ -96,12 +95,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     @property
     def user_name(self) -> str:
         """The name that runs are filed under."""
-        if self.user:
-            return self.user
-        try:
-            return getuser()
-        except (KeyError, OSError):  # no such user in this container
-            return str(os.getuid())
+        return self.user or current_user()
 
     def origin(self, name: str) -> Origin:
         """Return where the value of a setting came from."""

@@ -89,7 +89,7 @@ def caching_of(context: Context, off: bool, refresh: list[str] | None, start: st
 
 def around_of(context: Context, settings: Settings, base: Path, fs: list[str] | None) -> dict[str, Any]:
     """Return the argument that tells what steps are to find round them, if that is not what they find anyway."""
-    from weft.admin.filesystems import STAGE, parse_given
+    from weft.store.filesystems import STAGE, parse_given
 
     if (settings.mounts, settings.docker_env, settings.state_dir) == ("auto", "ignore", None) and not fs:
         return {}

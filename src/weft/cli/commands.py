@@ -44,7 +44,7 @@ from weft.cli.arguments import (
     settings_of,
     split_target,
 )
-from weft.cli.context import Context, RunResult, drop_output
+from weft.cli.context import Context, drop_output
 from weft.cli.parsing import App, Parameter
 from weft.cli.steps import MOST_OUTPUTS, more_outputs, print_steps, run_document, took
 from weft.cli.tables import clean, iso, moment, one_line, output_path, print_json, print_table, short_path
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from weft.admin.settings import Settings
     from weft.cli.progress import Progress
     from weft.engine.explain import Explained
+    from weft.runs.active import RunAnnounced, RunResult
     from weft.runs.planning import Foreseen
     from weft.runs.records import Record, RunRecord
     from weft.store.catalog import RunRow
@@ -150,9 +151,8 @@ def run(
     around = around_of(context, settings, base, fs)
     user = settings.user_name
     loaded = wiring.load_pipeline(str(file), overrides=overrides, user=user, name=name, **caching, **around)
-    for warning in loaded.warnings:
-        context.say(f"warning: {clean(warning)}")
     if dry_run:
+        _warn(context, loaded.warnings)
         _print_plan(context, wiring.plan_pipeline(loaded, settings), as_json=as_json)
         return 0
     wiring.make_ready(settings.backend)
@@ -161,9 +161,13 @@ def run(
 
     silent = settings.quiet or as_json or detach
     where = _where(context, settings, base)
-    progress = make_progress(
-        loaded.steps, context.err, lambda: context.console(context.err), context.clock.wall, quiet=silent
-    )
+    progress = make_progress((), context.err, lambda: context.console(context.err), context.clock.wall, quiet=silent)
+
+    def announced(run: RunAnnounced) -> None:
+        _warn(context, run.warnings)
+        progress.expect(run.steps)
+        context.hint = f"What it had done: weft show {run.run_id}{where}"
+
     with progress:
         result = wiring.run_pipeline(
             loaded,
@@ -172,7 +176,8 @@ def run(
             on_note=lambda note: context.say(f"note: {clean(note)}"),
             on_interrupt=lambda: _interrupted(context, progress),
             on_begin=lambda folder: _begun(context, folder, where, quiet=settings.quiet, as_json=as_json),
-            on_id=lambda run: _claimed(context, settings.state_root(base), firing, run, where),
+            on_announced=announced,
+            firing=firing,
             quiet=settings.quiet,
         )
     return _report(context, result, settings, base, as_json=as_json)
@@ -254,13 +259,10 @@ def _in_background(context: Context, root: StateRoot | None) -> int:
     return started.code
 
 
-def _claimed(context: Context, root: StateRoot, firing: str, run: str, where: str) -> None:
-    """Have an interrupt name the run that begins; see that one which a schedule has asked for is wanted still."""
-    context.hint = f"What it had done: weft show {run}{where}"
-    if firing:
-        from weft.cli.up import claim
-
-        claim(root, firing, run, context.clock.wall())
+def _warn(context: Context, warnings: Sequence[str]) -> None:
+    """Say what a person should know before a run."""
+    for warning in warnings:
+        context.say(f"warning: {clean(warning)}")
 
 
 def _begun(context: Context, folder: Path, where: str, *, quiet: bool, as_json: bool) -> None:
@@ -655,7 +657,8 @@ def _explained(context: Context, found: RunRecord) -> Explained:
             return Explained.from_json(send(found.folder, {"do": "explain"}))
         except ConflictError:  # it ended meanwhile, or is just starting
             pass
-    return context.wiring().explain_run(found.folder)
+    explained: Explained = context.wiring().explain_run(found.folder)
+    return explained
 
 
 @app.command
@@ -708,8 +711,7 @@ def graph(
     loaded = context.wiring().load_pipeline(
         str(file), overrides=read_overrides(params or [], param_file), user=settings.user_name, name=None, **around
     )
-    for warning in loaded.warnings:
-        context.say(f"warning: {clean(warning)}")
+    _warn(context, loaded.warnings)
     if as_json:
         print_json(context.out, "weft.graph/1", graph=to_plain(loaded.graph))
         return
@@ -751,8 +753,7 @@ def plan(
         **caching_of(context, no_cache, refresh, start, only),
         **around_of(context, settings, context.cwd / file.parent, fs),
     )
-    for warning in loaded.warnings:
-        context.say(f"warning: {clean(warning)}")
+    _warn(context, loaded.warnings)
     _print_plan(context, wiring.plan_pipeline(loaded, settings), as_json=as_json)
 
 

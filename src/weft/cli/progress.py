@@ -30,6 +30,10 @@ _REST: Final = 4
 class Progress(Protocol):
     """Shows records while it is entered."""
 
+    def expect(self, steps: Sequence[str]) -> None:
+        """Take the names of the steps of the run, in order."""
+        ...
+
     def add(self, record: Record) -> None:
         """Take the next record."""
         ...
@@ -59,6 +63,9 @@ def make_progress(
 class Silent:
     """Shows nothing."""
 
+    def expect(self, steps: Sequence[str]) -> None:
+        """Forget the names."""
+
     def add(self, record: Record) -> None:
         """Forget the record."""
 
@@ -82,6 +89,9 @@ class Lines:
         self._stream, self._zone = stream, zone
         self._board = Board(())
         self._lock = threading.Lock()
+
+    def expect(self, steps: Sequence[str]) -> None:
+        """Write nothing: lines are of steps that have begun."""
 
     def add(self, record: Record) -> None:
         """Write the record's line."""
@@ -141,6 +151,10 @@ class Board:
         self._items: dict[tuple[str, int], Row] = {}
         self._done: Counter[str] = Counter()
         self.rows = {name: Row(name) for name in steps}
+
+    def expect(self, steps: Sequence[str]) -> None:
+        """Give each step a row, in this order."""
+        self.rows = {name: self.rows.get(name) or Row(name) for name in (*steps, *self.rows)}
 
     def row(self, step: str) -> Row:
         """Return the row of a step, made if it is new; of the run if `step` is empty."""
@@ -206,6 +220,11 @@ class Live:
             redirect_stdout=False,
             redirect_stderr=False,
         )
+
+    def expect(self, steps: Sequence[str]) -> None:
+        """Give each step a row."""
+        with self._lock:
+            self._board.expect(steps)
 
     def add(self, record: Record) -> None:
         """Take the next record; the next redraw shows it."""

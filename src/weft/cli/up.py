@@ -179,12 +179,3 @@ class _Launcher:
         from weft.admin.control import send
 
         send(self.root.folder(run), {"do": "cancel", "reason": "a later run of its schedule takes its place"})
-
-
-def claim(root: StateRoot, firing: str, run: str, now: float) -> None:
-    """Note that a run has taken the due time of a schedule: `name@due@epoch`. ConflictError: it is not wanted."""
-    from weft.store.schedules import SCHEDULES_NAME, Schedules
-
-    name, due, epoch = firing.split("@")
-    with closing(Schedules(root.path / SCHEDULES_NAME)) as schedules:
-        schedules.claim(name, float(due), int(epoch), run, now)

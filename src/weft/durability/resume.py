@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct, field
 
 from weft.durability.facts import asking
-from weft.durability.journal import Recovered, edited_digest, finished_tasks, read_journal, recover
+from weft.durability.journal import Header, Recovered, edited_digest, finished_tasks, read_journal, recover
 from weft.engine.replay import may_go_on
 from weft.graph.validate import mark_results
 from weft.model.errors import ConflictError, NotFoundError, WeftError
@@ -43,26 +43,25 @@ class Kept(NamedTuple):
 
 
 class Plan(Struct):
-    """What a resume will do.
+    """The way by which a run goes on.
 
-    `graph` is what to run, `digest` that of the graph without what was restored. `finished` are tasks that are not run
-    again; `gone` maps tasks that are, though they had finished, to the output that is missing; `why` says what keeps
-    the journal from being replayed. `vertices` are all that are known, those of patches included.
+    `graph` is what to run, and `header` begins a new journal of it. With `recovered` the journal of before is replayed
+    and continued; `why` says what keeps it from that. `restored` are tasks that are not run again; `gone` maps tasks
+    that are, though they had finished, to the output that is missing ("" for a value); `answers` has the values of
+    expanders that are known. `ended`: the run had succeeded. `vertices` are all that are known, those of patches
+    included.
     """
 
     graph: LogicalGraph
-    digest: str
-    finished: frozenset[Task]
+    header: Header
+    restored: frozenset[Task] = frozenset()
     gone: dict[Task, str] = field(default_factory=dict)
+    answers: dict[str, list[Any]] = field(default_factory=dict)
     why: str = ""
     recorded: Recorded | None = None
     recovered: Recovered | None = None
+    ended: bool = False
     vertices: Mapping[str, Vertex] = field(default_factory=dict)
-
-    @property
-    def incarnation(self) -> int:
-        """How many processes owned the run before, as far as the journal tells."""
-        return 0 if self.recorded is None else self.recorded.incarnation + 1
 
 
 def plan_resume(
@@ -139,10 +138,14 @@ def plan_resume(
             finished.add((one.vertex, one.task))
     if gone:
         why = why or "an output is gone"
+    incarnation = 0 if recorded is None else recorded.incarnation + 1
     if recovered is not None and not why:
-        return Plan(again, digest, frozenset(finished), {}, "", recorded, recovered, vertices)
+        header = Header(graph=digest, tuning=tuning, incarnation=incarnation)
+        return Plan(again, header, frozenset(finished), recorded=recorded, recovered=recovered, vertices=vertices)
     counted = frozenset(finished - _made_anew(graph, left, finished))
-    return Plan(asking(graph, {vertex for vertex, _ in counted}), digest, counted, gone, why, recorded, None, vertices)
+    again = asking(graph, {vertex for vertex, _ in counted})
+    header = Header(graph=digest, tuning=tuning, incarnation=incarnation, restored=tuple(sorted(counted)))
+    return Plan(again, header, counted, gone, why=why, recorded=recorded, vertices=vertices)
 
 
 def _made_anew(graph: LogicalGraph, left: Mapping[str, Sequence[object]], finished: Collection[Task]) -> set[Task]:

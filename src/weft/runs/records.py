@@ -30,7 +30,7 @@ from weft.engine.machines.vertex import ENDED, VertexState
 from weft.graph.logical import Role
 from weft.model.errors import NotFoundError, RunCancelledError, WeftError
 from weft.model.failures import Failure, error_of
-from weft.store.state import EVENTS, LogFile, last_sign, list_logs, os_error, owned, read_description
+from weft.store.state import EVENTS, GRAPH_DIGEST, LogFile, last_sign, list_logs, os_error, owned, read_description
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from weft.store.disk import FileSystems
     from weft.store.state import RunFolder
 
-GRAPH_DIGEST: Final = "graph"
-"""Under which name the description of a session's run has the digest of its graph."""
 INTERRUPTED: Final = "interrupted"
 """What a run (or step) is called whose owner died before it ended."""
 ACTIVE: Final = frozenset({"initiating", "pending", "running", "terminating"})

@@ -11,7 +11,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from weft.engine.commands import Command, Complete
 from weft.engine.events import Event
@@ -44,6 +44,7 @@ from weft.worker.context import EdgeValues
 
 if TYPE_CHECKING:
     import threading
+    from pathlib import Path
     from types import TracebackType
 
     from weft.engine.explain import Explained
@@ -52,25 +53,50 @@ if TYPE_CHECKING:
     from weft.engine.replay import Pending
     from weft.engine.view import JobView
     from weft.graph.logical import LogicalGraph
+    from weft.model.resources import Resources
     from weft.runtime.history import Historian
     from weft.store.api import ChunkStore, Column
+    from weft.store.blocks import BlockManager
 
 _SPECIAL = frozenset({ChunkRef, type(ABSENT), EdgeValues})
 """The types of cells that are not the value itself."""
 
 
-class Durable(Protocol):
-    """What keeps a run on disk; `weft.runs.durable` has it.
+class BackendPlace(NamedTuple):
+    """The makings of a backend: the number of workers, the store with its folders, the resources of its node.
 
-    `name` is the id of the run, `again` the command that goes on with it, `settled` is set when its end is on disk,
-    `gone` are finished tasks, by vertex, whose values are not there any more.
+    A task that was told to stop is given up after `grace_s` seconds; a streamed edge holds `window` bytes.
+    """
+
+    workers: int
+    store: BlockManager
+    shm: Path
+    spill: Path
+    grace_s: float
+    node: Resources
+    window: int | None
+
+
+class Durable(Protocol):
+    """A run that is kept on disk; `weft.runs.active` has it.
+
+    `name` is the id of the run, `settled` is set when its end is on disk, `gone` are finished tasks, by vertex, whose
+    values are not there any more.
     """
 
     name: str
-    again: str
     settled: threading.Event
-    notes: list[str]
     gone: Mapping[str, Sequence[int]]
+
+    @property
+    def again(self) -> str:
+        """The command that goes on with it; "" where there is none."""
+        ...
+
+    @property
+    def notes(self) -> list[str]:
+        """Lines about it for people."""
+        ...
 
     def managers(self, factories: Mapping[str, ManagerFactory]) -> Mapping[str, ManagerFactory]:
         """Return factories of managers whose answers are written down."""

@@ -22,6 +22,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from getpass import getuser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
@@ -41,6 +42,8 @@ RUN_VERSION: Final = 1
 DESCRIPTION: Final = "run.json"
 PLACE: Final = "place"
 """What `run.json` calls the names of the folders, below the run's `root`, in which the folder of its outputs lies."""
+GRAPH_DIGEST: Final = "graph"
+"""The key of `run.json` for the digest of the pickled graph of a run that a session has begun."""
 EVENTS: Final = "events.jsonl"
 CONTROL: Final = "control.sock"
 _MAX_DESCRIPTION: Final = 64 << 20
@@ -107,6 +110,14 @@ def user_state_folder(environ: Mapping[str, str] | None = None) -> Path:
     """Return the user's state folder: `weft` in XDG_STATE_HOME, by default in `~/.local/state`."""
     given = (os.environ if environ is None else environ).get("XDG_STATE_HOME", "")
     return (Path(given) if Path(given).is_absolute() else Path.home() / ".local" / "state") / "weft"
+
+
+def current_user() -> str:
+    """Return the name of the user of this process, or its number where the system knows no name."""
+    try:
+        return getuser()
+    except (KeyError, OSError):  # no such user in this container
+        return str(os.getuid())
 
 
 def find_project(start: Path) -> Path | None:

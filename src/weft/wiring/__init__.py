@@ -9,25 +9,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from weft.wiring.asked import Caching as Caching
-    from weft.wiring.asked import Surroundings as Surroundings
+    from weft.frontends.pipelines.loading import load_pipeline as load_pipeline
+    from weft.frontends.pipelines.loading import load_text as load_text
+    from weft.frontends.pipelines.options import Caching as Caching
+    from weft.frontends.pipelines.options import Surroundings as Surroundings
+    from weft.frontends.pipelines.source import Loaded as Loaded
     from weft.wiring.concrete import BACKENDS as BACKENDS
     from weft.wiring.concrete import MANAGERS as MANAGERS
     from weft.wiring.concrete import STEP_KINDS as STEP_KINDS
     from weft.wiring.concrete import make_ready as make_ready
-    from weft.wiring.loading import Loaded as Loaded
-    from weft.wiring.loading import load_pipeline as load_pipeline
-    from weft.wiring.loading import load_text as load_text
+    from weft.wiring.foreground import resume_run as resume_run
+    from weft.wiring.foreground import run_pipeline as run_pipeline
     from weft.wiring.looking import explain_run as explain_run
     from weft.wiring.looking import plan_pipeline as plan_pipeline
     from weft.wiring.looking import story_run as story_run
-    from weft.wiring.resuming import resume_run as resume_run
-    from weft.wiring.running import RunResult as RunResult
-    from weft.wiring.running import run_pipeline as run_pipeline
     from weft.wiring.session import Session as Session
 
 _HOMES = {
-    "weft.wiring.asked": (
+    "weft.frontends.pipelines.options": (
         "Caching",
         "Surroundings",
     ),
@@ -37,8 +36,8 @@ _HOMES = {
         "STEP_KINDS",
         "make_ready",
     ),
-    "weft.wiring.loading": (
-        "Loaded",
+    "weft.frontends.pipelines.source": ("Loaded",),
+    "weft.frontends.pipelines.loading": (
         "load_pipeline",
         "load_text",
     ),
@@ -47,9 +46,8 @@ _HOMES = {
         "plan_pipeline",
         "story_run",
     ),
-    "weft.wiring.resuming": ("resume_run",),
-    "weft.wiring.running": (
-        "RunResult",
+    "weft.wiring.foreground": (
+        "resume_run",
         "run_pipeline",
     ),
     "weft.wiring.session": ("Session",),

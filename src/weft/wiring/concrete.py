@@ -7,10 +7,10 @@ import tempfile
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from weft.engine.policy import BLAME, STRAGGLERS
-from weft.frontends.pipelines.kinds import STEP_KINDS as OWN_KINDS
+from weft.frontends.pipelines.kinds import STEP_KINDS as STEP_KINDS
 from weft.graph.projection import GRAPHS
 from weft.model.errors import MissingExtraError, UsageError
 from weft.policies.blame import Blame
@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from weft.engine.policy import ManagerFactory
     from weft.engine.ports import Executor
     from weft.graph.projection import Projection
-    from weft.model.resources import Resources
+    from weft.runtime.session import BackendPlace
     from weft.store.api import EvictionKey
-    from weft.store.blocks import BlockManager
 
 
 MANAGERS: Final[dict[str, ManagerFactory]] = {
@@ -42,8 +41,6 @@ MANAGERS: Final[dict[str, ManagerFactory]] = {
 """The vertex managers that a graph may name, and the policies of whole jobs."""
 FRONTENDS: Final[Mapping[str, str]] = {"pipelines": "weft.frontends.pipelines.states:PROJECTION"}
 """The front ends that have words of their own for what users see: from where their projections are imported."""
-STEP_KINDS: Final[dict[str, str]] = {**OWN_KINDS}
-"""What may run in a step of a pipeline beside commands: from where each kind is imported (see `kinds.StepKind`)."""
 EVICTION: Final[Mapping[str, EvictionKey | None]] = {"furthest": furthest, "largest": largest, "lru": None}
 """What a session may be told to spill first; None is the order that the store keeps by itself."""
 
@@ -68,21 +65,6 @@ def session_folders(name: str, spill_dir: Path | None) -> RunFolders:
     sweep(shared)
     sweep_runs(root, lambda _: False)
     return RunFolders(f"{name}-{os.getpid()}-{os.urandom(4).hex()}", shared, root)
-
-
-class BackendPlace(NamedTuple):
-    """What a backend is made with: how many workers, the store with its folders, and what its node has.
-
-    A task that was told to stop is given up after `grace_s` seconds; a streamed edge holds `window` bytes.
-    """
-
-    workers: int
-    store: BlockManager
-    shm: Path
-    spill: Path
-    grace_s: float
-    node: Resources
-    window: int | None
 
 
 def _threads(at: BackendPlace) -> Executor:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.frontends.pipelines.caching import CachePlace, recipe_of
-from weft.frontends.pipelines.compiler import RunPlace, compile_run, outputs_of
+from weft.frontends.pipelines.caching import recipe_of
+from weft.frontends.pipelines.compiler import outputs_of
+from weft.frontends.pipelines.layout import check_run, compile_loaded, hold_copies, in_containers, place_of
+from weft.frontends.pipelines.loading import loaded_again
+from weft.frontends.pipelines.options import refreshed_vertices
 from weft.frontends.pipelines.resolve import ResolvedStep
+from weft.frontends.pipelines.source import FIRST_RUN, Loaded
 from weft.model.errors import ConflictError, DefinitionError, NotFoundError, ProgramError
 from weft.runtime.clock import RealClock
 from weft.store.entries import CACHE_NAME
 from weft.store.results import open_cache
-from weft.wiring.asked import refreshed_vertices
 from weft.wiring.concrete import MANAGERS
-from weft.wiring.loading import FIRST_RUN, Loaded, check_mounts, in_containers, loaded_again, run_of
-from weft.wiring.places import hold_copies
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from weft.admin.settings import Settings
     from weft.engine.explain import Explained
     from weft.runs.planning import Foreseen
@@ -35,18 +37,14 @@ def plan_pipeline(loaded: Loaded, settings: Settings) -> list[Foreseen]:
 
     state = settings.state_root(loaded.file.absolute().parent)
     loaded = in_containers(loaded, lambda _: None, pull=False)
-    check_mounts(loaded)
-    images = {} if loaded.containers is None else loaded.containers.images
-    cache = None if loaded.caching.off else CachePlace(FIRST_RUN, images)
-    run = run_of(loaded, FIRST_RUN)
-    place = RunPlace(Path("logs"), Path("processes"), cache)
-    nodes, graph = compile_run(loaded.pipeline, run, place, loaded.origin)
-    refreshed = refreshed_vertices(loaded.graph, loaded.caching)
+    compiled = compile_loaded(loaded, FIRST_RUN, place_of(loaded, state.runs / FIRST_RUN))
+    check_run(loaded, compiled, mounted=False)
+    refreshed = refreshed_vertices(compiled.graph, loaded.caching)
     asked = []
-    for node in nodes:
-        if not isinstance(node, ResolvedStep) or node.id not in loaded.graph.vertices:
+    for node in compiled.nodes:
+        if not isinstance(node, ResolvedStep) or node.id not in compiled.graph.vertices:
             continue
-        vertex = graph.vertices[node.id]
+        vertex = compiled.graph.vertices[node.id]
         depends = "on the list that it loops over" if node.lister else "on a loop above" if node.delivered else ""
         items = vertex.program.items or (None,)
         off = {"uncached": "no result is used or kept (--no-cache)"} if loaded.caching.off and node.cache.enable else {}
@@ -73,7 +71,7 @@ def explain_run(folder: Path) -> Explained:
 
     NotFoundError: there is no run. ConflictError: its description is damaged, or of a newer version.
     """
-    from weft.runs.durable import load_graph
+    from weft.durability.programs import load_graph
     from weft.runs.explaining import explain_run as explain
     from weft.runs.records import read_run
 
@@ -85,7 +83,8 @@ def explain_run(folder: Path) -> Explained:
             return explain(run, None, MANAGERS, why=f"its records alone tell this: {error.message}")
         return explain(run, graph, MANAGERS, digest)
     try:
-        made = loaded_again(folder, run.file).graph
+        loaded = loaded_again(folder, run.file)
+        made = compile_loaded(loaded, folder.name, place_of(loaded, folder)).graph
     except (ConflictError, NotFoundError, DefinitionError):
         made = None
     return explain(run, made, MANAGERS)
@@ -96,8 +95,8 @@ def story_run(folder: Path, subject: str = "") -> tuple[str, ...]:
 
     The owner of the run is gone. ForbiddenError: others could have written to what would be loaded.
     """
+    from weft.durability.programs import load_graph
     from weft.engine.story import story
-    from weft.runs.durable import load_graph
     from weft.runs.explaining import replayed
     from weft.runs.records import read_run
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from weft.admin import opened
 from weft.admin.settings import Settings, parse_size
 from weft.graph.validate import mark_results, validate
-from weft.model.errors import NotFoundError, UsageError, WeftError
+from weft.model.errors import NotFoundError, UsageError
 from weft.model.ids import is_name
 from weft.model.resources import Resources
 from weft.runtime import arguments
@@ -23,23 +23,15 @@ from weft.runtime.clock import RealClock, ResumedClock
 from weft.store.accounting import resident_bytes
 from weft.store.blocks import BlockManager
 from weft.store.state import StateRoot
-from weft.wiring.concrete import (
-    BACKENDS,
-    MANAGERS,
-    BackendPlace,
-    eviction_key,
-    make_backend,
-    projection_of,
-    session_folders,
-)
-from weft.wiring.waiting import noted_signals, orders_of, picture, wait_for_end
+from weft.wiring.concrete import BACKENDS, MANAGERS, eviction_key, make_backend, projection_of, session_folders
+from weft.wiring.waiting import noted_signals, picture, wait_for_end
 
 if TYPE_CHECKING:
     import os
 
     from weft.engine.ports import Executor
     from weft.graph.logical import LogicalGraph
-    from weft.runs.durable import DurableRun
+    from weft.runs.active import ActiveRun, RunEvents
     from weft.runs.records import Record
     from weft.runtime.history import Historian
     from weft.runtime.kept import Kept
@@ -130,7 +122,7 @@ class Session(runtime.Session):
             if isinstance(backend, str):
                 node = Resources(cpu=count, memory=store.memory.budget, gpu=gpus, gpu_type=gpu_type)
                 backend = make_backend(
-                    backend, BackendPlace(count, store, folders.shm, folders.spill, grace_s, node, window)
+                    backend, runtime.BackendPlace(count, store, folders.shm, folders.spill, grace_s, node, window)
                 )
             elif hasattr(backend, "launch"):
                 workers = len(backend.workers())
@@ -176,28 +168,20 @@ class Session(runtime.Session):
                 "a durable session takes no values of memory: whoever goes on with the run would not have them",
                 hint="Give them to a vertex as items, or open the session without durable=.",
             )
-        from weft.runs.durable import begin
+        from weft.runs.active import RunEvents
+        from weft.runs.opening import GraphSource, open_run
 
         self.check_open()
         arguments.graph("submit", graph)
         arguments.functions("listeners", listeners)
         mark_results(graph)
         validate(graph, self.loop.pool.capacity())
-        user = Settings().user_name
-        tuning = self.executor.tuning
-        durable, plain = begin(
-            self._state,
-            graph,
-            tuning,
-            self.managers,
-            projection=projection_of(graph.frontend),
-            user=user,
-            about=self._about,
-        )
+        source = GraphSource(graph, projection_of(graph.frontend), Settings().user_name, self._about)
+        active = open_run(self._state, source, self.executor.tuning, self.managers, RunEvents(records=False))
         try:
-            return self._start(durable, plain, listeners=listeners)
+            return self._start(active, listeners)
         except BaseException:
-            durable.discard()
+            active.discard()
             raise
 
     def resume(self, run: str, *, on_record: Callable[[Record], None] | None = None) -> Run:
@@ -214,7 +198,7 @@ class Session(runtime.Session):
                 f"this session keeps no journal, so there is nothing of {arguments.shown(run)} to resume",
                 hint="Open it with durable=True, before the run is begun and to go on with it.",
             )
-        from weft.runs.durable import reopen
+        from weft.runs.active import RunEvents
         from weft.runs.listing import find_run
 
         self.check_open()
@@ -226,33 +210,30 @@ class Session(runtime.Session):
         except NotFoundError as error:
             error.hint = f"List the runs: weft ls --state-dir {self._state.path}"
             raise
-        tuning = self.executor.tuning
-        found = reopen(self._state, run_id, tuning, self.managers, words=projection_of, on_record=on_record)
-        if isinstance(self.loop.clock, ResumedClock):
-            self.loop.clock.reach(found.now)
-        if found.ended and found.recovered is not None:
-            return self.show(found.graph, found.recovered[0], found.run)
-        return self._start(
-            found.run,
-            found.graph,
-            restored=found.restored,
-            recovered=found.recovered,
-            incarnation=found.incarnation,
-        )
+        return self.reopen(run_id, RunEvents(on_record, records=False)).runs[0]
 
-    def _start(self, durable: DurableRun, graph: LogicalGraph, **options: Any) -> Run:
-        try:
-            run = self.start(graph, journal=durable.journal, durable=durable, **options)
-        except BaseException as error:
-            if isinstance(error, WeftError):
-                durable.recorder.run_state("failed", error=error, ended=True)
-            durable.close()
-            raise
-        durable.serve(orders_of(run, projection_of(run.frontend)), run.job)
+    def reopen(self, run_id: str, events: RunEvents) -> ActiveRun:
+        """Go on with a durable run of an id, as `resume`; `events` are told of it."""
+        from weft.runs.opening import reopen_graph
+
+        assert self._state is not None
+        active = reopen_graph(self._state, run_id, projection_of, self.executor.tuning, self.managers, events)
+        plan = active.plan
+        if plan is not None and plan.recovered is not None:
+            if isinstance(self.loop.clock, ResumedClock):
+                self.loop.clock.reach(plan.recovered.pending.now)
+            if plan.ended:
+                active.runs.append(self.show(plan.graph, plan.recovered.master, active))
+                return active
+        self._start(active)
+        return active
+
+    def _start(self, active: ActiveRun, listeners: Sequence[runtime.Listener] = ()) -> Run:
+        run = active.start(self, listeners)
 
         def settle() -> None:
             if run.job.finished.is_set():
-                durable.settled.wait(_SETTLE_S)
+                active.wait(_SETTLE_S)
 
         self.on_close(settle)
         return run
@@ -270,7 +251,7 @@ class Session(runtime.Session):
             run = self.submit(graph)
             look = picture(run, graph.name, shown) if progress else lambda: None
             try:
-                ended = wait_for_end(run, signals, timeout_s, look)
+                ended = wait_for_end(run, signals, run.cancel, timeout_s, look)
             except KeyboardInterrupt as interrupt:
                 self.leaving = True
                 _tell_how_to_go_on(interrupt, run)

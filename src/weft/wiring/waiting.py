@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from weft.runtime.clock import RealClock
 from weft.runtime.progress import PATIENCE_S, bars
 
 if TYPE_CHECKING:
-    from weft.graph.projection import Projection
     from weft.runtime.progress import Bars
     from weft.runtime.session import Run
 
 
 _POLL_S: Final = 0.1
-
-
-def orders_of(run: Run, words: Projection) -> dict[str, Callable[[Mapping[str, Any]], Any]]:
-    """Return what a run can be told, and asked, through its control socket; its state is told in `words`."""
-    return {
-        "cancel": lambda order: run.cancel(str(order.get("reason") or "cancelled")),
-        "story": lambda order: list(run.story(str(order.get("subject") or ""))),
-        "explain": lambda _: run.explained()._replace(state=words.run(run.status)).to_json(),
-    }
 
 
 class Signals:
@@ -65,30 +55,34 @@ def noted_signals(*numbers: signal.Signals) -> Iterator[Signals]:
             signal.signal(number, before)
 
 
+class Waited(Protocol):
+    """A run that somebody waits for."""
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for the end; False if `timeout_s` seconds were not enough."""
+        ...
+
+
 def wait_for_end(
-    run: Run,
+    run: Waited,
     signals: Signals,
+    interrupt: Callable[[str], None],
     timeout_s: float | None = None,
     look: Callable[[], None] = lambda: None,
-    on_interrupt: Callable[[], None] = lambda: None,
-    *,
-    heeded: bool = False,
 ) -> bool:
-    """Wait for the end of a run and `look` at it meanwhile; the first signal cancels it, and `on_interrupt` is called.
+    """Wait for the end of a run and `look` at it meanwhile; the first signal is told to `interrupt`, as a reason.
 
-    So does one that came while the run was made; with `heeded`, those that came before were for another run. False:
-    `timeout_s` seconds were not enough.
+    So is one that came while the run was made. False: `timeout_s` seconds were not enough.
     """
     clock = RealClock()
     end = None if timeout_s is None else clock.now() + timeout_s
-    asked = heeded and bool(signals.numbers)
+    asked = False
     while not run.wait(_POLL_S if end is None else min(_POLL_S, max(end - clock.now(), 0))):
         if signals.numbers and not asked:
             asked = True
-            on_interrupt()
-            run.cancel(f"interrupted by {signal.Signals(signals.numbers[0]).name}")
+            interrupt(f"interrupted by {signal.Signals(signals.numbers[0]).name}")
         if end is not None and clock.now() >= end and not asked:
-            return run.done
+            return run.wait(0)
         look()
     return True
 

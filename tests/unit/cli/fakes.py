@@ -16,6 +16,7 @@ from weft.frontends.pipelines.states import PROJECTION
 from weft.graph.logical import LogicalGraph
 from weft.model.errors import NotFoundError, RunCancelledError, TaskError, WeftError
 from weft.model.failures import Failure
+from weft.runs.active import RunAnnounced
 from weft.runs.records import RunRecorder
 from weft.store.catalog import RunRow
 from weft.store.state import RunFolder
@@ -74,7 +75,9 @@ class FakeWiring:
         self.loaded.append(FakeLoaded(chain(), path, dict(overrides), user, name, warnings=self.warnings))
         return self.loaded[-1]
 
-    def run_pipeline(self, loaded, settings, *, on_record, on_note, on_interrupt, on_begin, on_id, quiet):
+    def run_pipeline(
+        self, loaded, settings, *, on_record, on_note, on_announced, on_interrupt, on_begin, firing, quiet
+    ):
         self.settings.append(settings)
         self.before()
         root = settings.state_root(Path(loaded.file).absolute().parent)
@@ -84,7 +87,7 @@ class FakeWiring:
         about = {"name": loaded.name or "chain", "number": number, "user": loaded.user, "file": loaded.file}
         about |= {"parameters": loaded.overrides, "created_at": self.clock.wall()}
         with RunFolder.create(root, id) as folder:
-            on_id(id)
+            on_announced(RunAnnounced(id, loaded.steps, loaded.warnings))
             folder.describe(steps=list(STEPS), outputs=self.outputs, **about)
             catalog.add_run(RunRow(id=id, folder=str(folder.path), **about))
             recorder = RunRecorder(folder, self.clock, projection=PROJECTION, catalog=catalog, on_record=on_record)

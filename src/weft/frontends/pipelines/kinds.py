@@ -20,7 +20,7 @@ from weft.frontends.pipelines.parts import ITEM, Slot, text_to_json
 from weft.model.errors import ProgramError
 from weft.model.resources import Resources
 
-STEP_KINDS: Final[Mapping[str, str]] = {"python": "weft.frontends.pipelines.function:KIND"}
+STEP_KINDS: Final[dict[str, str]] = {"python": "weft.frontends.pipelines.function:KIND"}
 """The kinds that this front end brings along, and where each is imported from."""
 PYTHON: Final = re.compile(r"\.py(?::[^/]*)?$")
 """How what names a pipeline ends if it stands in a Python file: `file.py`, `file.py:name`."""

@@ -14,6 +14,7 @@ from weft.frontends.pipelines.kinds import StepKind, load_kind
 from weft.graph.task import Input, TaskContext
 from weft.model.errors import PipelineError, ProgramError, TaskError
 from weft.model.resources import Resources
+from weft.runs.active import RunResult
 from weft.runs.records import read_run
 
 LIBRARY = {"words": "1"}
@@ -59,7 +60,7 @@ def toy(tmp_path, monkeypatch):
     monkeypatch.setitem(wiring.STEP_KINDS, "toy", f"{__name__}:TOY_KIND")
     SEEN.clear()
 
-    def run(steps: Mapping[str, Any], **top: Any) -> wiring.RunResult:
+    def run(steps: Mapping[str, Any], **top: Any) -> RunResult:
         file = tmp_path / "run.yaml"
         file.write_text(json.dumps({"name": "trial", "entry_points": steps, **top}))
         settings = Settings(state_dir=tmp_path / ".weft", user="me")

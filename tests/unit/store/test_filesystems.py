@@ -2,8 +2,8 @@
 
 import pytest
 
-from weft.admin.filesystems import parse_given
 from weft.model.errors import UsageError
+from weft.store.filesystems import parse_given
 
 
 def test_pairs_are_read():

@@ -1,0 +1,154 @@
+"""The plan of a resume for runs whose values are kept in files: the outputs that are there decide with the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
+
+from weft.durability.facts import answers_asking, asking, restorable
+from weft.durability.journal import JOURNAL, Header, Recovered, read_journal, recover
+from weft.durability.resume import Plan
+from weft.engine.events import JobSubmitted
+from weft.engine.machines.job import JobState
+from weft.engine.master import Master
+from weft.engine.replay import may_go_on
+from weft.engine.rows import FINISHED, FREED
+from weft.model.chunks import ChunkRef
+from weft.model.errors import ForbiddenError, NotFoundError, WeftError
+from weft.store import codec, tiers
+from weft.store.state import check_trusted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from weft.engine.core import Core, Tuning
+    from weft.engine.policy import ManagerFactory
+    from weft.graph.logical import LogicalGraph
+    from weft.store.outputs import Outputs
+
+_IDS: Final = 40
+
+
+def plan_values(
+    path: Path,
+    graph: LogicalGraph,
+    digest: str,
+    outputs: Outputs,
+    tuning: Tuning,
+    managers: Mapping[str, ManagerFactory],
+) -> Plan:
+    """Find out how a run goes on; nothing is changed but that outputs which do not count are removed."""
+    plan = Plan(graph, Header(graph=digest, tuning=tuning))
+    try:
+        check_trusted(path, JOURNAL)
+        recorded = plan.recorded = read_journal(path / JOURNAL, trusted=True)
+        header = recorded.header
+        again = asking(graph, {vertex for vertex, _ in header.restored})
+        wanted = None if recorded.tuning == tuning else tuning
+        found = recover(again, recorded, managers, digest, tuning=wanted)
+    except NotFoundError:
+        plan.why = "there is no journal"
+    except ForbiddenError:
+        raise
+    except WeftError as error:
+        plan.why = error.message
+    else:
+        core = found.master.core
+        outputs.find(found.pending.taken | set(header.taken))
+        plan.ended = core.status is JobState.SUCCEEDED
+        if not plan.ended and not may_go_on(core):
+            plan.why = "something had failed, or it was cancelled"
+        elif not plan.ended and not _fits(recorded.tuning, tuning):
+            plan.why = "another backend runs it now"
+        if not plan.why:
+            _go_on(plan, again, found, outputs)
+            return plan
+        _begin_again(plan, core, outputs, found.pending.taken | set(header.taken), known=True)
+        return plan
+    outputs.find()
+    master = Master(graph, graph.name, tuning, managers)
+    master.handle([JobSubmitted(0.0)])
+    _begin_again(plan, master.core, outputs, None, known=False)
+    return plan
+
+
+def _fits(old: Tuning, new: Tuning) -> bool:
+    """Whether a job may simply go on with another tuning: sizes may differ, what its graph was made for may not."""
+    same = replace(
+        old,
+        target_s=new.target_s,
+        growth=new.growth,
+        cone_steps=new.cone_steps,
+        realign=new.realign,
+        lease_bytes=new.lease_bytes,
+        backups=new.backups,
+    )
+    return same == new
+
+
+def _go_on(plan: Plan, graph: LogicalGraph, found: Recovered, outputs: Outputs) -> None:
+    """The journal is replayed: outputs of finished tasks are looked for, the others are removed."""
+    core = found.master.core
+    plan.graph, plan.recovered = graph, found
+    header = plan.header if plan.recorded is None else plan.recorded.header
+    hit = plan.restored = frozenset(header.restored)
+    kept: dict[str, tuple[int, Collection[int]]] = {}
+    for vertex in dict.fromkeys((*core.by_id, *outputs.vertices())):
+        stage = core.by_id.get(vertex)
+        there = outputs.has(vertex)
+        state: Sequence[int] = b"" if stage is None else stage.state
+        if vertex in header.answered and FINISHED not in state and FREED not in state:  # not yet given again
+            with suppress(WeftError):
+                plan.answers[vertex] = answers_asking(_values(outputs, vertex, len(there)), {v for v, _ in hit})
+        n = max(len(state), max(there, default=-1) + 1)
+        finished = [i for i in range(len(state)) if state[i] == FINISHED]
+        waiting = [i for i in there if (vertex, i) in hit or vertex in plan.answers]
+        kept[vertex] = (
+            n,
+            {i for i in finished if i in there} | {i for i in waiting if i >= len(state) or state[i] != FREED},
+        )
+        gone = [i for i in finished if i not in there and (vertex, i) not in hit]
+        if gone and not plan.ended:
+            plan.gone |= {(vertex, index): "" for index in gone}
+    outputs.settle(kept)
+
+
+def _begin_again(plan: Plan, core: Core, outputs: Outputs, taken: Collection[int] | None, *, known: bool) -> None:
+    """The job begins again, and what is known to have finished is not run again."""
+    answers: dict[str, list[Any]] = {}
+    for stage in core.stages:
+        if stage.vertex.expands and 0 < stage.n == len(set(outputs.has(stage.id))):
+            with suppress(WeftError):
+                answers[stage.id] = _values(outputs, stage.id, stage.n)
+    back, gone = restorable(core, outputs.has, answers, known=known)
+    plan.answers = {vertex: answers_asking(values, back.keys()) for vertex, values in answers.items()}
+    plan.gone = {(vertex, index): "" for vertex, tasks in gone.items() for index in sorted(tasks)}
+    plan.restored = frozenset((vertex, index) for vertex, tasks in back.items() for index in tasks)
+    plan.graph = asking(plan.graph, back)
+    kept: dict[str, tuple[int, Collection[int]]] = {}
+    for stage in core.stages:
+        kept[stage.id] = max(stage.n, 0), range(stage.n) if stage.id in answers else back.get(stage.id, ())
+    outputs.settle(kept)
+    leases = outputs.leases()
+    incarnation = max((lease >> _IDS for lease in leases), default=0) + 1
+    if plan.recorded is not None:
+        incarnation = max(incarnation, plan.recorded.incarnation + 1)
+    plan.header = replace(
+        plan.header,
+        incarnation=incarnation,
+        restored=tuple(sorted(plan.restored)),
+        answered=tuple(sorted(answers)),
+        taken=tuple(sorted(leases if taken is None else leases.intersection(taken))),
+    )
+
+
+def _values(outputs: Outputs, vertex: str, n: int) -> list[Any]:
+    values = []
+    for _, cells in outputs.cells(vertex, range(n)):
+        values += [codec.decode(tiers.read(cell)) if type(cell) is ChunkRef else cell for cell in cells]
+    if len(values) != n:
+        raise NotFoundError(f"answers of {vertex} are missing")
+    return values

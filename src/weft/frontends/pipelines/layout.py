@@ -1,0 +1,320 @@
+"""The layout of a run of a pipeline: its graph, place of outputs, copies of remote file systems, and description."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from weft.frontends.pipelines.caching import CachePlace, code_of, recipe_of
+from weft.frontends.pipelines.compiler import (
+    Containers,
+    RunPlace,
+    compile_run,
+    hopeless_mounts,
+    mounted_parts,
+    named_images,
+    notes,
+    outputs_of,
+    planned_outputs,
+    scoped_parts,
+    unbound,
+)
+from weft.frontends.pipelines.options import part_asked_for, refreshed_vertices
+from weft.frontends.pipelines.paths import POST_PROCESS
+from weft.frontends.pipelines.resolve import ResolvedStep
+from weft.frontends.pipelines.resolve import Run as RunOf
+from weft.frontends.pipelines.states import PROJECTION
+from weft.graph.spec import CacheSpec, RunSpec
+from weft.model.errors import ConflictError, NotFoundError, UsageError
+from weft.model.records import as_dict
+from weft.store.folders import make_folders
+from weft.store.state import PLACE, os_error
+
+if TYPE_CHECKING:
+    from weft.frontends.pipelines.language import Pipeline
+    from weft.frontends.pipelines.resolve import Node
+    from weft.frontends.pipelines.work import PipelineWork
+    from weft.graph.logical import LogicalGraph
+    from weft.model.errors import DefinitionError
+    from weft.store.filesystems import Copy
+    from weft.store.state import RunFolder
+
+
+NOWHERE: Final = RunPlace(Path("logs"), Path("processes"))
+"""The folders of a run that nobody begins."""
+Work = TypeVar("Work", bound="PipelineWork")
+_OUTPUTS: Final = ".pipeline"
+CODE: Final = "code"
+"""The key of `run.json` for what the code of each step was made of when it was to run; see `code_of`."""
+
+
+class Compiled(Struct, frozen=True):
+    """A pipeline compiled for one run: nodes and graph of the entry points, graph of post_process, names of steps.
+
+    `unbound` are names of file systems that steps mount and nothing is given for. `hopeless` are the mounts that no
+    step can have on this machine, each with the image that the step names.
+    """
+
+    nodes: list[Node]
+    graph: LogicalGraph
+    end: LogicalGraph | None
+    steps: list[str]
+    warnings: list[str]
+    unbound: list[str]
+    hopeless: list[tuple[str, DefinitionError]]
+
+
+def compile_loaded(loaded: PipelineWork, run_id: str, place: RunPlace) -> Compiled:
+    """Compile a pipeline for a run. UsageError: the options of the run name a step that there is not."""
+    folder = str(loaded.base)
+    run = RunOf(run_id, loaded.user, str(loaded.root), loaded.file_systems, folder)
+    nodes, graph = compile_run(loaded.pipeline, run, place, loaded.origin)
+    last, end = loaded.pipeline.post_process, None
+    if last and not loaded.caching.only:
+        at_end, end = compile_run(loaded.pipeline, run, place, loaded.origin, POST_PROCESS)
+        nodes = [*nodes, *at_end]
+    refreshed_vertices(graph, loaded.caching)
+    graph = part_asked_for(graph, loaded.caching)
+    chosen = [
+        node for node in nodes if isinstance(node, ResolvedStep) and (node.id in graph.vertices or node.name in last)
+    ]
+    around = loaded.around
+    return Compiled(
+        nodes,
+        graph,
+        end,
+        [node.name for node in chosen],
+        notes(nodes, contained=around.docker_env != "ignore"),
+        unbound(nodes),
+        hopeless_mounts(chosen) if around.mounts else [],
+    )
+
+
+def place_of(loaded: PipelineWork, folder: Path) -> RunPlace:
+    """Return where a run with a folder keeps what its steps leave."""
+    images = {} if loaded.containers is None else loaded.containers.images
+    cache = None if loaded.caching.off else CachePlace(folder.name, images)
+    publish = main_elsewhere(loaded.pipeline, loaded.root, loaded.urls)
+    return RunPlace(folder / "logs", folder / "processes", cache, loaded.around.mounts, publish, loaded.containers)
+
+
+def check_run(loaded: PipelineWork, compiled: Compiled, *, mounted: bool = True) -> None:
+    """Refuse a run that cannot be done here; with `mounted` all that steps mount must be there.
+
+    UsageError: nothing is given for a file system that steps mount. DefinitionError: a step can never have its mounts.
+    """
+    missing = compiled.unbound
+    if mounted and loaded.around.mounts and missing:
+        hint = f"Give it one: -f {missing[0]}=FOLDER, or under [fs] in weft.toml"
+        raise UsageError(f"no folder is given for the file system {missing[0]}, which steps mount", hint=hint)
+    images = {} if loaded.containers is None else loaded.containers.images
+    for image, error in compiled.hopeless:
+        if image not in images:
+            raise error
+
+
+def spec_of(loaded: PipelineWork, compiled: Compiled, about: Mapping[str, Any] | None = None) -> RunSpec:
+    """Return a run that was compiled. `about` is what its description tells, for one that goes on."""
+    told = about_run(loaded, compiled) if about is None else about
+    own = {  # what a resume needs besides
+        "renamed": loaded.origin.renamed,
+        "root": str(loaded.root),
+        "cache_off": loaded.caching.off,
+        "only": loaded.caching.only,
+        "mounts": loaded.around.mounts,
+        "docker_env": loaded.around.docker_env,
+        "main_fs": loaded.origin.main_fs,
+    }
+    outputs = loaded.root.joinpath(*(place_of_outputs(loaded) or ()))
+    return RunSpec(
+        compiled.graph,
+        PROJECTION,
+        loaded.user,
+        file=str(told["file"]),
+        parameters=told["parameters"],
+        steps=compiled.steps,
+        about={**told, **own},
+        warnings=compiled.warnings,
+        end=compiled.end,
+        paths=outputs_of,
+        roots=(outputs,),
+        cache=_cache_of(loaded, compiled.graph),
+    )
+
+
+def _cache_of(loaded: PipelineWork, graph: LogicalGraph) -> CacheSpec | None:
+    """Return how a run uses the cache, None if no step of it asks for one."""
+    general = loaded.pipeline.cache
+    if loaded.caching.off or not any(step.cache.over(general).enable for step in loaded.pipeline.steps.values()):
+        return None
+    return CacheSpec(recipe_of, refreshed_vertices(graph, loaded.caching), _publisher(loaded))
+
+
+def _publisher(loaded: PipelineWork) -> Callable[[Iterable[str]], None]:
+    """Return what is to become of outputs that the cache has put in place: they are sent to where others are sent."""
+    elsewhere = main_elsewhere(loaded.pipeline, loaded.root, loaded.urls)
+    if elsewhere is None:
+        return lambda _: None
+    from weft.store.remote import Remote
+
+    remote = Remote(elsewhere[0], Path(elsewhere[1]))
+
+    def publish(paths: Iterable[str]) -> None:
+        remote.publish(paths)
+
+    return publish
+
+
+def resumed_spec(
+    loaded: PipelineWork, folder: RunFolder, described: Mapping[str, Any], done: frozenset[str]
+) -> RunSpec:
+    """Return a run that goes on. Of a step (or item) that is `done` the description keeps the code of then."""
+    compiled = compile_loaded(loaded, folder.run_id, place_of(loaded, folder.path))
+    now = code_of(loaded.pipeline, compiled.nodes, str(loaded.base))
+    was = described.get(CODE, {})
+    kept = {
+        name: leaves
+        for name, leaves in was.items()
+        if name in done or any(re.match(rf"{re.escape(name)}(-\d+)?\.", step) for step in done)
+    }
+    if {**now, **kept} != was:
+        folder.describe_again(**{CODE: {**now, **kept}})
+    return spec_of(loaded, compiled, described)
+
+
+def main_elsewhere(pipeline: Pipeline, root: Path, urls: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the URL of the main file system and the folder that has the copy of it; None if it lies here."""
+    url = urls.get(pipeline.main_fs.name) if pipeline.main_fs else None
+    return None if url is None else (url, str(root.parent))
+
+
+# ------------------------------------------------------------------------------------------------ before it begins
+
+
+def hold_copies(
+    loaded: PipelineWork, undo: ExitStack, note: Callable[[str], None], *, fetch: bool = True
+) -> list[Copy]:
+    """Hold the copies of file systems that lie elsewhere, brought up to date, until `undo` lets go of them.
+
+    MissingExtraError: fsspec is not installed. NotFoundError, ForbiddenError, DiskFullError: something cannot be
+    fetched. ConflictError: something has changed that another run works with.
+    """
+    if not loaded.urls:
+        return []
+    from weft.store.filesystems import Copy
+
+    copies = []
+    for name, url in loaded.urls.items():
+        parts = mounted_parts(loaded.pipeline, name)
+        if parts:
+            parts = {**dict.fromkeys(scoped_parts(loaded.pipeline, name), False), **parts}
+            copy = Copy(name, url, Path(loaded.file_systems[name]), parts)
+            copies.append(copy)
+            undo.callback(copy.hold(note, fetch=fetch))
+    return copies
+
+
+def claim(loaded: PipelineWork, run_id: str, folder: Path, copies: Sequence[Copy]) -> RunSpec | None:
+    """Return the run of an id, with a place for its outputs; None if that is taken; errors as of `check_run`.
+
+    The main file system may know runs of another index.
+    """
+    place = place_of_outputs(loaded)
+    if place is not None:
+        held = (copy for copy in copies if copy.folder == loaded.root)
+        if any(run_id in copy.remote.names("/".join(place)) for copy in held):
+            return None
+    compiled = compile_loaded(loaded, run_id, place_of(loaded, folder))
+    check_run(loaded, compiled)
+    if place is not None:
+        try:
+            make_place(loaded, place, run_id)
+        except ConflictError:
+            return None
+    elif sub_path := loaded.pipeline.main_fs.sub_path if loaded.pipeline.main_fs else "":
+        os.close(make_folders(loaded.root, Path(sub_path).parts))
+    return spec_of(loaded, compiled)
+
+
+def make_place(loaded: PipelineWork, place: list[str], run_id: str) -> None:
+    """Make the folder for the outputs of a run. ConflictError: another run has one of that name."""
+    where = loaded.root.joinpath(*place)
+    try:
+        parent = make_folders(loaded.root, place)
+        try:
+            with suppress(FileExistsError):
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+                with os.fdopen(os.open(".gitignore", flags, 0o644, dir_fd=parent), "w") as file:
+                    file.write("*\n")
+            os.mkdir(run_id, dir_fd=parent)
+        finally:
+            os.close(parent)
+    except FileExistsError:
+        raise ConflictError(f"{where / run_id} is there already", hint="Start a new run.") from None
+    except OSError as error:
+        raise os_error(f"the folder for outputs, {where}, cannot be made", error) from None
+
+
+def place_of_outputs(loaded: PipelineWork) -> list[str] | None:
+    """Return the names of the folders below the root in which a run makes one for its outputs; None: it makes none."""
+    if not any(step.outputs for step in loaded.pipeline.steps.values()):
+        return None
+    sub_path = loaded.pipeline.main_fs.sub_path if loaded.pipeline.main_fs else ""
+    return [*Path(sub_path).parts, _OUTPUTS]
+
+
+def about_run(loaded: PipelineWork, compiled: Compiled) -> dict[str, Any]:
+    """Return what the description of a run tells of its pipeline: what an edit changes."""
+    steps = [node for node in compiled.nodes if isinstance(node, ResolvedStep)]
+    return {
+        "file": str(loaded.file.absolute()),
+        "parameters": {f"{step.name}.{name}": value for step in steps for name, value in step.parameters.items()},
+        "steps": compiled.steps,
+        "outputs": planned_outputs(compiled.nodes),
+        "text": loaded.origin.text,
+        "overrides": dict(loaded.origin.overrides),
+        "built_with": dict(loaded.origin.built_with),
+        "file_systems": dict(loaded.file_systems),
+        "urls": dict(loaded.urls),
+        "containers": None if loaded.containers is None else as_dict(loaded.containers),
+        CODE: code_of(loaded.pipeline, compiled.nodes, str(loaded.base)),
+        PLACE: place_of_outputs(loaded),
+    }
+
+
+def in_containers(loaded: Work, note: Callable[[str], None], *, pull: bool = True) -> Work:
+    """Return a pipeline with what runs its images, as far as that was asked for, and is there.
+
+    NotFoundError: images are required and nothing runs them, or one cannot be fetched. UsageError: one is required of
+    a step that names none.
+    """
+    policy = loaded.around.docker_env
+    named = named_images(loaded.pipeline)
+    images = sorted(set(named.values()) - {""})
+    if policy == "ignore" or not named:
+        return loaded
+    from weft.operators.containers import REQUIRE, find_engine, known_images
+
+    lacking = [name for name, image in named.items() if not image]
+    if policy == REQUIRE and lacking:
+        raise UsageError(f"docker_env is required, and step {lacking[0]} has none", hint="Name an image for it.")
+    if not images:
+        return loaded
+    try:
+        engine = find_engine(policy)
+    except NotFoundError as error:
+        if policy == REQUIRE:
+            raise
+        note(f"{error.message}: steps run on this machine, not in {', '.join(images)}")
+        return loaded
+    if engine is None:
+        return loaded
+    found = known_images(engine, images, note, pull=pull)
+    return replace(loaded, containers=Containers(engine.kind, engine.program, found))

@@ -1,0 +1,105 @@
+"""From a file, a text or the folder of an earlier run to a pipeline that could run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from weft.frontends.pipelines.compiler import Containers, Origin, main_name, main_root
+from weft.frontends.pipelines.kinds import STEP_KINDS
+from weft.frontends.pipelines.options import Caching, Surroundings
+from weft.frontends.pipelines.reading import origin_of, pipeline_name
+from weft.frontends.pipelines.resolve import make_pipeline
+from weft.frontends.pipelines.source import Loaded
+from weft.model.errors import ConflictError, NotFoundError
+from weft.store.filesystems import STAGE, file_systems
+from weft.store.state import StateRoot, current_user, read_description
+
+
+def load_pipeline(
+    path: str,
+    *,
+    overrides: Mapping[str, str] | None = None,
+    user: str = "",
+    name: str | None = None,
+    caching: Caching | None = None,
+    around: Surroundings | None = None,
+) -> Loaded:
+    """Read and check a pipeline file (YAML, JSON, or `file.py:name`); nothing is started or written.
+
+    `overrides` maps `parameter` or `step.parameter` to a value; `name` replaces the name of the pipeline; `caching`
+    says what to do about the cache, `around` what steps are to find round them.
+    NotFoundError, ForbiddenError: the file cannot be read. PipelineError lists every mistake. UsageError: a wrong
+    override or name.
+    """
+    return _load(origin_of(path, overrides or {}, name), user, caching, around)
+
+
+def load_text(
+    text: str,
+    path: str,
+    *,
+    overrides: Mapping[str, object] | None = None,
+    user: str = "",
+    name: str | None = None,
+    caching: Caching | None = None,
+    around: Surroundings | None = None,
+) -> Loaded:
+    """Check the text of a pipeline that a program has built; otherwise as `load_pipeline`."""
+    renamed = None if name is None else pipeline_name(name)
+    return _load(Origin(text, path, dict(overrides or {}), renamed, STEP_KINDS), user, caching, around)
+
+
+def _load(origin: Origin, user: str, caching: Caching | None, around: Surroundings | None) -> Loaded:
+    around = around or Surroundings()
+    base = Path(origin.file).absolute().parent
+    stage = around.stage or StateRoot.find(base).path / STAGE
+    bound = file_systems(base, around.file_systems, stage)
+    pipeline = make_pipeline(origin.text, origin.file, origin.overrides, origin.renamed, origin.kinds)
+    main = main_name(pipeline, around.file_systems, bound)
+    if main:
+        origin = replace(origin, main_fs=main)
+        pipeline = make_pipeline(origin.text, origin.file, origin.overrides, origin.renamed, origin.kinds, main)
+    return Loaded(
+        pipeline,
+        origin,
+        main_root(pipeline, Path(origin.file), {name: one.folder for name, one in bound.items()}),
+        user or current_user(),
+        {name: str(one.folder) for name, one in bound.items()},
+        {name: one.url for name, one in bound.items() if one.url},
+        caching or Caching(),
+        around,
+    )
+
+
+def loaded_again(folder: Path, file: str) -> Loaded:
+    """Return what a run was made of, as its folder tells it: the file may have changed meanwhile, or be gone."""
+    try:
+        said = read_description(folder)
+    except FileNotFoundError:
+        said = {}
+    text, root, user = said.get("text"), said.get("root"), said.get("user")
+    overrides, renamed = said.get("overrides"), said.get("renamed")
+    if not (isinstance(text, str) and isinstance(root, str) and isinstance(user, str) and isinstance(overrides, dict)):
+        raise ConflictError(
+            f"{folder.name} did not keep what a resume needs: it died too early, or an older version made it",
+            hint="Start a new run.",
+        )
+    if not Path(root).is_dir():
+        raise NotFoundError(f"the folder {root} that {folder.name} works in is gone", hint="Start a new run.")
+    built_with = said.get("built_with")
+    built_with = built_with if isinstance(built_with, dict) else {}
+    main_fs = str(said.get("main_fs") or "")
+    origin = Origin(text, file, overrides, renamed, STEP_KINDS, built_with, main_fs)
+    pipeline = make_pipeline(text, file, overrides, renamed, STEP_KINDS, main_fs)
+    bound = said.get("file_systems")
+    names = bound if isinstance(bound, dict) else {}
+    caching = Caching(off=bool(said.get("cache_off")), only=str(said.get("only") or ""))
+    around = Surroundings(mounts=said.get("mounts") is not False, docker_env=str(said.get("docker_env") or "ignore"))
+    urls = said.get("urls")
+    urls = urls if isinstance(urls, dict) else {}
+    by = said.get("containers")
+    containers = Containers(**by) if isinstance(by, dict) else None
+    return Loaded(pipeline, origin, Path(root), user, names, urls, caching, around, containers)

@@ -1,0 +1,59 @@
+"""The text of a pipeline, from a file or from a program that builds it."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Final
+
+from weft.frontends.pipelines.check import parse_pipeline
+from weft.frontends.pipelines.compiler import Origin
+from weft.frontends.pipelines.kinds import PYTHON, STEP_KINDS
+from weft.model.errors import DefinitionError, ForbiddenError, InputLimitError, NotFoundError, UsageError
+
+_MAX_FILE: Final = 1 << 20
+_STDIN: Final = "-"
+_STREAM: Final = re.compile(r"/dev/[^/]+$|/dev/fd/|/proc/")
+
+
+def origin_of(path: str, given: Mapping[str, object], name: str | None) -> Origin:
+    """Return what stands in a file, or is built by one."""
+    renamed = None if name is None else pipeline_name(name)
+    if not PYTHON.search(path):
+        return Origin(_read_text(Path(path)), path, dict(given), renamed, STEP_KINDS)
+    from weft.frontends.pipelines.files import build_file
+
+    built, file, rest = build_file(path, given, STEP_KINDS)
+    return Origin(built.text(), file, rest, renamed, STEP_KINDS, dict(given))
+
+
+def pipeline_name(name: str) -> str:
+    """Check a name that was given beside the file, by the rules of the file."""
+    try:
+        return parse_pipeline(json.dumps({"name": name, "entry_points": {"step": {}}}), "name").name
+    except DefinitionError as error:
+        raise UsageError(f"{name[:60]!r} cannot name a pipeline", hint=error.hint) from None
+
+
+def _read_text(file: Path) -> str:
+    if _STREAM.match(str(file.absolute())):
+        hint = f"Write {_STDIN} in its place: that reads standard input, and the pipeline works in the current folder."
+        raise UsageError(f"{file} lies in no folder that a pipeline could work in", hint=hint)
+    try:
+        with nullcontext(sys.stdin.buffer) if str(file) == _STDIN else file.open("rb") as source:
+            data = source.read(_MAX_FILE + 1)
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no file {file}", hint="Name the YAML file of a pipeline.") from None
+    except OSError as error:
+        message = f"{file} cannot be read: {error.strerror}"
+        raise ForbiddenError(message, hint="Name the YAML file of a pipeline.") from None
+    if len(data) > _MAX_FILE:
+        raise InputLimitError(f"{file} is larger than {_MAX_FILE >> 20} MiB", hint="Pass large data as files.")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DefinitionError(f"{file} is not UTF-8 text (byte {error.start})", hint="Save it as UTF-8.") from None

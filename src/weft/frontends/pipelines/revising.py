@@ -1,0 +1,107 @@
+"""An edited pipeline, or other parameters, in the place of those that a run began with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from weft.frontends.pipelines import layout
+from weft.frontends.pipelines.edits import compare, refusal
+from weft.frontends.pipelines.kinds import PYTHON
+from weft.frontends.pipelines.layout import CODE
+from weft.frontends.pipelines.reading import origin_of
+from weft.frontends.pipelines.resolve import make_pipeline, unknown_parameters
+from weft.model.errors import ConflictError
+from weft.store.filesystems import STAGE, file_systems
+
+if TYPE_CHECKING:
+    from weft.frontends.pipelines.compiler import Origin
+    from weft.frontends.pipelines.work import PipelineWork
+    from weft.graph.spec import RunSpec
+    from weft.store.state import RunFolder
+
+
+class Revision(Struct, frozen=True):
+    """A run with an edited pipeline: the run, the run as it was, and the steps that change (see `edits.Edit`).
+
+    `there` names all nodes of the new one; `about` are the fields of the description that change.
+    """
+
+    source: Any
+    spec: RunSpec
+    before: RunSpec
+    why: Callable[[str], str]
+    items: Mapping[tuple[str, int], str]
+    wider: Mapping[str, str]
+    removed: list[str]
+    there: frozenset[str]
+    about: dict[str, Any]
+
+
+def revise(
+    loaded: PipelineWork,
+    folder: RunFolder,
+    described: Mapping[str, Any],
+    file: str | None,
+    overrides: Mapping[str, str],
+    note: Callable[[str], None],
+) -> Revision:
+    """Put an edited pipeline, or the old one with other parameters, in the place of that of a run.
+
+    ConflictError: the run cannot go on with it. PipelineError, UsageError: it is wrong in itself.
+    """
+    own = loaded.origin
+    if file is None:
+        origin = replace(own, overrides={**own.overrides, **overrides})
+    else:
+        given = own.built_with if PYTHON.search(file) and own.built_with else own.overrides
+        origin = replace(origin_of(file, {**given, **overrides}, None), renamed=own.renamed, main_fs=own.main_fs)
+        origin = _without_what_is_gone(origin, overrides, note)
+    pipeline = make_pipeline(origin.text, origin.file, origin.overrides, origin.renamed, origin.kinds, origin.main_fs)
+    why = refusal(loaded.pipeline, pipeline)
+    if why:
+        hint = f"Start a new run: weft run {origin.file}. Steps with a cache are not run again."
+        raise ConflictError(f"{folder.run_id} cannot go on with this: {why}", hint=hint)
+    bound = file_systems(Path(origin.file).absolute().parent, {}, folder.path.parent.parent / STAGE)
+    folders = {**{name: str(one.folder) for name, one in bound.items()}, **loaded.file_systems}
+    urls = {name: one.url for name, one in bound.items() if one.url and name not in loaded.file_systems}
+    new = replace(loaded, pipeline=pipeline, origin=origin, file_systems=folders, urls={**urls, **loaded.urls})
+    new = replace(new, containers=None)
+    new = layout.in_containers(new, lambda _: None)
+    compiled = layout.compile_loaded(new, folder.run_id, layout.place_of(new, folder.path))
+    layout.check_run(new, compiled)
+    where = layout.place_of_outputs(new)
+    if where is not None and layout.place_of_outputs(loaded) is None:
+        layout.make_place(new, where, folder.run_id)
+    old = layout.compile_loaded(loaded, folder.run_id, layout.place_of(loaded, folder.path))
+    about = layout.about_run(new, compiled)
+    code = ({} if file is None else described.get(CODE, {}), about[CODE])
+    edit = compare((loaded.pipeline, old.nodes), (pipeline, compiled.nodes), compiled.graph, code)
+    return Revision(
+        new,
+        layout.spec_of(new, compiled, about),
+        layout.spec_of(loaded, old, described),
+        edit.why,
+        edit.items,
+        edit.wider,
+        edit.removed,
+        frozenset(node.name for node in compiled.nodes),
+        about,
+    )
+
+
+def _without_what_is_gone(origin: Origin, given: Mapping[str, str], note: Callable[[str], None]) -> Origin:
+    """Drop what earlier commands set and the file no longer has; parameters `given` now are left to be refused."""
+    plain = make_pipeline(origin.text, origin.file, {}, origin.renamed, origin.kinds, origin.main_fs)
+    gone = [name for name in unknown_parameters(plain, origin.overrides) if name not in given]
+    for name in gone:
+        note(f"the file has no parameter {name} any more: its value, {origin.overrides[name]}, is dropped")
+    overrides, built_with = (
+        {name: value for name, value in values.items() if name not in gone}
+        for values in (origin.overrides, origin.built_with)
+    )
+    return replace(origin, overrides=overrides, built_with=built_with)

@@ -1,0 +1,78 @@
+"""`Loaded`: a pipeline as the source of runs: prepared, compiled for a run, resumed, and resumed with an edit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from weft.frontends.pipelines import layout
+from weft.frontends.pipelines.work import PipelineWork
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+    from pathlib import Path
+
+    from weft.frontends.pipelines.revising import Revision
+    from weft.graph.logical import LogicalGraph
+    from weft.graph.spec import RunSpec
+    from weft.store.filesystems import Copy
+    from weft.store.state import RunFolder
+
+FIRST_RUN: Final = "run-000000"
+"""Stands for the id in a pipeline that is looked at and not run."""
+
+
+class Loaded(PipelineWork, frozen=True, dict=True):
+    """A pipeline that was read and checked, from which runs are made."""
+
+    @cached_property
+    def preview(self) -> layout.Compiled:
+        """The graph of a run that no one begins, under the id `FIRST_RUN`."""
+        return layout.compile_loaded(self, FIRST_RUN, layout.NOWHERE)
+
+    @property
+    def graph(self) -> LogicalGraph:
+        """The graph of the preview."""
+        return self.preview.graph
+
+    @property
+    def steps(self) -> list[str]:
+        """The names of the steps of the preview, in order."""
+        return self.preview.steps
+
+    @property
+    def warnings(self) -> list[str]:
+        """Lines that people should read before they run it."""
+        return self.preview.warnings
+
+    # ------------------------------------------------------------------------------------- the source of a run
+
+    def prepare(self, note: Callable[[str], None]) -> Loaded:
+        """Return it with the containers that its steps run in; errors as `layout.in_containers`."""
+        return layout.in_containers(self, note)
+
+    def copies(self, undo: ExitStack, note: Callable[[str], None], *, fetch: bool = True) -> list[Copy]:
+        """Hold the copies of file systems that lie elsewhere until `undo` lets go of them; see `layout.hold_copies`."""
+        return layout.hold_copies(self, undo, note, fetch=fetch)
+
+    def claim(self, run_id: str, folder: Path, copies: Sequence[Copy]) -> RunSpec | None:
+        """Return the run of an id, with a place for its outputs; see `layout.claim`."""
+        return layout.claim(self, run_id, folder, copies)
+
+    def resume(self, folder: RunFolder, described: Mapping[str, Any], done: frozenset[str]) -> RunSpec:
+        """Return the run of a folder again; see `layout.resumed_spec`."""
+        return layout.resumed_spec(self, folder, described, done)
+
+    def revise(
+        self,
+        folder: RunFolder,
+        described: Mapping[str, Any],
+        file: str | None,
+        overrides: Mapping[str, str],
+        note: Callable[[str], None],
+    ) -> Revision:
+        """Return the run with another file or other parameters; see `revising.revise`."""
+        from weft.frontends.pipelines.revising import revise  # few runs are edited
+
+        return revise(self, folder, described, file, overrides, note)

@@ -1,0 +1,366 @@
+"""`ActiveRun`: a run whose folder this process owns: its records, its journal, its control socket, its end."""
+
+from __future__ import annotations
+
+import os
+import queue
+import shlex
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from msgspec import Struct
+
+from weft.admin.control import ControlServer
+from weft.engine.machines.job import JobState
+from weft.model.errors import ConflictError, InternalError, RunFailedError, TaskError, WeftError
+from weft.runs.records import Record, item_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from weft.durability.journal import FileJournal
+    from weft.durability.resume import Plan
+    from weft.engine.policy import ManagerFactory
+    from weft.graph.logical import Vertex
+    from weft.graph.spec import RunSpec
+    from weft.runs.records import RunRecorder
+    from weft.runtime.cache import StepCache
+    from weft.runtime.loop import JobRun
+    from weft.runtime.session import Run, Session
+    from weft.store.catalog import Catalog
+    from weft.store.filesystems import Copy
+    from weft.store.outputs import Outputs
+    from weft.store.state import RunFolder
+
+JOURNAL_S: Final = 30.0
+"""Seconds that a run waits at its end for its journal to be written."""
+
+
+class RunMessage(Struct, frozen=True):
+    """A line about a run that people should read."""
+
+    text: str
+
+
+class RunAnnounced(Struct, frozen=True):
+    """The id of a run that is about to begin, its steps in order, and warnings that people should read."""
+
+    run_id: str
+    steps: Sequence[str]
+    warnings: Sequence[str]
+
+
+class RunResult(Struct, frozen=True):
+    """The end of a run. `outputs` maps `step.artifact` to a path that exists; `error` is None if it succeeded."""
+
+    run_id: str
+    state: str
+    folder: Path
+    outputs: dict[str, str]
+    error: WeftError | None
+
+
+RunEvent: TypeAlias = Record | RunMessage | RunAnnounced
+
+
+class Stack(Struct):
+    """The parts of a run on disk, closed with it in the opposite order of their making: `undo` does that.
+
+    `values` is None where steps exchange files. With `strict` nothing follows from the end of a task before it is
+    durable. `last` is the step of the graph that runs at the end, if that is to run.
+    """
+
+    folder: RunFolder
+    catalog: Catalog
+    undo: ExitStack
+    journal: FileJournal
+    recorder: RunRecorder
+    values: Outputs | None
+    cache: StepCache | None
+    left: LeftBySteps | None
+    strict: bool = False
+    last: str | None = None
+    copies: Sequence[Copy] = ()
+
+
+class ActiveRun:
+    """A run that goes on in this process. `wait` for it, `cancel` it, take its `events`, read its `result`.
+
+    `settled` is set when its end is on disk and its folder is given up. `runs` are its jobs: that of its graph, and
+    that of the graph that runs at the end.
+    """
+
+    def __init__(self, spec: RunSpec, stack: Stack, plan: Plan | None, events: RunEvents) -> None:
+        self.name = stack.folder.run_id
+        self.spec = spec
+        self.folder = stack.folder.path
+        self.settled = threading.Event()
+        self.stack = stack
+        self.plan = plan
+        self.gone: Mapping[str, Sequence[int]] = {}
+        """Finished tasks, by vertex, whose values are not there any more."""
+        if plan is not None and stack.values is not None:
+            self.gone = {vertex: [n for v, n in plan.gone if v == vertex] for vertex, _ in plan.gone}
+        self.events = events
+        self._forced = False
+        self._at_end = False
+        self.runs: list[Run] = []
+        self._result: RunResult | None = None
+        self._control: ControlServer | None = None
+
+    # ------------------------------------------------------------------------------- what a session is told of it
+
+    @property
+    def notes(self) -> list[str]:
+        """The lines for people so far."""
+        return self.events.notes
+
+    @property
+    def again(self) -> str:
+        """The command that goes on with a run of a Python program; "" of any other, whose commands say it."""
+        if self.stack.values is None:
+            return ""
+        return f"weft resume {self.name} --state-dir {shlex.quote(str(self.folder.parent.parent))}"
+
+    def managers(self, factories: Mapping[str, ManagerFactory]) -> Mapping[str, ManagerFactory]:
+        """Return factories of managers whose answers are written down."""
+        return self.stack.journal.managers(factories)
+
+    def join(self, job: JobRun) -> None:
+        """Give the job its files and its recorder, before it begins."""
+        if self.stack.values is not None:
+            job.outputs = self.stack.values
+            job.answers = {} if self.plan is None else self.plan.answers
+        job.listeners.append(self.stack.recorder)
+        if self.stack.cache is not None:
+            job.listeners.append(self.stack.cache.watch)
+
+    # ------------------------------------------------------------------------------------------------- its life
+
+    def start(self, session: Session, listeners: Sequence[Any] = ()) -> Run:
+        """Start it on the workers of a session, and take orders. Errors as of `Session.start`; it is given up then."""
+        plan, stack = self.plan, self.stack
+        recovered = None if plan is None else plan.recovered
+        try:
+            run = session.start(
+                self.spec.graph,
+                listeners=listeners,
+                journal=stack.journal,
+                durable=self,
+                cache=stack.cache,
+                restored=() if plan is None else plan.restored,
+                recovered=None if recovered is None else (recovered.master, recovered.pending),
+                incarnation=0 if plan is None else plan.header.incarnation,
+                strict=stack.strict,
+            )
+            self.runs.append(run)
+            if stack.left is not None:
+                stack.left.run = run
+            self._control = ControlServer(self.folder, self.orders())
+        except BaseException as error:
+            if isinstance(error, WeftError):
+                stack.recorder.run_state("failed", error=error, ended=True)
+            self.close()
+            raise
+        threading.Thread(target=self._see_to_end, args=(session, run), name=f"end of {self.name}", daemon=True).start()
+        return run
+
+    def orders(self) -> dict[str, Callable[[Mapping[str, Any]], Any]]:
+        """Return the verbs that other processes may send to it, and the functions that answer."""
+        run = self.runs[0]
+        word = self.spec.projection.run
+        return {
+            "cancel": lambda order: self.cancel(
+                str(order.get("reason") or "cancelled"), force=bool(order.get("force"))
+            ),
+            "story": lambda order: list(run.story(str(order.get("subject") or ""))),
+            "explain": lambda _: run.explained()._replace(state=word(run.status)).to_json(),
+        }
+
+    def cancel(self, reason: str = "cancelled", *, force: bool = False) -> None:
+        """Cancel it; with `force` nothing runs after it. ConflictError: only that goes on which runs at the end."""
+        self._forced = self._forced or force
+        if self._at_end and not self._forced:
+            raise ConflictError("only post_process runs, which a cancel does not end", hint="Add --force to end it.")
+        self.runs[-1].cancel(reason)
+
+    def interrupt(self, reason: str) -> None:
+        """Cancel it, whatever of it goes on."""
+        self.runs[-1].cancel(reason)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until its end is on disk; False if `timeout_s` seconds were not enough."""
+        return self.settled.wait(timeout_s)
+
+    def result(self) -> RunResult:
+        """Wait for its end, and return it."""
+        self.settled.wait()
+        assert self._result is not None
+        return self._result
+
+    def _see_to_end(self, session: Session, run: Run) -> None:
+        run.job.finished.wait()
+        try:
+            self._conclude(session, run)
+        except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
+            broken = error if isinstance(error, WeftError) else InternalError(f"{type(error).__name__}: {error}")
+            self._result = RunResult(self.name, "failed", self.folder, {}, broken)
+        finally:
+            self.close()
+
+    def _conclude(self, session: Session, run: Run) -> None:
+        """Write the end of it, with what runs after it."""
+        recorder, spec = self.stack.recorder, self.spec
+        recorder.finish(run.job)
+        if self.stack.last is not None and spec.end is not None:
+            if self._forced:
+                recorder.end_now(self.stack.last)
+            else:
+                recorder.next_job()
+                self.runs.append(session.submit(spec.end, listeners=[recorder]))
+                self._at_end = True
+                self.runs[-1].wait()
+                recorder.finish(self.runs[-1].job)
+        if self._control is not None:
+            self._control.close()
+        recorder.flush()
+        self._free(run.job)
+        error = next((found for one in self.runs if (found := error_of(one)) is not None), None)
+        state = worst(spec.projection.run(one.status) for one in self.runs)
+        if self.stack.strict and not recorder.complete and error is None:
+            state, error = "failed", RunFailedError(f"{self.name} ended, but not on the disk: see its notes")
+        self._result = RunResult(self.name, state, self.folder, self._made_outputs(), error)
+        for copy in self.stack.copies:
+            copy.give_back(self.events.note)
+
+    def _free(self, job: JobRun) -> None:
+        """Remove the values of a run that succeeded, but for its results."""
+        values = self.stack.values
+        if values is not None and job.crash is None and job.master.core.status is JobState.SUCCEEDED:
+            for stage in job.master.core.stages:
+                if not stage.keep:
+                    values.free(stage.id, 0, max(stage.n, 0))
+
+    def _made_outputs(self) -> dict[str, str]:
+        """Return the outputs that are there, by `step.artifact`."""
+        paths, found = self.spec.paths, {}
+        if paths is None:
+            return {}
+        for stage in (stage for run in self.runs for stage in run.job.master.core.stages):
+            for index in range(max(stage.n, 0)):
+                for output, path in paths(stage.vertex, index).items():
+                    found[f"{item_name(stage.vertex.step, index)}.{output}"] = path
+        return {name: path for name, path in found.items() if os.path.lexists(path)}
+
+    def close(self) -> None:
+        """Give it up; what is written stays. A second time does nothing."""
+        if self.settled.is_set():
+            return
+        stack = self.stack
+        try:
+            if self._control is not None:
+                self._control.close()
+            stack.journal.close()
+            stack.journal.join(JOURNAL_S)
+            if stack.journal.error is not None and not stack.strict:
+                lost = "a resume would begin from the records alone"
+                if stack.values is not None:
+                    lost = "what came after that would be run again by a resume"
+                self.events.note(f"{stack.journal.error.message}; {lost}")
+            for problem in dict.fromkeys(e.message for e in stack.recorder.problems if isinstance(e, WeftError)):
+                lost = "" if stack.recorder.complete else "; `weft show` and `weft ls` do not know how this run ended"
+                self.events.note(f"{problem}{lost}")
+            stack.undo.close()
+        finally:
+            self.settled.set()
+            self.events.end()
+
+    def discard(self) -> None:
+        """Remove a run that was never started, so that nothing of it is left."""
+        folder, catalog = self.folder, self.stack.catalog
+        self.close()
+        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(WeftError):
+            catalog.remove(self.name)
+        catalog.close()
+
+
+class RunEvents:
+    """The events of one run, in order: every `RunMessage`, a `RunAnnounced`, and every `Record` if they are wanted."""
+
+    def __init__(self, on_record: Callable[[Record], None] | None = None, *, records: bool = True) -> None:
+        self.notes: list[str] = []
+        self.on_record = on_record or (self._put if records else None)
+        self._queue: queue.SimpleQueue[RunEvent | None] = queue.SimpleQueue()
+
+    def _put(self, record: Record) -> None:
+        self._queue.put(record)
+
+    def note(self, text: str) -> None:
+        """Add a line for people."""
+        self.notes.append(text)
+        self._queue.put(RunMessage(text))
+
+    def announce(self, run_id: str, spec: RunSpec) -> None:
+        """Say which run it is."""
+        self._queue.put(RunAnnounced(run_id, spec.steps, spec.warnings))
+
+    def end(self) -> None:
+        """Say that no more come."""
+        self._queue.put(None)
+
+    def take(self, timeout_s: float | None = None) -> RunEvent | None:
+        """Return the next event; None at the end. queue.Empty: none came within `timeout_s` seconds."""
+        event = self._queue.get(timeout=timeout_s)
+        if event is None:
+            self._queue.put(None)
+        return event
+
+
+def worst(states: Iterable[str]) -> str:
+    """Return the word for a run from those for its parts: failed if one is, else terminated if one is."""
+    found = list(states)
+    return next((word for word in ("failed", "terminated") if word in found), found[0])
+
+
+def error_of(run: Run) -> WeftError | None:
+    """Return what went wrong; of a failed step its own words, which name it already."""
+    error = run.error()
+    if isinstance(error, TaskError):
+        own = error.message.removeprefix(f"{error.task} failed: ")
+        return type(error)(
+            own, task=error.task, traceback_text=error.traceback_text, raised=error.raised, hint=error.hint
+        )
+    return error
+
+
+class LeftBySteps:
+    """Tells where the tasks of a run leave files, once it has begun; see `weft.durability.left`."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        self._spec = spec
+        self.run: Run | None = None
+
+    def of(self, vertex: str, index: int) -> Sequence[str] | None:
+        """Return the paths of a task's outputs; None for a step that names none, and may have left anything."""
+        stage = None if self.run is None else self.run.job.master.core.by_id.get(vertex)
+        paths = self._spec.paths
+        if stage is None or paths is None:
+            return None
+        return list(paths(stage.vertex, index).values()) or (() if stage.vertex.outputs is None else None)
+
+
+def unforeseen_outputs(spec: RunSpec, planned: Iterable[str]) -> Callable[[Vertex, int], dict[str, str]]:
+    """Return what tells where the outputs of a task lie, by name, but for those `planned` before the run."""
+    known, paths = frozenset(planned), spec.paths
+
+    def outputs(vertex: Vertex, index: int) -> dict[str, str]:
+        step = item_name(vertex.step, index)
+        if paths is None or all(f"{step}.{name}" in known for name in vertex.outputs or ()):
+            return {}
+        return {name: path for name, path in paths(vertex, index).items() if f"{step}.{name}" not in known}
+
+    return outputs
