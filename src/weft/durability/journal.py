@@ -28,6 +28,7 @@ from msgspec.structs import replace
 from weft._version import __version__
 from weft.durability import snapshot
 from weft.durability.encoding import SCHEMAS, Reader, Schema, encode, read_mapping
+from weft.durability.pickles import to_pickle
 from weft.engine.core import Tuning  # noqa: TC001 - msgspec reads it at run time
 from weft.engine.master import Master
 from weft.engine.replay import Epoch, Pending, Replay, Tape, Tick, begin
@@ -35,7 +36,6 @@ from weft.engine.rows import FINISHED, FREED
 from weft.graph.wire import dumps
 from weft.model.errors import ConflictError, NotFoundError
 from weft.model.records import as_dict
-from weft.store.codec import to_pickle
 from weft.store.disk import sync_folder
 from weft.store.state import os_error
 

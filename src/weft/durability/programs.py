@@ -10,6 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+from weft.durability import pickles
 from weft.graph.logical import LogicalGraph
 from weft.model.errors import ConflictError, NotFoundError, ProgramError, WeftError
 from weft.store import codec, disk
@@ -22,11 +23,11 @@ _ANOTHER: Final = "It cannot go on: start a new run."
 def pickle_graph(graph: LogicalGraph) -> bytes:
     """Return a graph as bytes. ProgramError: a function or an item of it cannot be pickled."""
     try:
-        return codec.to_pickle(graph)
+        return pickles.to_pickle(graph)
     except ProgramError as error:
         for vertex in graph.vertices.values():
             try:
-                codec.to_pickle(vertex)
+                pickles.to_pickle(vertex)
             except ProgramError as inner:
                 cause = inner.__cause__ or inner
                 raise ProgramError(

@@ -5,8 +5,8 @@ one as its number, so that a long chain of vertices is no deep recursion. Progra
 not written again, managers are made anew, and the ready set that all idle stages share comes back as itself.
 
 Fields are written by name: those that `Core`, `Stage` and `Link` declare (`KEPT`), and those of the records inside
-them. A reader passes over a field that it does not know; one that is not there is as in a new job. `MOVED` has the
-classes that had another name or module.
+them (`weft.durability.pickles`). A reader passes over a field that it does not know; one that is not there is as in a
+new job.
 
 The bytes are a pickle: only those that this user alone could have written may be read.
 """
@@ -15,12 +15,9 @@ from __future__ import annotations
 
 import io
 import pickle
-from enum import Enum
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct
-
+from weft.durability.pickles import by_name, known_fields
 from weft.engine.consulting import make
 from weft.engine.core import Tuning
 from weft.engine.master import Master
@@ -37,8 +34,6 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = 1
 """The schema number of snapshots: another one when a declared field is renamed or changes its meaning."""
-MOVED: Final[dict[str, str]] = {}
-"""Classes that had another name when they were written: `module:name` of then to that of now."""
 
 _Fields = dict[str, Any]
 
@@ -60,7 +55,7 @@ def dump(graph: LogicalGraph, replayed: Replay) -> bytes:
             return names.get(id(value))
 
         def reducer_override(self, value: Any) -> Any:
-            found = _by_name(value)
+            found = by_name(value)
             return super().reducer_override(value) if found is None else found
 
     file = io.BytesIO()
@@ -86,7 +81,7 @@ def load(data: bytes, graph: LogicalGraph, managers: Mapping[str, ManagerFactory
         head = pickle.load(file)
         if head["schema"] != SCHEMA:
             raise ValueError(f"it is of schema {head['schema']}, and this version reads schema {SCHEMA}")
-        master = Master(graph, graph.name, _known(Tuning, head["tuning"]), tape.managers(managers))
+        master = Master(graph, graph.name, known_fields(Tuning, head["tuning"]), tape.managers(managers))
         core = master.core
         stages = [object.__new__(Stage) for _ in range(head["stages"])]
         links = [object.__new__(Link) for _ in range(head["links"])]
@@ -127,53 +122,3 @@ def _set(value: object, names: Iterable[str], fields: _Fields) -> None:
     for name in names:
         if name in fields:
             setattr(value, name, fields[name])
-
-
-# ------------------------------------------------------------------------------------------- records inside, by name
-
-
-def _by_name(value: Any) -> tuple[Any, ...] | None:
-    """Return how a record of Weft's is pickled: its class and its fields by name; None for anything else."""
-    kind = type(value)
-    if not kind.__module__.startswith("weft."):
-        return None
-    name = f"{kind.__module__}:{kind.__qualname__}"
-    if isinstance(value, Enum):
-        return _member, (name, value.value)
-    if isinstance(value, Struct):
-        return _record, (name, _fields(value, value.__struct_fields__))
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return _record, (name, _fields(value, kind._fields))
-    if "__slots__" in vars(kind) and not hasattr(value, "__dict__"):
-        return _blank, (name,), _fields(value, kind.__slots__), None, None, _fill  # it may lead back to itself
-    return None
-
-
-def _class_of(name: str) -> Any:
-    module, _, path = MOVED.get(name, name).partition(":")
-    return getattr(import_module(module), path)
-
-
-def _member(name: str, value: Any) -> Any:
-    return _class_of(name)(value)
-
-
-def _record(name: str, fields: _Fields) -> Any:
-    return _known(_class_of(name), fields)
-
-
-def _known(kind: Any, fields: _Fields) -> Any:
-    names = kind._fields if hasattr(kind, "_fields") else kind.__struct_fields__
-    return kind(**{name: value for name, value in fields.items() if name in names})
-
-
-def _blank(name: str) -> Any:
-    return object.__new__(_class_of(name))
-
-
-def _fill(value: Any, fields: _Fields) -> None:
-    """Set the fields of a row; TypeError if one of them is not known, since rows have no defaults."""
-    missing = set(type(value).__slots__) - fields.keys()
-    if missing:
-        raise TypeError(f"a {type(value).__name__} lacks {', '.join(sorted(missing))}")
-    _set(value, type(value).__slots__, fields)

@@ -17,6 +17,7 @@ tables are views of the given memory, read-only if that is.
 
 from __future__ import annotations
 
+import io
 import pickle
 import struct
 import sys
@@ -38,6 +39,8 @@ _ENTRY: Final = struct.Struct("<QQ")
 _PICKLE, _NUMPY, _TABLE, _BATCH, _BYTES, _PARTS = range(6)
 _SMALL_PIECE: Final = 256
 _STRIP: Final = 1 << 20
+Reducer = Callable[[Any], Any]
+"""Returns how a value is pickled, as `pickle.Pickler.reducer_override` does, or None."""
 _IN_BAND_MAX: Final = 1024  # below this a buffer of its own costs more than the copy it saves
 _ZEROS: Final = bytes(PAGE)
 
@@ -225,9 +228,9 @@ def _encode_arrow(arrow: Any, kind: int, value: Any) -> Encoded:
     return Encoded(_header(kind, [(at - total, total)], b""), list(pieces), at, 0, offsets)
 
 
-def _encode_pickle(value: Any) -> Encoded:
+def _encode_pickle(value: Any, reduce: Reducer | None = None) -> Encoded:
     try:
-        meta, buffers = _dump(pickle.dumps, value)
+        meta, buffers = _dump(_dumps(pickle.Pickler, reduce) if reduce else pickle.dumps, value)
         if b"__main__" not in meta:
             return _assemble(_PICKLE, meta, buffers)
     except Exception:  # noqa: BLE001
@@ -236,7 +239,7 @@ def _encode_pickle(value: Any) -> Encoded:
     import cloudpickle
 
     try:
-        return _assemble(_PICKLE, *_dump(cloudpickle.dumps, value))
+        return _assemble(_PICKLE, *_dump(_dumps(cloudpickle.Pickler, reduce) if reduce else cloudpickle.dumps, value))
     except Exception as error:
         kind = type(value)
         raise ProgramError(
@@ -245,6 +248,25 @@ def _encode_pickle(value: Any) -> Encoded:
             hint="Return plain data (numbers, text, arrays, tables, containers of them), not open files, locks, "
             "connections or generators; or run on threads without durable, where values stay in one process.",
         ) from error
+
+
+def _dumps(pickler: Any, reduce: Reducer) -> Callable[..., bytes]:
+    """Return the `dumps` of a pickler that asks `reduce` first."""
+
+    class Reducing(pickler):  # type: ignore[misc]
+        def reducer_override(self, value: Any) -> Any:
+            found = reduce(value)
+            if found is not None:
+                return found
+            own = getattr(super(), "reducer_override", None)
+            return NotImplemented if own is None else own(value)
+
+    def dumps(value: Any, **options: Any) -> bytes:
+        file = io.BytesIO()
+        Reducing(file, **options).dump(value)
+        return file.getvalue()
+
+    return dumps
 
 
 def _dump(dumps: Callable[..., bytes], value: Any) -> tuple[bytes, list[memoryview]]:
@@ -300,9 +322,12 @@ def to_bytes(encoded: Encoded) -> bytes:
     return b"".join(spans(encoded))
 
 
-def to_pickle(value: Any) -> bytes:
-    """Return any value as bytes for `from_pickle`: code of scripts and lambdas by value. ProgramError: it cannot be."""
-    return to_bytes(_encode_pickle(value))
+def to_pickle(value: Any, reduce: Reducer | None = None) -> bytes:
+    """Return any value as bytes for `from_pickle`: code of scripts and lambdas by value. ProgramError: it cannot be.
+
+    `reduce` says how some values are pickled, as `pickle.Pickler.reducer_override` does; None: as ever.
+    """
+    return to_bytes(_encode_pickle(value, reduce))
 
 
 # ---------------------------------------------------------------------------------------------------------- decoding
