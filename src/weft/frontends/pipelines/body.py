@@ -22,7 +22,7 @@ from msgspec import Struct
 from weft.frontends.pipelines import conditions
 from weft.frontends.pipelines.caching import RECIPE, changed_while_it_ran, recipe_of
 from weft.frontends.pipelines.kinds import decoded, load_kind
-from weft.frontends.pipelines.language import check_value
+from weft.frontends.pipelines.parameters import check_value
 from weft.frontends.pipelines.parts import INPUT, ITEM, OUTPUT, Folder, joined, told
 from weft.frontends.pipelines.problems import show
 from weft.frontends.pipelines.states import NOT_RUN, WARNING

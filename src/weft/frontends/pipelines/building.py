@@ -37,7 +37,7 @@ from weft.frontends.pipelines.declaring import (
 )
 from weft.frontends.pipelines.emitting import to_yaml
 from weft.frontends.pipelines.kinds import STEP_KINDS
-from weft.frontends.pipelines.language import check_value, convert, number_from_text
+from weft.frontends.pipelines.parameters import check_value, convert, number_from_text
 from weft.frontends.pipelines.problems import Mark, choices, nearest, show
 from weft.frontends.pipelines.templates import LOOP_ARGUMENT, PARENT, find
 from weft.model.errors import DefinitionError, UsageError

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct, field
 
-from weft.frontends.pipelines import conditions, language, yaml
+from weft.frontends.pipelines import conditions, parsing, yaml
 from weft.frontends.pipelines.kinds import STEP_KINDS, load_kind
-from weft.frontends.pipelines.language import Component, Dag, Step, Unread, walk
+from weft.frontends.pipelines.language import Component, Dag, Mount, Step, Unread, walk
 from weft.frontends.pipelines.problems import Problems, choices, join, nearest, show
 from weft.frontends.pipelines.references import expand
 from weft.frontends.pipelines.templates import LOOP_ARGUMENT, PARENT, SYSTEM_VARIABLES, Template, find, whole
@@ -40,7 +40,7 @@ def parse_pipeline(text: str, file: str, kinds: Mapping[str, str] = STEP_KINDS) 
 def checked(tree: yaml.Node, file: str, kinds: Mapping[str, str] = STEP_KINDS) -> Pipeline:
     """Do for a tree what `parse_pipeline` does for a text."""
     problems = Problems(file)
-    pipeline = expand(language.read(tree, file, problems, kinds), problems)
+    pipeline = expand(parsing.read(tree, file, problems, kinds), problems)
     check(pipeline, problems)
     return pipeline
 
@@ -545,7 +545,7 @@ def _is_mounted(scene: _Scene, path: str, mark: Mark, name: str, mounted: set[st
 
 def _mount_paths_differ(scene: _Scene) -> None:
     pipeline = scene.pipeline
-    taken: dict[tuple[str, ...], language.Mount] = {}
+    taken: dict[tuple[str, ...], Mount] = {}
     if pipeline.main_fs is not None:
         _lie_apart(scene, taken, "fs_options.main_fs", (pipeline.main_fs,))
     _lie_apart(scene, taken, "fs_options.extra_fs", pipeline.extra_fs)
@@ -554,9 +554,7 @@ def _mount_paths_differ(scene: _Scene) -> None:
             _lie_apart(scene, dict(taken), f"{component.path}.extra_fs", component.extra_fs)
 
 
-def _lie_apart(
-    scene: _Scene, taken: dict[tuple[str, ...], language.Mount], path: str, mounts: Iterable[language.Mount]
-) -> None:
+def _lie_apart(scene: _Scene, taken: dict[tuple[str, ...], Mount], path: str, mounts: Iterable[Mount]) -> None:
     """See that no two mounts are at one path; the same folder in the same way may be said again."""
     for number, mount in enumerate(mounts):
         where = tuple(part for part in mount.mount_path.split("/") if part not in ("", "."))
@@ -567,7 +565,7 @@ def _lie_apart(
             scene.problems.add(mount.mark, f"{path}[{number}].mount_path", message, hint)
 
 
-def _folder_of(mount: language.Mount) -> tuple[str, list[str], bool]:
+def _folder_of(mount: Mount) -> tuple[str, list[str], bool]:
     return mount.name, [part for part in mount.sub_path.split("/") if part not in ("", ".")], mount.read_only
 
 

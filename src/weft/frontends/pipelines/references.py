@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from weft.frontends.pipelines.language import Dag, Reference, Unread, convert, mismatch, walk
+from weft.frontends.pipelines.language import Dag, Reference, Unread, walk
+from weft.frontends.pipelines.parameters import convert, mismatch
 from weft.frontends.pipelines.problems import choices, join, nearest, show
 from weft.frontends.pipelines.templates import find
 from weft.model.errors import InputLimitError

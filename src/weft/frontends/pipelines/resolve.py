@@ -19,17 +19,8 @@ from msgspec.structs import replace
 from weft.frontends.pipelines import parts, paths
 from weft.frontends.pipelines.check import check, in_order, parse_pipeline
 from weft.frontends.pipelines.kinds import STEP_KINDS, Body, decoded, encoded
-from weft.frontends.pipelines.language import (
-    Component,
-    Dag,
-    Mount,
-    Step,
-    check_value,
-    convert,
-    list_from_text,
-    number_from_text,
-    walk,
-)
+from weft.frontends.pipelines.language import Component, Dag, Mount, Step, walk
+from weft.frontends.pipelines.parameters import check_value, convert, list_from_text, number_from_text
 from weft.frontends.pipelines.parts import (
     CONTENT,
     INPUT,

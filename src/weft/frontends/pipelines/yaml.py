@@ -322,3 +322,16 @@ class _Builder:
                     done.entries[key] = node
                     done.keys[key] = source.keys[key]
         return Mapping(done.entries, done.keys, done.mark)
+
+
+def describe(node: Node) -> str:
+    """Return a description of a node for messages."""
+    if isinstance(node, Mapping):
+        return "a map"
+    if isinstance(node, Sequence):
+        return "a list"
+    if node.value is None:
+        return "empty"
+    if isinstance(node.value, bool):
+        return f"the truth value {node.text}"
+    return f"the text {show(node.text)}" if isinstance(node.value, str) else f"the number {node.text[:40]}"

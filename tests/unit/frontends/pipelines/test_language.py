@@ -3,7 +3,8 @@
 import pytest
 
 from weft.frontends.pipelines.check import parse_pipeline
-from weft.frontends.pipelines.language import CacheOptions, FsScope, Pipeline, Step, convert
+from weft.frontends.pipelines.language import CacheOptions, FsScope, Pipeline, Step
+from weft.frontends.pipelines.parameters import convert
 from weft.frontends.pipelines.problems import Mark
 from weft.graph.logical import Retry
 from weft.model.errors import PipelineError

@@ -1,0 +1,655 @@
+"""The reader of pipeline files: makes the records of `language` from a tree of YAML.
+
+The reader settles the *shape*: the keys of each level (closed sets), the type of each value, and the form of names.
+`references` resolves references to components; `check` has the rules between records.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from weft.frontends.pipelines import yaml
+from weft.frontends.pipelines.kinds import STEP_KINDS
+from weft.frontends.pipelines.parameters import KINDS, convert, list_from_text, mismatch, read_value
+from weft.frontends.pipelines.problems import Mark, Problem, Problems, choices, join, nearest, show
+from weft.frontends.pipelines.templates import env_number, find, whole
+from weft.graph.logical import DEFAULT_RETRY, Retry
+from weft.model.errors import DefinitionError
+from weft.model.failures import RetryClass
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+from weft.frontends.pipelines.language import (
+    CACHE_MODES,
+    NEVER_EXPIRES,
+    PARALLELISM_DEFAULT,
+    PARALLELISM_MAX,
+    START,
+    CacheOptions,
+    Component,
+    Dag,
+    FailureOptions,
+    FsScope,
+    LoopArgument,
+    Mount,
+    Parameter,
+    Pipeline,
+    Reference,
+    Step,
+    Strategy,
+    Text,
+    Unread,
+)
+
+STRATEGIES: tuple[Strategy, ...] = ("fail_fast", "continue")
+_PIPELINE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,127}")
+_STEP_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,29}")
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,49}")
+_NAME_RULES = {
+    _PIPELINE_NAME: "1 to 128 letters, digits, _ and -, beginning with a letter or _",
+    _STEP_NAME: "1 to 30 letters, digits and -, beginning with a letter",
+    _VARIABLE_NAME: "1 to 50 letters, digits and _, beginning with a letter or _",
+}
+PIPELINE_KEYS = (
+    "name", "docker_env", "entry_points", "parallelism", "disabled", "failure_options", "cache", "fs_options",
+    "components", "post_process", "x-weft",
+)  # fmt: skip
+AS_PADDLEFLOW = ("numbers", "empty_loop", "step_name")
+"""What may be asked to be as PaddleFlow does it, where results differ: items that are numbers are written with an
+exponent from 1e+06 on, a loop over nothing fails, and PF_STEP_NAME in a parameter is the dag around."""
+STEP_KEYS = (
+    "command", "docker_env", "env", "parameters", "deps", "artifacts", "cache", "type", "name", "x-weft",
+    "condition", "loop_argument", "extra_fs", "reference", "entry_points",
+)  # fmt: skip
+DAG_KEYS = ("entry_points", "parameters", "deps", "artifacts", "condition", "loop_argument", "type", "name")
+REFERENCE_KEYS = ("reference", "parameters", "deps", "artifacts", "type", "name")
+POST_PROCESS_NOT = ("deps", "cache")
+MOUNT_KEYS = ("name", "mount_path", "sub_path", "read_only")
+
+
+def read(tree: yaml.Node, file: str, problems: Problems, kinds: Mapping[str, str] = STEP_KINDS) -> Pipeline:
+    """Make a pipeline from a tree and note every mistake of shape in `problems`; `kinds` are those of steps.
+
+    What could not be read at all is `Unread`. The pipeline means something only if `problems` stays empty.
+    """
+    top = _Map(tree, "", problems, PIPELINE_KEYS)
+    name = top.text("name")
+    if "name" not in top.nodes and not top.broken:
+        problems.add(top.mark, "name", "is missing", "give the pipeline a name")
+    elif top.is_text("name"):
+        _check_name(_PIPELINE_NAME, name.value, name.mark, "name", "a pipeline", problems)
+    entries = top.map("entry_points", None)
+    if not entries.nodes and not (entries.broken or top.broken):
+        problems.add(entries.mark, "entry_points", "has no step", "write at least one step under entry_points")
+    fs_options = top.map("fs_options", ("main_fs", "extra_fs"))
+    return Pipeline(
+        name=name.value,
+        entry_points=_components(entries),
+        file=file,
+        docker_env=_image(top),
+        parallelism=_parallelism(top),
+        disabled=_comma_list(top.text("disabled")),
+        failure_options=_failure_options(top),
+        cache=_cache(top),
+        main_fs=_main_fs(fs_options.map("main_fs", MOUNT_KEYS)) if "main_fs" in fs_options.nodes else None,
+        extra_fs=_extra_fs(fs_options),
+        components=_components(top.map("components", None)),
+        post_process=_post_process(top.map("post_process", None)),
+        as_paddleflow=_as_paddleflow(top.map("x-weft", ("as_paddleflow",))),
+        kinds=kinds,
+    )
+
+
+class _Map:
+    """A map of the file being read: hands out typed values and notes what has the wrong type.
+
+    Without `known` every key is legal (names chosen by the user); a key of the language whose value is null counts as
+    absent.
+    """
+
+    def __init__(
+        self,
+        node: yaml.Node | None,
+        path: str,
+        problems: Problems,
+        known: tuple[str, ...] | None = None,
+        mark: Mark = START,
+    ) -> None:
+        self.path, self.problems = path, problems
+        self.nodes: dict[str, yaml.Node] = {}
+        self.keys: Mapping[str, Mark] = {}
+        self.broken = False
+        self.mark = mark if node is None else node.mark
+        if node is None:
+            return
+        if not isinstance(node, yaml.Mapping):
+            self.broken = True
+            problems.add(node.mark, path, f"must be a map of names to values, is {yaml.describe(node)}")
+            return
+        self.keys = node.keys
+        for key, value in node.entries.items():
+            if known is not None and key not in known:
+                near = nearest(key, known)
+                hint = f"did you mean `{near}`?" if near else f"known here: {choices(known)}"
+                problems.add(node.keys[key], join(path, key), "unknown key", hint)
+            elif known is None or not _is_null(value):
+                self.nodes[key] = value
+
+    def text(self, key: str) -> Text:
+        """Return a text; empty when absent."""
+        node = self.nodes.get(key)
+        if node is None:
+            return Text("", self.mark, join(self.path, key))
+        return read_text(node, join(self.path, key), self.problems)
+
+    def is_text(self, key: str) -> bool:
+        """Tell whether the value of `key` is a text."""
+        node = self.nodes.get(key)
+        return isinstance(node, yaml.Scalar) and isinstance(node.value, str)
+
+    def integer(self, key: str, default: int) -> int:
+        """Return an integer."""
+        node = self.nodes.get(key)
+        if node is None:
+            return default
+        if isinstance(node, yaml.Scalar) and isinstance(node.value, int) and not isinstance(node.value, bool):
+            return node.value
+        self._wrong(key, node, "an integer")
+        return default
+
+    def number(self, key: str, default: float) -> float:
+        """Return a number; integers become floats."""
+        node = self.nodes.get(key)
+        if node is None:
+            return default
+        if isinstance(node, yaml.Scalar) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
+            return float(node.value)
+        self._wrong(key, node, "a number")
+        return default
+
+    def flag(self, key: str, default: bool) -> bool:
+        """Return true or false."""
+        node = self.nodes.get(key)
+        if node is None:
+            return default
+        if isinstance(node, yaml.Scalar) and isinstance(node.value, bool):
+            return node.value
+        self._wrong(key, node, "true or false")
+        return default
+
+    def map(self, key: str, known: tuple[str, ...] | None) -> _Map:
+        """Return a map inside this one; empty when absent."""
+        return _Map(self.nodes.get(key), join(self.path, key), self.problems, known, self.mark)
+
+    def items(self, key: str) -> Iterator[tuple[str, yaml.Node]]:
+        """Yield path and node of every item of a list; nothing when absent."""
+        node = self.nodes.get(key)
+        if isinstance(node, yaml.Sequence):
+            for index, item in enumerate(node.items):
+                yield f"{join(self.path, key)}[{index}]", item
+        elif node is not None:
+            self._wrong(key, node, "a list")
+
+    def at(self, key: str) -> Mark:
+        """Return where the value of `key` stands; the map's own place when absent."""
+        return self.nodes[key].mark if key in self.nodes else self.mark
+
+    def wrong(self, key: str, message: str, hint: str = "") -> None:
+        """Note that the value of `key` is wrong."""
+        self.problems.add(self.at(key), join(self.path, key), message, hint)
+
+    def _wrong(self, key: str, node: yaml.Node, expected: str) -> None:
+        self.wrong(key, f"must be {expected}, is {yaml.describe(node)}")
+
+
+def read_text(node: yaml.Node, path: str, problems: Problems, wanted: str = "text") -> Text:
+    """Return the text of a node; note that it must be what is `wanted`, and return an empty text, for anything else."""
+    if isinstance(node, yaml.Scalar) and isinstance(node.value, str):
+        return Text(node.value, node.mark, path)
+    hint = "put it in quotes" if isinstance(node, yaml.Scalar) and node.value is not None else ""
+    problems.add(node.mark, path, f"must be {wanted}, is {yaml.describe(node)}", hint)
+    return Text("", node.mark, path)
+
+
+def _is_null(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.Scalar) and node.value is None
+
+
+def _is_empty(node: yaml.Node) -> bool:
+    """Tell whether a value says nothing: generated files write out absent keys as empty ones."""
+    if isinstance(node, yaml.Scalar):
+        return node.value is None or node.value == ""
+    return all(_is_empty(child) for child in (node.items if isinstance(node, yaml.Sequence) else node.entries.values()))
+
+
+def _check_name(pattern: re.Pattern[str], name: str, mark: Mark, path: str, what: str, problems: Problems) -> None:
+    if pattern.fullmatch(name):
+        return
+    problems.add(mark, path, f"{show(name)} cannot name {what}", f"use {_NAME_RULES[pattern]}")
+
+
+def _comma_list(text: Text) -> tuple[Text, ...]:
+    return tuple(Text(part.strip(), text.mark, text.path) for part in text.value.split(",") if part.strip())
+
+
+def _image(fields_of: _Map) -> str:
+    image = fields_of.text("docker_env").value
+    if image.endswith(".tar"):
+        fields_of.wrong("docker_env", "an image archive (.tar) is not accepted", "name an image, such as python:3.12")
+    return image
+
+
+def _parallelism(top: _Map) -> int:
+    wanted = top.integer("parallelism", PARALLELISM_DEFAULT)
+    return PARALLELISM_DEFAULT if wanted <= 0 else min(wanted, PARALLELISM_MAX)
+
+
+def _as_paddleflow(options: _Map) -> frozenset[str]:
+    found = set()
+    for path, node in options.items("as_paddleflow"):
+        word = read_text(node, path, options.problems)
+        if word.value and word.value not in AS_PADDLEFLOW:
+            options.problems.add(word.mark, path, f"{show(word.value)} is unknown", f"use {choices(AS_PADDLEFLOW)}")
+        found.add(word.value)
+    return frozenset(found)
+
+
+def _failure_options(top: _Map) -> FailureOptions:
+    options = top.map("failure_options", ("strategy",))
+    strategy = options.text("strategy")
+    if not strategy.value:
+        return FailureOptions(mark=options.mark)
+    if strategy.value not in STRATEGIES:
+        options.wrong("strategy", f"{show(strategy.value)} is no strategy", f"use {' or '.join(STRATEGIES)}")
+        return FailureOptions(mark=strategy.mark)
+    return FailureOptions(strategy.value, strategy.mark)
+
+
+def _cache(parent: _Map) -> CacheOptions:
+    options = parent.map("cache", ("enable", "max_expired_time", "fs_scope", "mode"))
+    mode = options.text("mode").value or CACHE_MODES[0]
+    if mode not in CACHE_MODES:
+        options.wrong("mode", f"{show(mode)} is no way to compare files", f"use {' or '.join(CACHE_MODES)}")
+    return CacheOptions(
+        mode=mode,
+        enable=options.flag("enable", False),
+        max_expired_time=_expiry(options),
+        fs_scope=tuple(scope for path, node in options.items("fs_scope") if (scope := _scope(node, path, options))),
+        given=frozenset(options.nodes),
+        mark=options.mark,
+    )
+
+
+def _expiry(options: _Map) -> int:
+    node = options.nodes.get("max_expired_time")
+    if isinstance(node, yaml.Scalar):
+        value = node.value
+        if isinstance(value, str):
+            try:
+                value = yaml.plain_value(value.strip())
+            except (ValueError, OverflowError):
+                value = None
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    if node is not None:
+        options.wrong("max_expired_time", f"must be whole seconds, is {yaml.describe(node)}", "-1 means for ever")
+    return NEVER_EXPIRES
+
+
+def _scope(node: yaml.Node, path: str, options: _Map) -> FsScope | None:
+    scope = _Map(node, path, options.problems, ("name", "path"))
+    name = scope.text("name").value
+    if not name and not scope.broken:
+        options.problems.add(scope.mark, join(path, "name"), "is missing", "name the file system that the paths are on")
+    paths = _comma_list(scope.text("path")) or (Text("/"),)
+    for entry in paths:
+        if ".." in entry.value.split("/"):
+            scope.wrong("path", f"{show(entry.value)} leaves the file system", "leave out the ..")
+    return FsScope(name, tuple(entry.value for entry in paths), scope.mark) if name else None
+
+
+def _mount(options: _Map) -> Mount:
+    mount = Mount(
+        name=options.text("name").value,
+        mount_path=options.text("mount_path").value,
+        sub_path=options.text("sub_path").value,
+        read_only=options.flag("read_only", False),
+        mark=options.mark,
+    )
+    if mount.sub_path.startswith("/"):
+        options.wrong("sub_path", "must not start with /", "it is relative to the root of the file system")
+    elif ".." in mount.sub_path.split("/"):
+        options.wrong("sub_path", "leaves the file system", "leave out the ..")
+    elif _is_too_long(mount.sub_path):
+        options.wrong("sub_path", *_TOO_LONG)
+    if mount.mount_path and not mount.mount_path.startswith("/"):
+        options.wrong("mount_path", "must be an absolute path", "begin it with /")
+    elif ".." in mount.mount_path.split("/"):
+        options.wrong("mount_path", "must not hold ..", "write the path that is meant")
+    elif mount.mount_path and _is_the_systems(mount.mount_path):
+        options.wrong("mount_path", f"{show(mount.mount_path)} is the system's own", "choose a folder such as /data")
+    elif _is_too_long(mount.mount_path):
+        options.wrong("mount_path", *_TOO_LONG)
+    return mount
+
+
+_LONGEST_NAME, _LONGEST_PATH = 255, 4095
+_TOO_LONG = (
+    f"no path can be as long: {_LONGEST_PATH} bytes, and {_LONGEST_NAME} for a name in it, is the most",
+    "choose a shorter one",
+)
+
+
+def _is_too_long(path: str) -> bool:
+    """Whether no system that Weft runs on takes a path."""
+    data = path.encode("utf-8", "surrogatepass")
+    return len(data) > _LONGEST_PATH or any(len(name) > _LONGEST_NAME for name in data.split(b"/"))
+
+
+def _is_the_systems(path: str) -> bool:
+    """Whether nothing can lie at a path but what every program needs there."""
+    parts = tuple(part for part in path.split("/") if part not in ("", "."))
+    return parts in ((), ("dev",)) or parts[0] in ("proc", "sys")
+
+
+def _main_fs(options: _Map) -> Mount:
+    mount = _mount(options)
+    if mount.read_only:
+        options.wrong("read_only", "the main file system cannot be read-only", "steps write their outputs to it")
+    return mount
+
+
+def _extra_fs(parent: _Map) -> tuple[Mount, ...]:
+    mounts = []
+    for path, node in parent.items("extra_fs"):
+        options = _Map(node, path, parent.problems, MOUNT_KEYS)
+        if options.broken:
+            continue
+        if not options.text("name").value:
+            parent.problems.add(options.mark, join(path, "name"), "is missing", "name the file system to mount")
+        mounts.append(_mount(options))
+    return tuple(mounts)
+
+
+def _components(entries: _Map) -> dict[str, Component]:
+    return {name: _component(name, entries.keys[name], node, entries) for name, node in entries.nodes.items()}
+
+
+def _post_process(entries: _Map) -> dict[str, Component]:
+    if len(entries.nodes) > 1:
+        second = list(entries.nodes)[1]
+        entries.problems.add(
+            entries.keys[second],
+            join(entries.path, second),
+            "only one step may run at the end",
+            "put the work into one",
+        )
+    for name, node in entries.nodes.items():
+        if not isinstance(node, yaml.Mapping):
+            continue
+        path = join(entries.path, name)
+        for key in POST_PROCESS_NOT:
+            if key in node.entries and not _is_empty(node.entries[key]):
+                entries.problems.add(node.keys[key], join(path, key), "a step of post_process has none", "remove it")
+    return _components(entries)
+
+
+_NOTHING = yaml.Scalar(None, "", START)
+
+
+def _component(name: str, mark: Mark, node: yaml.Node, entries: _Map) -> Component:
+    path, problems = join(entries.path, name), entries.problems
+    if name.startswith("PF_"):
+        problems.add(mark, path, f"{show(name)} cannot name a step", "names that begin with PF_ are the system's own")
+    else:
+        _check_name(_STEP_NAME, name, mark, path, "a step", problems)
+    written = node.entries if isinstance(node, yaml.Mapping) else {}
+    if not _is_empty(written.get("reference", _NOTHING)):
+        return _reference(name, mark, node, path, problems)
+    if "entry_points" in written and not _is_null(written["entry_points"]):
+        return _dag(name, mark, node, path, problems)
+    options = _Map(node, path, problems, STEP_KEYS)
+    if options.broken:
+        return Unread(name, mark=mark, path=path)
+    _type(options, "step")
+    artifacts = options.map("artifacts", ("input", "output"))
+    extra = options.map("x-weft", ("timeout_s", "retry", "kind", "with"))
+    given = extra.map("with", None)
+    texts: list[Text] = []
+    return Step(
+        name=name,
+        parameters=_parameters(options.map("parameters", None)),
+        deps=_comma_list(options.text("deps")),
+        inputs=_inputs(artifacts.map("input", None)),
+        condition=options.text("condition"),
+        loop=_loop(options),
+        mark=mark,
+        path=path,
+        command=options.text("command"),
+        docker_env=_image(options),
+        env=_env(options.map("env", None)),
+        outputs=_outputs(artifacts),
+        cache=_cache(options),
+        extra_fs=_extra_fs(options),
+        timeout_s=_timeout(extra),
+        retry=_retry(extra.map("retry", Retry.__struct_fields__)) if "retry" in extra.nodes else None,
+        kind=extra.text("kind"),
+        options={key: _option(node, join(given.path, key), texts) for key, node in given.nodes.items()},
+        option_texts=tuple(texts),
+    )
+
+
+def _option(node: yaml.Node, path: str, texts: list[Text]) -> Any:
+    """Return an option of a step's kind as plain values; its texts are noted."""
+    if isinstance(node, yaml.Mapping):
+        return {key: _option(value, join(path, key), texts) for key, value in node.entries.items()}
+    if isinstance(node, yaml.Sequence):
+        return [_option(value, f"{path}[{at}]", texts) for at, value in enumerate(node.items)]
+    if isinstance(node.value, str):
+        texts.append(Text(node.value, node.mark, path))
+    return node.value
+
+
+def _dag(name: str, mark: Mark, node: yaml.Node, path: str, problems: Problems) -> Component:
+    options = _Map(node, path, problems, DAG_KEYS)
+    _type(options, "dag")
+    entries = options.map("entry_points", None)
+    if not entries.nodes and not entries.broken:
+        problems.add(entries.mark, entries.path, "has no step", "write at least one step under entry_points")
+    artifacts = options.map("artifacts", ("input", "output"))
+    if isinstance(artifacts.nodes.get("output"), yaml.Sequence):
+        artifacts.wrong("output", "must be a map of names to templates, is a list", "write name: '{{child.output}}'")
+        outputs = {}
+    else:
+        outputs = {
+            key: read_text(value, where, problems)
+            for key, where, value in _named(artifacts.map("output", None), "an artifact")
+        }
+    return Dag(
+        name=name,
+        parameters=_parameters(options.map("parameters", None)),
+        deps=_comma_list(options.text("deps")),
+        inputs=_inputs(artifacts.map("input", None)),
+        condition=options.text("condition"),
+        loop=_loop(options),
+        mark=mark,
+        path=path,
+        children=_components(entries),
+        outputs=outputs,
+    )
+
+
+def _reference(name: str, mark: Mark, node: yaml.Node, path: str, problems: Problems) -> Component:
+    options = _Map(node, path, problems, STEP_KEYS)
+    for key in options.nodes:
+        if key not in REFERENCE_KEYS and not _is_empty(options.nodes[key]):
+            hint = f"write it in the component; here may stand: {choices(REFERENCE_KEYS[:4])}"
+            problems.add(options.keys[key], join(path, key), "cannot stand beside `reference`", hint)
+    artifacts = options.map("artifacts", ("input", "output"))
+    if not _is_empty(artifacts.nodes.get("output", _NOTHING)):
+        artifacts.wrong("output", "cannot stand beside `reference`", "the outputs are those of the component")
+    reference = options.map("reference", ("component",))
+    target = reference.text("component")
+    if not target.value and not reference.broken and "component" not in reference.nodes:
+        problems.add(reference.mark, join(reference.path, "component"), "is missing", "name a component")
+    return Reference(
+        name=name,
+        parameters=_parameters(options.map("parameters", None)),
+        deps=_comma_list(options.text("deps")),
+        inputs=_inputs(artifacts.map("input", None)),
+        mark=mark,
+        path=path,
+        target=target,
+    )
+
+
+def _type(options: _Map, kind: str) -> None:
+    said = options.text("type").value
+    if said not in ("", kind):
+        options.wrong("type", f"says {show(said)} but this is a {kind}", f"write {kind}, or leave type out")
+
+
+def _loop(options: _Map) -> LoopArgument | None:
+    node = options.nodes.get("loop_argument")
+    if node is None:
+        return None
+    path = join(options.path, "loop_argument")
+    if isinstance(node, yaml.Sequence):
+        value = read_value(node, path, options.problems)
+        return LoopArgument(value if isinstance(value, tuple) else (), node.mark, path)
+    if isinstance(node, yaml.Scalar) and isinstance(node.value, str):
+        text = node.value.strip()
+        if not text:
+            return None
+        if any(find(text)):
+            if whole(text) is None:
+                hint = "write a list, JSON for one, or a single template"
+                options.wrong("loop_argument", f"there is something beside the template in {show(text)}", hint)
+            return LoopArgument(text, node.mark, path)
+        found = list_from_text(text)
+        if isinstance(found, tuple):
+            return LoopArgument(found, node.mark, path)
+        if wrong := _wrong_items(text):
+            for one in wrong:
+                options.problems.add(node.mark, path + one.path, one.message, one.hint)
+            return LoopArgument((), node.mark, path)
+    options.wrong(
+        "loop_argument", f"must be a list, is {yaml.describe(node)}", "write a list, JSON for one, or a template"
+    )
+    return LoopArgument((), node.mark, path)
+
+
+def _wrong_items(text: str) -> list[Problem]:
+    """Return what is wrong with the items of a list written as JSON; nothing if the text is none."""
+    problems = Problems("list")
+    try:
+        node = yaml.load(text, "list")
+        read_value(node, "", problems)
+    except DefinitionError:
+        return []
+    return problems.found if isinstance(node, yaml.Sequence) else []
+
+
+def _named(entries: _Map, what: str) -> Iterator[tuple[str, str, yaml.Node]]:
+    """Yield name, path and node of the entries whose name is legal; note the others."""
+    for name, node in entries.nodes.items():
+        path = join(entries.path, name)
+        _check_name(_VARIABLE_NAME, name, entries.keys[name], path, what, entries.problems)
+        yield name, path, node
+
+
+def _env(entries: _Map) -> dict[str, Text]:
+    variables: dict[str, Text] = {}
+    for name, path, node in _named(entries, "a variable"):
+        if isinstance(node, yaml.Scalar) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
+            variables[name] = Text(env_number(node.value), node.mark, path)
+        else:
+            variables[name] = read_text(node, path, entries.problems, "text or a number")
+    return variables
+
+
+def _inputs(entries: _Map) -> dict[str, Text]:
+    return {name: read_text(node, path, entries.problems) for name, path, node in _named(entries, "an artifact")}
+
+
+def _outputs(artifacts: _Map) -> tuple[Text, ...]:
+    if isinstance(artifacts.nodes.get("output"), yaml.Mapping):
+        named = artifacts.map("output", None)
+        for name, node in named.nodes.items():
+            if not _is_empty(node):
+                named.wrong(name, "an output of a step has no value", "only its name is given; the path is made for it")
+        names = [Text(name, mark, join(named.path, name)) for name, mark in named.keys.items()]
+    else:
+        items = artifacts.items("output")
+        names = [text for path, node in items if (text := read_text(node, path, artifacts.problems)).value]
+    for text in names:
+        where = join(join(artifacts.path, "output"), text.value)
+        _check_name(_VARIABLE_NAME, text.value, text.mark, where, "an artifact", artifacts.problems)
+    return tuple(names)
+
+
+def _timeout(extra: _Map) -> float | None:
+    if "timeout_s" not in extra.nodes:
+        return None
+    seconds = extra.number("timeout_s", 1.0)
+    if seconds <= 0:
+        extra.wrong("timeout_s", "must be more than 0 seconds")
+    return seconds
+
+
+def _retry(options: _Map) -> Retry:
+    retry = Retry(
+        **{each.field: options.integer(each.field, DEFAULT_RETRY[each]) for each in RetryClass},
+        delay_s=options.number("delay_s", DEFAULT_RETRY.delay_s),
+        memory_factor=options.number("memory_factor", DEFAULT_RETRY.memory_factor),
+    )
+    for each in RetryClass:
+        if not 0 <= retry[each] <= 1000:
+            options.wrong(each.field, "must be a number of retries from 0 to 1000")
+    if not 0 <= retry.delay_s <= 86_400:
+        options.wrong("delay_s", "must be from 0 to 86400 seconds")
+    if not 1 <= retry.memory_factor <= 100:
+        options.wrong("memory_factor", "must be from 1 to 100")
+    return retry
+
+
+def _parameters(entries: _Map) -> dict[str, Parameter]:
+    parameters: dict[str, Parameter] = {}
+    for name, path, node in _named(entries, "a parameter"):
+        parameter = _parameter(name, node, path, entries.problems)
+        # A bad one keeps its place, so that whoever names it is not reported as well.
+        parameters[name] = parameter or Parameter(name, "", None, node.mark, path)
+    return parameters
+
+
+def _parameter(name: str, node: yaml.Node, path: str, problems: Problems) -> Parameter | None:
+    if not isinstance(node, yaml.Mapping):
+        value = read_value(node, path, problems)
+        return None if value is None else Parameter(name, value, None, node.mark, path)
+    typed = _Map(node, path, problems, ("type", "default"))
+    if "default" not in typed.nodes:
+        problems.add(node.mark, join(path, "default"), "is missing", "a typed parameter needs a default")
+        return None
+    value = read_value(typed.nodes["default"], join(path, "default"), problems)
+    kind = typed.text("type").value
+    if value is None:
+        return None
+    if value == "":
+        typed.wrong("default", "must not be empty")
+    if not kind:
+        # Generated files leave the type out: then the default tells it.
+        return Parameter(name, value, None, typed.at("default"), path)
+    if kind not in KINDS:
+        near = nearest(kind, KINDS)
+        typed.wrong("type", f"{show(kind)} is no type", f"did you mean {near}?" if near else f"use {choices(KINDS)}")
+        return None
+    declared = kind
+    # A default that comes from a template is converted when its value is known.
+    if not (isinstance(value, str) and any(find(value))):
+        if problem := mismatch(declared, value):
+            typed.wrong("default", f"{problem} (type {kind}), is {yaml.describe(typed.nodes['default'])}")
+            return None
+        value = convert(declared, value)
+    return Parameter(name, value, declared, typed.at("default"), path)
