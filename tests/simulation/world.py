@@ -16,6 +16,7 @@ from typing import Any
 from tests.simulation.disk import Disk
 from tests.simulation.scenarios import MANAGERS, Scenario, random_scenario, reckless
 from weft.backends.simulated_cluster import Network, SimulatedCluster
+from weft.backends.simulated_nodes import Elastic
 from weft.backends.simulator import Faults
 from weft.durability.journal import Recorded, recover
 from weft.engine.commands import Complete, Launch, Probe
@@ -30,6 +31,7 @@ from weft.engine.machines.vertex import VertexState
 from weft.engine.master import Master
 from weft.engine.policy import ManagerFactory
 from weft.engine.ports import Job
+from weft.engine.provider import NodeKind
 from weft.engine.replay import Tape, Tick, digest, replay
 from weft.graph.draw import to_text
 from weft.graph.logical import Kind, Outcome, Source, Trigger
@@ -507,10 +509,10 @@ class _WatchedLoop(Loop):
             if isinstance(event, (Done, Failed)):
                 seen.add(lease)
 
-    def _left_behind(self, owner: str, event: Any) -> None:
+    def _end_orphan(self, owner: str, event: Any) -> None:
         if isinstance(event, (Done, Failed)) and owner not in self.jobs:
             self.world.live.pop((owner, event.lease), None)
-        super()._left_behind(owner, event)
+        super()._end_orphan(owner, event)
 
     def _probe(self, job: JobRun, probe: Probe) -> None:
         self.world.probe(job, probe)
@@ -528,6 +530,11 @@ class _WatchedLoop(Loop):
         if job.outcome is None:
             self._told(job, events)  # what was carried out had been decided before
         return over
+
+    def node_lost(self, node: int, reason: str) -> None:
+        for worker in [worker for worker, spec in self.slots.specs.items() if spec.node == node]:
+            self.world.buried(worker)
+        super().node_lost(node, reason)
 
     def worker_lost(self, worker: int, *rest: Any, **more: Any) -> None:
         self.world.buried(worker)
@@ -676,13 +683,15 @@ def random_session(
     words: frozenset[str] | None = None,
     hard: bool = False,
     policies: bool = False,
+    elastic: bool = False,
     opened: Callable[[JobRun], None] = lambda _: None,
 ) -> tuple[World, list[JobRun]]:
     """Run random scenarios of `words` (random ones, if not given) under random faults, all drawn from `seed`.
 
     `hard` adds a network that loses, repeats, delays and reorders messages and is cut in one direction, workers that
     pause and come back, full disks, and deaths of the owner. With `policies`
-    anything may be run twice at a time. `opened` is told of each job before it is submitted.
+    anything may be run twice at a time. With `elastic` nodes join for what waits, drain and are lost. `opened` is told
+    of each job before it is submitted.
     """
     rng = random.Random(seed)
     count = rng.choice([1, 1, 1, rng.randint(1, most_jobs)])
@@ -715,8 +724,11 @@ def random_session(
     rng.random()  # a draw that the seeds were found with
     pace = rng.random()
     served = sum(scenario.most_served for scenario in scenarios)
+    capacity = rng.choice([None, Resources(memory=100, gpu=1)]) if elastic else None
+    changes: dict[str, Any] = {"elastic": random_elastic(random.Random(f"nodes {seed}"), capacity)} if elastic else {}
     return run_scenarios(
         scenarios,
+        **changes,
         submit_at=[rng.choice([0.0, rng.random() * 5]) for _ in scenarios],
         cancel_at=[rng.choice([None, None, None, None, rng.random() * 10]) for _ in scenarios],
         workers=rng.randint(max(2, nodes), 6) + served * (nodes if hard else 1),
@@ -728,9 +740,22 @@ def random_session(
         nbytes=rng.choice([0, 1000, 2**22]),
         faults=faults,
         tuning=tuning,
-        capacity=rng.choice([None, Resources(memory=100, gpu=1)]),
+        capacity=capacity if elastic else rng.choice([None, Resources(memory=100, gpu=1)]),
         cache=rng.choice([0.0, 0.5, 1.0]),
         **(random_hardship(random.Random(f"hard {seed}")) if hard else {}),
+    )
+
+
+def random_elastic(rng: random.Random, capacity: Resources | None) -> Elastic:
+    """Return how the nodes of a session change."""
+    return Elastic(
+        kinds=(NodeKind(rng.randint(1, 3), capacity or Resources(), "more", limit=rng.choice([1, 2, None])),),
+        delay_s=rng.choice([0.0, 1.0, 10.0]),
+        idle_s=rng.choice([0.0, 5.0]),
+        every_s=rng.choice([0.1, 1.0]),
+        drained=rng.choice([0.0, 0.1, 0.5]),
+        lost=rng.choice([0.0, 0.0, 0.1]),
+        most=rng.choice([1, 3, 10]),
     )
 
 

@@ -19,6 +19,7 @@ from weft.engine.foresight import next_use
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.engine.notes import NoteKind
+from weft.engine.provider import FixedProvider, NodeSpec
 from weft.graph.logical import Kind, Move, Outcome, Storage, Trigger
 from weft.graph.task import Watched
 from weft.model.chunks import OUTSIDE, ChunkRef
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from weft.engine.commands import Launch, Publish, Restart, Weigh
     from weft.engine.physical import Link, Stage
     from weft.engine.ports import Job, Shell
+    from weft.engine.provider import Provider
     from weft.graph.routing import Router
     from weft.graph.task import Past
     from weft.store.api import ChunkStore
@@ -797,9 +799,14 @@ class LocalBackend(ABC):
         assert self._timers is not None
         return self._timers
 
-    def nodes(self) -> dict[int, Resources]:
-        """See `Executor.nodes`."""
-        return {0: self._resources}
+    @property
+    def provider(self) -> Provider:
+        """See `Executor.provider`: one node of fixed size."""
+        return FixedProvider((NodeSpec(workers=tuple(self.numbers()), resources=self._resources),))
+
+    @abstractmethod
+    def numbers(self) -> Sequence[int]:
+        """Return the workers that are there, by number."""
 
     def attach(self, loop: Shell) -> None:
         """See `Executor.attach`."""

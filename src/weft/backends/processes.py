@@ -163,9 +163,9 @@ class Processes(LocalBackend):
 
     # ----------------------------------------------------------------------------------------------- executor
 
-    def workers(self) -> Sequence[WorkerSpec]:
-        """See `Executor.workers`."""
-        return [WorkerSpec(number) for number in (self._conns or range(self._first))]
+    def numbers(self) -> Sequence[int]:
+        """Return the workers that are there, by number."""
+        return tuple(self._conns or range(self._first))
 
     def attach(self, loop: Shell) -> None:
         """See `Executor.attach`."""

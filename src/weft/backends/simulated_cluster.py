@@ -343,6 +343,16 @@ class SimulatedCluster(Simulator):
         if self.random.random() < self.network.told:
             self._give_up(worker, "simulated death")
 
+    def _bury(self, worker: int) -> None:
+        if self.network is None:
+            super()._bury(worker)
+            return
+        self._near.pop(worker, None)
+        self._awaited = {awaited for awaited in self._awaited if awaited[2] != worker}
+        far = self._fars.get(worker)
+        if far is not None:
+            self._die(far)
+
     def _die(self, far: _Far) -> None:
         """A worker ends: it is killed, or it has noticed that its owner does not hear it, or has given it up."""
         far.dead = True

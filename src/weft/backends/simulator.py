@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from weft.backends.simulated_nodes import ElasticProvider, fixed_nodes
 from weft.engine.core import Tuning
 from weft.engine.events import (
     Done,
@@ -27,13 +28,16 @@ from weft.engine.events import (
     Weighed,
 )
 from weft.engine.ports import ManualClock, WorkerSpec
+from weft.engine.provider import FixedProvider
 from weft.model.failures import Failure
 from weft.model.records import as_dict
-from weft.model.resources import Resources
 
 if TYPE_CHECKING:
+    from weft.backends.simulated_nodes import Elastic
     from weft.engine.commands import Launch, Publish, Restart, Weigh
     from weft.engine.ports import Job, Shell
+    from weft.engine.provider import Provider
+    from weft.model.resources import Resources
 
 
 class Faults(Struct):
@@ -92,7 +96,7 @@ class Simulator:
     `bad[w]` is the probability that a lease fails there by the infrastructure; `value(vertex, index)` gives expanders
     their answer. `capacity` is that of every node, or one for each. Reports
     that fall into the same `tick_s` seconds are seen to in one go, as a busy master does; 0 sees to each by itself.
-    `track` keeps account of which outputs are held (`held_most`).
+    `track` keeps account of which outputs are held (`held_most`). Nodes come and go as `elastic` says.
     """
 
     gated = False
@@ -113,6 +117,7 @@ class Simulator:
         check: Callable[[Any], None] | None = None,
         tick_s: float = 0.0,
         track: bool = True,
+        elastic: Elastic | None = None,
     ) -> None:
         self.clock = ManualClock()
         self.tuning = tuning or Tuning(target_s=0.5, shared_memory=nodes == 1)
@@ -131,10 +136,12 @@ class Simulator:
         self._many = self._usual and plainly and tick_s > 0 and check is None  # leases need not be noted
         self._speeds = speeds
         self._alike = speeds is None and type(self)._duration is Simulator._duration  # a task takes as long everywhere
-        self._capacity = capacity
         self._failing = bad or {}
         self._specs = [WorkerSpec(w, w * nodes // workers, f"node{w * nodes // workers}") for w in range(workers)]
         self._next_worker = workers
+        self._capacity = capacity
+        there = fixed_nodes(self._specs, capacity)
+        self.elastic = ElasticProvider(self, there, elastic) if elastic is not None else None
         self._moments: list[float] = []
         self._agenda: dict[float, list[_Entry]] = {}
         self._loop: Shell | None = None
@@ -150,16 +157,39 @@ class Simulator:
 
     # ----------------------------------------------------------------------------------------------- executor
 
+    @property
+    def provider(self) -> Provider:
+        """See `Executor.provider`."""
+        return self.elastic or FixedProvider(fixed_nodes(self._specs, self._capacity))
+
+    @property
+    def shell(self) -> Shell:
+        """The loop that it works for."""
+        assert self._loop is not None
+        return self._loop
+
     def workers(self) -> Sequence[WorkerSpec]:
-        """See `Executor.workers`."""
+        """Return the workers that are there now."""
         return self._specs
 
-    def nodes(self) -> dict[int, Resources]:
-        """See `Executor.nodes`."""
-        given = self._capacity
-        if not given:
-            return {}
-        return {spec.node: given if isinstance(given, Resources) else given[spec.node] for spec in self._specs}
+    def hire(self, node: int, name: str, party: str) -> int:
+        """Return a new worker of a node that is about to join."""
+        return self._another(WorkerSpec(-1, node, name, party)).worker
+
+    def holds_outputs(self, node: int) -> bool:
+        """Whether outputs of a job that has not ended lie on a node."""
+        return any(
+            stage.node_of is not None and any(stage.node_of[i] == node for i in self.held.get((job.id, stage.id), ()))
+            for job in self.shell.jobs.values()
+            for stage in job.master.core.stages
+        )
+
+    def dismiss(self, node: int) -> None:
+        """A node is gone, with its workers and the outputs that it held."""
+        for spec in [spec for spec in self._specs if spec.node == node]:
+            self._specs.remove(spec)
+            self._bury(spec.worker)
+        self._forget_node(node)
 
     def attach(self, loop: Shell) -> None:
         """See `Executor.attach`."""
@@ -168,6 +198,8 @@ class Simulator:
     def open_job(self, job: Job) -> None:
         """See `Executor.open_job`."""
         job.backend = {}
+        if self.elastic is not None:
+            self.elastic.watch()
 
     def launch(self, job: Job, lease: Launch) -> None:
         """Plan the end of a lease, or its failure."""
@@ -521,14 +553,18 @@ class Simulator:
         if spec is None:
             return
         self._specs.remove(spec)
-        for job in self._loop.jobs.values():
+        self._bury(worker)
+        self._replace(spec, "simulated death")
+
+    def _bury(self, worker: int) -> None:
+        """What a worker was at goes nowhere."""
+        for job in self.shell.jobs.values():
             for lease in [lease for lease, launch in job.leases.items() if launch.worker == worker]:
                 self._run_of(job, lease)
             for run in [run for run in job.backend.values() if run.launch.worker == worker]:
                 run.gone = True
                 if not self._many:
                     del job.backend[run.launch.lease]
-        self._replace(spec, "simulated death")
 
     def _replace(self, spec: WorkerSpec, reason: str) -> None:
         """Tell of the death of a worker, perhaps with its node's memory, and of the one that takes its place."""
@@ -550,7 +586,7 @@ class Simulator:
                         self._forget(job.id, stage.id, i)
 
     def _another(self, spec: WorkerSpec) -> WorkerSpec:
-        again = WorkerSpec(self._next_worker, spec.node, spec.node_name)
+        again = WorkerSpec(self._next_worker, spec.node, spec.node_name, spec.party)
         self._next_worker += 1
         self._specs.append(again)
         return again

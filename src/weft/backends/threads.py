@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from weft.backends.local import GRACE_S, LocalBackend, LocalJob, give_up, lease_bytes, run_here
 from weft.engine.core import Tuning
-from weft.engine.ports import WorkerSpec
 from weft.model.errors import CapacityError
 
 if TYPE_CHECKING:
@@ -88,9 +87,9 @@ class Threads(LocalBackend):
 
     # ----------------------------------------------------------------------------------------------- executor
 
-    def workers(self) -> Sequence[WorkerSpec]:
-        """See `Executor.workers`."""
-        return [WorkerSpec(number) for number in self._workers]
+    def numbers(self) -> Sequence[int]:
+        """Return the workers that are there, by number."""
+        return tuple(self._workers)
 
     def attach(self, loop: Shell) -> None:
         """See `Executor.attach`."""

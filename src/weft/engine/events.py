@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from weft.model.failures import Failure
+    from weft.model.resources import Resources
 
 # ------------------------------------------------------------------------------------- said by the session
 
@@ -32,7 +33,7 @@ class CancelRequested(NamedTuple):
 
 
 class WorkerJoined(NamedTuple):
-    """A worker can be given leases. `node` says whose memory it shares; `capacity` is what the node can give."""
+    """A worker can be given leases. `node` says whose memory it shares."""
 
     now: float
     worker: int
@@ -51,6 +52,33 @@ class WorkerLost(NamedTuple):
     unit: int = -1
 
 
+class NodeJoined(NamedTuple):
+    """A node joined: its `workers` can be given leases, `resources` are the memory and GPUs that they share."""
+
+    now: float
+    node: int
+    node_name: str
+    party: str
+    workers: tuple[int, ...]
+    resources: Resources
+
+
+class NodeDraining(NamedTuple):
+    """A node takes no new work; each of its workers is lost when its work is done, then the node."""
+
+    now: float
+    node: int
+    reason: str
+
+
+class NodeLost(NamedTuple):
+    """A node is gone, and the outputs that it held; its workers were lost before."""
+
+    now: float
+    node: int
+    reason: str
+
+
 class Offered(NamedTuple):
     """These idle workers are this job's, for this batch, the last one first; unused ones go back to the pool."""
 
@@ -66,12 +94,21 @@ class Granted(NamedTuple):
     slots: tuple[tuple[str, int, int], ...]
 
 
-class Refused(NamedTuple):
-    """A request can never be met: `reason` names what is missing."""
+class Deferred(NamedTuple):
+    """A request does not fit the nodes that are there: it waits for others to join; `reason` names what is missing."""
 
     now: float
     request: int
     reason: str
+
+
+class Refused(NamedTuple):
+    """A request can never be met: `reason` names what is missing; there can be `slots` slots at a time at most."""
+
+    now: float
+    request: int
+    reason: str
+    slots: int = 0
 
 
 # ------------------------------------------------------------------------------------- said by the workers
@@ -232,8 +269,12 @@ Event = (
     | CancelRequested
     | WorkerJoined
     | WorkerLost
+    | NodeJoined
+    | NodeDraining
+    | NodeLost
     | Offered
     | Granted
+    | Deferred
     | Refused
     | Started
     | Done

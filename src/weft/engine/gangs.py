@@ -32,11 +32,12 @@ from weft.engine.story import story
 from weft.engine.tokens import return_tokens, take_tokens
 from weft.graph.logical import SEQUENTIAL, Bubble, Kind, Outcome, Storage, Trigger
 from weft.model.failures import Failure
+from weft.model.ids import task_name
 from weft.model.resources import Resources
 
 if TYPE_CHECKING:
     from weft.engine.core import Core
-    from weft.engine.events import Granted
+    from weft.engine.events import Deferred, Granted, Refused
     from weft.engine.physical import Link, Stage
 
 MOST_REQUESTS = 64
@@ -434,26 +435,38 @@ def member_ended(core: Core, stage: Stage) -> None:
         _move(core, row, "ended")
 
 
-def refused(core: Core, request: int, reason: str) -> str:
+def deferred(core: Core, event: Deferred) -> None:
+    """A request waits for nodes that are not there: say so of its bubble, or of its task."""
+    row = core.requests.get(event.request)
+    if row is None:
+        return
+    subject = core.bubbles[row.bubble].bubble.id if row.stage is None else row.stage.id
+    if row.stage is not None and row.index >= 0:
+        subject = task_name(row.stage.id, row.index)
+    core.note(subject, NoteKind.NODES_AWAITED, event.reason)
+
+
+def refused(core: Core, event: Refused) -> str:
     """A request can never be met: shrink the bubble; for a single task return the reason it must fail with."""
-    row = core.requests.pop(request, None)
+    row = core.requests.pop(event.request, None)
     if row is None:
         return ""
     if row.stage is not None:
         row.stage.request -= 1
         return_tokens(core, row.stage.resources[0])
-        return reason
+        return event.reason
     bubble = core.bubbles[row.bubble]
     core.timers.pop(bubble.timer, None)
-    core.note(bubble.bubble.id, NoteKind.BUBBLE_REFUSED, reason)
+    core.note(bubble.bubble.id, NoteKind.BUBBLE_REFUSED, event.reason)
+    most = max(1, len(core.workers), event.slots)
     for stage in bubble.stages:
         needed = _cores(stage) + sum(
             link.src.n * _cores(link.src)
             for link in stage.inputs
             if link.src.vertex.kind is Kind.SERVICE and link.edge.scheduling.concurrent and not link.src.light
         )
-        if needed > max(1, len(core.workers)) and stage.vertex.kind is Kind.FINITE and not stage.light:
-            why = f"{stage.id} and its services need {needed} slots at once; the session has {len(core.workers)}"
+        if needed > most and stage.vertex.kind is Kind.FINITE and not stage.light:
+            why = f"{stage.id} and its services need {needed} slots at once; the session has {most}"
             for index in [i for i in range(stage.n) if stage.state[i] in (UNSCHEDULED, READY)][:1]:
                 fatal(core, stage, index, Failure.CAPACITY, why)
             if core.status is not JobState.RUNNING:

@@ -21,6 +21,7 @@ from weft.engine.dispatch import dispatch, has_ready, lights, unserved
 from weft.engine.endings import on_done, on_failed, on_gave_back, on_progress, on_started
 from weft.engine.events import (
     CancelRequested,
+    Deferred,
     Done,
     Event,
     Failed,
@@ -30,6 +31,9 @@ from weft.engine.events import (
     IdleTick,
     JobSubmitted,
     Miss,
+    NodeDraining,
+    NodeJoined,
+    NodeLost,
     Offered,
     OutputLost,
     Progress,
@@ -112,6 +116,10 @@ class Master:
             Granted: self._on_granted,
             Refused: self._on_refused,
             WorkerLost: self._on_worker_lost,
+            NodeJoined: self._on_node_joined,
+            NodeDraining: self._on_node_draining,
+            NodeLost: self._on_node_lost,
+            Deferred: lambda event: gangs.deferred(self.core, event),
             OutputLost: self._on_output_lost,
             UserEvent: self._on_user_event,
             Hit: self._on_hit,
@@ -271,6 +279,24 @@ class Master:
         if core.faults:
             core.suspicious = True  # it may be on a bad node
 
+    def _on_node_joined(self, event: NodeJoined) -> None:
+        core, has = self.core, event.resources
+        core.note(f"node {event.node}", NoteKind.NODE_JOINED, event.node_name, len(event.workers), has.memory, has.gpu)
+        for worker in event.workers:
+            self._on_worker_joined(WorkerJoined(event.now, worker, event.node, event.node_name, event.party))
+
+    def _on_node_draining(self, event: NodeDraining) -> None:
+        self.core.note(f"node {event.node}", NoteKind.NODE_DRAINING, event.reason)
+
+    def _on_node_lost(self, event: NodeLost) -> None:
+        self.core.note(f"node {event.node}", NoteKind.NODE_LOST, event.reason)
+        self._lose_outputs_of(event.node, event.reason)
+
+    def _lose_outputs_of(self, node: int, reason: str) -> None:
+        for stage in self.core.stages:
+            if stage.node_of is not None:
+                lose(self.core, stage, [i for i, held in enumerate(stage.node_of) if held == node], reason)
+
     def _on_worker_lost(self, event: WorkerLost) -> None:
         core = self.core
         row = core.workers.pop(event.worker, None)
@@ -301,9 +327,7 @@ class Master:
             at, reason = lease.lo, f"worker {event.worker} was lost: {event.reason}"
             on_failed(core, Failed(event.now, lease.id, at, lease.stage.id, at, Failure.INFRASTRUCTURE, reason))
         if event.node_lost:
-            for stage in core.stages:
-                if stage.node_of is not None:
-                    lose(core, stage, [i for i, node in enumerate(stage.node_of) if node == row.node], event.reason)
+            self._lose_outputs_of(row.node, event.reason)
 
     def _on_granted(self, event: Granted) -> None:
         gangs.granted(self.core, event)
@@ -312,7 +336,7 @@ class Master:
         core = self.core
         row = core.requests.get(event.request)
         stage = row.stage if row is not None else None
-        reason = gangs.refused(core, event.request, event.reason)
+        reason = gangs.refused(core, event)
         if not reason or row is None or stage is None or core.status is not JobState.RUNNING:
             return
         index = row.index if row.index >= 0 else gangs.ordinary_task(stage)

@@ -65,6 +65,10 @@ class NoteKind(Enum):
 
     # Workers.
     WORKER_LOST = "worker_lost", "reason"
+    NODE_JOINED = "node_joined", "name", "slots", "memory", "gpu"
+    NODE_DRAINING = "node_draining", "reason"
+    NODE_LOST = "node_lost", "reason"
+    NODES_AWAITED = "nodes_awaited", "reason"  # a bubble or task waits for nodes that could join
     WORKER_EXCLUDED = "worker_excluded", "seconds", "reason", "seen"
     WORKER_READMITTED = "worker_readmitted", "reason"
     LAST_WORKER = ("last_worker",)  # a worker was to be excluded, and is the last one

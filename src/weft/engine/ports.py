@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from weft.engine.core import Tuning
     from weft.engine.events import Event
     from weft.engine.master import Master
+    from weft.engine.provider import NodeSpec, Provider
     from weft.graph.logical import LogicalGraph
     from weft.graph.task import Gate, Past
     from weft.model.errors import WeftError
-    from weft.model.resources import Resources
 
 
 class Clock(Protocol):
@@ -133,6 +133,18 @@ class Shell(Protocol):
         """A worker is gone; `replaced` says that the executor will bring another one to its node."""
         ...
 
+    def node_joined(self, spec: NodeSpec) -> None:
+        """A node came, with its workers, memory and GPUs."""
+        ...
+
+    def node_draining(self, node: int, reason: str) -> None:
+        """A node is to be given back: it takes no new work, and `Provider.drained` follows when nothing runs there."""
+        ...
+
+    def node_lost(self, node: int, reason: str) -> None:
+        """A node is gone, with its workers and the outputs that it held."""
+        ...
+
     def cancel(self, job: Any, reason: str) -> None:
         """Ask a job to stop."""
         ...
@@ -167,18 +179,16 @@ class Executor(Protocol):
     has committed are not committed by the other, nor are those that one has said with `GaveBack` that it will not do;
     when one has ended with a `Done`, the other ends with `Failed(STOPPED)` and what it made is thrown away where it is.
 
-    `gated` says whether leases of the light lane may begin behind a gate (`Job.gates`).
+    `gated` says whether leases of the light lane may begin behind a gate (`Job.gates`). `provider` is where the workers
+    come from.
     """
 
     tuning: Tuning
     gated: bool
 
-    def workers(self) -> Sequence[WorkerSpec]:
-        """Return the workers there are at the start."""
-        ...
-
-    def nodes(self) -> dict[int, Resources]:
-        """Return what each node has besides its workers."""
+    @property
+    def provider(self) -> Provider:
+        """The provider of the workers that run leases."""
         ...
 
     def attach(self, loop: Shell) -> None:

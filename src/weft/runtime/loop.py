@@ -11,8 +11,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.engine.commands import (
     DURABLE_FIRST,
@@ -36,25 +35,23 @@ from weft.engine.events import (
     CancelRequested,
     Done,
     Event,
-    Failed,
-    Granted,
     IdleTick,
     JobSubmitted,
     Offered,
     OutputLost,
-    Refused,
-    WorkerJoined,
     WorkerLost,
     ends_tasks,
 )
 from weft.engine.replay import losses
 from weft.engine.rows import FINISHED
 from weft.model.failures import Failure
-from weft.runtime.pool import AVOID_S, KEEP_BACK_S, Pool
+from weft.runtime.allocation import Allocation
+from weft.runtime.pool import AVOID_S, KEEP_BACK_S
 
 if TYPE_CHECKING:
     from weft.engine.master import Master
     from weft.engine.ports import Cache, Clock, Executor, Journal, WhenDurable, WorkerSpec
+    from weft.engine.provider import NodeSpec
     from weft.engine.replay import Pending
     from weft.graph.logical import LogicalGraph
     from weft.graph.task import Gate as TaskGate
@@ -101,10 +98,6 @@ class _Held:
         self.ended = False
 
 
-_LEASE: Final = 1
-_WORKER: Final = 0
-"""Where the number of the lease stands in `Done`, `Failed` and `Launch`, and the worker in `Launch`: read by the
-million, by place for a third of what reading by name costs."""
 NO_TIMER = -1
 """A timer that the master knows nothing of: it only makes a tick."""
 
@@ -156,9 +149,9 @@ class Loop:
     def __init__(self, executor: Executor, clock: Clock) -> None:
         self.executor = executor
         self.clock = clock
-        self.pool = Pool(executor.workers(), executor.nodes())
+        self.slots = Allocation(executor.provider, clock)
+        self.pool = self.slots.pool
         self.jobs: dict[str, JobRun] = {}
-        self.specs: dict[int, WorkerSpec] = {spec.worker: spec for spec in executor.workers()}
         self._queue: deque[tuple[str, tuple[Event, ...]]] = deque()
         self._lock = threading.Lock()
         self._do: dict[type[Any], Callable[[JobRun, Any], None]] = {
@@ -178,7 +171,6 @@ class Loop:
         }
         self._again: list[tuple[JobRun, Event]] = []
         self._released = False
-        self._left: dict[tuple[str, int], int] = {}  # the workers of leases that jobs did not wait for
         executor.attach(self)
 
     # ------------------------------------------------------------------------------------------------ jobs
@@ -199,13 +191,12 @@ class Loop:
         with self._lock:
             self.jobs[job.id] = job
             self.pool.join(job.id)
-            joined = [WorkerJoined(now, s.worker, s.node, s.node_name, s.party) for s in self.specs.values()]
             if pending is not None:
                 self._queue.append((job.id, tuple(losses(job.master.core, now))))
                 for vertex, indices in (gone or {}).items():
                     for lo, hi in runs(indices):
                         self._queue.append((job.id, (OutputLost(now, vertex, lo, hi, "its file is gone"),)))
-            self._queue.append((job.id, tuple(joined)))
+            self._queue.append((job.id, tuple(self.slots.joined())))
             if pending is None:
                 self._queue.append((job.id, (JobSubmitted(now, tuple(job.given)),)))
             else:
@@ -253,6 +244,7 @@ class Loop:
 
     def _tick(self) -> None:
         queue = self._queue
+        slots = self.slots
         if len(self.jobs) == 1:
             name, job = next(iter(self.jobs.items()))
             events: list[Event] = []
@@ -260,90 +252,84 @@ class Loop:
                 owner, told = queue.popleft()
                 if owner == name or not owner:
                     events += told
-                elif self._left:
+                elif slots.orphans:
                     for event in told:
-                        self._left_behind(owner, event)
+                        self._end_orphan(owner, event)
             self._step(job, events)
             while self._again or self._released:
                 again, self._again = self._again, []
                 self._released = False
                 self._step(job, [event for _, event in again])
-            return
-        by_job: dict[str, list[Event]] = {}
-        while queue:
-            owner, told = queue.popleft()
-            for event in told if self._left else ():
-                self._left_behind(owner, event)
-            for name in (owner,) if owner else tuple(self.jobs):
-                by_job.setdefault(name, []).extend(told)
-        for name, events in by_job.items():
-            found = self.jobs.get(name)
-            if found is not None:
-                self._step(found, events, offers=False)
-        self._share()
-        while self._again or self._released:
-            again, self._again = self._again, []
-            self._released = False
-            for found, event in again:
-                self._step(found, [event], offers=False)
+        else:
+            by_job: dict[str, list[Event]] = {}
+            while queue:
+                owner, told = queue.popleft()
+                for event in told if slots.orphans else ():
+                    self._end_orphan(owner, event)
+                for name in (owner,) if owner else tuple(self.jobs):
+                    by_job.setdefault(name, []).extend(told)
+            for name, events in by_job.items():
+                found = self.jobs.get(name)
+                if found is not None:
+                    self._step(found, events, offers=False)
             self._share()
+            while self._again or self._released:
+                again, self._again = self._again, []
+                self._released = False
+                for found, event in again:
+                    self._step(found, [event], offers=False)
+                self._share()
+        left = slots.tell_provider()
+        if left:
+            queue.append(("", tuple(left)))
+        if slots.provider.grows and not self.pool.idle:
+            slots.ask_for_any(job.id for job in self.jobs.values() if job.master.hungry)
 
-    def _left_behind(self, owner: str, event: Any) -> None:
-        """Free the worker of a lease that ended after its job."""
-        worker = self._left.pop((owner, getattr(event, "lease", 0)), None) if type(event) in (Done, Failed) else None
-        if worker is not None:
-            self.pool.free((worker,))
+    def _end_orphan(self, owner: str, event: Event) -> None:
+        """A lease has ended after its job."""
+        self.slots.end_orphan(owner, event)
 
     def _step(self, job: JobRun, events: list[Event], *, offers: bool = True) -> None:
-        """One tick of one job."""
+        """One tick of one job: the slots of what has ended, the master's answer, the slots of what it launches."""
         if job.outcome is not None:
             return
-        journal = job.journal
-        if journal is not None and self._carry_out_durable(job, events):
+        if job.journal is not None and self._carry_out_durable(job, events):
             return
-        pool = self.pool
-        leases = job.leases
-        over: list[int] = []
-        for event in events:
-            if type(event) is Done or type(event) is Failed:
-                ended = leases.pop(event[_LEASE], None)
-                if ended is not None:
-                    over.append(ended[_WORKER])
-        if over:
-            pool.free(over)
+        self.slots.end(job.leases, events)
         if offers:
             now = self.clock.now()
-            idle = pool.offer(now)
+            idle = self.pool.offer(now)
             if idle:
                 events.append(Offered(now, idle))
         try:
             ahead = commands = job.master.handle(events)
-            if journal is not None:
-                when_durable = journal.append(events, commands)
+            if job.journal is not None:
+                when_durable = job.journal.append(events, commands)
                 if when_durable is not None:
                     ahead = self._hold_back(job, events, commands, when_durable)
         except Exception as error:  # noqa: BLE001
             self._crashed(job, error)
             return
-        do = self._do
-        launch: Callable[[JobRun, Launch], None] = self._launch_answered if job.answers else self.executor.launch
-        launches = [command for command in ahead if type(command) is Launch]
-        if launches:
-            leases.update(zip(map(itemgetter(_LEASE), launches), launches, strict=True))
-            given = [worker for worker in map(itemgetter(_WORKER), launches) if worker >= 0]
-            if given:
-                pool.take(given, job.id)
-        for command in ahead:
-            if type(command) is Launch:  # by far the most of them
-                launch(job, command)
-            else:
-                do[type(command)](job, command)
+        self._carry_out(job, ahead)
         for listener in job.listeners:
             listener(job, events, commands)
         if job.outcome is not None:
             job.finished.set()
         if self.pool.waiting:
-            self._grant()
+            self._serve()
+
+    def _carry_out(self, job: JobRun, commands: Sequence[Command]) -> None:
+        """Have the backend, the pool and the session do what the master has decided."""
+        launches = [command for command in commands if type(command) is Launch]
+        if launches:
+            self.slots.begin(job.id, job.leases, launches)
+        do = self._do
+        launch: Callable[[JobRun, Launch], None] = self._launch_answered if job.answers else self.executor.launch
+        for command in commands:
+            if type(command) is Launch:  # by far the most of them
+                launch(job, command)
+            else:
+                do[type(command)](job, command)
 
     # ---------------------------------------------------------------------------------------------- journal
 
@@ -419,7 +405,7 @@ class Loop:
             job.held = _Held()
         if job.outcome is not None:
             for event in events:
-                self._left_behind(job.id, event)
+                self._end_orphan(job.id, event)
             job.finished.set()
         return job.outcome is not None or not events
 
@@ -448,13 +434,13 @@ class Loop:
     # ---------------------------------------------------------------------------------------------- commands
 
     def _acquire(self, job: JobRun, acquire: Acquire) -> None:
+        refused = self.slots.acquire(job.id, acquire)
         now = self.clock.now()
-        reason = self.pool.request(job.id, acquire.request, acquire.wants, acquire.avoid, now, acquire.bound)
         self.executor.set_timer(job, now + KEEP_BACK_S, NO_TIMER)  # the end of keeping back must be noticed
         if acquire.avoid:
             self.executor.set_timer(job, now + AVOID_S, NO_TIMER)
-        if reason:
-            self._again.append((job, Refused(self.clock.now(), acquire.request, reason)))
+        if refused is not None:
+            self._again.append((job, refused))
 
     def _withdraw(self, job: JobRun, command: Withdraw) -> None:
         self.pool.withdraw(job.id, command.request)
@@ -464,11 +450,12 @@ class Loop:
         self.pool.release(job.id, release.request, release.worker)
         self._released = True  # slots came back after this tick's offer was made
 
-    def _grant(self) -> None:
-        for owner, request, slots in self.pool.grant(self.clock.now()):
-            job = self.jobs.get(owner)
-            if job is not None:
-                self._again.append((job, Granted(self.clock.now(), request, slots)))
+    def _serve(self) -> None:
+        """Have requests granted, or the provider asked for them."""
+        self._tell_again(self.slots.serve())
+
+    def _tell_again(self, events: Iterable[tuple[str, Event]]) -> None:
+        self._again += [(self.jobs[owner], event) for owner, event in events if owner in self.jobs]
 
     def _probe(self, job: JobRun, probe: Probe) -> None:
         from weft.engine.events import Hit, Miss
@@ -494,13 +481,12 @@ class Loop:
 
     def _complete(self, job: JobRun, outcome: Complete) -> None:
         job.outcome = outcome
-        self._left.update(((job.id, lease.lease), lease.worker) for lease in job.leases.values())
-        self.pool.leave(job.id, {lease.worker for lease in job.leases.values()})
+        self.slots.leave(job.id, job.leases.values())
         job.leases.clear()
         self.jobs.pop(job.id, None)
         if job.journal is not None:
             job.journal.close()
-        self._grant()
+        self._serve()
 
     def _crashed(self, job: JobRun, error: Exception) -> None:
         job.crash = error
@@ -517,24 +503,44 @@ class Loop:
     # ----------------------------------------------------------------------------------------------- workers
 
     def worker_joined(self, spec: WorkerSpec) -> None:
-        """A worker came (a replacement, or a node that was added)."""
+        """A worker came to a node (a replacement)."""
         with self._lock:
-            self.specs[spec.worker] = spec
-            self.pool.add(spec)
-        self.post("", WorkerJoined(self.clock.now(), spec.worker, spec.node, spec.node_name, spec.party))
+            event = self.slots.add_worker(spec)
+        self.post("", event)
 
     def worker_lost(
         self, worker: int, reason: str, *, node_lost: bool = False, unit: int = -1, replaced: bool = False
     ) -> None:
         """A worker is gone."""
         with self._lock:
-            self.specs.pop(worker, None)
-            self.pool.lose(worker, replaced=replaced)
-            self._left = {lease: other for lease, other in self._left.items() if other != worker}
-            for job in self.jobs.values():
-                for lease in [lease for lease in job.leases.values() if lease.worker == worker]:
-                    del job.leases[lease.lease]
+            self.slots.lose_worker(worker, [job.leases for job in self.jobs.values()], replaced=replaced)
         self.post("", WorkerLost(self.clock.now(), worker, reason, node_lost, unit))
+
+    def node_joined(self, spec: NodeSpec) -> None:
+        """A node came, with its workers, memory and GPUs."""
+        with self._lock:
+            event = self.slots.add_node(spec)
+        self.post("", event)
+
+    def node_draining(self, node: int, reason: str) -> None:
+        """A node takes no new work; its workers leave one by one, and the provider hears when none is left."""
+        with self._lock:
+            event, refused = self.slots.drain_node(node, reason)
+            self._post_later(event, refused)
+        self.drain()
+
+    def node_lost(self, node: int, reason: str) -> None:
+        """A node is gone, with its workers and the outputs that it held."""
+        with self._lock:
+            events, refused = self.slots.lose_node(node, reason, [job.leases for job in self.jobs.values()])
+            for event in events:
+                self._post_later(event, ())
+            self._queue.extend((owner, (event,)) for owner, event in refused)
+        self.drain()
+
+    def _post_later(self, event: Event, refused: Iterable[tuple[str, Event]]) -> None:
+        self._queue.append(("", (event,)))
+        self._queue.extend((owner, (event,)) for owner, event in refused)
 
     def idle_tick(self) -> None:
         """Called by drivers when nothing came for a while: if workers are idle, long leases are halved."""

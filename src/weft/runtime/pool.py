@@ -4,22 +4,27 @@ A slot is one worker. Plain tasks are served by *offers* of idle workers; bubble
 *requests*, which are granted all or nothing. Jobs share fairly: the hungry job that holds the fewest slots is served
 first, requests are FIFO inside a job. A request that only waits for slots keeps idle ones back, so that a gang is not
 starved by small tasks.
+
+The nodes are those of a provider. A request that does not fit the nodes that are there waits, if nodes that could
+still join would do; it is refused if it can never be had. A node that drains gives nothing any more: each of its
+workers leaves the pool when its work is done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from itertools import repeat
-from math import ceil
+from math import ceil, inf
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from weft.model.resources import Placement, Resources
+from weft.model.resources import Resources
 
 if TYPE_CHECKING:
     from weft.engine.ports import WorkerSpec
+    from weft.engine.provider import NodeKind, NodeSpec, Wants
 
 
 _NOBODY = ""
@@ -31,6 +36,8 @@ AVOID_S = 20.0
 may never give them back."""
 
 
+UNLIMITED = 10**9
+"""Stands for any number of slots."""
 BOUND = " left beside the services that go on until it has run"
 """What is added to the reason for which something can never be had, if it is due to those who serve it."""
 
@@ -47,9 +54,11 @@ class _Node(Struct):
     gpu_type: str = ""
     memory_free: int = 0
     gpu_free: int = 0
+    draining: bool = False
 
 
-Wants = tuple[tuple[str, int, tuple[Resources, ...], Placement | None], ...]
+_Group = tuple[_Node, float]
+"""Nodes that are alike, and how many (perhaps without end)."""
 
 
 class _Request(Struct):
@@ -58,6 +67,15 @@ class _Request(Struct):
     wants: Wants
     avoid: frozenset[int]
     since: float = 0.0
+    lacking: str = ""
+    """Why the nodes that are there cannot meet it, even if nothing else ran there; "" if they can."""
+    settled: bool = False
+
+
+def _node(name: str, party: str, resources: Resources) -> _Node:
+    """Return a node without workers that has all its memory and GPUs free."""
+    memory, gpu = resources.memory, resources.gpu
+    return _Node(name, party, 0, 0, memory, gpu, resources.gpu_type, memory, gpu)
 
 
 class _Held(Struct):
@@ -71,36 +89,83 @@ class _Held(Struct):
 
 
 class Pool:
-    """Slots and node memory of a session. Not thread-safe: the loop's lock guards it."""
+    """Slots and node memory of a session. Not thread-safe: the loop's lock guards it.
 
-    def __init__(self, workers: Iterable[WorkerSpec] = (), nodes: dict[int, Resources] | None = None) -> None:
+    `possible` says which nodes could still join. `left` are workers that have left because their node drains, with its
+    name, and `empty` the draining nodes without workers, until the loop has taken note.
+    """
+
+    def __init__(self, nodes: Iterable[NodeSpec] = (), possible: Callable[[], Sequence[NodeKind]] = lambda: ()) -> None:
         self._nodes: dict[int, _Node] = {}
         self._node_of: dict[int, int] = {}
-        self._capacity = nodes or {}
+        self._possible = possible
+        self._draining = False
+        self.left: list[tuple[int, str]] = []
+        self.empty: list[int] = []
+        self._unseen: list[_Request] = []
+        """Requests that the provider has not heard of."""
+        self._acquired: set[tuple[str, int]] = set()
+        """Requests that the provider has heard of, by job and number."""
+        self._returned: list[tuple[str, int]] = []
         self.waiting: list[_Request] = []
         self._granted: dict[tuple[str, int, int], _Held] = {}
         self._busy: dict[int, str] = {}
         self.reserved: set[int] = set()
         self.held: dict[str, int] = {}
         self._idle: list[int] = []
-        for spec in workers:
-            self.add(spec)
+        for node in nodes:
+            self.add_node(node)
+
+    def add_node(self, spec: NodeSpec) -> None:
+        """A node joined, with its workers, memory and GPUs."""
+        node = self._nodes[spec.node] = _node(spec.name, spec.party, spec.resources)
+        node.workers = len(spec.workers)
+        self._node_of.update(dict.fromkeys(spec.workers, spec.node))
+        self._idle += spec.workers
 
     def add(self, spec: WorkerSpec) -> None:
-        """A worker joined."""
+        """A worker joined a node; one that the pool does not know has nothing but its workers."""
         node = self._nodes.get(spec.node)
         if node is None:
-            capacity = self._capacity.get(spec.node, Resources())
-            node = self._nodes[spec.node] = _Node(spec.node_name, spec.party)
-            node.memory = node.memory_free = capacity.memory
-            node.gpu = node.gpu_free = capacity.gpu
-            node.gpu_type = capacity.gpu_type
+            node = self._nodes[spec.node] = _node(spec.node_name, spec.party, Resources())
         if node.away:
             node.away -= 1
         else:
             node.workers += 1
         self._node_of[spec.worker] = spec.node
-        self._idle.append(spec.worker)
+        self._take_back((spec.worker,))
+
+    def drain(self, node: int) -> None:
+        """Give nothing of a node any more: its idle workers leave now, the others when their work is done."""
+        found = self._nodes.get(node)
+        if found is not None and not found.draining:
+            found.draining = self._draining = True
+            self._drain_idle()
+            self._see_empty(node)
+
+    def lose_node(self, node: int) -> None:
+        """A node is gone; its workers were lost before."""
+        self._nodes.pop(node, None)
+        self._draining = any(each.draining for each in self._nodes.values())
+
+    def _take_back(self, workers: Iterable[int]) -> None:
+        """Workers are idle, or leave if their node drains."""
+        self._idle += workers
+        if self._draining:
+            self._drain_idle()
+
+    def _drain_idle(self) -> None:
+        for worker in [worker for worker in self._idle if self._nodes[self._node_of[worker]].draining]:
+            self._idle.remove(worker)
+            number = self._node_of.pop(worker)
+            self._nodes[number].workers -= 1
+            self.left.append((worker, self._nodes[number].name))
+            self._see_empty(number)
+
+    def _see_empty(self, number: int) -> None:
+        node = self._nodes[number]
+        if node.draining and not node.workers and number not in self.empty:
+            self.empty.append(number)
 
     def lose(self, worker: int, *, replaced: bool = False) -> None:
         """A worker is gone, with whatever it held; `replaced` says that another one is on its way to the node."""
@@ -111,6 +176,7 @@ class Pool:
             self._nodes[node].away += 1
         else:
             self._nodes[node].workers -= 1
+        self._see_empty(node)
         if worker in self._idle:
             self._idle.remove(worker)
         job = self._busy.pop(worker, None)
@@ -118,15 +184,21 @@ class Pool:
             self.held[job] -= 1
         for key in [key for key in self._granted if key[2] == worker]:
             held = self._let_go(key)
-            self._idle.extend(other for other in held.beside if other in self._node_of)
+            self._take_back(other for other in held.beside if other in self._node_of)
         for held in self._granted.values():
             if worker in held.beside:
                 held.beside = tuple(other for other in held.beside if other != worker)
                 self.held[held.job] -= 1
 
     def capacity(self) -> list[Resources]:
-        """Return what each node can give at most, for checking graphs."""
-        return [Resources(cpu=n.workers, memory=n.memory, gpu=n.gpu, gpu_type=n.gpu_type) for n in self._nodes.values()]
+        """Return what each node can give at most, of those that are there or could join: for checking graphs."""
+        nodes = [node for node, _ in self._groups(self._nodes, growing=True)]
+        return [Resources(cpu=n.workers, memory=n.memory, gpu=n.gpu, gpu_type=n.gpu_type) for n in nodes]
+
+    def most_slots(self) -> int:
+        """Return how many slots there could be at a time; a very large number where there is no limit."""
+        count = sum(node.workers * number for node, number in self._groups(self._nodes, growing=True))
+        return UNLIMITED if count == inf else int(count)
 
     @property
     def idle(self) -> int:
@@ -139,7 +211,8 @@ class Pool:
 
     def leave(self, job: str, but: Collection[int] = ()) -> None:
         """A job is over: everything it still holds is free, `but` some workers, which are when they say so."""
-        self.waiting = [request for request in self.waiting if request.job != job]
+        for request in [request for request in self.waiting if request.job == job]:
+            self.withdraw(job, request.id)
         for worker in [worker for worker, owner in self._busy.items() if owner == job]:
             if worker in but:
                 self._busy[worker] = _NOBODY
@@ -180,7 +253,7 @@ class Pool:
         for job in set(jobs):
             if job is not None:
                 self.held[job] -= jobs.count(job)
-        self._idle += [worker for worker, job in zip(workers, jobs, strict=True) if job is not None]
+        self._take_back([worker for worker, job in zip(workers, jobs, strict=True) if job is not None])
 
     # ----------------------------------------------------------------------------------------------- requests
 
@@ -194,21 +267,61 @@ class Pool:
         bound: Collection[int] = (),
     ) -> str:
         """Queue a request; return "" or the reason why it can never be met, `bound` workers being busy till then."""
-        reason = self._never(wants, self._nodes) or (bound and self._never(wants, self._left_by(bound), BOUND)) or ""
+        reason = lacking = self._lacks(wants, bound, growing=False)
+        if lacking and self._possible():
+            reason = self._lacks(wants, bound, growing=True)
         if not reason:
-            self.waiting.append(_Request(job, request, wants, frozenset(avoid), now))
+            made = _Request(job, request, wants, frozenset(avoid), now, lacking)
+            self.waiting.append(made)
+            self._unseen.append(made)
         return reason
+
+    def _lacks(self, wants: Wants, bound: Collection[int], *, growing: bool) -> str:
+        reason = self._never(wants, self._groups(self._nodes, growing=growing))
+        if not reason and bound:
+            reason = self._never(wants, self._groups(self._left_by(bound), growing=growing), BOUND)
+        return reason
+
+    def unmet(self) -> list[_Request]:
+        """Return the requests that wait and that the provider has not heard of; it has from now on."""
+        unseen, self._unseen = [request for request in self._unseen if not request.settled], []
+        self._acquired.update((request.job, request.id) for request in unseen)
+        return unseen
+
+    def take_returned(self) -> list[tuple[str, int]]:
+        """Return the requests (job, number) that the provider has heard of and that nobody has slots of any more."""
+        returned, self._returned = self._returned, []
+        return returned
+
+    def hopeless(self) -> list[tuple[str, int, str]]:
+        """Forget and return what waits and can never be met any more, since nodes have gone: job, number, reason."""
+        found: list[tuple[str, int, str]] = []
+        for request in list(self.waiting):
+            reason = self._lacks(request.wants, (), growing=True)
+            if reason:
+                self.withdraw(request.job, request.id)
+                found.append((request.job, request.id, reason))
+        return found
 
     def withdraw(self, job: str, request: int) -> None:
         """Forget a request that was not granted."""
-        self.waiting = [r for r in self.waiting if (r.job, r.id) != (job, request)]
+        for each in [each for each in self.waiting if (each.job, each.id) == (job, request)]:
+            self.waiting.remove(each)
+            each.settled = True
+            self._give_back(job, request)
+
+    def _give_back(self, job: str, request: int) -> None:
+        """Have the provider forget a request, if it has heard of it."""
+        if (job, request) in self._acquired:
+            self._acquired.discard((job, request))
+            self._returned.append((job, request))
 
     def release(self, job: str, request: int, worker: int) -> None:
         """Give one granted slot back."""
         key = (job, request, worker)
         if key in self._granted:
             held = self._let_go(key)
-            self._idle.extend(w for w in (worker, *held.beside) if w in self._node_of)
+            self._take_back([w for w in (worker, *held.beside) if w in self._node_of])
 
     def grant(self, now: float = 0.0) -> list[tuple[str, int, tuple[tuple[str, int, int], ...]]]:
         """Meet what can be met now; return (job, request, slots) of each."""
@@ -223,6 +336,7 @@ class Pool:
                 slots = self._place(request, now)
                 if slots is not None:
                     self.waiting.remove(request)
+                    request.settled = True
                     met.append((request.job, request.id, slots))
                     progress = True
                     break
@@ -236,7 +350,19 @@ class Pool:
         node.gpu_free += held.gpu
         if held.job in self.held:
             self.held[held.job] -= 1 + len(held.beside)
+        job, request, _ = key
+        if self._acquired and not any(other[:2] == (job, request) for other in self._granted):
+            self._give_back(job, request)
         return held
+
+    def _groups(self, nodes: Mapping[int, _Node], *, growing: bool) -> list[_Group]:
+        """Return the nodes that take new work, and with `growing` those that could join."""
+        found: list[_Group] = [(node, 1.0) for node in nodes.values() if not node.draining]
+        for kind in self._possible() if growing else ():
+            node = _node(kind.name, kind.party, kind.resources)
+            node.workers = kind.workers
+            found.append((node, inf if kind.limit is None else float(kind.limit)))
+        return [group for group in found if group[1]]
 
     def _left_by(self, bound: Collection[int]) -> dict[int, _Node]:
         """Return the nodes as they would be if they had nothing of what some busy workers hold."""
@@ -252,11 +378,11 @@ class Pool:
                     node.gpu -= held.gpu
         return left
 
-    def _never(self, wants: Wants, all_nodes: dict[int, _Node], why: str = "") -> str:
+    def _never(self, wants: Wants, groups: Sequence[_Group], why: str = "") -> str:
         """Return why a request can never be met on these nodes, even if nothing else ran there; "" if it can."""
         total = memory = 0
         for vertex, count, alternatives, placement in wants:
-            nodes = [n for n in all_nodes.values() if placement is None or placement.allows(n.name, n.party)]
+            nodes = [n for n, _ in groups if placement is None or placement.allows(n.name, n.party)]
             if not nodes:
                 return f"{vertex} must run on {placement}, and there is no such node"
             if not any(self._fits(n, r, empty=True) for r in alternatives for n in nodes):
@@ -265,12 +391,12 @@ class Pool:
                 return f"{vertex} asks for {asked} for one task{where}; no node has that much{why}"
             total += count * min(max(1, ceil(r.cpu)) for r in alternatives)
             memory += count * min(r.memory for r in alternatives)
-        workers = sum(node.workers for node in all_nodes.values())
+        workers = sum(node.workers * count for node, count in groups)
         if total > workers:
-            return f"it needs {total} slots at once; the session has {workers}{why}"
-        there = sum(node.memory for node in all_nodes.values())
-        if memory > there and all(node.memory for node in all_nodes.values()):
-            return f"it needs {memory:,} bytes of memory at once; the session has {there:,}{why}"
+            return f"it needs {total} slots at once; the session has {workers:.0f}{why}"
+        there = sum(node.memory * count for node, count in groups if node.memory)
+        if memory > there and all(node.memory for node, _ in groups):
+            return f"it needs {memory:,} bytes of memory at once; the session has {there:,.0f}{why}"
         return ""
 
     @staticmethod
@@ -302,9 +428,9 @@ class Pool:
         """Whether the request could be met one day without the workers it would rather avoid."""
         if not request.avoid:
             return True
-        left = {number: node.away for number, node in self._nodes.items()}
+        left = {number: 0 if node.draining else node.away for number, node in self._nodes.items()}
         for worker, number in self._node_of.items():
-            if worker not in request.avoid:
+            if worker not in request.avoid and not self._nodes[number].draining:
                 left[number] += 1
         slots = sum(count * min(max(1, ceil(r.cpu)) for r in resources) for _, count, resources, _ in request.wants)
         return slots <= sum(left.values()) and all(

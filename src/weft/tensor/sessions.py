@@ -87,7 +87,7 @@ class TensorSession:
     @property
     def workers(self) -> int:
         """How many tasks run at a time."""
-        return len(self.engine.executor.workers())
+        return len(self.engine.loop.slots.specs)
 
     @property
     def budget(self) -> int:

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from weft.engine.core import Tuning
 from weft.engine.events import Done, Event, Failed, GaveBack, TimerFired
-from weft.engine.ports import ManualClock, WorkerSpec
+from weft.engine.ports import ManualClock
+from weft.engine.provider import FixedProvider, NodeSpec
 from weft.model.failures import Failure
 
 if TYPE_CHECKING:
     from weft.engine.commands import Command, Launch, Publish, Restart, Weigh
     from weft.engine.ports import Job, Shell
+    from weft.engine.provider import Provider
     from weft.model.errors import WeftError
-    from weft.model.resources import Resources
 
 __all__ = ["ManualClock", "MemoryJournal", "RecordingExecutor"]
 
@@ -72,13 +73,10 @@ class RecordingExecutor:
         now = self.loop.clock.now()
         self.loop.post(job, Failed(now, lease, launch.lo, launch.vertex, launch.lo, kind, message))
 
-    def workers(self) -> Sequence[WorkerSpec]:
-        """See `Executor.workers`."""
-        return [WorkerSpec(number) for number in range(self._workers)]
-
-    def nodes(self) -> dict[int, Resources]:
-        """See `Executor.nodes`."""
-        return {}
+    @property
+    def provider(self) -> Provider:
+        """See `Executor.provider`."""
+        return FixedProvider((NodeSpec(workers=tuple(range(self._workers))),))
 
     def attach(self, loop: Shell) -> None:
         """See `Executor.attach`."""

@@ -125,7 +125,7 @@ class Session(runtime.Session):
                     backend, runtime.BackendPlace(count, store, folders.shm, folders.spill, grace_s, node, window)
                 )
             elif hasattr(backend, "launch"):
-                workers = len(backend.workers())
+                workers = sum(len(node.workers) for node in backend.provider.nodes())
             else:
                 raise arguments.wrong("backend", backend, f"one of {', '.join(BACKENDS)}, or an executor")
             clock = getattr(backend, "clock", None)

@@ -14,6 +14,7 @@ from weft.engine.events import Done, Failed, IdleTick, TimerFired
 from weft.engine.master import Master
 from weft.engine.policy import BLAME, STRAGGLERS
 from weft.engine.ports import ManualClock, WorkerSpec
+from weft.engine.provider import FixedProvider, NodeSpec
 from weft.graph.builder import Graph, gather
 from weft.graph.logical import Retry
 from weft.model.failures import Failure
@@ -34,16 +35,10 @@ class Recorder:
 
     def __init__(self, workers: int = 2) -> None:
         self.tuning = Tuning()
-        self.specs = [WorkerSpec(w) for w in range(workers)]
+        self.provider = FixedProvider((NodeSpec(workers=tuple(range(workers))),))
         self.told: list[tuple[str, str]] = []
         self.launched: list[tuple[JobRun, Launch]] = []
         self.loop: Loop | None = None
-
-    def workers(self):
-        return self.specs
-
-    def nodes(self):
-        return {}
 
     def attach(self, loop):
         self.loop = loop
@@ -214,7 +209,7 @@ def test_a_lost_worker_takes_its_lease_with_it_and_another_has_it():
     loop.post("j", Done(0.0, lease.lease, 1))  # of the dead
     assert job.outcome is None
     loop.worker_joined(WorkerSpec(9))
-    assert (loop.pool.idle, sorted(loop.specs)) == (1, [1 - lease.worker, 9])
+    assert (loop.pool.idle, sorted(loop.slots.specs)) == (1, [1 - lease.worker, 9])
     finish_all(executor, loop)
     assert job.outcome == Complete("succeeded")
 

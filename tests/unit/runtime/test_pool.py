@@ -5,6 +5,7 @@ import random
 import pytest
 
 from weft.engine.ports import WorkerSpec
+from weft.engine.provider import NodeKind, NodeSpec
 from weft.model.resources import Placement, Resources
 from weft.runtime.pool import AVOID_S, KEEP_BACK_S, Pool
 
@@ -12,9 +13,19 @@ ONE = (Resources(),)
 ALTERNATIVES = [ONE, (Resources(cpu=2),), (Resources(memory=50), Resources(gpu=1))]
 
 
+def nodes_of(workers: list[WorkerSpec], resources: Resources | dict[int, Resources] | None = None) -> list[NodeSpec]:
+    found: dict[int, NodeSpec] = {}
+    for worker, node, name, party in workers:
+        given = resources.get(node) if isinstance(resources, dict) else resources
+        spec = found.get(node) or NodeSpec(node, name, party, (), given or Resources())
+        found[node] = spec._replace(workers=(*spec.workers, worker))
+    return list(found.values())
+
+
 def pool(workers: int = 4, *, nodes: int = 1, capacity: Resources | None = None) -> Pool:
-    specs = [WorkerSpec(w, w * nodes // workers, f"node{w * nodes // workers}") for w in range(workers)]
-    made = Pool(specs, dict.fromkeys(range(nodes), capacity) if capacity else None)
+    made = Pool(
+        nodes_of([WorkerSpec(w, w * nodes // workers, f"node{w * nodes // workers}") for w in range(workers)], capacity)
+    )
     for job in ("x", "y", "z"):
         made.join(job)
     return made
@@ -182,7 +193,7 @@ def test_placement():
 
 
 def test_parties():
-    p = Pool([WorkerSpec(0, 0, "h", "host"), WorkerSpec(1, 1, "g", "guest")])
+    p = Pool(nodes_of([WorkerSpec(0, 0, "h", "host"), WorkerSpec(1, 1, "g", "guest")]))
     p.join("x")
     p.request("x", 1, want(1, placement=Placement(party="guest")), ())
     assert workers(p.grant()) == [[1]]
@@ -254,7 +265,7 @@ def test_what_can_never_be_had_is_refused_at_once(wants, says):
 )
 def test_what_can_never_be_had_beside_the_services_that_wait_for_it_is_refused(wants, says):
     nodes = {0: Resources(memory=100, gpu=1), 1: Resources(memory=100)}
-    p = Pool([WorkerSpec(at, at // 2, f"node{at // 2}") for at in range(4)], nodes)
+    p = Pool(nodes_of([WorkerSpec(at, at // 2, f"node{at // 2}") for at in range(4)], nodes))
     p.join("x")
     assert p.request("x", 1, want(1, Resources(cpu=2, memory=30, gpu=1)), ()) == ""
     assert p.request("x", 2, want(1, Resources(memory=60), placement=Placement(node="node1")), ()) == ""
@@ -416,3 +427,100 @@ def test_nothing_is_given_twice_or_lost(seed):
                 assert node.memory_free == node.memory - sum(slot.memory for slot in used)
                 assert 0 <= node.gpu_free == node.gpu - sum(slot.gpu for slot in used)
                 assert not node.memory or node.memory_free >= 0
+
+
+# -------------------------------------------------------------------------------------- nodes that come and go
+
+
+def test_what_could_still_be_had_waits_and_says_why():
+    p = Pool(nodes_of([WorkerSpec(0), WorkerSpec(1)]), lambda: [NodeKind(4, limit=1)])
+    p.join("x")
+    assert p.request("x", 1, want(5), ()) == ""
+    assert p.grant() == []
+    (waiting,) = p.unmet()
+    assert waiting.lacking == "it needs 5 slots at once; the session has 2"
+    assert p.unmet() == []  # the provider hears of each once
+    assert p.request("x", 2, want(7), ()) == "it needs 7 slots at once; the session has 6"
+    assert p.request("x", 3, want(1, Resources(gpu=1)), ()).endswith("no node has that much")
+    p.add_node(NodeSpec(1, "late", "", (10, 11, 12, 13)))
+    assert [len(slots) for _, _, slots in p.grant()] == [5]
+
+
+def test_what_is_only_busy_lacks_nothing():
+    p = pool(2)
+    p.take([0], "y")
+    p.request("x", 1, want(2), ())
+    assert p.grant() == []
+    assert [request.lacking for request in p.unmet()] == [""]
+
+
+def test_memory_and_gpus_of_a_late_node_count():
+    p = Pool(nodes_of([WorkerSpec(0)], Resources(memory=10)), lambda: [NodeKind(1, Resources(memory=100, gpu=2))])
+    p.join("x")
+    p.request("x", 1, want(1, Resources(memory=80, gpu=2)), ())
+    assert p.grant() == []
+    p.add_node(NodeSpec(7, "late", "", (5,), Resources(memory=100, gpu=2)))
+    assert workers(p.grant()) == [[5]]
+    p.request("x", 2, want(1, Resources(memory=80)), ())
+    assert p.grant() == []  # it is taken
+    p.release("x", 1, 5)
+    assert workers(p.grant()) == [[5]]
+
+
+def test_a_draining_node_gives_nothing_and_ends_when_its_work_is_done():
+    p = pool(4, nodes=2)
+    p.request("x", 1, want(1, placement=Placement(node="node1")), ())
+    ((granted,),) = workers(p.grant())
+    p.take([0], "y")
+    p.drain(1)
+    assert p.left == [(5 - granted, "node1")]
+    assert p.offer(0.0) == [1]
+    assert p.empty == []  # something runs there
+    assert p.request("x", 2, want(3), ()) == "it needs 3 slots at once; the session has 2"
+    p.release("x", 1, granted)
+    assert (p.left[1:], p.empty, p.offer(0.0)) == ([(granted, "node1")], [1], [1])
+    p.lose_node(1)
+    p.free([0])
+    assert p.offer(0.0) == [1, 0]
+
+
+def test_plain_work_on_a_draining_node_is_not_lost():
+    p = pool(2, nodes=2)
+    p.take([1], "x")
+    p.drain(1)
+    assert (p.idle, p.left, p.empty) == (1, [], [])
+    p.free([1])
+    assert (p.left, p.empty, p.held["x"]) == ([(1, "node1")], [1], 0)
+
+
+def test_what_waits_is_hopeless_once_no_node_could_do():
+    more = [NodeKind(2, limit=1)]
+    p = Pool(nodes_of([WorkerSpec(0), WorkerSpec(1)]), lambda: more)
+    p.join("x")
+    p.request("x", 1, want(4), ())
+    p.unmet()
+    assert p.hopeless() == []
+    more.clear()
+    assert p.hopeless() == [("x", 1, "it needs 4 slots at once; the session has 2")]
+    assert (p.waiting, p.take_returned()) == ([], [("x", 1)])
+
+
+def test_the_provider_gets_a_request_back_when_its_last_slot_is_free():
+    p = pool(2)
+    p.take([0], "y")
+    p.request("x", 1, want(2), ())
+    p.grant()
+    p.unmet()
+    p.free([0])
+    assert len(p.grant()) == 1
+    p.release("x", 1, 0)
+    assert p.take_returned() == []
+    p.release("x", 1, 1)
+    assert p.take_returned() == [("x", 1)]
+    assert p.take_returned() == []
+
+
+def test_what_graphs_are_checked_against_has_the_nodes_that_could_join():
+    p = Pool(nodes_of([WorkerSpec(0)]), lambda: [NodeKind(8, Resources(memory=7, gpu=1, gpu_type="a"), limit=2)])
+    assert p.capacity() == [Resources(cpu=1), Resources(cpu=8, memory=7, gpu=1, gpu_type="a")]
+    assert p.most_slots() == 17

@@ -133,7 +133,7 @@ def quiet(rig: Rig) -> None:
     """Nothing runs, nothing is held, every worker is idle again."""
     assert not rig.loop.jobs
     for _ in range(int(DEADLINE_S / _POLL_S)):
-        if rig.loop.pool.idle == len(rig.loop.specs):
+        if rig.loop.pool.idle == len(rig.loop.slots.specs):
             return
         time.sleep(_POLL_S)
     raise AssertionError("a worker was not given back")
