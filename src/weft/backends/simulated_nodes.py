@@ -6,9 +6,9 @@ random moments nodes are told to drain or are lost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
@@ -16,8 +16,37 @@ from weft.engine.provider import NodeKind, NodeSpec, SlotRequest
 from weft.model.resources import Resources
 
 if TYPE_CHECKING:
-    from weft.backends.simulator import Simulator
-    from weft.engine.ports import WorkerSpec
+    import random
+
+    from weft.engine.ports import ManualClock, Shell, WorkerSpec
+
+
+class Machines(Protocol):
+    """What a provider of simulated nodes knows of its simulator."""
+
+    clock: ManualClock
+    random: random.Random
+
+    @property
+    def shell(self) -> Shell:
+        """The loop that the simulator works for."""
+        ...
+
+    def at(self, when: float, action: Callable[[], None]) -> None:
+        """Have `action` called when the virtual clock reaches `when`."""
+        ...
+
+    def hire(self, node: int, name: str, party: str) -> int:
+        """Return a new worker of a node that is about to join."""
+        ...
+
+    def dismiss(self, node: int) -> None:
+        """A node is gone, with its workers and the outputs that it held."""
+        ...
+
+    def holds_outputs(self, node: int) -> bool:
+        """Whether outputs of a job that has not ended lie on a node."""
+        ...
 
 
 class Elastic(Struct, frozen=True):
@@ -45,7 +74,7 @@ class ElasticProvider:
 
     grows = True
 
-    def __init__(self, simulator: Simulator, nodes: Sequence[NodeSpec], elastic: Elastic) -> None:
+    def __init__(self, simulator: Machines, nodes: Sequence[NodeSpec], elastic: Elastic) -> None:
         self.simulator = simulator
         self.elastic = elastic
         self.there = {spec.node: spec for spec in nodes}

@@ -60,6 +60,15 @@ SAMPLES: dict[NoteKind, list[tuple[dict[str, Any], str]]] = {
     NoteKind.CACHE_MISS: [({"reason": "never ran"}, "not in the cache: never ran")],
     NoteKind.CACHE_WAITS: [({"owner": "run-7"}, "waits for run-7, which is making the same output")],
     NoteKind.WORKER_LOST: [({"reason": "killed"}, "lost: killed")],
+    NoteKind.NODE_JOINED: [
+        (
+            {"name": "big", "slots": 4, "memory": 1000, "gpu": 1},
+            "joined as big: 4 slots, 1,000 bytes of memory, 1 GPUs",
+        )
+    ],
+    NoteKind.NODE_DRAINING: [({"reason": "preempted"}, "drains: preempted")],
+    NoteKind.NODE_LOST: [({"reason": "failed"}, "lost: failed")],
+    NoteKind.NODES_AWAITED: [({"reason": "no GPU"}, "waits for nodes to join: no GPU")],
     NoteKind.WORKER_EXCLUDED: [
         ({"seconds": 60.0, "reason": "fails", "seen": "3 of 4"}, "avoided for 60 s: fails (seen: 3 of 4)")
     ],
