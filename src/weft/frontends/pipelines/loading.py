@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from weft.frontends.pipelines.compiler import Containers, Origin, main_name, main_root
 from weft.frontends.pipelines.kinds import STEP_KINDS
 from weft.frontends.pipelines.options import Caching, Surroundings
+from weft.frontends.pipelines.overrides import make_pipeline
 from weft.frontends.pipelines.reading import origin_of, pipeline_name
-from weft.frontends.pipelines.resolve import make_pipeline
 from weft.frontends.pipelines.source import Loaded
 from weft.model.errors import ConflictError, NotFoundError
 from weft.store.filesystems import STAGE, file_systems

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from weft.frontends.pipelines.body import fail_if_asked, read_list, tuple_of
 from weft.frontends.pipelines.compiler import compile_items
 from weft.frontends.pipelines.language import Dag
+from weft.frontends.pipelines.overrides import make_pipeline
 from weft.frontends.pipelines.parts import told
-from weft.frontends.pipelines.resolve import Scope, as_items, make_pipeline
+from weft.frontends.pipelines.resolve import Scope, as_items
 from weft.frontends.pipelines.states import NOT_RUN
 from weft.model.errors import InternalError
 

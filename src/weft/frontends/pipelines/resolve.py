@@ -9,7 +9,7 @@ the content of an artifact is a control, and what it makes of a dag is resolved 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -17,10 +17,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from weft.frontends.pipelines import parts, paths
-from weft.frontends.pipelines.check import check, in_order, parse_pipeline
-from weft.frontends.pipelines.kinds import STEP_KINDS, Body, decoded, encoded
-from weft.frontends.pipelines.language import Component, Dag, Mount, Step, walk
-from weft.frontends.pipelines.parameters import check_value, convert, list_from_text, number_from_text
+from weft.frontends.pipelines.check import in_order
+from weft.frontends.pipelines.kinds import Body, decoded, encoded
+from weft.frontends.pipelines.language import Component, Dag, Mount, Step
+from weft.frontends.pipelines.parameters import convert, list_from_text
 from weft.frontends.pipelines.parts import (
     CONTENT,
     INPUT,
@@ -37,7 +37,7 @@ from weft.frontends.pipelines.parts import (
     sources,
     static,
 )
-from weft.frontends.pipelines.problems import Problems, choices, nearest, show
+from weft.frontends.pipelines.problems import show
 from weft.frontends.pipelines.templates import (
     LOOP_ARGUMENT,
     PARENT,
@@ -231,21 +231,11 @@ def resolve_items(
     return made.nodes, ends, outputs
 
 
-def resolve(
-    pipeline: Pipeline,
-    *,
-    run_id: str,
-    user: str,
-    root: str,
-    overrides: Mapping[str, object] | None = None,
-) -> tuple[ResolvedStep, ...]:
-    """Return the steps of one run in topological order, as `resolve_nodes` does.
+def resolve(pipeline: Pipeline, *, run_id: str, user: str, root: str) -> tuple[ResolvedStep, ...]:
+    """Return the steps of one run in topological order, as `resolve_nodes` does; disabled steps are marked as such.
 
-    `pipeline` comes from `parse_pipeline`; `overrides` are as in `apply_overrides`. Disabled steps are returned too,
-    marked as such.
+    `pipeline` comes from `parse_pipeline`.
     """
-    if overrides:
-        pipeline = apply_overrides(pipeline, overrides)
     return tuple(n for n in resolve_nodes(pipeline, Run(run_id, user, root)) if isinstance(n, ResolvedStep))
 
 
@@ -706,120 +696,3 @@ def _id(prefix: str, name: str) -> str:
     stem, slash, tail = id.rpartition("/")
     digest = paths.digest_of(tail)[:16]
     return f"{stem}{slash}{digest}.{name}" if len(tail) > len(digest) + len(name) + 1 else id
-
-
-# ------------------------------------------------------------------------------------------------- overrides
-
-
-def make_pipeline(
-    text: str,
-    file: str,
-    overrides: Mapping[str, object],
-    renamed: str | None,
-    kinds: Mapping[str, str] = STEP_KINDS,
-    main_fs: str = "",
-) -> Pipeline:
-    """Return the pipeline of a file with what was given beside it: parameters, another name, and kinds of steps.
-
-    `main_fs` is the name of the main file system of a file that names none.
-    """
-    pipeline = parse_pipeline(text, file, kinds)
-    if renamed is not None:
-        pipeline = replace(pipeline, name=renamed)
-    if main_fs:
-        pipeline = replace(pipeline, main_fs=replace(pipeline.main_fs or Mount(name=""), name=main_fs))
-        check(pipeline, Problems(pipeline.file))
-    return apply_overrides(pipeline, overrides) if overrides else pipeline
-
-
-def apply_overrides(pipeline: Pipeline, overrides: Mapping[str, object]) -> Pipeline:
-    """Return the pipeline with other parameter values.
-
-    A key is `parameter` (every component that has it where the file writes it, components that are referred to
-    excepted) or the dotted name of a component and one of its parameters (`dag.step.parameter`; wins over the former).
-    A value is text as from a command line, converted to the parameter's type, or a value of that type. A parameter
-    without a declared type takes any value: text becomes a number where the file has a number, and a list (written as
-    JSON) where it has a list.
-    Raise UsageError for an unknown key or a value that does not fit, PipelineError for a template in a value that
-    names nothing.
-    """
-    everywhere = {key: value for key, value in overrides.items() if "." not in key}
-    at: dict[str, dict[str, object]] = {}
-    for key, value in overrides.items():
-        owner, dot, name = key.rpartition(".")
-        if dot:
-            at.setdefault(owner, {})[name] = value
-    for key in unknown_parameters(pipeline, overrides):
-        raise _unknown(key, pipeline)
-    work = _Overriding(everywhere, at)
-    entry_points = work.all_of(pipeline.entry_points, "")
-    post_process = work.all_of(pipeline.post_process, "")
-    pipeline = replace(pipeline, entry_points=entry_points, post_process=post_process)
-    check(pipeline, Problems(pipeline.file))
-    return pipeline
-
-
-def unknown_parameters(pipeline: Pipeline, keys: Iterable[str]) -> list[str]:
-    """Return the keys that `apply_overrides` would refuse because they name no parameter."""
-    known: set[str] = set()
-    for dotted, component in walk({**pipeline.entry_points, **pipeline.post_process}):
-        known.update(f"{dotted}.{name}" for name in component.parameters)
-        known.update(name for name, parameter in component.parameters.items() if _is_open(parameter))
-    return [key for key in keys if key not in known]
-
-
-def _is_open(parameter: Parameter) -> bool:
-    """Whether its name alone means it: it is written with the component, and not with one that is referred to."""
-    return parameter.path.startswith((paths.ENTRY_POINTS, paths.POST_PROCESS))
-
-
-class _Overriding(Struct, frozen=True):
-    everywhere: Mapping[str, object]
-    at: Mapping[str, Mapping[str, object]]
-
-    def all_of(self, components: Mapping[str, Component], prefix: str) -> Mapping[str, Component]:
-        """Return components side by side with other values; the same map where none of them changes."""
-        changed = {name: self._one(component, prefix + name) for name, component in components.items()}
-        return components if all(changed[name] is one for name, one in components.items()) else changed
-
-    def _one(self, component: Component, dotted: str) -> Component:
-        parameters = dict(component.parameters)
-        for name, parameter in component.parameters.items():
-            if name in self.everywhere and _is_open(parameter):
-                parameters[name] = _overridden(name, parameter, self.everywhere[name])
-            if name in self.at.get(dotted, ()):
-                parameters[name] = _overridden(f"{dotted}.{name}", parameter, self.at[dotted][name])
-        if parameters != component.parameters:
-            component = replace(component, parameters=parameters)
-        if isinstance(component, Dag):
-            children = self.all_of(component.children, f"{dotted}.")
-            if children is not component.children:
-                component = replace(component, children=children)
-        return component
-
-
-def _overridden(key: str, parameter: Parameter, given: object) -> Parameter:
-    try:
-        value = check_value(given)
-        if parameter.kind is not None:
-            # A template is converted when its value is known.
-            if not (isinstance(value, str) and any(find(value))):
-                value = convert(parameter.kind, value)
-        elif isinstance(value, str) and isinstance(parameter.value, tuple):
-            value = convert("list", value)
-        elif isinstance(value, str) and not isinstance(parameter.value, str):
-            value = number_from_text(value)
-    except ValueError as error:
-        raise UsageError(f"parameter {show(key)}: {error}, is {show(str(given))}") from None
-    return replace(parameter, value=value)
-
-
-def _unknown(key: str, pipeline: Pipeline) -> UsageError:
-    known = []
-    for dotted, component in walk({**pipeline.entry_points, **pipeline.post_process}):
-        known += [f"{dotted}.{name}" for name in component.parameters]
-        if len(known) > 200:
-            break
-    near = nearest(key, known) or nearest(key, [name.rpartition(".")[2] for name in known])
-    hint = f"did you mean {near}?" if near else f"parameters: {choices(known)}"
-    return UsageError(f"the pipeline has no parameter {show(key)}", hint=hint)

@@ -13,8 +13,8 @@ from weft.frontends.pipelines import layout
 from weft.frontends.pipelines.edits import compare, refusal
 from weft.frontends.pipelines.kinds import PYTHON
 from weft.frontends.pipelines.layout import CODE
+from weft.frontends.pipelines.overrides import make_pipeline, unknown_parameters
 from weft.frontends.pipelines.reading import origin_of
-from weft.frontends.pipelines.resolve import make_pipeline, unknown_parameters
 from weft.model.errors import ConflictError
 from weft.store.filesystems import STAGE, file_systems
 

@@ -10,18 +10,9 @@ from weft.frontends.pipelines import resolve
 from weft.frontends.pipelines.check import parse_pipeline
 from weft.frontends.pipelines.compiler import Origin, RunPlace, compile_items, compile_run, outputs_of, planned_outputs
 from weft.frontends.pipelines.language import Dag, walk
+from weft.frontends.pipelines.overrides import apply_overrides, make_pipeline
 from weft.frontends.pipelines.paths import POST_PROCESS
-from weft.frontends.pipelines.resolve import (
-    Control,
-    MountPoint,
-    Node,
-    ResolvedStep,
-    Run,
-    Scope,
-    apply_overrides,
-    make_pipeline,
-    resolve_nodes,
-)
+from weft.frontends.pipelines.resolve import Control, MountPoint, Node, ResolvedStep, Run, Scope, resolve_nodes
 from weft.graph.logical import LogicalGraph, Patch, Role, Source, Vertex
 from weft.graph.validate import check_patch, mark_results, validate
 from weft.graph.wire import from_json, to_json

@@ -6,7 +6,8 @@ import pytest
 
 from weft.frontends.pipelines.check import parse_pipeline
 from weft.frontends.pipelines.language import Pipeline
-from weft.frontends.pipelines.resolve import apply_overrides, resolve
+from weft.frontends.pipelines.overrides import apply_overrides
+from weft.frontends.pipelines.resolve import resolve
 from weft.model.errors import InputLimitError, PipelineError, UsageError
 
 TEXT = """
@@ -32,7 +33,7 @@ PIPELINE = parse_pipeline(TEXT, "run.yaml")
 
 
 def commands(overrides: Mapping[str, object] | None = None, pipeline: Pipeline = PIPELINE) -> dict[str, str]:
-    steps = resolve(pipeline, run_id="run-000001", user="ada", root="/data", overrides=overrides)
+    steps = resolve(apply_overrides(pipeline, overrides or {}), run_id="run-000001", user="ada", root="/data")
     return {step.name: str(step.command) for step in steps}
 
 
