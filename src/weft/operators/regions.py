@@ -48,7 +48,7 @@ TILE = tile_of(_level_two())
 """How many elements a tile has."""
 
 
-class Kind(Enum):
+class KernelKind(Enum):
     """How a step is called."""
 
     UFUNC = "ufunc"
@@ -63,13 +63,13 @@ class Kind(Enum):
     """`fn(place, *args, **kwargs)` over the whole chunk."""
 
 
-class Slot(NamedTuple):
+class OperandSlot(NamedTuple):
     """An argument that is the value of an input or of an earlier step."""
 
     at: int
 
 
-class Place(NamedTuple):
+class ChunkPlace(NamedTuple):
     """Which chunk a task makes: its number, its coordinates in the grid, where it begins and its shape."""
 
     number: int
@@ -78,15 +78,15 @@ class Place(NamedTuple):
     shape: tuple[int, ...]
 
 
-class Step(NamedTuple):
+class RegionStep(NamedTuple):
     """One call. `place` tells where a chunk lies, for the kinds that ask; `dtype` is that of what it makes."""
 
-    kind: Kind
+    kind: KernelKind
     fn: Any
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     dtype: np.dtype[Any]
-    place: Callable[[int], Place] | None = None
+    place: Callable[[int], ChunkPlace] | None = None
 
 
 class Region:
@@ -99,7 +99,7 @@ class Region:
     """
 
     def __init__(
-        self, inputs: int, steps: Sequence[Step], largest: int | None = None, threads: int = 0, space: str = NUMPY
+        self, inputs: int, steps: Sequence[RegionStep], largest: int | None = None, threads: int = 0, space: str = NUMPY
     ) -> None:
         self.inputs = inputs
         self.steps = tuple(steps)
@@ -130,16 +130,16 @@ class Region:
         last = _last_reads(self.inputs, self.steps)
         for at, step in enumerate(self.steps):
             slot = self.inputs + at
-            given = [slots[arg.at] if type(arg) is Slot else arg for arg in step.args]
+            given = [slots[arg.at] if type(arg) is OperandSlot else arg for arg in step.args]
             fn = None
             if all(map(numbers, given)):
-                if step.kind is Kind.REDUCE:
+                if step.kind is KernelKind.REDUCE:
                     fn = space.reduced(step.fn, step.dtype)
-                elif step.kind in (Kind.UFUNC, Kind.CALL):
+                elif step.kind in (KernelKind.UFUNC, KernelKind.CALL):
                     fn = space.called(step.fn)
             if fn is None:
                 for arg in step.args:
-                    if type(arg) is Slot:
+                    if type(arg) is OperandSlot:
                         slots[arg.at] = space.outside(slots[arg.at])
                 whole_step(step, slot)(index, slots)
             else:
@@ -158,12 +158,12 @@ Run = Callable[[int, list[Any]], None]
 """Fills the slots of one or more steps for a chunk."""
 
 
-def whole_step(step: Step, slot: int) -> Run:
+def whole_step(step: RegionStep, slot: int) -> Run:
     """Return what runs one step over the whole chunk. Chunks may be tiny: nothing is looked up that is known now."""
     fn, args, kwargs, place = step.fn, step.args, step.kwargs, step.place
-    constants = [arg for arg in args if type(arg) is not Slot]
-    at = [arg.at for arg in args if type(arg) is Slot]
-    if step.kind is Kind.FILL:
+    constants = [arg for arg in args if type(arg) is not OperandSlot]
+    at = [arg.at for arg in args if type(arg) is OperandSlot]
+    if step.kind is KernelKind.FILL:
         assert place is not None
         dtype = step.dtype
 
@@ -172,14 +172,14 @@ def whole_step(step: Step, slot: int) -> Run:
             made = slots[slot] = np.empty(here.shape, dtype)
             fn(here, **kwargs)(made.reshape(-1))
 
-    elif step.kind is Kind.PLACED:
+    elif step.kind is KernelKind.PLACED:
         assert place is not None
 
         def run(index: int, slots: list[Any]) -> None:
-            given = [slots[arg.at] if type(arg) is Slot else arg for arg in args]
+            given = [slots[arg.at] if type(arg) is OperandSlot else arg for arg in args]
             slots[slot] = fn(place(index), *given, **kwargs)
 
-    elif step.kind is Kind.REDUCE:
+    elif step.kind is KernelKind.REDUCE:
         (only,) = at
         reduce = _reducer(step)
 
@@ -189,7 +189,7 @@ def whole_step(step: Step, slot: int) -> Run:
     elif kwargs or len(args) > 2 or not at:
 
         def run(index: int, slots: list[Any]) -> None:
-            given = [slots[arg.at] if type(arg) is Slot else arg for arg in args]
+            given = [slots[arg.at] if type(arg) is OperandSlot else arg for arg in args]
             slots[slot] = fn(*given, **kwargs)
 
     elif len(args) == 1:
@@ -204,7 +204,7 @@ def whole_step(step: Step, slot: int) -> Run:
         def run(index: int, slots: list[Any]) -> None:
             slots[slot] = fn(slots[left], slots[right])
 
-    elif type(args[0]) is Slot:
+    elif type(args[0]) is OperandSlot:
         (only,), (constant,) = at, constants
 
         def run(index: int, slots: list[Any]) -> None:
@@ -219,7 +219,7 @@ def whole_step(step: Step, slot: int) -> Run:
     return run
 
 
-def _reducer(step: Step, *, flat: bool = False) -> Callable[[Any], Any]:
+def _reducer(step: RegionStep, *, flat: bool = False) -> Callable[[Any], Any]:
     """Return what reduces one array, or one tile of it; to a number where that is `flat`."""
     if flat:
         return partial(step.fn.reduce, dtype=_wide(step))
@@ -236,18 +236,20 @@ class _Tiled:
     Falls back to one step after the other where the chunk is no larger than a tile.
     """
 
-    def __init__(self, steps: Sequence[tuple[Step, int]], wanted: Sequence[int]) -> None:
+    def __init__(self, steps: Sequence[tuple[RegionStep, int]], wanted: Sequence[int]) -> None:
         self.steps = tuple(steps)
         self.whole = tuple(whole_step(step, slot) for step, slot in steps)
         self.wanted = tuple(wanted)
         """The slots whose whole values are read afterwards: all but these live in scratch."""
         own = {slot for _, slot in steps}
-        self.outside = tuple(sorted({arg.at for step, _ in steps for arg in step.args if type(arg) is Slot} - own))
-        self.tail = steps[-1] if steps[-1][0].kind is Kind.REDUCE else None
+        self.outside = tuple(
+            sorted({arg.at for step, _ in steps for arg in step.args if type(arg) is OperandSlot} - own)
+        )
+        self.tail = steps[-1] if steps[-1][0].kind is KernelKind.REDUCE else None
         self.buffer = _buffers(self.steps, self.wanted)
 
     def __call__(self, index: int, slots: list[Any]) -> None:
-        places = {slot: step.place(index) for step, slot in self.steps if step.kind is Kind.FILL and step.place}
+        places = {slot: step.place(index) for step, slot in self.steps if step.kind is KernelKind.FILL and step.place}
         operands = {slot: np.asarray(slots[slot]) for slot in self.outside}
         shapes = [operand.shape for operand in operands.values()] + [place.shape for place in places.values()]
         shape = np.broadcast_shapes(*shapes)
@@ -274,8 +276,8 @@ class _Tiled:
         slots: list[Any],
         shape: tuple[int, ...],
         operands: dict[int, Any],
-        places: dict[int, Place],
-        tail: tuple[Step, int] | None,
+        places: dict[int, ChunkPlace],
+        tail: tuple[RegionStep, int] | None,
     ) -> None:
         flat = tail is None or _reduces_all(tail[0], len(shape))
         flat = flat and all(x.ndim == 0 or (x.shape == shape and x.flags.c_contiguous) for x in operands.values())
@@ -295,7 +297,9 @@ class _Tiled:
         moving = {slot: x for slot, x in operands.items() if x.ndim}
         for slot, x in operands.items():
             cells[slot] = x
-        calls = [self._call(step, slot, places, cells) for step, slot in self.steps if step.kind is not Kind.REDUCE]
+        calls = [
+            self._call(step, slot, places, cells) for step, slot in self.steps if step.kind is not KernelKind.REDUCE
+        ]
         reduce = None if tail is None else _reducer(tail[0], flat=flat)
         scratch: dict[int, Any] = {}
         parts: list[Any] = []
@@ -324,16 +328,16 @@ class _Tiled:
             slots[tail[1]] = _joined(tail[0], parts, shape, flat)
 
     @staticmethod
-    def _call(step: Step, slot: int, places: Mapping[int, Place], cells: list[Any]) -> tuple[Any, Any]:
+    def _call(step: RegionStep, slot: int, places: Mapping[int, ChunkPlace], cells: list[Any]) -> tuple[Any, Any]:
         """Return what a step calls for each tile, and what gets the arguments out of the cells; the last is for `out`.
 
         Constants are put at the end of the cells.
         """
-        if step.kind is Kind.FILL:
+        if step.kind is KernelKind.FILL:
             return step.fn(places[slot], **step.kwargs), itemgetter(slice(slot, slot + 1))
         at = []
         for arg in step.args:
-            if type(arg) is Slot:
+            if type(arg) is OperandSlot:
                 at.append(arg.at)
             else:
                 at.append(len(cells))
@@ -341,18 +345,18 @@ class _Tiled:
         return partial(step.fn, **step.kwargs) if step.kwargs else step.fn, itemgetter(*at, slot)
 
 
-def _buffers(steps: Sequence[tuple[Step, int]], wanted: Sequence[int]) -> dict[int, int]:
+def _buffers(steps: Sequence[tuple[RegionStep, int]], wanted: Sequence[int]) -> dict[int, int]:
     """Give each value inside a tile the number of a buffer: one whose value is not read any more, if there is one."""
-    last = {arg.at: at for at, (step, _) in enumerate(steps) for arg in step.args if type(arg) is Slot}
+    last = {arg.at: at for at, (step, _) in enumerate(steps) for arg in step.args if type(arg) is OperandSlot}
     free: dict[np.dtype[Any], list[int]] = {}
     given: dict[int, int] = {}
     count = 0
     for at, (step, slot) in enumerate(steps):
-        for arg in {arg.at for arg in step.args if type(arg) is Slot}:
+        for arg in {arg.at for arg in step.args if type(arg) is OperandSlot}:
             if last[arg] == at and arg in given:  # a ufunc may write over what it reads
                 dtype = next(s.dtype for s, own in steps if own == arg)
                 free.setdefault(dtype, []).append(given[arg])
-        if slot in wanted or step.kind is Kind.REDUCE:
+        if slot in wanted or step.kind is KernelKind.REDUCE:
             continue
         spare = free.get(step.dtype)
         if spare:
@@ -363,7 +367,7 @@ def _buffers(steps: Sequence[tuple[Step, int]], wanted: Sequence[int]) -> dict[i
     return given
 
 
-def _wide(step: Step) -> Any:
+def _wide(step: RegionStep) -> Any:
     return sums_in(step.dtype) if step.fn in _SUMS else None
 
 
@@ -386,7 +390,7 @@ def memory_order(operands: Sequence[Any], shape: tuple[int, ...]) -> list[int] |
     return None if list(order) == long else [axis for axis, n in enumerate(shape) if n <= 1] + list(order)
 
 
-def _reduces_all(step: Step, ndim: int) -> bool:
+def _reduces_all(step: RegionStep, ndim: int) -> bool:
     axes = step.kwargs["axis"]
     return axes is None or len(axes) == ndim
 
@@ -416,7 +420,7 @@ def _rows(shape: tuple[int, ...]) -> Iterator[tuple[tuple[slice, ...], tuple[int
             yield (slice(row, row + 1), slice(lo, lo + columns)), (1, min(columns, shape[1] - lo), *shape[2:])
 
 
-def _joined(step: Step, parts: list[Any], shape: tuple[int, ...], flat: bool) -> Any:
+def _joined(step: RegionStep, parts: list[Any], shape: tuple[int, ...], flat: bool) -> Any:
     """Put the reductions of the tiles together, in the order of the tiles."""
     fn: np.ufunc = step.fn
     if flat:
@@ -436,7 +440,7 @@ def _joined(step: Step, parts: list[Any], shape: tuple[int, ...], flat: bool) ->
     return out
 
 
-def most_held(inputs: int, steps: Sequence[Step], nbytes: Sequence[int], *, tiled: bool) -> int:
+def most_held(inputs: int, steps: Sequence[RegionStep], nbytes: Sequence[int], *, tiled: bool) -> int:
     """Return how many bytes a program holds at most beside its inputs and its value.
 
     `nbytes` are those of each slot. A call over a whole chunk may need as much as the largest thing that it is given.
@@ -448,8 +452,8 @@ def most_held(inputs: int, steps: Sequence[Step], nbytes: Sequence[int], *, tile
         count = len(run.steps) if isinstance(run, _Tiled) else 1
         made = run.wanted if isinstance(run, _Tiled) else (at,)
         step = steps[at - inputs]
-        given = [nbytes[arg.at] for arg in step.args if type(arg) is Slot]
-        own = max(given, default=0) if step.kind is Kind.CALL else 0
+        given = [nbytes[arg.at] for arg in step.args if type(arg) is OperandSlot]
+        own = max(given, default=0) if step.kind is KernelKind.CALL else 0
         live.update({slot: nbytes[slot] for slot in made if slot != inputs + len(steps) - 1})
         most = max(most, sum(live.values()) + own)
         for slot in dead:
@@ -461,14 +465,14 @@ def most_held(inputs: int, steps: Sequence[Step], nbytes: Sequence[int], *, tile
 # ------------------------------------------------------------------------------------------------------- planning
 
 
-def _last_reads(inputs: int, steps: Sequence[Step]) -> dict[int, int]:
+def _last_reads(inputs: int, steps: Sequence[RegionStep]) -> dict[int, int]:
     """Return for each slot which step reads it last; the value is read when all is done."""
-    last = {arg.at: at for at, step in enumerate(steps) for arg in step.args if type(arg) is Slot}
+    last = {arg.at: at for at, step in enumerate(steps) for arg in step.args if type(arg) is OperandSlot}
     last[inputs + len(steps) - 1] = len(steps)
     return last
 
 
-def _parts(inputs: int, steps: Sequence[Step], *, tiled: bool) -> Iterator[tuple[Run, tuple[int, ...]]]:
+def _parts(inputs: int, steps: Sequence[RegionStep], *, tiled: bool) -> Iterator[tuple[Run, tuple[int, ...]]]:
     """Cut a program into parts: runs of element-wise steps with what reduces them, and single calls.
 
     With each part come the slots that nobody reads after it.
@@ -477,9 +481,9 @@ def _parts(inputs: int, steps: Sequence[Step], *, tiled: bool) -> Iterator[tuple
     at = 0
     while at < len(steps):
         end = at
-        while tiled and end < len(steps) and steps[end].kind in (Kind.UFUNC, Kind.FILL):
+        while tiled and end < len(steps) and steps[end].kind in (KernelKind.UFUNC, KernelKind.FILL):
             end += 1
-        if end > at and end < len(steps) and steps[end].kind is Kind.REDUCE:
+        if end > at and end < len(steps) and steps[end].kind is KernelKind.REDUCE:
             own = range(inputs + at, inputs + end)
             if steps[end].args[0].at in own and all(last_read.get(slot, -1) <= end for slot in own):
                 end += 1

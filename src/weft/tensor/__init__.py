@@ -12,6 +12,6 @@ the registry has for it (`weft.frontends.tensors.arrays.registry`), each loaded 
 from weft.frontends.tensors.arrays import runners as _runners
 from weft.frontends.tensors.arrays import stubs as _stubs
 
-_open_default = _stubs.Place("weft.tensor.sessions", "open_default")
+_open_default = _stubs.Definition("weft.tensor.sessions", "open_default")
 _runners.install(lambda: _stubs.load(_open_default)())  # the engine is loaded when something is to be computed
 __getattr__, __dir__, __all__ = _stubs.namespace(__name__)

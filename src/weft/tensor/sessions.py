@@ -17,8 +17,8 @@ from weft.frontends.tensors.arrays.executables import Watch, execute, fetch, wai
 from weft.frontends.tensors.arrays.registry import named, public
 from weft.frontends.tensors.chunks import Grid, known
 from weft.frontends.tensors.compiler import Compiled, compile_nodes, described
-from weft.frontends.tensors.nodes import Where
-from weft.frontends.tensors.unknown_lengths import Later, measured
+from weft.frontends.tensors.nodes import ChunkLocator
+from weft.frontends.tensors.unknown_lengths import DeferredNode, measured
 from weft.model.errors import NotFoundError, TaskError, UsageError
 from weft.operators.blas import shared_by
 from weft.operators.namespaces import NUMPY, checked
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from types import TracebackType
 
-    from weft.frontends.tensors.nodes import Node
+    from weft.frontends.tensors.nodes import ArrayNode
     from weft.runtime.session import Results, Run
     from weft.runtime.session import Session as EngineSession
 
@@ -99,7 +99,7 @@ class TensorSession:
         """What tells the session from others of this process."""
         return f"session-{id(self):x}"
 
-    def compute(self, nodes: Sequence[Node], watch: Watch | None = None) -> list[Node]:
+    def compute(self, nodes: Sequence[ArrayNode], watch: Watch | None = None) -> list[ArrayNode]:
         """Compute nodes; return nodes that read the chunks, which stay in the session's store, with all lengths known.
 
         Chunks are freed with the last node that reads them.
@@ -122,7 +122,7 @@ class TensorSession:
             try:
                 results = follow(run, watch or Watch())
                 found = [_found_in(results, compiled, number, node) for number, node in enumerate(nodes)]
-                made: dict[str, Node] = {}
+                made: dict[str, ArrayNode] = {}
                 for node, (vertex, grid, at) in zip(nodes, found, strict=True):
                     if vertex not in made:
                         kept = given.get(vertex) or results.keep(vertex, at)
@@ -132,7 +132,7 @@ class TensorSession:
                 if run.done:
                     run.forget()
 
-    def _holds(self, node: Node) -> bool:
+    def _holds(self, node: ArrayNode) -> bool:
         """Whether the chunks of a source go into the store: those that a session has kept, and, where workers do not
         read the memory of this process, those that are large. A durable run has them in its graph: who goes on with it
         finds them there."""
@@ -141,9 +141,9 @@ class TensorSession:
         source = node.kwargs.get("source")
         if type(source) is sources.Stored:
             return isinstance(source.values, Kept) or (self.apart and node.nbytes >= STORED_FROM)
-        return self.apart and type(source) is sources.Source and node.nbytes >= STORED_FROM and source.in_memory
+        return self.apart and type(source) is sources.ArraySource and node.nbytes >= STORED_FROM and source.in_memory
 
-    def _kept(self, node: Node) -> Kept:
+    def _kept(self, node: ArrayNode) -> Kept:
         """Return the chunks of a source as they lie in the store, where they are put when they are first read."""
         source = node.kwargs["source"]
         values = source.values if type(source) is sources.Stored else _Slices(source, node)
@@ -205,18 +205,18 @@ class TensorSession:
 class _Slices:
     """The chunks of an array in memory, one after another."""
 
-    def __init__(self, source: sources.Source, node: Node) -> None:
+    def __init__(self, source: sources.ArraySource, node: ArrayNode) -> None:
         self._array = source.array
-        self._where = Where(node.grid)
+        self._where = ChunkLocator(node.grid)
         self._n = node.chunks
 
     def __iter__(self) -> Iterator[Any]:
         return (sources.part_of(self._array, self._where(index)) for index in range(self._n))
 
 
-def _found_in(results: Results, compiled: Compiled, number: int, node: Node) -> tuple[str, Grid, list[int] | None]:
+def _found_in(results: Results, compiled: Compiled, number: int, node: ArrayNode) -> tuple[str, Grid, list[int] | None]:
     """Return the vertex that made a wanted node, its lengths, and which tasks of the vertex are its chunks."""
-    if isinstance(node, Later):
+    if isinstance(node, DeferredNode):
         return results.value(described(results, compiled.expander, number))  # type: ignore[no-any-return]
     vertex = compiled.vertex(node).id
     if known(node.grid):

@@ -14,7 +14,7 @@ import pytest
 import weft.tensor as wt
 from weft.model.errors import MissingExtraError, UsageError
 from weft.operators import namespaces
-from weft.operators.regions import Kind, Region, Slot, Step
+from weft.operators.regions import KernelKind, OperandSlot, Region, RegionStep
 
 NAME = "counting_arrays"
 SOURCE = '''
@@ -157,7 +157,7 @@ def test_values_stay_in_the_namespace_from_step_to_step(tmp_path, monkeypatch):
     (tmp_path / f"{name}.py").write_text(SOURCE)
     monkeypatch.syspath_prepend(tmp_path)
     f8 = np.dtype(np.float64)
-    steps = [Step(Kind.UFUNC, np.exp, (Slot(at),), {}, f8) for at in range(3)]
+    steps = [RegionStep(KernelKind.UFUNC, np.exp, (OperandSlot(at),), {}, f8) for at in range(3)]
     region = pickle.loads(pickle.dumps(Region(1, steps, X.size, space=name)))
     made = region(0, X / 9)
     assert type(made) is np.ndarray

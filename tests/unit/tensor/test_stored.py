@@ -170,12 +170,12 @@ def test_memory_maps_are_passed_by_name(tmp_path):
     values.tofile(tmp_path / "values")
     mapped = np.memmap(tmp_path / "values", np.float64, "r+", shape=(300, 400))
     for view in (mapped, mapped[20:250:3, ::-2], mapped.T, np.memmap(tmp_path / "values", np.int64, "r", 800, (40,))):
-        source = pickle.dumps(sources.Source(view))
+        source = pickle.dumps(sources.ArraySource(view))
         assert len(source) < 2000
         np.testing.assert_array_equal(pickle.loads(source).array, view)
     private = np.memmap(tmp_path / "values", np.float64, "c", shape=(300, 400))
     private[0] = 7
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(sources.Source(private))).array, private)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(sources.ArraySource(private))).array, private)
     with session_of("processes") as session:
         x = wt.asarray(mapped[:, 5:], chunk_size=100)
         np.testing.assert_array_equal((x * 2).fetch(), values[:, 5:] * 2)

@@ -16,10 +16,10 @@ import numpy as np
 from weft.frontends.tensors.blocks import call, mapped, rechunk
 from weft.frontends.tensors.chunks import Cut, Grid, counts
 from weft.frontends.tensors.indexing import take_slices
-from weft.frontends.tensors.nodes import Input, Node, Read
+from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read
 from weft.frontends.tensors.shaping import concat
 from weft.graph.axes import copy
-from weft.operators.regions import Kind, Place
+from weft.operators.regions import ChunkPlace, KernelKind
 
 BLOCKED_FROM = 2**25
 """Matrices of this many bytes, in several chunks, are factored by panels; smaller ones by one task."""
@@ -30,38 +30,44 @@ NARROWEST = 128
 _COLUMN_BY_COLUMN = 16
 
 
-def is_large(node: Node) -> bool:
+def is_large(node: ArrayNode) -> bool:
     """Whether a square matrix is worth panels."""
     return len(node.grid) == 2 and node.chunks > 1 and node.nbytes >= BLOCKED_FROM
 
 
-def _panels(node: Node) -> Node:
+def _panels(node: ArrayNode) -> ArrayNode:
     m, n = node.shape
     return rechunk(node, (Cut.even(m, m), Cut.even(n, max(NARROWEST, ceil(n / PANELS)))))
 
 
-def _apart(node: Node) -> Input:
+def _apart(node: ArrayNode) -> NodeInput:
     """Read a panel in a task of its own: fused with others it would hold the panels that all of them read."""
-    return Input(node, Read.GRID, src=counts(node.grid), dst=counts(node.grid), axes=(copy(0), copy(1)))
+    return NodeInput(node, Read.GRID, src=counts(node.grid), dst=counts(node.grid), axes=(copy(0), copy(1)))
 
 
-def _first(node: Node, fn: Any, dtype: np.dtype[Any], **kwargs: Any) -> Node:
+def _first(node: ArrayNode, fn: Any, dtype: np.dtype[Any], **kwargs: Any) -> ArrayNode:
     """Return the first panel, factored."""
     cut = node.grid[1]
-    one = Input(node, Read.GRID, src=counts(node.grid), dst=(1, 1), axes=(copy(0), copy(1)))
+    one = NodeInput(node, Read.GRID, src=counts(node.grid), dst=(1, 1), axes=(copy(0), copy(1)))
     width = cut.length(0)
-    return Node(
-        Kind.CALL, fn, [one], (node.grid[0], Cut.even(width, width)), dtype, kwargs=kwargs, name=fn.__name__.strip("_")
+    return ArrayNode(
+        KernelKind.CALL,
+        fn,
+        [one],
+        (node.grid[0], Cut.even(width, width)),
+        dtype,
+        kwargs=kwargs,
+        name=fn.__name__.strip("_"),
     )
 
 
-def _rest(node: Node, head: Node, fn: Any, **kwargs: Any) -> Node:
+def _rest(node: ArrayNode, head: ArrayNode, fn: Any, **kwargs: Any) -> ArrayNode:
     """Return the panels behind the first, updated by it."""
     cut = node.grid[1]
     grid: Grid = (node.grid[0], Cut.of(cut.lengths()[1:]))
-    moved = Input(node, Read.GRID, src=counts(node.grid), dst=counts(grid), axes=(copy(0), copy(1, offset=1)))
+    moved = NodeInput(node, Read.GRID, src=counts(node.grid), dst=counts(grid), axes=(copy(0), copy(1, offset=1)))
     inputs = [moved, mapped(head, grid, [None, None])]
-    return Node(Kind.PLACED, fn, inputs, grid, node.dtype, kwargs=kwargs, name=fn.__name__.strip("_"))
+    return ArrayNode(KernelKind.PLACED, fn, inputs, grid, node.dtype, kwargs=kwargs, name=fn.__name__.strip("_"))
 
 
 # ---------------------------------------------------------------------------------------------------- Cholesky
@@ -75,14 +81,14 @@ def _cholesky(panel: Any, *, begin: int) -> Any:
     return made
 
 
-def _less_cholesky(place: Place, panel: Any, head: Any, *, end: int) -> Any:
+def _less_cholesky(place: ChunkPlace, panel: Any, head: Any, *, end: int) -> Any:
     first = end + place.begin[1]
     made = panel.copy()
     made[first:] -= head[first:] @ head[first : first + panel.shape[1]].conj().T
     return made
 
 
-def cholesky(node: Node) -> Node:
+def cholesky(node: ArrayNode) -> ArrayNode:
     """Return the lower factor of a large matrix; LinAlgError, when it is computed, if it is not positive definite."""
     rest, heads, begin = _panels(node), [], 0
     while True:
@@ -130,7 +136,7 @@ def _lu(panel: Any, *, begin: int) -> tuple[Any, Any]:
     return made, _factor(made[begin:])
 
 
-def _less_lu(place: Place, panel: Any, head: tuple[Any, Any], *, begin: int) -> Any:
+def _less_lu(place: ChunkPlace, panel: Any, head: tuple[Any, Any], *, begin: int) -> Any:
     factors, order = head
     end = begin + factors.shape[1]
     made = panel.copy()
@@ -152,7 +158,7 @@ def _solved(right: Any, head: tuple[Any, Any], *, begin: int) -> Any:
     return made
 
 
-def _lu_panels(node: Node) -> list[tuple[Node, int]]:
+def _lu_panels(node: ArrayNode) -> list[tuple[ArrayNode, int]]:
     """Return the factored panels of a large matrix, and where each begins."""
     rest, heads, begin = _panels(node), [], 0
     while True:
@@ -188,14 +194,14 @@ def _order_of(*heads: tuple[Any, Any], rows: int) -> Any:
     return _later(np.arange(rows), [order for _, order in heads])
 
 
-def _as_matrix(place: Place, order: Any, *, dtype: np.dtype[Any]) -> Any:
+def _as_matrix(place: ChunkPlace, order: Any, *, dtype: np.dtype[Any]) -> Any:
     made = np.zeros(place.shape, dtype)
     lo, n = place.begin[1], place.shape[1]
     made[order[lo : lo + n], np.arange(n)] = 1
     return made
 
 
-def lu(node: Node, real: np.dtype[Any]) -> tuple[Node, Node, Node]:
+def lu(node: ArrayNode, real: np.dtype[Any]) -> tuple[ArrayNode, ArrayNode, ArrayNode]:
     """Return the permutation, of dtype `real`, the lower and the upper factor of a large matrix of any shape."""
     m, n = node.shape
     k = min(m, n)
@@ -204,19 +210,21 @@ def lu(node: Node, real: np.dtype[Any]) -> tuple[Node, Node, Node]:
     lowers, uppers = [], []
     for at, (head, begin) in enumerate(heads):
         width = head.grid[1]
-        own_and_later = [Input(one) for one, _ in heads[at:]]
+        own_and_later = [NodeInput(one) for one, _ in heads[at:]]
         kwargs = {"begin": begin}
         lowers.append(
-            Node(Kind.CALL, _lower_of, own_and_later, (head.grid[0], width), node.dtype, kwargs=kwargs, name="l")
+            ArrayNode(
+                KernelKind.CALL, _lower_of, own_and_later, (head.grid[0], width), node.dtype, kwargs=kwargs, name="l"
+            )
         )
         kwargs = {"begin": begin, "rows": k}
         uppers.append(call(_upper_of, head, (Cut.even(k, k), width), node.dtype, kwargs=kwargs, name="u"))
     if n > m:
         uppers.append(_forward(take_slices(node, [slice(None), slice(m, n)]), heads))
-    order = Node(
-        Kind.CALL,
+    order = ArrayNode(
+        KernelKind.CALL,
         _order_of,
-        [Input(head) for head, _ in heads],
+        [NodeInput(head) for head, _ in heads],
         (Cut.even(m, m),),
         np.dtype(np.int64),
         kwargs={"rows": m},
@@ -224,26 +232,30 @@ def lu(node: Node, real: np.dtype[Any]) -> tuple[Node, Node, Node]:
     )
     square = (Cut.even(m, m), Cut.even(m, max(NARROWEST, ceil(m / PANELS))))
     inputs = [mapped(order, square, [0, None])]
-    turned = Node(Kind.PLACED, _as_matrix, inputs, square, real, kwargs={"dtype": real}, name="p")
+    turned = ArrayNode(KernelKind.PLACED, _as_matrix, inputs, square, real, kwargs={"dtype": real}, name="p")
     return turned, concat(lowers, 1, node.dtype), concat(uppers, 1, node.dtype)
 
 
-def _forward(right: Node, heads: list[tuple[Node, int]]) -> Node:
+def _forward(right: ArrayNode, heads: list[tuple[ArrayNode, int]]) -> ArrayNode:
     """Return the right sides of a system, in panels, as the factors below the diagonal leave them."""
     made = _panels(right)
     for head, begin in heads:
         inputs = [_apart(made), mapped(head, made.grid, [None, None])]
-        made = Node(Kind.PLACED, _less_lu, inputs, made.grid, right.dtype, kwargs={"begin": begin}, name="forward")
+        made = ArrayNode(
+            KernelKind.PLACED, _less_lu, inputs, made.grid, right.dtype, kwargs={"begin": begin}, name="forward"
+        )
     return made
 
 
-def solve(node: Node, right: Node) -> Node:
+def solve(node: ArrayNode, right: ArrayNode) -> ArrayNode:
     """Return x of `node @ x = right`, two matrices of one dtype; LinAlgError, when computed, for a singular one."""
     heads = _lu_panels(node)
     made = _forward(right, heads)
     for head, begin in reversed(heads):
         inputs = [_apart(made), mapped(head, made.grid, [None, None])]
-        made = Node(Kind.CALL, _solved, inputs, made.grid, node.dtype, kwargs={"begin": begin}, name="backward")
+        made = ArrayNode(
+            KernelKind.CALL, _solved, inputs, made.grid, node.dtype, kwargs={"begin": begin}, name="backward"
+        )
     return made
 
 
@@ -278,14 +290,14 @@ def _det(*parts: tuple[Any, Any]) -> Any:
     return np.asarray(sign * np.exp(log), sign.dtype)
 
 
-def determinant(node: Node, *, logarithm: bool) -> Node:
+def determinant(node: ArrayNode, *, logarithm: bool) -> ArrayNode:
     """Return the determinant of a large matrix, or a node of its sign and the logarithm of its absolute value."""
     one = (Cut.even(1, 1),)
     parts = [call(_sign_and_log, head, one, node.dtype, kwargs={"begin": begin}) for head, begin in _lu_panels(node)]
-    return Node(
-        Kind.CALL,
+    return ArrayNode(
+        KernelKind.CALL,
         _slogdet if logarithm else _det,
-        [Input(part) for part in parts],
+        [NodeInput(part) for part in parts],
         (),
         node.dtype,
         name="slogdet" if logarithm else "det",

@@ -9,11 +9,11 @@ import numpy as np
 
 from weft.frontends.tensors.blocks import mapped, pick, rechunk, whole_along
 from weft.frontends.tensors.chunks import CHUNK_BYTES, Cut, Grid, counts, largest
-from weft.frontends.tensors.nodes import Input, Node, Read
+from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read
 from weft.frontends.tensors.reductions import combine_ufunc, finished, tree
 from weft.graph.axes import broadcast, copy, group
 from weft.operators.namespaces import asking
-from weft.operators.regions import Kind
+from weft.operators.regions import KernelKind
 
 
 @asking
@@ -28,7 +28,7 @@ def _product(left: Any, right: Any, *, dtype: np.dtype[Any], xp: Any = np) -> An
     return made
 
 
-def matmul(x1: Node, x2: Node, dtype: np.dtype[Any], most: int = CHUNK_BYTES) -> Node:
+def matmul(x1: ArrayNode, x2: ArrayNode, dtype: np.dtype[Any], most: int = CHUNK_BYTES) -> ArrayNode:
     """Return the matrix product of two stacks of matrices (at least two axes each, of the same dtype kind).
 
     Chunk (i, j) of the result reads row i of the left and column j of the right side; where these are long, parts of
@@ -54,7 +54,7 @@ def matmul(x1: Node, x2: Node, dtype: np.dtype[Any], most: int = CHUNK_BYTES) ->
     inputs = [_side(left, grid, -2), _side(right, grid, -1)]
     if inner.n == 1:
         inputs = [_alone(one) for one in inputs]
-    return Node(Kind.CALL, _product, inputs, grid, dtype, kwargs={"dtype": dtype}, name="matmul")
+    return ArrayNode(KernelKind.CALL, _product, inputs, grid, dtype, kwargs={"dtype": dtype}, name="matmul")
 
 
 AT_ONCE = 8
@@ -66,7 +66,7 @@ def _part(left: Any, right: Any, *, dtype: np.dtype[Any], xp: Any = np) -> Any:
     return _product(left, right, dtype=dtype, xp=xp)[:, :, None]
 
 
-def _in_parts(left: Node, right: Node, dtype: np.dtype[Any], k: int) -> Node:
+def _in_parts(left: ArrayNode, right: ArrayNode, dtype: np.dtype[Any], k: int) -> ArrayNode:
     """Multiply `k` chunks of the inner axis at a time, and add up by a tree."""
     inner = left.grid[-1]
     grid = (left.grid[-2], right.grid[-1], Cut.even(-(-inner.n // k), 1))
@@ -76,14 +76,14 @@ def _in_parts(left: Node, right: Node, dtype: np.dtype[Any], k: int) -> Node:
         dst = counts(grid)
         rows, columns = (copy(0), broadcast(), group(1, k)), (broadcast(), copy(1), group(0, k))
         inputs = [
-            Input(node, Read.GRID, src=counts(node.grid), dst=dst, axes=axes)
+            NodeInput(node, Read.GRID, src=counts(node.grid), dst=dst, axes=axes)
             for node, axes in ((left, rows), (right, columns))
         ]
-    parts = Node(Kind.CALL, _part, inputs, grid, dtype, kwargs={"dtype": dtype}, name="matmul")
+    parts = ArrayNode(KernelKind.CALL, _part, inputs, grid, dtype, kwargs={"dtype": dtype}, name="matmul")
     return finished(tree(parts, (2,), combine_ufunc, {"fn": np.add, "axes": (2,)}), (2,), keepdims=False)
 
 
-def _narrowed(node: Node, inner: Cut, most: int) -> Cut:
+def _narrowed(node: ArrayNode, inner: Cut, most: int) -> Cut:
     """Return how columns are cut when rows are cut as `inner`: so that no chunk grows to more than `most` bytes."""
     cut = node.grid[-1]
     before = largest(node.grid)
@@ -91,7 +91,7 @@ def _narrowed(node: Node, inner: Cut, most: int) -> Cut:
     return cut if times <= 1 else Cut.even(cut.size, max(1, int(cut.longest / times)))
 
 
-def _batch_cut(axis: int, size: int, x1: Node, x2: Node, ndim: int) -> Cut:
+def _batch_cut(axis: int, size: int, x1: ArrayNode, x2: ArrayNode, ndim: int) -> Cut:
     for node in (x1, x2):
         at = axis - ndim + len(node.grid) - 2
         if at >= 0 and node.grid[at].size == size:
@@ -99,12 +99,12 @@ def _batch_cut(axis: int, size: int, x1: Node, x2: Node, ndim: int) -> Cut:
     return Cut.even(size, max(size, 1))
 
 
-def _fit_batch(node: Node, cuts: Sequence[Cut]) -> Grid:
+def _fit_batch(node: ArrayNode, cuts: Sequence[Cut]) -> Grid:
     own = node.grid[:-2]
     return tuple([cut if cut.size == 1 else cuts[len(cuts) - len(own) + axis] for axis, cut in enumerate(own)])
 
 
-def _side(node: Node, grid: Grid, own: int) -> Input:
+def _side(node: ArrayNode, grid: Grid, own: int) -> NodeInput:
     """Return how a factor is read: its own axis of the result, the batch axes, and all of the inner axis."""
     ndim, shift = len(grid), len(grid) - len(node.grid)
     rules = []
@@ -116,15 +116,15 @@ def _side(node: Node, grid: Grid, own: int) -> Input:
             rules.append(broadcast())
         else:
             rules.append(copy(source))
-    return Input(node, Read.GRID, src=counts(node.grid), dst=counts(grid), axes=tuple(rules))
+    return NodeInput(node, Read.GRID, src=counts(node.grid), dst=counts(grid), axes=tuple(rules))
 
 
-def _alone(one: Input) -> Input:
+def _alone(one: NodeInput) -> NodeInput:
     """Leave out the axes with one chunk, so that an input is a chunk and not a list of one."""
     assert one.src is not None
     kept = [axis for axis, n in enumerate(one.src) if n > 1]
     rules = tuple([copy(kept.index(rule.source)) if rule.source in kept else broadcast() for rule in one.axes])
-    return Input(one.node, Read.GRID, src=tuple([one.src[axis] for axis in kept]), dst=one.dst, axes=rules)
+    return NodeInput(one.node, Read.GRID, src=tuple([one.src[axis] for axis in kept]), dst=one.dst, axes=rules)
 
 
 # ------------------------------------------------------------------------------------------- stacks of matrices
@@ -132,12 +132,12 @@ def _alone(one: Input) -> Input:
 
 def stacks(
     fn: Callable[..., Any],
-    nodes: Sequence[Node],
+    nodes: Sequence[ArrayNode],
     core: Sequence[int],
     out: Sequence[tuple[Sequence[int], np.dtype[Any]]],
     name: str,
     **kwargs: Any,
-) -> tuple[Node, ...]:
+) -> tuple[ArrayNode, ...]:
     """Call `fn` on stacks: the last `core[i]` axes of input i are read as one chunk, the ones before chunk by chunk.
 
     `out` has, for each result, the lengths of its last axes and its dtype; more than one are returned as a tuple by
@@ -151,7 +151,9 @@ def stacks(
         shape = np.broadcast_shapes(*[n.shape[: len(n.shape) - c] for n, c in zip(inputs, core, strict=True)])
         batch = tuple([Cut.even(size, max(size, 1)) for size in shape])
     grids = [(*batch, *[Cut.even(size, max(size, 1)) for size in sizes]) for sizes, _ in out]
-    made = Node(Kind.CALL, fn, [Input(node) for node in inputs], grids[0], out[0][1], kwargs=kwargs, name=name)
+    made = ArrayNode(
+        KernelKind.CALL, fn, [NodeInput(node) for node in inputs], grids[0], out[0][1], kwargs=kwargs, name=name
+    )
     if len(out) == 1:
         return (made,)
     return tuple(

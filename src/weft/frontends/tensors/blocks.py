@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from weft.frontends.tensors.chunks import FEWEST_BYTES, Cut, Grid, counts, known, largest, one_chunk, overlaps
-from weft.frontends.tensors.nodes import Input, Node, Read
+from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read
 from weft.graph.axes import Axis, broadcast, copy
 from weft.model.errors import UsageError
-from weft.operators.regions import Kind, Place, Slot
+from weft.operators.regions import ChunkPlace, KernelKind, OperandSlot
 
 WHOLE_CHUNKS = 4
 """A change of chunks reads whole chunks where that is at most so many times what it makes; else they are cut first."""
@@ -31,7 +31,7 @@ Scalar = bool | int | float | complex
 # ----------------------------------------------------------------------------------------------------- reading
 
 
-def mapped(node: Node, dst: Grid, axes: Sequence[int | None]) -> Input:
+def mapped(node: ArrayNode, dst: Grid, axes: Sequence[int | None]) -> NodeInput:
     """Return an input whose chunk along axis `d` of the reader is that of source axis `axes[d]`; None reads the same.
 
     Axes with one chunk do not count in the numbering of chunks, so they are left out; what is then the same is `SAME`.
@@ -41,9 +41,9 @@ def mapped(node: Node, dst: Grid, axes: Sequence[int | None]) -> Input:
     dst_axes = [d for d, n in enumerate(dst_counts) if n > 1]
     wanted = [src_axes.index(s) if (s := axes[d]) is not None and src_counts[s] > 1 else None for d in dst_axes]
     if wanted == list(range(len(src_axes))):
-        return Input(node)
+        return NodeInput(node)
     rules = tuple([broadcast() if at is None else copy(at) for at in wanted])
-    return Input(
+    return NodeInput(
         node,
         Read.GRID,
         src=tuple([src_counts[axis] for axis in src_axes]),
@@ -52,7 +52,7 @@ def mapped(node: Node, dst: Grid, axes: Sequence[int | None]) -> Input:
     )
 
 
-def stretched(node: Node, dst: Grid) -> Input:
+def stretched(node: ArrayNode, dst: Grid) -> NodeInput:
     """Return an input that is broadcast to a grid with the same cuts where it is not of length 1."""
     missing = len(dst) - len(node.grid)
     return mapped(node, dst, [None if d < missing else d - missing for d in range(len(dst))])
@@ -61,7 +61,7 @@ def stretched(node: Node, dst: Grid) -> Input:
 # ----------------------------------------------------------------------------------------------------- one grid
 
 
-def common_grid(operands: Sequence[Node], shape: Sequence[int]) -> Grid:
+def common_grid(operands: Sequence[ArrayNode], shape: Sequence[int]) -> Grid:
     """Return the chunks of the result of an element-wise operation: along each axis those of the largest operand."""
     cuts: list[Cut] = []
     for axis, size in enumerate(shape):
@@ -77,7 +77,7 @@ def common_grid(operands: Sequence[Node], shape: Sequence[int]) -> Grid:
     return tuple(cuts)
 
 
-def fitted(node: Node, dst: Grid) -> Node:
+def fitted(node: ArrayNode, dst: Grid) -> ArrayNode:
     """Return a node with the cuts of `dst` along all axes that it is not broadcast along."""
     missing = len(dst) - len(node.grid)
     return rechunk(node, tuple([cut if cut.size == 1 else dst[axis + missing] for axis, cut in enumerate(node.grid)]))
@@ -86,7 +86,7 @@ def fitted(node: Node, dst: Grid) -> Node:
 # ----------------------------------------------------------------------------------------------- changing chunks
 
 
-def rechunk(node: Node, grid: Grid) -> Node:
+def rechunk(node: ArrayNode, grid: Grid) -> ArrayNode:
     """Return the same array in other chunks; each is put together from the parts of those that it overlaps."""
     if node.grid == grid:
         return node
@@ -109,11 +109,11 @@ def rechunk(node: Node, grid: Grid) -> Node:
         fn = paste
         most = prod([_most_touched(src, dst) for src, dst in zip(node.grid, grid, strict=True)])
         node = call(split, node, node.grid, node.dtype, kwargs={"dst": Cuts(grid), "most": most}, placed=True)
-    one = Input(node, Read.GRID, src=counts(node.grid), dst=counts(grid), axes=axes, pieces=pieces)
-    return Node(Kind.PLACED, fn, [one], grid, node.dtype, kwargs=kwargs, name="rechunk")
+    one = NodeInput(node, Read.GRID, src=counts(node.grid), dst=counts(grid), axes=axes, pieces=pieces)
+    return ArrayNode(KernelKind.PLACED, fn, [one], grid, node.dtype, kwargs=kwargs, name="rechunk")
 
 
-def _in_pieces(node: Node, grid: Grid) -> bool:
+def _in_pieces(node: ArrayNode, grid: Grid) -> bool:
     """Whether chunks are cut into pieces for a change of chunks.
 
     A task that reads whole chunks of the old grid, of which it needs a little, has them all in memory at once, and each
@@ -133,7 +133,7 @@ def _most_touched(src: Cut, dst: Cut) -> int:
     return max([past - first for first, past in (dst.touched(*src.span(i)) for i in range(src.n))])
 
 
-def split(place: Place, x: Any, *, dst: Cuts, most: int) -> list[Any]:
+def split(place: ChunkPlace, x: Any, *, dst: Cuts, most: int) -> list[Any]:
     """Cut a chunk into the pieces that lie in different chunks of another grid, in row-major order, and None up to the
     number of pieces that any chunk has.
     """
@@ -146,7 +146,7 @@ def split(place: Place, x: Any, *, dst: Cuts, most: int) -> list[Any]:
     return pieces + [None] * (most - len(pieces))
 
 
-def paste(place: Place, parts: list[Any], *, src: Cuts, axes: tuple[Axis, ...], dtype: np.dtype[Any]) -> Any:
+def paste(place: ChunkPlace, parts: list[Any], *, src: Cuts, axes: tuple[Axis, ...], dtype: np.dtype[Any]) -> Any:
     """Put a chunk together from its pieces, which come in row-major order of the chunks that they were cut from."""
     spans = []
     for cut, begin, n in zip(src.grid, place.begin, place.shape, strict=True):
@@ -176,7 +176,7 @@ class Cuts:
         return Cuts, (self.grid,)
 
 
-def join(place: Place, parts: Any, *, src: Cuts, axes: tuple[Axis, ...], dtype: np.dtype[Any]) -> Any:
+def join(place: ChunkPlace, parts: Any, *, src: Cuts, axes: tuple[Axis, ...], dtype: np.dtype[Any]) -> Any:
     """Put a chunk together from the chunks of another grid that it overlaps."""
     begin, shape = place.begin, place.shape
     touched = [
@@ -211,7 +211,7 @@ def _inside(grid: Grid, at: Sequence[int], begin: Sequence[int], shape: Sequence
     return tuple(inner)
 
 
-def whole_along(node: Node, axes: Sequence[int]) -> Node:
+def whole_along(node: ArrayNode, axes: Sequence[int]) -> ArrayNode:
     """Return the same array with one chunk along some axes; where chunks become large, others are cut instead."""
     grid = list(node.grid)
     for axis in axes:
@@ -226,7 +226,7 @@ def whole_along(node: Node, axes: Sequence[int]) -> Node:
     return rechunk(node, tuple(grid))
 
 
-def in_one(node: Node) -> Node:
+def in_one(node: ArrayNode) -> ArrayNode:
     """Return the same array in one chunk."""
     return rechunk(node, one_chunk(node.shape)) if node.chunks > 1 else node
 
@@ -244,28 +244,28 @@ _COMPARISONS = frozenset({np.less, np.less_equal, np.greater, np.greater_equal, 
 """Of whole numbers these can be told whatever the type can hold."""
 
 
-def together(operands: Sequence[Any]) -> tuple[Grid, list[Input], list[Any]]:
+def together(operands: Sequence[Any]) -> tuple[Grid, list[NodeInput], list[Any]]:
     """Return the chunks of an element-wise call over nodes and Python numbers, its inputs, and its arguments."""
-    nodes = [one for one in operands if isinstance(one, Node)]
+    nodes = [one for one in operands if isinstance(one, ArrayNode)]
     grid = common_grid(nodes, broadcast_shapes(*[node.grid for node in nodes]))
-    inputs: list[Input] = []
+    inputs: list[NodeInput] = []
     args: list[Any] = []
     for one in operands:
-        if isinstance(one, Node):
-            args.append(Slot(len(inputs)))
+        if isinstance(one, ArrayNode):
+            args.append(OperandSlot(len(inputs)))
             inputs.append(stretched(fitted(one, grid), grid))
         else:
             args.append(one)
     return grid, inputs, args
 
 
-def apply(fn: np.ufunc, *operands: Node | Scalar, out: int = 0) -> Node:
+def apply(fn: np.ufunc, *operands: ArrayNode | Scalar, out: int = 0) -> ArrayNode:
     """Return a ufunc of nodes and Python numbers, of which at least one is a node; of several results the one `out`.
 
     Dtypes are those that NumPy gives, errors too: TypeError for dtypes that do not go together, ValueError for shapes
     that do not broadcast, OverflowError for a number that the dtype cannot hold.
     """
-    kinds = tuple([one.dtype if isinstance(one, Node) else _kind(one) for one in operands])
+    kinds = tuple([one.dtype if isinstance(one, ArrayNode) else _kind(one) for one in operands])
     found = _resolve(fn, kinds)
     for one, into in zip(operands, found, strict=False):
         if isinstance(one, int) and not isinstance(one, bool) and into.kind in "iu" and fn not in _COMPARISONS:
@@ -273,8 +273,8 @@ def apply(fn: np.ufunc, *operands: Node | Scalar, out: int = 0) -> Node:
     grid, inputs, args = together(operands)
     dtype = found[fn.nin + out]
     if fn.nout == 1:
-        return Node(Kind.UFUNC, fn, inputs, grid, dtype, args=args)
-    several = Node(Kind.CALL, fn, inputs, grid, found[fn.nin], args=args)
+        return ArrayNode(KernelKind.UFUNC, fn, inputs, grid, dtype, args=args)
+    several = ArrayNode(KernelKind.CALL, fn, inputs, grid, found[fn.nin], args=args)
     return call(_output, several, grid, dtype, kwargs={"at": out}, name=fn.__name__)
 
 
@@ -316,7 +316,7 @@ def broadcast_shapes(*grids: Grid) -> tuple[int, ...]:
 
 def call(
     fn: Any,
-    node: Node,
+    node: ArrayNode,
     grid: Grid,
     dtype: np.dtype[Any],
     *,
@@ -324,21 +324,21 @@ def call(
     placed: bool = False,
     cheap: bool = False,
     name: str = "",
-) -> Node:
+) -> ArrayNode:
     """Return a node whose chunk i is a call over chunk i of another."""
-    kind = Kind.PLACED if placed else Kind.CALL
-    return Node(kind, fn, [Input(node)], grid, dtype, kwargs=kwargs, cheap=cheap, name=name)
+    kind = KernelKind.PLACED if placed else KernelKind.CALL
+    return ArrayNode(kind, fn, [NodeInput(node)], grid, dtype, kwargs=kwargs, cheap=cheap, name=name)
 
 
 def elementwise(
     fn: Callable[..., Any], operands: Sequence[Any], dtype: np.dtype[Any], name: str = "", **kwargs: Any
-) -> Node:
+) -> ArrayNode:
     """Return an element-wise call that is no ufunc, of nodes and Python numbers."""
     grid, inputs, args = together(operands)
-    return Node(Kind.CALL, fn, inputs, grid, dtype, args=args, kwargs=kwargs, name=name)
+    return ArrayNode(KernelKind.CALL, fn, inputs, grid, dtype, args=args, kwargs=kwargs, name=name)
 
 
-def where(condition: Node, x: Any, y: Any, dtype: np.dtype[Any]) -> Node:
+def where(condition: ArrayNode, x: Any, y: Any, dtype: np.dtype[Any]) -> ArrayNode:
     """Return elements of x where a condition holds, else of y."""
     return elementwise(_where, (condition, x, y), dtype, "where", kind=dtype)
 
@@ -351,6 +351,6 @@ def _picked(values: Any, *, at: int) -> Any:
     return np.asarray(values[at])
 
 
-def pick(node: Node, at: int, grid: Grid, dtype: np.dtype[Any], name: str) -> Node:
+def pick(node: ArrayNode, at: int, grid: Grid, dtype: np.dtype[Any], name: str) -> ArrayNode:
     """Return one of the arrays that a node of several makes."""
     return call(_picked, node, grid, dtype, kwargs={"at": at}, name=name)

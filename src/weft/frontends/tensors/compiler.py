@@ -18,17 +18,26 @@ import numpy as np
 
 from weft.frontends.tensors.blocks import call
 from weft.frontends.tensors.chunks import Grid, chunks_in, counts, known, largest
-from weft.frontends.tensors.nodes import Input, Node, Read, Where, walk
+from weft.frontends.tensors.nodes import ArrayNode, ChunkLocator, NodeInput, Read, walk
 from weft.frontends.tensors.ordering import INDEX
 from weft.frontends.tensors.sources import gone
-from weft.frontends.tensors.unknown_lengths import Later, Plan, copy_of, first_of, made, measured, no_one, without_empty
+from weft.frontends.tensors.unknown_lengths import (
+    DeferredNode,
+    DeferredPlan,
+    copy_of,
+    first_of,
+    made,
+    measured,
+    no_one,
+    without_empty,
+)
 from weft.graph.builder import Graph, after, gather, grid, one_to_one
 from weft.graph.builder import Node as Vertex
 from weft.graph.logical import Patch
 from weft.model.errors import CapacityError
 from weft.operators.blas import share
 from weft.operators.namespaces import NUMPY
-from weft.operators.regions import Kind, Region, Slot, Step, most_held
+from weft.operators.regions import KernelKind, OperandSlot, Region, RegionStep, most_held
 
 FRONTEND = "tensors"
 _MIB = 2**20
@@ -48,7 +57,7 @@ class Need(NamedTuple):
     inputs: int
     output: int
     scratch: int
-    nodes: Sequence[Node]
+    nodes: Sequence[ArrayNode]
 
     @property
     def total(self) -> int:
@@ -75,7 +84,7 @@ class Need(NamedTuple):
         )
 
 
-def _described(node: Node) -> str:
+def _described(node: ArrayNode) -> str:
     shape = " x ".join("?" if size < 0 else str(size) for size in node.shape) or "0-d"
     chunk = " x ".join(str(cut.longest) if cut.known else "?" for cut in node.grid) or "0-d"
     return f"{node.name} ({shape} {node.dtype}, {node.chunks} chunks of {chunk})"
@@ -93,7 +102,7 @@ class Compiled:
         graph: Graph,
         vertices: Mapping[int, Vertex],
         lengths: Mapping[int, Vertex],
-        given: Mapping[str, Node],
+        given: Mapping[str, ArrayNode],
         needs: Sequence[Need],
         expander: str = "",
     ) -> None:
@@ -118,11 +127,11 @@ class Compiled:
         """How many tasks the vertex with the most has."""
         return max([n for v in self.graph.vertices.values() if isinstance(n := v.parallelism, int)], default=1)
 
-    def vertex(self, node: Node) -> Vertex:
+    def vertex(self, node: ArrayNode) -> Vertex:
         """Return the vertex whose values are the chunks of a wanted node."""
         return self._vertices[node.number]
 
-    def lengths(self, node: Node) -> Vertex:
+    def lengths(self, node: ArrayNode) -> Vertex:
         """Return the vertex whose values are the shapes of the chunks of a wanted node of unknown lengths."""
         return self._lengths[node.number]
 
@@ -138,11 +147,11 @@ class How(NamedTuple):
 
 
 def compile_nodes(
-    wanted: Sequence[Node],
+    wanted: Sequence[ArrayNode],
     *,
     fusion: str = "region",
     name: str = "tensors",
-    held: Callable[[Node], bool] = no_one,
+    held: Callable[[ArrayNode], bool] = no_one,
     processes: int = 0,
     space: str = NUMPY,
     budget: int | None = None,
@@ -168,11 +177,11 @@ def compile_nodes(
 
 def _compile(
     graph: Graph,
-    wanted: Sequence[Node],
+    wanted: Sequence[ArrayNode],
     how: How,
     numbers: Sequence[int],
     *,
-    held: Callable[[Node], bool] = no_one,
+    held: Callable[[ArrayNode], bool] = no_one,
     there: Mapping[int, Vertex] | None = None,
     prefix: str = "",
 ) -> Compiled:
@@ -183,14 +192,14 @@ def _compile(
     same = _unify(wanted)
     done = dict(there or {})
     first = first_of([same[node.number] for node in wanted], same, lambda node: node.number in done or held(node))
-    plain = [same[node.number] for node in wanted if not isinstance(node, Later)]
+    plain = [same[node.number] for node in wanted if not isinstance(node, DeferredNode)]
     lengths = {n.number: call(np.shape, n, n.grid, INDEX) for n in (*plain, *first) if not known(n.grid)}
     same.update({node.number: node for node in lengths.values()})
     order = [node for node in walk([*plain, *first, *lengths.values()], same) if node.number not in done]
     targets = {node.number for node in (*plain, *first, *lengths.values())}
     given = {node.number: node for node in order if not node.inputs and held(node)}
     region_of = _fuse(order, targets | given.keys(), same, chain=how.fusion == "chain")
-    members: dict[int, list[Node]] = {}
+    members: dict[int, list[ArrayNode]] = {}
     for node in order:
         for region in region_of[node.number]:
             members.setdefault(region, []).append(node)
@@ -211,18 +220,18 @@ def _compile(
     if first:
         for node in first:
             done[node.number].vertex.lazy = False  # who reads it is not known yet
-        later = {number: node for number, node in zip(numbers, wanted, strict=True) if isinstance(node, Later)}
+        later = {number: node for number, node in zip(numbers, wanted, strict=True) if isinstance(node, DeferredNode)}
         sources = [Made(done[n.number].id, n.chunks, n.grid, n.dtype, n.name) for n in first]
         expander = _free(graph, prefix + "lengths")
         graph.add(
-            Expansion(expander, Plan(list(later.values()), first, same), sources, tuple(later), how),
+            Expansion(expander, DeferredPlan(list(later.values()), first, same), sources, tuple(later), how),
             *[gather(done[lengths[node.number].number]) for node in first if not known(node.grid)],
             *[after(done[node.number]) for node in first],
             name=expander,
             expands=True,
             keep=False,
         )
-    asked = {node.number: same[node.number].number for node in wanted if not isinstance(node, Later)}
+    asked = {node.number: same[node.number].number for node in wanted if not isinstance(node, DeferredNode)}
     return Compiled(
         graph,
         {number: done[of] for number, of in asked.items()},
@@ -258,7 +267,9 @@ class Expansion:
     make from them in turn may have unknown lengths: then there is an expander in the patch, too.
     """
 
-    def __init__(self, name: str, plan: Plan, sources: Sequence[Made], numbers: Sequence[int], how: How) -> None:
+    def __init__(
+        self, name: str, plan: DeferredPlan, sources: Sequence[Made], numbers: Sequence[int], how: How
+    ) -> None:
         self.name = name
         self._plan = plan
         self._sources = sources
@@ -270,7 +281,7 @@ class Expansion:
         graph = Graph("patch")
         told = iter(shapes)
         there: dict[int, Vertex] = {}
-        first: list[Node] = []
+        first: list[ArrayNode] = []
         for source in self._sources:
             found = None if known(source.grid) else measured(source.grid, next(told))
             node = made(source.grid if found is None or not found.everything else found.grid, source.dtype, source.name)
@@ -282,7 +293,7 @@ class Expansion:
         if self._how.budget is not None:
             compiled.check(self._how.budget, self._how.memory)
         for number, node in zip(self._numbers, wanted, strict=True):
-            if not isinstance(node, Later):
+            if not isinstance(node, DeferredNode):
                 reads = [] if known(node.grid) else [gather(compiled.lengths(node))]
                 graph.add(
                     Describe(compiled.vertex(node).id, node.grid), *reads, name=_answer(self.name, number), keep=True
@@ -317,10 +328,10 @@ def _answer(expander: str, number: int) -> str:
     return f"{expander}/{number}.result"
 
 
-def _unify(wanted: Sequence[Node]) -> dict[int, Node]:
+def _unify(wanted: Sequence[ArrayNode]) -> dict[int, ArrayNode]:
     """Map each node to the one that stands for all that are the same."""
-    same: dict[int, Node] = {}
-    known: dict[Any, Node] = {}
+    same: dict[int, ArrayNode] = {}
+    known: dict[Any, ArrayNode] = {}
     for node in walk(wanted):
         key = node.key()
         if key is None:
@@ -333,10 +344,10 @@ def _unify(wanted: Sequence[Node]) -> dict[int, Node]:
 
 
 def _fuse(
-    order: Sequence[Node], targets: set[int], same: Mapping[int, Node], *, chain: bool
+    order: Sequence[ArrayNode], targets: set[int], same: Mapping[int, ArrayNode], *, chain: bool
 ) -> dict[int, tuple[int, ...]]:
     """Return for each node the regions that it is computed in, each named by its last node."""
-    readers: dict[int, list[tuple[Node, Input]]] = {}
+    readers: dict[int, list[tuple[ArrayNode, NodeInput]]] = {}
     for node in order:
         for one in node.inputs:
             readers.setdefault(same[one.node.number].number, []).append((node, one))
@@ -353,7 +364,7 @@ def _fuse(
     return regions
 
 
-def _in_chain(node: Node, reads: Sequence[tuple[Node, Input]], same: Mapping[int, Node]) -> bool:
+def _in_chain(node: ArrayNode, reads: Sequence[tuple[ArrayNode, NodeInput]], same: Mapping[int, ArrayNode]) -> bool:
     """Whether a node joins its reader under the rule of the Mars document: one reader, which reads nothing else.
 
     Sources have no inputs and start no chain.
@@ -363,9 +374,9 @@ def _in_chain(node: Node, reads: Sequence[tuple[Node, Input]], same: Mapping[int
 
 def _emit(
     graph: Graph,
-    nodes: Sequence[Node],
+    nodes: Sequence[ArrayNode],
     made_by: Mapping[int, Vertex],
-    same: Mapping[int, Node],
+    same: Mapping[int, ArrayNode],
     how: How,
     prefix: str,
 ) -> tuple[Vertex, Need]:
@@ -374,7 +385,7 @@ def _emit(
     inside = {node.number for node in nodes}
     slots: dict[int, int] = {}
     outside: dict[tuple[Any, ...], int] = {}
-    reads_of: dict[tuple[Any, ...], tuple[Input, Node]] = {}
+    reads_of: dict[tuple[Any, ...], tuple[NodeInput, ArrayNode]] = {}
     links: list[Any] = []
     for node in nodes:
         for one in node.inputs:
@@ -394,14 +405,16 @@ def _emit(
         for one in node.inputs:
             src = same[one.node.number]
             reads.append(slots[src.number] if src.number in inside else outside[(src.number, *one.key[1:])])
-        args = tuple([Slot(reads[arg.at]) if type(arg) is Slot else arg for arg in node.args])
-        place = Where(node.grid) if node.kind in (Kind.FILL, Kind.PLACED) else None
-        steps.append(Step(node.kind, node.fn, args, node.kwargs, node.dtype, place))
+        args = tuple([OperandSlot(reads[arg.at]) if type(arg) is OperandSlot else arg for arg in node.args])
+        place = ChunkLocator(node.grid) if node.kind in (KernelKind.FILL, KernelKind.PLACED) else None
+        steps.append(RegionStep(node.kind, node.fn, args, node.kwargs, node.dtype, place))
     last = nodes[-1]
     names = list(dict.fromkeys(node.name for node in nodes))
     name = "-".join(names if len(names) <= _NAMED else [names[0], "etc", names[-1]])
     sizes = [_largest(node.grid) for node in nodes]
-    calls = any(node.kind in (Kind.CALL, Kind.PLACED) for node in nodes) and (sizes[-1] is None or sizes[-1] >= _WORTH)
+    calls = any(node.kind in (KernelKind.CALL, KernelKind.PLACED) for node in nodes) and (
+        sizes[-1] is None or sizes[-1] >= _WORTH
+    )
     threads = share(min(how.processes, last.chunks)) if how.processes and calls else 0
     most: int | None = None if None in sizes else max(sizes)  # type: ignore[type-var]
     region = Region(len(links), steps, most, threads, how.space)
@@ -422,8 +435,8 @@ def _emit(
     return vertex, Need(vertex.id.removeprefix(prefix), sum(given) - sum(pieces), made[-1], scratch, nodes)
 
 
-def _in_tiles(node: Node) -> bool:
-    return bool(node.inputs) or node.kind is Kind.FILL
+def _in_tiles(node: ArrayNode) -> bool:
+    return bool(node.inputs) or node.kind is KernelKind.FILL
 
 
 def _free(graph: Graph, name: str) -> str:
@@ -438,7 +451,7 @@ def _largest(grid: Grid) -> int | None:
     return largest(grid) if known(grid) else None
 
 
-def _read_bytes(one: Input, reader: Node) -> int:
+def _read_bytes(one: NodeInput, reader: ArrayNode) -> int:
     """Return how many bytes a task reads through an input at most; 0 where nobody knows."""
     size = _largest(one.node.grid)
     if size is None:
@@ -457,7 +470,7 @@ def _read_bytes(one: Input, reader: Node) -> int:
     return min(nbytes * prod([widths.get(axis, n) for axis, n in enumerate(src)]), one.node.nbytes)
 
 
-def _link(one: Input, vertex: Vertex, reader: Node) -> Any:
+def _link(one: NodeInput, vertex: Vertex, reader: ArrayNode) -> Any:
     """Return how a region reads another's chunks."""
     if one.read is Read.SAME:
         return one_to_one(vertex)

@@ -8,15 +8,15 @@ import numpy as np
 
 from weft.frontends.tensors.blocks import mapped, whole_along
 from weft.frontends.tensors.indexing import take_slices
-from weft.frontends.tensors.nodes import Node
-from weft.operators.regions import Kind, Place
+from weft.frontends.tensors.nodes import ArrayNode
+from weft.operators.regions import ChunkPlace, KernelKind
 
 
-def _diagonal(place: Place, x: Any) -> Any:
+def _diagonal(place: ChunkPlace, x: Any) -> Any:
     return np.diagonal(x, place.begin[-1], -2, -1)
 
 
-def diagonal(node: Node, offset: int) -> Node:
+def diagonal(node: ArrayNode, offset: int) -> ArrayNode:
     """Return the diagonals of the last two axes, `offset` above the main one: none where that lies outside.
 
     A chunk reads the rows that it has elements of, so that a large matrix is never in one place.
@@ -30,4 +30,4 @@ def diagonal(node: Node, offset: int) -> Node:
     square = whole_along(square, (len(node.grid) - 1,))
     grid = square.grid[:-1]
     axes = list(range(len(grid)))
-    return Node(Kind.PLACED, _diagonal, [mapped(square, grid, axes)], grid, node.dtype, name="diagonal")
+    return ArrayNode(KernelKind.PLACED, _diagonal, [mapped(square, grid, axes)], grid, node.dtype, name="diagonal")

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from weft.frontends.tensors.chunks import counts, largest
-from weft.frontends.tensors.nodes import Input, Node, Read, Where
-from weft.frontends.tensors.sources import Source
+from weft.frontends.tensors.nodes import ArrayNode, ChunkLocator, NodeInput, Read
+from weft.frontends.tensors.sources import ArraySource
 from weft.graph.axes import GridMap
 from weft.graph.grid import Grid, GridPieces
-from weft.operators.regions import TILE, Kind, Step, whole_step
+from weft.operators.regions import TILE, KernelKind, RegionStep, whole_step
 
 MOST_CHUNKS = 512
 """How many chunks all nodes of a small expression have together at most."""
@@ -25,12 +25,12 @@ MOST_ELEMENTS = 128 * 1024
 """How many elements all nodes of a small expression have together at most; unknown lengths count as nothing."""
 
 
-def small(wanted: Sequence[Node]) -> list[Node] | None:
+def small(wanted: Sequence[ArrayNode]) -> list[ArrayNode] | None:
     """Return all nodes of an expression, inputs first, if it is worth no task; else None, having looked at few."""
-    order: list[Node] = []
+    order: list[ArrayNode] = []
     seen: set[int] = set()
     chunks = elements = 0
-    stack: list[tuple[Node, bool]] = [(node, False) for node in wanted]
+    stack: list[tuple[ArrayNode, bool]] = [(node, False) for node in wanted]
     while stack:
         node, done = stack.pop()
         if done:
@@ -51,15 +51,15 @@ def small(wanted: Sequence[Node]) -> list[Node] | None:
     return order
 
 
-def _tiled(node: Node) -> bool:
+def _tiled(node: ArrayNode) -> bool:
     """Whether a task might cut chunks into tiles, and so add up their elements in another order."""
     return node.size > TILE and largest(node.grid) > TILE
 
 
-def plain(node: Node) -> bool:
+def plain(node: ArrayNode) -> bool:
     """Whether a node calls nothing but NumPy, on what is in memory: what users wrote, and files, are for workers."""
     source = node.kwargs.get("source")
-    if type(source) is Source and type(source.array) is not np.ndarray:
+    if type(source) is ArraySource and type(source.array) is not np.ndarray:
         return False
     return all(_known(fn) for fn in (node.fn, *node.kwargs.values()) if callable(fn))
 
@@ -70,7 +70,7 @@ def _known(fn: Any) -> bool:
     return made_by in ("builtins", "numpy") and own in ("weft", "numpy")
 
 
-def evaluate(wanted: Sequence[Node], order: Sequence[Node]) -> list[list[Any]]:
+def evaluate(wanted: Sequence[ArrayNode], order: Sequence[ArrayNode]) -> list[list[Any]]:
     """Return the chunks of each wanted node; `order` is what `small` has returned."""
     values: dict[int, list[Any]] = {}
     with np.errstate(all="ignore"):  # as in a task: NaN and infinity are values
@@ -80,11 +80,11 @@ def evaluate(wanted: Sequence[Node], order: Sequence[Node]) -> list[list[Any]]:
     return [values[node.number] for node in wanted]
 
 
-def _chunks(node: Node, values: dict[int, list[Any]]) -> list[Any]:
+def _chunks(node: ArrayNode, values: dict[int, list[Any]]) -> list[Any]:
     readers = [_reader(one, node, values[one.node.number]) for one in node.inputs]
     last = len(readers)
-    place = Where(node.grid) if node.kind in (Kind.FILL, Kind.PLACED) else None
-    run = whole_step(Step(node.kind, node.fn, node.args, node.kwargs, node.dtype, place), last)
+    place = ChunkLocator(node.grid) if node.kind in (KernelKind.FILL, KernelKind.PLACED) else None
+    run = whole_step(RegionStep(node.kind, node.fn, node.args, node.kwargs, node.dtype, place), last)
     made = []
     for index in range(node.chunks):
         slots = [read(index) for read in readers]
@@ -94,7 +94,7 @@ def _chunks(node: Node, values: dict[int, list[Any]]) -> list[Any]:
     return made
 
 
-def _reader(one: Input, reader: Node, chunks: list[Any]) -> Callable[[int], Any]:
+def _reader(one: NodeInput, reader: ArrayNode, chunks: list[Any]) -> Callable[[int], Any]:
     """Return what tells the value of an input for each chunk of its reader."""
     if one.read is Read.SAME:
         return chunks.__getitem__

@@ -15,10 +15,10 @@ import numpy as np
 from weft.frontends.tensors import sources
 from weft.frontends.tensors.blocks import call, in_one, mapped, rechunk, whole_along
 from weft.frontends.tensors.chunks import Cut, Grid, counts, known
-from weft.frontends.tensors.nodes import Input, Node, Read
+from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read
 from weft.frontends.tensors.sources import full
 from weft.graph.axes import Axis, broadcast, copy, ranges, whole
-from weft.operators.regions import Kind, Place
+from weft.operators.regions import ChunkPlace, KernelKind
 
 
 class Along(NamedTuple):
@@ -69,7 +69,7 @@ def _kept(one: Along) -> tuple[Cut, Axis, bool]:
     return whole, ranges(0, [(j, j + 1) for j in sources]), False
 
 
-def take_slices(node: Node, index: Sequence[slice | int]) -> Node:
+def take_slices(node: ArrayNode, index: Sequence[slice | int]) -> ArrayNode:
     """Return what slices and integers, one for each axis, take. Of an array in a file no other chunks are read."""
     taken = [along(cut, one) for cut, one in zip(node.grid, index, strict=True)]
     node, begin = sources.narrowed(node, [_touched(one) for one in taken])
@@ -80,8 +80,8 @@ def take_slices(node: Node, index: Sequence[slice | int]) -> Node:
     grid = tuple([cut for (cut, _, _), one in zip(kept, taken, strict=True) if not one.drop])
     rules = tuple([_on(rule, axis) for axis, (_, rule, _) in enumerate(kept)])
     dst = tuple([cut.n for cut, _, _ in kept])
-    one = Input(node, Read.GRID, src=counts(node.grid), dst=dst, axes=rules)
-    return Node(Kind.PLACED, _sliced, [one], grid, node.dtype, kwargs={"taken": tuple(taken)}, name="slice")
+    one = NodeInput(node, Read.GRID, src=counts(node.grid), dst=dst, axes=rules)
+    return ArrayNode(KernelKind.PLACED, _sliced, [one], grid, node.dtype, kwargs={"taken": tuple(taken)}, name="slice")
 
 
 def _touched(one: Along) -> tuple[int, int]:
@@ -98,7 +98,7 @@ def _on(rule: Axis, axis: int) -> Axis:
     return copy(axis, offset=rule.offset, step=rule.step)
 
 
-def _sliced(place: Place, x: Any, *, taken: tuple[Along, ...]) -> Any:
+def _sliced(place: ChunkPlace, x: Any, *, taken: tuple[Along, ...]) -> Any:
     if isinstance(x, list):
         (x,) = x
     index: list[Any] = []
@@ -123,7 +123,7 @@ def _new_axes(x: Any, *, at: tuple[int, ...]) -> Any:
     return np.expand_dims(x, at)
 
 
-def expand(node: Node, at: Sequence[int]) -> Node:
+def expand(node: ArrayNode, at: Sequence[int]) -> ArrayNode:
     """Put axes of length 1 where `at` says, counted in the result."""
     if not at:
         return node
@@ -167,7 +167,7 @@ def parse(index: Any, shape: Sequence[int]) -> Parsed:
         axis = sum(_uses(other) for other in per_axis)
         if isinstance(one, int) and not -shape[axis] <= one < shape[axis]:
             raise IndexError(f"index {one} is out of bounds for axis {axis} with size {shape[axis]}")
-        if isinstance(one, Node) and one.dtype.kind == "b":
+        if isinstance(one, ArrayNode) and one.dtype.kind == "b":
             here = tuple(shape[axis : axis + len(one.grid)])
             for offset, (wanted, given) in enumerate(zip(here, one.shape, strict=False)):
                 if given not in (wanted, -1, 0):  # a mask without elements picks none, of whatever array
@@ -183,22 +183,22 @@ def _uses(one: Any) -> int:
     """Return how many axes one entry of an index takes."""
     if one is None or one is Ellipsis:
         return 0
-    if isinstance(one, Node) and one.dtype.kind == "b":
+    if isinstance(one, ArrayNode) and one.dtype.kind == "b":
         return len(one.grid)
     return 1
 
 
-def get(node: Node, index: Any) -> Node:
+def get(node: ArrayNode, index: Any) -> ArrayNode:
     """Return what an index takes; its entries are integers, slices, None, Ellipsis, nodes of integers or booleans."""
     parsed = parse(index, node.shape)
-    arrays = [one for one in parsed.per_axis if isinstance(one, Node)]
+    arrays = [one for one in parsed.per_axis if isinstance(one, ArrayNode)]
     if not arrays:
         return expand(take_slices(node, parsed.per_axis), _new_positions(index, len(node.grid)))
     first, *rest = parsed.per_axis
     if first is arrays[0] and first.dtype.kind == "b" and not parsed.new and all(one == slice(None) for one in rest):
         return _masked(node, first)
     if len(arrays) == 1 and not parsed.new and arrays[0].dtype.kind in "iu":
-        axis = next(i for i, one in enumerate(parsed.per_axis) if isinstance(one, Node))
+        axis = next(i for i, one in enumerate(parsed.per_axis) if isinstance(one, ArrayNode))
         if all(isinstance(one, slice) for i, one in enumerate(parsed.per_axis) if i != axis):
             rest = [slice(None) if i == axis else one for i, one in enumerate(parsed.per_axis)]
             return take(take_slices(node, rest), arrays[0], axis)
@@ -239,7 +239,7 @@ EXCHANGED_FROM = 2**22
 """Arrays of this many bytes are taken from chunk by chunk; of smaller ones the axis is read as one chunk."""
 
 
-def take(node: Node, indices: Node, axis: int) -> Node:
+def take(node: ArrayNode, indices: ArrayNode, axis: int) -> ArrayNode:
     """Return elements along an axis by an array of numbers.
 
     Of a large array each chunk gives every chunk of the result what that takes from it; else the axis is read whole.
@@ -252,7 +252,7 @@ def take(node: Node, indices: Node, axis: int) -> Node:
     reads_x = [a if a < axis else None if a < axis + k else a - k + 1 for a in range(len(grid))]
     reads_i = [a - axis if axis <= a < axis + k else None for a in range(len(grid))]
     inputs = [mapped(node, grid, reads_x), mapped(indices, grid, reads_i)]
-    return Node(Kind.CALL, _taken, inputs, grid, node.dtype, kwargs={"axis": axis}, name="take")
+    return ArrayNode(KernelKind.CALL, _taken, inputs, grid, node.dtype, kwargs={"axis": axis}, name="take")
 
 
 class Route(NamedTuple):
@@ -278,7 +278,7 @@ def _routed(indices: Any, *, cut: Cut, axis: int) -> Route:
     return Route(places, numbers[places], np.searchsorted(chunk[places], np.arange(cut.n + 1)))
 
 
-def _given(place: Place, x: Any, routes: list[Route], *, axis: int) -> list[tuple[Any, Any]]:
+def _given(place: ChunkPlace, x: Any, routes: list[Route], *, axis: int) -> list[tuple[Any, Any]]:
     """Return for each chunk of the result what it gets from this chunk: places in it, and the elements for them."""
     begin, s = place.begin[axis], place.at[axis]
     pieces = []
@@ -288,14 +288,14 @@ def _given(place: Place, x: Any, routes: list[Route], *, axis: int) -> list[tupl
     return pieces
 
 
-def _collected(place: Place, pieces: list[tuple[Any, Any]], *, axis: int, dtype: np.dtype[Any]) -> Any:
+def _collected(place: ChunkPlace, pieces: list[tuple[Any, Any]], *, axis: int, dtype: np.dtype[Any]) -> Any:
     made = np.empty(place.shape, dtype)
     for places, elements in pieces:
         made[(*[slice(None)] * axis, places)] = elements
     return made
 
 
-def _exchanged(node: Node, indices: Node, axis: int) -> Node:
+def _exchanged(node: ArrayNode, indices: ArrayNode, axis: int) -> ArrayNode:
     cut = node.grid[axis]
     if indices.grid[0].longest > cut.longest:
         indices = rechunk(indices, (Cut.even(indices.size, cut.longest),))
@@ -303,32 +303,37 @@ def _exchanged(node: Node, indices: Node, axis: int) -> Node:
     routes = call(_routed, indices, indices.grid, indices.dtype, kwargs={"cut": cut, "axis": axis}, name="route")
     src, dst = counts(node.grid), counts(grid)
     every = tuple([whole(0) if a == axis else broadcast() for a in range(len(src))])
-    inputs = [Input(node), Input(routes, Read.GRID, src=counts(indices.grid), dst=src, axes=every)]
-    given = Node(Kind.PLACED, _given, inputs, node.grid, node.dtype, kwargs={"axis": axis}, name="take")
+    inputs = [NodeInput(node), NodeInput(routes, Read.GRID, src=counts(indices.grid), dst=src, axes=every)]
+    given = ArrayNode(KernelKind.PLACED, _given, inputs, node.grid, node.dtype, kwargs={"axis": axis}, name="take")
     rules = tuple([whole(a) if a == axis else copy(a) for a in range(len(src))])
-    exchange = Input(given, Read.GRID, src=src, dst=dst, axes=rules, pieces=True)
+    exchange = NodeInput(given, Read.GRID, src=src, dst=dst, axes=rules, pieces=True)
     kwargs = {"axis": axis, "dtype": node.dtype}
-    return Node(Kind.PLACED, _collected, [exchange], grid, node.dtype, kwargs=kwargs, name="collect")
+    return ArrayNode(KernelKind.PLACED, _collected, [exchange], grid, node.dtype, kwargs=kwargs, name="collect")
 
 
 def _mask(x: Any, mask: Any) -> Any:
     return x[mask]
 
 
-def _masked(node: Node, mask: Node) -> Node:
+def _masked(node: ArrayNode, mask: ArrayNode) -> ArrayNode:
     """Return the elements where a mask is true; how many a chunk has is known when it has run."""
     k = len(mask.grid)
     if k == 0:
         node = in_one(node)
-        return Node(
-            Kind.CALL, _mask, [Input(node), Input(in_one(mask))], (Cut.unknown(1), *node.grid), node.dtype, name="mask"
+        return ArrayNode(
+            KernelKind.CALL,
+            _mask,
+            [NodeInput(node), NodeInput(in_one(mask))],
+            (Cut.unknown(1), *node.grid),
+            node.dtype,
+            name="mask",
         )
     if mask.shape != node.shape[:k]:  # it has no elements
         return full((Cut.even(0, 1), *node.grid[k:]), np.zeros((), node.dtype)[()], node.dtype)
     node = whole_along(node, range(1, len(node.grid)))
     mask = rechunk(mask, node.grid[:k])
     grid = (Cut.unknown(node.chunks), *node.grid[k:])
-    return Node(Kind.CALL, _mask, [Input(node), Input(mask)], grid, node.dtype, name="mask")
+    return ArrayNode(KernelKind.CALL, _mask, [NodeInput(node), NodeInput(mask)], grid, node.dtype, name="mask")
 
 
 class Hole(NamedTuple):
@@ -347,13 +352,13 @@ def _any_index(x: Any, *arrays: Any, template: Any) -> Any:
     return np.asarray(x[_fill_holes(template, arrays)])
 
 
-def _template(index: Any, arrays: Sequence[Node]) -> Any:
+def _template(index: Any, arrays: Sequence[ArrayNode]) -> Any:
     listed = _listed(index)
     numbers = iter(range(len(arrays)))
-    return tuple([Hole(next(numbers)) if isinstance(one, Node) else one for one in listed])
+    return tuple([Hole(next(numbers)) if isinstance(one, ArrayNode) else one for one in listed])
 
 
-def _any(node: Node, index: Any, arrays: Sequence[Node]) -> Node:
+def _any(node: ArrayNode, index: Any, arrays: Sequence[ArrayNode]) -> ArrayNode:
     """Return what any index takes of an array read as one chunk."""
     whole = [in_one(node), *[in_one(one) for one in arrays]]
     template = _template(index, arrays)
@@ -367,16 +372,18 @@ def _any(node: Node, index: Any, arrays: Sequence[Node]) -> Node:
             grid = _unknown_like(index, node)
     else:
         grid = _unknown_like(index, node)
-    return Node(Kind.CALL, _any_index, [Input(one) for one in whole], grid, node.dtype, kwargs={"template": template})
+    return ArrayNode(
+        KernelKind.CALL, _any_index, [NodeInput(one) for one in whole], grid, node.dtype, kwargs={"template": template}
+    )
 
 
-def _unknown_like(index: Any, node: Node) -> Grid:
+def _unknown_like(index: Any, node: ArrayNode) -> Grid:
     """Return a grid with as many axes as an index takes: that of the index with a place for each that it picks."""
     entries: list[Any] = []
     for one in _listed(index):
-        if isinstance(one, Node) and one.dtype.kind == "b":
+        if isinstance(one, ArrayNode) and one.dtype.kind == "b":
             entries += [np.zeros(1, np.intp)] * len(one.grid) if one.grid else [np.True_]
-        elif isinstance(one, Node):
+        elif isinstance(one, ArrayNode):
             entries.append(np.zeros((1,) * len(one.grid), np.intp))
         else:
             entries.append(0 if isinstance(one, int) else one)
@@ -387,7 +394,7 @@ def _unknown_like(index: Any, node: Node) -> Grid:
 # ------------------------------------------------------------------------------------------------------- assignment
 
 
-def _assigned(place: Place, x: Any, value: Any, *, taken: tuple[Along, ...]) -> Any:
+def _assigned(place: ChunkPlace, x: Any, value: Any, *, taken: tuple[Along, ...]) -> Any:
     """Return a copy of a chunk with what an assignment puts into it."""
     where: list[Any] = []
     which: list[Any] = []
@@ -419,10 +426,10 @@ def _any_assigned(x: Any, value: Any, *arrays: Any, template: Any) -> Any:
     return made
 
 
-def put(node: Node, index: Any, value: Node) -> Node:
+def put(node: ArrayNode, index: Any, value: ArrayNode) -> ArrayNode:
     """Return the array with `value`, of its dtype, in the place that an index names."""
     parsed = parse(index, node.shape)
-    arrays = [one for one in parsed.per_axis if isinstance(one, Node)]
+    arrays = [one for one in parsed.per_axis if isinstance(one, ArrayNode)]
     one_value = in_one(value)
     spread = mapped(one_value, node.grid, [None] * len(node.grid))
     if not arrays and not parsed.new:
@@ -433,15 +440,21 @@ def put(node: Node, index: Any, value: Node) -> Node:
             size not in (1, n) for size, n in zip(value.shape[::-1], wanted[::-1], strict=False)
         ):
             raise ValueError(f"could not broadcast input array from shape {value.shape} into shape {tuple(wanted)}")
-        return Node(
-            Kind.PLACED, _assigned, [Input(node), spread], node.grid, node.dtype, kwargs={"taken": taken}, name="put"
+        return ArrayNode(
+            KernelKind.PLACED,
+            _assigned,
+            [NodeInput(node), spread],
+            node.grid,
+            node.dtype,
+            kwargs={"taken": taken},
+            name="put",
         )
     whole = [in_one(node), one_value, *[in_one(one) for one in arrays]]
     template = _template(index, arrays)
-    made = Node(
-        Kind.CALL,
+    made = ArrayNode(
+        KernelKind.CALL,
         _any_assigned,
-        [Input(one) for one in whole],
+        [NodeInput(one) for one in whole],
         whole[0].grid,
         node.dtype,
         kwargs={"template": template},

@@ -14,7 +14,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from weft.frontends.tensors.chunks import Grid, chunks_in, coordinates, counts, shape_of
-from weft.operators.regions import Kind, Place, Slot
+from weft.operators.regions import ChunkPlace, KernelKind, OperandSlot
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,7 +37,7 @@ class Read(Enum):
     """Every chunk reads all chunks, as a list."""
 
 
-class Input:
+class NodeInput:
     """An input of a node, and how its chunks are read.
 
     With `Read.GRID`, `dst` is the grid in which the reader's chunks are numbered, and `axes` say for each of its axes
@@ -49,7 +49,7 @@ class Input:
 
     def __init__(
         self,
-        node: Node,
+        node: ArrayNode,
         read: Read = Read.SAME,
         *,
         k: int = 1,
@@ -68,9 +68,9 @@ class Input:
         self.partial = partial
         self.pieces = pieces
 
-    def of(self, node: Node) -> Input:
+    def of(self, node: ArrayNode) -> NodeInput:
         """Return the same way of reading another node."""
-        return Input(
+        return NodeInput(
             node,
             self.read,
             k=self.k,
@@ -87,11 +87,11 @@ class Input:
         return (self.node.number, self.read, self.k, self.src, self.dst, self.axes, self.partial, self.pieces)
 
 
-class Node:
+class ArrayNode:
     """One operation: how each chunk is made, and shape, dtype and chunks of the array that they make up.
 
-    `args` are those of the call: a `Slot(i)` stands for input i. `cheap` nodes are made again by each reader rather
-    than stored. A `unique` node is like no other, even one that is made by the same call.
+    `args` are those of the call: an `OperandSlot(i)` stands for input i. `cheap` nodes are made again by each reader
+    rather than stored. A `unique` node is like no other, even one that is made by the same call.
     """
 
     __slots__ = (
@@ -111,9 +111,9 @@ class Node:
 
     def __init__(
         self,
-        kind: Kind,
+        kind: KernelKind,
         fn: Any,
-        inputs: Sequence[Input],
+        inputs: Sequence[NodeInput],
         grid: Grid,
         dtype: np.dtype[Any],
         *,
@@ -130,15 +130,15 @@ class Node:
         self.grid = grid
         self.shape = shape_of(grid)
         self.dtype = dtype
-        self.args = tuple([Slot(i) for i in range(len(self.inputs))]) if args is None else tuple(args)
+        self.args = tuple([OperandSlot(i) for i in range(len(self.inputs))]) if args is None else tuple(args)
         self.kwargs = kwargs or {}
         self.cheap = cheap
         self.name = name or getattr(fn, "__name__", "chunk").strip("_")
         self.unique = unique
 
-    def over(self, inputs: Sequence[Input]) -> Node:
+    def over(self, inputs: Sequence[NodeInput]) -> ArrayNode:
         """Return the same call over other inputs."""
-        return Node(
+        return ArrayNode(
             self.kind,
             self.fn,
             inputs,
@@ -166,9 +166,9 @@ class Node:
         """The bytes of all elements; the lengths must be known."""
         return self.size * self.dtype.itemsize
 
-    def place(self, index: int) -> Place:
+    def place(self, index: int) -> ChunkPlace:
         """Return where chunk `index` lies; lengths that are not known are not in it."""
-        return Where(self.grid)(index)
+        return ChunkLocator(self.grid)(index)
 
     def key(self) -> Any:
         """Return what tells the call from others; None where nothing can, or the node is like no other."""
@@ -191,14 +191,16 @@ class Node:
         return (parts, repr((self.args, parts[4])))
 
 
-def walk(wanted: Iterable[Node], same: Mapping[int, Node] | None = None, *, stop: Container[int] = ()) -> list[Node]:
+def walk(
+    wanted: Iterable[ArrayNode], same: Mapping[int, ArrayNode] | None = None, *, stop: Container[int] = ()
+) -> list[ArrayNode]:
     """Return all nodes, inputs first. Without recursion: expressions may be thousands deep.
 
     With `same` each node counts as the one that it names; beyond nodes whose numbers are in `stop` nobody looks.
     """
     seen: set[int] = set()
-    order: list[Node] = []
-    stack: list[tuple[Node, bool]] = [(node, False) for node in reversed(list(wanted))]
+    order: list[ArrayNode] = []
+    stack: list[tuple[ArrayNode, bool]] = [(node, False) for node in reversed(list(wanted))]
     while stack:
         node, done = stack.pop()
         if done:
@@ -215,7 +217,7 @@ def walk(wanted: Iterable[Node], same: Mapping[int, Node] | None = None, *, stop
     return order
 
 
-class Where:
+class ChunkLocator:
     """Tells where the chunks of a grid lie. Travels with a program to the workers."""
 
     __slots__ = ("_counts", "_grid")
@@ -224,14 +226,14 @@ class Where:
         self._grid = grid
         self._counts = counts(grid)
 
-    def __call__(self, index: int) -> Place:
+    def __call__(self, index: int) -> ChunkPlace:
         """Return the place of chunk `index`."""
         if len(self._grid) == 1:
             lo, hi = self._grid[0].span(index)
-            return Place(index, (index,), (lo,), (hi - lo,))
+            return ChunkPlace(index, (index,), (lo,), (hi - lo,))
         at = coordinates(index, self._counts)
         spans = [cut.span(i) for cut, i in zip(self._grid, at, strict=True)]
-        return Place(index, at, tuple([lo for lo, _ in spans]), tuple([hi - lo for lo, hi in spans]))
+        return ChunkPlace(index, at, tuple([lo for lo, _ in spans]), tuple([hi - lo for lo, hi in spans]))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Where, (self._grid,)
+        return ChunkLocator, (self._grid,)

@@ -17,13 +17,13 @@ import numpy as np
 from weft.frontends.tensors import sample_sort
 from weft.frontends.tensors.blocks import call, mapped
 from weft.frontends.tensors.chunks import Cut, Grid, largest
-from weft.frontends.tensors.nodes import Input, Node, Read
-from weft.operators.regions import Kind
+from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read
+from weft.operators.regions import KernelKind
 
 Sample = tuple[int, Any, Any]
 
 
-def is_long(node: Node, axes: Sequence[int]) -> bool:
+def is_long(node: ArrayNode, axes: Sequence[int]) -> bool:
     """Whether what is wanted of all elements together is found chunk by chunk: `axes` leave out no more than lengths
     of 1."""
     every = all(cut.size == 1 for axis, cut in enumerate(node.grid) if axis not in axes)
@@ -173,11 +173,11 @@ class Sought(NamedTuple):
     brackets: list[tuple[Any, Any]]
 
 
-def _in_order(x: Any) -> sample_sort.Run:
+def _in_order(x: Any) -> sample_sort.SortedRun:
     flat = np.ravel(x)
     if flat.dtype.kind == "f" and (lost := np.isnan(flat)).any():
         flat = flat[~lost]
-    return sample_sort.Run(np.sort(flat), None)
+    return sample_sort.SortedRun(np.sort(flat), None)
 
 
 def _sampled(x: Any, *, step: int) -> tuple[Sample, bool]:
@@ -219,16 +219,18 @@ def _found(
     return np.asarray(wanted.value(np.asarray(values), sought.n), dtype).reshape(shape)
 
 
-def select(node: Node, wanted: Quantiles | Median, grid: Grid, dtype: np.dtype[Any], name: str) -> Node:
+def select(node: ArrayNode, wanted: Quantiles | Median, grid: Grid, dtype: np.dtype[Any], name: str) -> ArrayNode:
     """Return what is wanted of all elements of a long array; `grid`, of one chunk, is that of the result."""
     many = prod([cut.size for cut in grid])
     step = max(1, ceil(sqrt(largest(node.grid) / (2 * many))))
     each, one = (Cut.even(node.chunks, 1),), (Cut.even(1, 1),)
     sampled = call(_sampled, node, each, node.dtype, kwargs={"step": step}, name="samples")
     asked = {"wanted": wanted}
-    sought = Node(Kind.CALL, _sought, [Input(sampled, Read.ALL)], one, node.dtype, kwargs=asked, name="brackets")
-    inputs = [Input(node), mapped(sought, node.grid, [None] * len(node.grid))]
-    near = Node(Kind.CALL, _near, inputs, each, node.dtype, name="within")
-    inputs = [Input(near, Read.ALL), Input(sought)]
+    sought = ArrayNode(
+        KernelKind.CALL, _sought, [NodeInput(sampled, Read.ALL)], one, node.dtype, kwargs=asked, name="brackets"
+    )
+    inputs = [NodeInput(node), mapped(sought, node.grid, [None] * len(node.grid))]
+    near = ArrayNode(KernelKind.CALL, _near, inputs, each, node.dtype, name="within")
+    inputs = [NodeInput(near, Read.ALL), NodeInput(sought)]
     kwargs = {**asked, "shape": tuple([cut.size for cut in grid]), "dtype": dtype}
-    return Node(Kind.CALL, _found, inputs, grid, dtype, kwargs=kwargs, name=name)
+    return ArrayNode(KernelKind.CALL, _found, inputs, grid, dtype, kwargs=kwargs, name=name)

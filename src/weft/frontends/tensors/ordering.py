@@ -11,8 +11,8 @@ from weft.frontends.tensors import sample_sort
 from weft.frontends.tensors.blocks import apply, call, in_one, mapped, pick, rechunk, whole_along
 from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.indexing import take_slices
-from weft.frontends.tensors.nodes import Input, Node, Where
-from weft.operators.regions import Kind, Place
+from weft.frontends.tensors.nodes import ArrayNode, ChunkLocator, NodeInput
+from weft.operators.regions import ChunkPlace, KernelKind
 
 INDEX = np.dtype(np.int64)
 
@@ -41,7 +41,7 @@ def _ordered(x: Any, *, axis: int, descending: bool, stable: bool, order: Fields
     return x.shape[axis] - 1 - np.flip(turned, axis)
 
 
-def sort(node: Node, axis: int, *, descending: bool, stable: bool, order: Fields = None) -> Node:
+def sort(node: ArrayNode, axis: int, *, descending: bool, stable: bool, order: Fields = None) -> ArrayNode:
     """Sort along an axis, which is read as one chunk unless it is the only one and long."""
     if sample_sort.is_long(node):
         made = sample_sort.in_order(node, places=False)
@@ -51,7 +51,7 @@ def sort(node: Node, axis: int, *, descending: bool, stable: bool, order: Fields
     return call(_sorted, node, node.grid, node.dtype, kwargs=kwargs, name="sort")
 
 
-def argsort(node: Node, axis: int, *, descending: bool, stable: bool, order: Fields = None) -> Node:
+def argsort(node: ArrayNode, axis: int, *, descending: bool, stable: bool, order: Fields = None) -> ArrayNode:
     """Return the places of the elements in sorted order along an axis, which is read as `sort` does."""
     if sample_sort.is_long(node):
         if not descending:
@@ -68,7 +68,7 @@ def _divided(x: Any, *, kth: Sequence[int], axis: int, order: Fields, places: bo
     return (np.argpartition if places else np.partition)(x, kth, axis=axis, order=order)
 
 
-def partition(node: Node, axis: int, kth: Sequence[int], *, order: Fields) -> Node:
+def partition(node: ArrayNode, axis: int, kth: Sequence[int], *, order: Fields) -> ArrayNode:
     """Bring the elements of numbers `kth` to their places in sorted order; a long array is sorted for that."""
     if sample_sort.is_long(node) or not kth:
         return sort(node, axis, descending=False, stable=False, order=order)
@@ -77,7 +77,7 @@ def partition(node: Node, axis: int, kth: Sequence[int], *, order: Fields) -> No
     return call(_divided, node, node.grid, node.dtype, kwargs=kwargs, name="partition")
 
 
-def argpartition(node: Node, axis: int, kth: Sequence[int], *, order: Fields) -> Node:
+def argpartition(node: ArrayNode, axis: int, kth: Sequence[int], *, order: Fields) -> ArrayNode:
     """Return the places of the elements in the order of `partition`."""
     if sample_sort.is_long(node) or not kth:
         return argsort(node, axis, descending=False, stable=False, order=order)
@@ -100,12 +100,14 @@ def _largest(x: Any, places: Any = None, *, k: int, axis: int, largest: bool, or
     return values, at if places is None else np.take_along_axis(places, at, axis)
 
 
-def _largest_here(place: Place, x: Any, *, where: Where, axis: int, **how: Any) -> Any:
+def _largest_here(place: ChunkPlace, x: Any, *, where: ChunkLocator, axis: int, **how: Any) -> Any:
     values, places = _largest(x, axis=axis, **how)
     return values, places + where(place.number).begin[axis]
 
 
-def largest(node: Node, axis: int, k: int, *, most: bool, order: Fields, sorted_: bool) -> tuple[Node, Node]:
+def largest(
+    node: ArrayNode, axis: int, k: int, *, most: bool, order: Fields, sorted_: bool
+) -> tuple[ArrayNode, ArrayNode]:
     """Return the k largest (or smallest) elements along an axis, and their places.
 
     Where chunks have more than k of them each, those of every chunk are found first, and only they are put together.
@@ -116,13 +118,17 @@ def largest(node: Node, axis: int, k: int, *, most: bool, order: Fields, sorted_
     if cut.n > 1 and k * cut.n < cut.size:
         few = Cut.of([min(k, n) for n in cut.lengths()])
         grid = tuple([few if a == axis else one for a, one in enumerate(node.grid)])
-        kwargs = {**how, "inner": True, "where": Where(node.grid)}
-        found = Node(Kind.PLACED, _largest_here, [Input(node)], grid, node.dtype, kwargs=kwargs, name="topk")
+        kwargs = {**how, "inner": True, "where": ChunkLocator(node.grid)}
+        found = ArrayNode(
+            KernelKind.PLACED, _largest_here, [NodeInput(node)], grid, node.dtype, kwargs=kwargs, name="topk"
+        )
         inputs = [pick(found, at, grid, dtype, "topk") for at, dtype in enumerate((node.dtype, INDEX))]
     inputs = [whole_along(one, (axis,)) for one in inputs]
     grid = tuple([Cut.even(k, k) if a == axis else one for a, one in enumerate(inputs[0].grid)])
     kwargs = {**how, "inner": not sorted_}
-    made = Node(Kind.CALL, _largest, [Input(one) for one in inputs], grid, node.dtype, kwargs=kwargs, name="topk")
+    made = ArrayNode(
+        KernelKind.CALL, _largest, [NodeInput(one) for one in inputs], grid, node.dtype, kwargs=kwargs, name="topk"
+    )
     return pick(made, 0, grid, node.dtype, "topk"), pick(made, 1, grid, INDEX, "argtopk")
 
 
@@ -130,33 +136,35 @@ def _found(x2: Any, x1: Any, sorter: Any = None, *, side: str) -> Any:
     return np.searchsorted(x1, x2, side=side, sorter=sorter)  # type: ignore[call-overload]
 
 
-def searchsorted(x1: Node, x2: Node, side: str, sorter: Node | None) -> Node:
+def searchsorted(x1: ArrayNode, x2: ArrayNode, side: str, sorter: ArrayNode | None) -> ArrayNode:
     """Return where each element of x2 would go into x1, which is read as one chunk."""
-    inputs = [Input(x2), mapped(in_one(x1), x2.grid, [None] * len(x2.grid))]
+    inputs = [NodeInput(x2), mapped(in_one(x1), x2.grid, [None] * len(x2.grid))]
     if sorter is not None:
         inputs.append(mapped(in_one(sorter), x2.grid, [None] * len(x2.grid)))
-    return Node(Kind.CALL, _found, inputs, x2.grid, INDEX, kwargs={"side": side}, name="searchsorted")
+    return ArrayNode(KernelKind.CALL, _found, inputs, x2.grid, INDEX, kwargs={"side": side}, name="searchsorted")
 
 
 def _along(x: Any, indices: Any, *, axis: int) -> Any:
     return np.take_along_axis(x, indices, axis)
 
 
-def take_along(node: Node, indices: Node, axis: int) -> Node:
+def take_along(node: ArrayNode, indices: ArrayNode, axis: int) -> ArrayNode:
     """Return elements along an axis, for each place by an index of its own; the axis is read as one chunk."""
     if _without(node.shape, axis) == _without(indices.shape, axis):
         node = whole_along(node, (axis,))
         own = Cut.even(indices.shape[axis], max(indices.shape[axis], 1))
         indices = rechunk(indices, tuple([own if a == axis else cut for a, cut in enumerate(node.grid)]))
-        inputs = [Input(node), Input(indices)]
+        inputs = [NodeInput(node), NodeInput(indices)]
         kwargs = {"axis": axis}
-        return Node(Kind.CALL, _along, inputs, indices.grid, node.dtype, kwargs=kwargs, name="take_along_axis")
+        return ArrayNode(
+            KernelKind.CALL, _along, inputs, indices.grid, node.dtype, kwargs=kwargs, name="take_along_axis"
+        )
     node, indices = in_one(node), in_one(indices)
     shape = list(np.broadcast_shapes(node.shape[:axis] + node.shape[axis + 1 :], _without(indices.shape, axis)))
     shape.insert(axis, indices.shape[axis])
     grid = tuple([Cut.even(n, max(n, 1)) for n in shape])
-    inputs = [Input(node), Input(indices)]
-    return Node(Kind.CALL, _along, inputs, grid, node.dtype, kwargs={"axis": axis}, name="take_along_axis")
+    inputs = [NodeInput(node), NodeInput(indices)]
+    return ArrayNode(KernelKind.CALL, _along, inputs, grid, node.dtype, kwargs={"axis": axis}, name="take_along_axis")
 
 
 def _without(shape: Sequence[int], axis: int) -> tuple[int, ...]:
@@ -166,7 +174,7 @@ def _without(shape: Sequence[int], axis: int) -> tuple[int, ...]:
 # --------------------------------------------------------------------------------------------------------- finding
 
 
-def nonzero(node: Node) -> tuple[Node, ...]:
+def nonzero(node: ArrayNode) -> tuple[ArrayNode, ...]:
     """Return the coordinates of the elements that are not zero."""
     found = sample_sort.not_zero(node)
     (cut,) = found.grid
@@ -180,17 +188,19 @@ def _unique(x: Any, *, one_nan: bool) -> Any:
     return values, indices, inverse.reshape(np.shape(x)), counts
 
 
-def is_large(node: Node) -> bool:
+def is_large(node: ArrayNode) -> bool:
     """Whether the values of an array are found chunk by chunk."""
     return node.chunks > 1 and node.nbytes >= sample_sort.SORTED_FROM and node.dtype.kind in "biuf"
 
 
-def unique_values(node: Node, *, one_nan: bool = False) -> Node:
+def unique_values(node: ArrayNode, *, one_nan: bool = False) -> ArrayNode:
     """Return the values of an array, ascending; NaNs are all different unless they are one value."""
     return sample_sort.distinct(node, one_nan=one_nan) if is_large(node) else unique(node, one_nan=one_nan)[0]
 
 
-def unique(node: Node, *, one_nan: bool = False, firsts: bool = True) -> tuple[Node, Node, Node, Node]:
+def unique(
+    node: ArrayNode, *, one_nan: bool = False, firsts: bool = True
+) -> tuple[ArrayNode, ArrayNode, ArrayNode, ArrayNode]:
     """Return the values of an array, ascending, their first places, which of them each element is, how many of each.
 
     NaNs are all different unless they are one value. Without `firsts` the places must not be read, nor, where NaNs
@@ -219,7 +229,7 @@ def _isin(x: Any, values: Any, *, invert: bool) -> Any:
     return np.isin(x, values, invert=invert)
 
 
-def isin(x: Node, values: Node, *, invert: bool) -> Node:
+def isin(x: ArrayNode, values: ArrayNode, *, invert: bool) -> ArrayNode:
     """Return whether each element of x is one of the values, which are read as one chunk."""
-    inputs = [Input(x), mapped(in_one(values), x.grid, [None] * len(x.grid))]
-    return Node(Kind.CALL, _isin, inputs, x.grid, np.dtype(bool), kwargs={"invert": invert}, name="isin")
+    inputs = [NodeInput(x), mapped(in_one(values), x.grid, [None] * len(x.grid))]
+    return ArrayNode(KernelKind.CALL, _isin, inputs, x.grid, np.dtype(bool), kwargs={"invert": invert}, name="isin")

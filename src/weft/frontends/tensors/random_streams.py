@@ -18,8 +18,8 @@ import numpy as np
 from numpy.random.bit_generator import ISeedSequence
 
 from weft.frontends.tensors.blocks import stretched
-from weft.frontends.tensors.nodes import Input, Node
-from weft.operators.regions import Kind, Place, Slot
+from weft.frontends.tensors.nodes import ArrayNode, NodeInput
+from weft.operators.regions import ChunkPlace, KernelKind, OperandSlot
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.chunks import Grid
@@ -62,7 +62,7 @@ def _streams(
             yield np.random.Generator(np.random.SFC64(own)), (min(lo + each, last) - lo) * inner
 
 
-def _stream(place: Place, *, method: str, seed: Seed, dtype: np.dtype[Any], block: Block) -> Callable[[Any], None]:
+def _stream(place: ChunkPlace, *, method: str, seed: Seed, dtype: np.dtype[Any], block: Block) -> Callable[[Any], None]:
     streams = _streams(place.begin, place.shape, seed, block)
     draw: Any = None
     left = 0
@@ -85,7 +85,13 @@ def _stream(place: Place, *, method: str, seed: Seed, dtype: np.dtype[Any], bloc
 
 
 def _drawn(
-    place: Place, *args: Any, method: str, seed: Seed, more: tuple[tuple[str, Any], ...], block: Block, extra: int = 0
+    place: ChunkPlace,
+    *args: Any,
+    method: str,
+    seed: Seed,
+    more: tuple[tuple[str, Any], ...],
+    block: Block,
+    extra: int = 0,
 ) -> Any:
     """Draw numbers, or vectors: the last `extra` axes belong to one draw."""
     shape = place.shape[: len(place.shape) - extra]
@@ -107,10 +113,10 @@ def _drawn(
     return made.reshape(place.shape)
 
 
-def streamed(method: str, grid: Grid, seed: Seed, dtype: np.dtype[Any], block: Block) -> Node:
+def streamed(method: str, grid: Grid, seed: Seed, dtype: np.dtype[Any], block: Block) -> ArrayNode:
     """Return numbers of a distribution without parameters."""
     kwargs = {"method": method, "seed": seed, "dtype": dtype, "block": block}
-    return Node(Kind.FILL, _stream, [], grid, dtype, kwargs=kwargs, unique=True, name=method)
+    return ArrayNode(KernelKind.FILL, _stream, [], grid, dtype, kwargs=kwargs, unique=True, name=method)
 
 
 def drawn(
@@ -121,21 +127,23 @@ def drawn(
     dtype: np.dtype[Any],
     more: Mapping[str, Any],
     block: Block,
-) -> Node:
+) -> ArrayNode:
     """Return numbers of a distribution whose parameters are numbers, or nodes that are broadcast to the grid."""
-    inputs: list[Input] = []
+    inputs: list[NodeInput] = []
     given: list[Any] = []
     for one in args:
-        if isinstance(one, Node):
-            given.append(Slot(len(inputs)))
+        if isinstance(one, ArrayNode):
+            given.append(OperandSlot(len(inputs)))
             inputs.append(stretched(one, grid))
         else:
             given.append(one)
     kwargs = {"method": method, "seed": seed, "more": tuple(sorted(more.items())), "block": block}
-    return Node(Kind.PLACED, _drawn, inputs, grid, dtype, args=given, kwargs=kwargs, unique=True, name=method)
+    return ArrayNode(
+        KernelKind.PLACED, _drawn, inputs, grid, dtype, args=given, kwargs=kwargs, unique=True, name=method
+    )
 
 
-def vectors(method: str, args: Sequence[Any], grid: Grid, seed: Seed, dtype: np.dtype[Any], block: Block) -> Node:
+def vectors(method: str, args: Sequence[Any], grid: Grid, seed: Seed, dtype: np.dtype[Any], block: Block) -> ArrayNode:
     """Return draws that are vectors along the last axis, which is one chunk."""
     kwargs = {"method": method, "seed": seed, "more": (), "extra": 1, "block": block}
-    return Node(Kind.PLACED, _drawn, [], grid, dtype, args=args, kwargs=kwargs, unique=True, name=method)
+    return ArrayNode(KernelKind.PLACED, _drawn, [], grid, dtype, args=args, kwargs=kwargs, unique=True, name=method)

@@ -15,9 +15,9 @@ import numpy as np
 
 from weft.frontends.tensors.blocks import call, mapped
 from weft.frontends.tensors.chunks import Cut, Grid, counts
-from weft.frontends.tensors.nodes import Input, Node, Read
+from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read
 from weft.graph.axes import Axis, copy, group, whole
-from weft.operators.regions import Kind, Place, sums_in
+from weft.operators.regions import ChunkPlace, KernelKind, sums_in
 
 FAN_IN = 8
 """How many parts are put together at a time."""
@@ -54,7 +54,7 @@ def parts_grid(grid: Grid, axes: Sequence[int]) -> Grid:
     return tuple([Cut.even(cut.n, 1) if axis in axes else cut for axis, cut in enumerate(grid)])
 
 
-def tree(node: Node, axes: tuple[int, ...], combine: Callable[..., Any], kwargs: dict[str, Any]) -> Node:
+def tree(node: ArrayNode, axes: tuple[int, ...], combine: Callable[..., Any], kwargs: dict[str, Any]) -> ArrayNode:
     """Put the parts along `axes` together, `FAN_IN` neighbours at a time, until one is left for each other place.
 
     `combine` takes a list of parts in row-major order.
@@ -66,18 +66,18 @@ def tree(node: Node, axes: tuple[int, ...], combine: Callable[..., Any], kwargs:
             n = -(-node.chunks // FAN_IN)
             flat = [Cut.even(1, 1) if axis in axes else cut for axis, cut in enumerate(node.grid)]
             flat[busy[0]] = Cut.even(n, 1)
-            one = Input(node, Read.TREE, k=FAN_IN)
-            node = Node(Kind.CALL, combine, [one], tuple(flat), node.dtype, kwargs=kwargs, name="combine")
+            one = NodeInput(node, Read.TREE, k=FAN_IN)
+            node = ArrayNode(KernelKind.CALL, combine, [one], tuple(flat), node.dtype, kwargs=kwargs, name="combine")
             continue
         each = max(2, round(FAN_IN ** (1 / len(busy))))
         grid = tuple([Cut.even(-(-cut.n // each), 1) if axis in busy else cut for axis, cut in enumerate(node.grid)])
         rules: list[Axis] = [group(a, each) if a in busy else copy(a) for a in range(len(grid))]
-        one = Input(node, Read.GRID, src=counts(node.grid), dst=counts(grid), axes=tuple(rules))
-        node = Node(Kind.CALL, combine, [one], grid, node.dtype, kwargs=kwargs, name="combine")
+        one = NodeInput(node, Read.GRID, src=counts(node.grid), dst=counts(grid), axes=tuple(rules))
+        node = ArrayNode(KernelKind.CALL, combine, [one], grid, node.dtype, kwargs=kwargs, name="combine")
     return node
 
 
-def finished(node: Node, axes: tuple[int, ...], *, keepdims: bool) -> Node:
+def finished(node: ArrayNode, axes: tuple[int, ...], *, keepdims: bool) -> ArrayNode:
     """Drop the axes that were reduced, unless they are to be kept."""
     if keepdims or not axes:
         return node
@@ -89,8 +89,8 @@ def finished(node: Node, axes: tuple[int, ...], *, keepdims: bool) -> Node:
 
 
 def reduce(
-    fn: np.ufunc, node: Node, axis: int | Sequence[int] | None, *, keepdims: bool, dtype: np.dtype[Any], name: str
-) -> Node:
+    fn: np.ufunc, node: ArrayNode, axis: int | Sequence[int] | None, *, keepdims: bool, dtype: np.dtype[Any], name: str
+) -> ArrayNode:
     """Reduce by a ufunc (add, multiply, minimum, maximum, logical_and, logical_or).
 
     What comes out has the byte order of the machine, as with NumPy. ValueError, as NumPy words it, where nothing is
@@ -102,10 +102,10 @@ def reduce(
         raise ValueError(f"zero-size array to reduction operation {fn.__name__} which has no identity")
     if fn.identity is None and any(not node.grid[a].known for a in axes):
         return _reduce_unknown(fn, node, axes, keepdims=keepdims, dtype=dtype, name=name)
-    part = Node(
-        Kind.REDUCE,
+    part = ArrayNode(
+        KernelKind.REDUCE,
         fn,
-        [Input(node)],
+        [NodeInput(node)],
         parts_grid(node.grid, axes),
         dtype,
         kwargs={"axis": axes},
@@ -133,8 +133,8 @@ def _there(x: Any, *, fn: np.ufunc, axes: tuple[int, ...]) -> Any:
 
 
 def _reduce_unknown(
-    fn: np.ufunc, node: Node, axes: tuple[int, ...], *, keepdims: bool, dtype: np.dtype[Any], name: str
-) -> Node:
+    fn: np.ufunc, node: ArrayNode, axes: tuple[int, ...], *, keepdims: bool, dtype: np.dtype[Any], name: str
+) -> ArrayNode:
     """Reduce chunks that may turn out to have no elements, by a ufunc that says nothing of those."""
     kwargs = {"fn": fn, "axes": axes}
     part = call(_part, node, parts_grid(node.grid, axes), dtype, kwargs=kwargs, name=name)
@@ -142,7 +142,7 @@ def _reduce_unknown(
     return finished(call(_there, made, made.grid, dtype, kwargs=kwargs, name=name), axes, keepdims=keepdims)
 
 
-def count_along(node: Node, axes: Sequence[int], *, keepdims: bool) -> Node | float:
+def count_along(node: ArrayNode, axes: Sequence[int], *, keepdims: bool) -> ArrayNode | float:
     """Return how many elements each element of a reduction is made of: a node where only the values can tell."""
     if all(node.grid[axis].known for axis in axes):
         return float(prod([node.grid[axis].size for axis in axes]))
@@ -199,8 +199,8 @@ def _variance(parts: Any, *, correction: float, dtype: np.dtype[Any]) -> Any:
 
 
 def variance(
-    node: Node, axis: int | Sequence[int] | None, *, correction: float, keepdims: bool, dtype: np.dtype[Any]
-) -> Node:
+    node: ArrayNode, axis: int | Sequence[int] | None, *, correction: float, keepdims: bool, dtype: np.dtype[Any]
+) -> ArrayNode:
     """Return the variance; `dtype` is that of the result, real."""
     axes = axes_of(axis, len(node.grid))
     wide = np.result_type(node.dtype, np.float64) if node.dtype.kind in "biu" else node.dtype.newbyteorder("=")
@@ -215,7 +215,7 @@ def variance(
 # Positions of the largest or smallest.
 
 
-def _arg_parts(place: Place, x: Any, *, fn: Callable[..., Any], axis: int, cut: Cut) -> Any:
+def _arg_parts(place: ChunkPlace, x: Any, *, fn: Callable[..., Any], axis: int, cut: Cut) -> Any:
     begin = cut.span(place.at[axis])[0]
     at = fn(x, axis=axis, keepdims=True)
     return np.take_along_axis(x, at, axis), at + begin
@@ -232,7 +232,7 @@ def _second(parts: Any) -> Any:
     return np.asarray(parts[1], np.int64)
 
 
-def arg_reduce(fn: Callable[..., Any], node: Node, axis: int, *, keepdims: bool) -> Node:
+def arg_reduce(fn: Callable[..., Any], node: ArrayNode, axis: int, *, keepdims: bool) -> ArrayNode:
     """Return the first position of the largest (`numpy.argmax`) or smallest element along an axis."""
     if node.grid[axis].size == 0:
         raise ValueError(f"attempt to get {fn.__name__} of an empty sequence")
@@ -259,7 +259,7 @@ def _before(totals: list[Any], *, fn: np.ufunc, axis: int) -> Any:
     return fn.accumulate(joined, axis=axis, dtype=sums_in(joined.dtype))
 
 
-def scan(fn: np.ufunc, node: Node, axis: int, dtype: np.dtype[Any]) -> Node:
+def scan(fn: np.ufunc, node: ArrayNode, axis: int, dtype: np.dtype[Any]) -> ArrayNode:
     """Return running sums (`numpy.add`) or products along an axis.
 
     Each chunk by itself, and onto it what all before it come to: those are few numbers, put together by one task. So
@@ -269,20 +269,28 @@ def scan(fn: np.ufunc, node: Node, axis: int, dtype: np.dtype[Any]) -> Node:
     kwargs = {"fn": fn, "axis": axis, "dtype": dtype}
     if node.grid[axis].n == 1:
         return call(_running, node, node.grid, dtype, kwargs=kwargs, name=fn.__name__)
-    totals = Node(
-        Kind.REDUCE, fn, [Input(node)], parts_grid(node.grid, (axis,)), dtype, kwargs={"axis": (axis,)}, name="totals"
+    totals = ArrayNode(
+        KernelKind.REDUCE,
+        fn,
+        [NodeInput(node)],
+        parts_grid(node.grid, (axis,)),
+        dtype,
+        kwargs={"axis": (axis,)},
+        name="totals",
     )
     gathered = list(totals.grid)
     gathered[axis] = Cut.even(totals.grid[axis].size, totals.grid[axis].size)
     rules = tuple([whole(a) if a == axis else copy(a) for a in range(len(gathered))])
-    one = Input(totals, Read.GRID, src=counts(totals.grid), dst=counts(tuple(gathered)), axes=rules)
-    before = Node(Kind.CALL, _before, [one], tuple(gathered), dtype, kwargs={"fn": fn, "axis": axis}, name="before")
+    one = NodeInput(totals, Read.GRID, src=counts(totals.grid), dst=counts(tuple(gathered)), axes=rules)
+    before = ArrayNode(
+        KernelKind.CALL, _before, [one], tuple(gathered), dtype, kwargs={"fn": fn, "axis": axis}, name="before"
+    )
     carry_in = mapped(before, node.grid, [None if a == axis else a for a in range(len(gathered))])
-    inputs = [Input(node), carry_in]
-    return Node(Kind.PLACED, _carried, inputs, node.grid, dtype, kwargs=kwargs, name="carry")
+    inputs = [NodeInput(node), carry_in]
+    return ArrayNode(KernelKind.PLACED, _carried, inputs, node.grid, dtype, kwargs=kwargs, name="carry")
 
 
-def _carried(place: Place, x: Any, before: Any, *, fn: np.ufunc, axis: int, dtype: np.dtype[Any]) -> Any:
+def _carried(place: ChunkPlace, x: Any, before: Any, *, fn: np.ufunc, axis: int, dtype: np.dtype[Any]) -> Any:
     at = place.at[axis]
     carry = before[tuple([slice(at, at + 1) if a == axis else slice(None) for a in range(before.ndim)])]
     made = _running(x, fn=fn, axis=axis, dtype=dtype)

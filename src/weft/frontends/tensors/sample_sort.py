@@ -18,9 +18,9 @@ import numpy as np
 
 from weft.frontends.tensors.blocks import call, mapped, whole_along
 from weft.frontends.tensors.chunks import Cut, Grid, counts
-from weft.frontends.tensors.nodes import Input, Node, Read
+from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read
 from weft.graph.axes import whole
-from weft.operators.regions import Kind, Place
+from weft.operators.regions import ChunkPlace, KernelKind
 
 SORTED_FROM = 2**22
 """Arrays of this many bytes are sorted, and their values found, chunk by chunk; smaller ones by one task."""
@@ -29,7 +29,7 @@ FAN_IN = 8
 INDEX = np.dtype(np.int64)
 
 
-def is_long(node: Node) -> bool:
+def is_long(node: ArrayNode) -> bool:
     """Whether an array of one axis is worth being sorted chunk by chunk; structured ones are not compared so."""
     return len(node.grid) == 1 and node.grid[0].n > 1 and node.nbytes >= SORTED_FROM and node.dtype.kind != "V"
 
@@ -45,7 +45,7 @@ def ascending(x: Any, axis: int = -1) -> Any:
     return np.sort(x, axis=axis, kind=None if alike else "stable")
 
 
-class Run:
+class SortedRun:
     """Elements in order, and where each was; the latter is None where nobody asks."""
 
     __slots__ = ("places", "values")
@@ -60,17 +60,17 @@ class Run:
         return int(self.values.nbytes + (0 if self.places is None else self.places.nbytes))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Run, (self.values, self.places)
+        return SortedRun, (self.values, self.places)
 
 
-def _run(place: Place, x: Any, *, places: bool) -> Run:
+def _run(place: ChunkPlace, x: Any, *, places: bool) -> SortedRun:
     if not places:
-        return Run(ascending(x), None)
+        return SortedRun(ascending(x), None)
     order = np.argsort(x, kind="stable")
-    return Run(x[order], order + place.begin[0])
+    return SortedRun(x[order], order + place.begin[0])
 
 
-def samples_of(run: Run, *, step: int) -> tuple[int, Any, Any]:
+def samples_of(run: SortedRun, *, step: int) -> tuple[int, Any, Any]:
     """Return the length of a run, and the elements at every `step` and at the end with how many go up to each."""
     values = run.values
     at = np.append(np.arange(0, len(values) - 1, step), len(values) - 1)
@@ -96,7 +96,7 @@ def brackets_of(samples: list[tuple[int, Any, Any]], *, ends: tuple[int, ...]) -
     return found
 
 
-def counts_within(run: Run, brackets: list[tuple[Any, Any]]) -> list[tuple[int, Any, Any]]:
+def counts_within(run: SortedRun, brackets: list[tuple[Any, Any]]) -> list[tuple[int, Any, Any]]:
     """Return for each bracket how many elements of a run go before it, and the values in it with how many of each."""
     values = run.values
     found = []
@@ -142,20 +142,20 @@ def _borders(within: list[list[tuple[int, Any, Any]]], *, ends: tuple[int, ...])
     return cuts
 
 
-def _cut(place: Place, run: Run, borders: Any) -> list[Run]:
+def _cut(place: ChunkPlace, run: SortedRun, borders: Any) -> list[SortedRun]:
     values, places = run.values, run.places
     ends = [0, *borders[place.number].tolist(), len(values)]
-    return [Run(values[lo:hi], None if places is None else places[lo:hi]) for lo, hi in pairwise(ends)]
+    return [SortedRun(values[lo:hi], None if places is None else places[lo:hi]) for lo, hi in pairwise(ends)]
 
 
-def _merged(pieces: list[Run], *, places: bool) -> Any:
+def _merged(pieces: list[SortedRun], *, places: bool) -> Any:
     values = np.concatenate([run.values for run in pieces])
     if not places:
         return ascending(values)
     return np.concatenate([run.places for run in pieces])[np.argsort(values, kind="stable")]
 
 
-def in_order(node: Node, *, places: bool) -> Node:
+def in_order(node: ArrayNode, *, places: bool) -> ArrayNode:
     """Return the elements of a long array in order, or the places where they were; in chunks as long as before."""
     (cut,) = node.grid
     ends = tuple([cut.span(i)[1] for i in range(cut.n - 1)])
@@ -165,21 +165,25 @@ def in_order(node: Node, *, places: bool) -> Node:
     dtype = INDEX if places else node.dtype
     runs = call(_run, node, node.grid, node.dtype, kwargs={"places": places}, placed=True, name="sort")
     samples = call(samples_of, runs, each, node.dtype, kwargs={"step": step})
-    gathered = [Input(samples, Read.ALL)]
-    brackets = Node(Kind.CALL, brackets_of, gathered, one, node.dtype, kwargs={"ends": ends}, name="brackets")
-    inputs = [Input(runs), mapped(brackets, node.grid, [None])]
-    within = Node(Kind.CALL, counts_within, inputs, each, node.dtype, name="within")
-    borders = Node(Kind.CALL, _borders, [Input(within, Read.ALL)], one, INDEX, kwargs={"ends": ends}, name="borders")
-    inputs = [Input(runs), mapped(borders, node.grid, [None])]
-    pieces = Node(Kind.PLACED, _cut, inputs, node.grid, node.dtype, name="cut")
-    exchange = Input(pieces, Read.GRID, src=counts(node.grid), dst=counts(node.grid), axes=(whole(0),), pieces=True)
-    return Node(Kind.CALL, _merged, [exchange], node.grid, dtype, kwargs={"places": places}, name="merge")
+    gathered = [NodeInput(samples, Read.ALL)]
+    brackets = ArrayNode(
+        KernelKind.CALL, brackets_of, gathered, one, node.dtype, kwargs={"ends": ends}, name="brackets"
+    )
+    inputs = [NodeInput(runs), mapped(brackets, node.grid, [None])]
+    within = ArrayNode(KernelKind.CALL, counts_within, inputs, each, node.dtype, name="within")
+    borders = ArrayNode(
+        KernelKind.CALL, _borders, [NodeInput(within, Read.ALL)], one, INDEX, kwargs={"ends": ends}, name="borders"
+    )
+    inputs = [NodeInput(runs), mapped(borders, node.grid, [None])]
+    pieces = ArrayNode(KernelKind.PLACED, _cut, inputs, node.grid, node.dtype, name="cut")
+    exchange = NodeInput(pieces, Read.GRID, src=counts(node.grid), dst=counts(node.grid), axes=(whole(0),), pieces=True)
+    return ArrayNode(KernelKind.CALL, _merged, [exchange], node.grid, dtype, kwargs={"places": places}, name="merge")
 
 
 # -------------------------------------------------------------------------------------------------------- values
 
 
-def _values(place: Place, x: Any, *, shape: tuple[int, ...], one_nan: bool, firsts: bool) -> tuple[Any, Any, Any]:
+def _values(place: ChunkPlace, x: Any, *, shape: tuple[int, ...], one_nan: bool, firsts: bool) -> tuple[Any, Any, Any]:
     """Return the values of a chunk, where in the flat array each is first, and how many there are."""
     if not firsts:
         values, many = np.unique(x, return_counts=True, equal_nan=one_nan)
@@ -215,7 +219,7 @@ def _united_distinct(parts: list[Any], *, one_nan: bool) -> Any:
     return np.unique(np.concatenate(parts), equal_nan=one_nan)
 
 
-def _which(place: Place, x: Any, found: tuple[Any, Any, Any], *, shape: tuple[int, ...], one_nan: bool) -> Any:
+def _which(place: ChunkPlace, x: Any, found: tuple[Any, Any, Any], *, shape: tuple[int, ...], one_nan: bool) -> Any:
     """Return which of the values each element is; a NaN is the one that was found in its place."""
     values, first, _ = found
     made = np.searchsorted(values, x)
@@ -226,23 +230,23 @@ def _which(place: Place, x: Any, found: tuple[Any, Any, Any], *, shape: tuple[in
     return made
 
 
-def united(node: Node, unite: Any, last: Grid, **kwargs: Any) -> Node:
+def united(node: ArrayNode, unite: Any, last: Grid, **kwargs: Any) -> ArrayNode:
     """Put what was found in each chunk together by a tree; `last` is the grid of the whole."""
     while node.chunks > 1:
         n = ceil(node.chunks / FAN_IN)
         grid = last if n == 1 else (Cut.even(n, 1),)
-        inputs = [Input(node, Read.TREE, k=FAN_IN)]
-        node = Node(Kind.CALL, unite, inputs, grid, node.dtype, kwargs=kwargs, name="unite")
+        inputs = [NodeInput(node, Read.TREE, k=FAN_IN)]
+        node = ArrayNode(KernelKind.CALL, unite, inputs, grid, node.dtype, kwargs=kwargs, name="unite")
     return node
 
 
-def distinct(node: Node, *, one_nan: bool = False) -> Node:
+def distinct(node: ArrayNode, *, one_nan: bool = False) -> ArrayNode:
     """Return the values of an array of several chunks, ascending; NaNs are all different unless they are one value."""
     found = call(_distinct, node, (*node.grid,), node.dtype, kwargs={"one_nan": one_nan}, name="values")
     return united(found, _united_distinct, (Cut.unknown(1),), one_nan=one_nan)
 
 
-def values_of(node: Node, *, one_nan: bool = False, firsts: bool = True) -> tuple[Node, Node]:
+def values_of(node: ArrayNode, *, one_nan: bool = False, firsts: bool = True) -> tuple[ArrayNode, ArrayNode]:
     """Return a node of (values, first places, counts) of a whole array, and one of which value each element is.
 
     NaNs are as in `distinct`. Without `firsts`, which cost several times as much as the rest, there are no places; NaNs
@@ -250,24 +254,24 @@ def values_of(node: Node, *, one_nan: bool = False, firsts: bool = True) -> tupl
     """
     kwargs: dict[str, Any] = {"shape": node.shape, "one_nan": one_nan}
     both = {**kwargs, "firsts": firsts}
-    found = Node(Kind.PLACED, _values, [Input(node)], node.grid, node.dtype, kwargs=both, name="values")
+    found = ArrayNode(KernelKind.PLACED, _values, [NodeInput(node)], node.grid, node.dtype, kwargs=both, name="values")
     found = united(found, _united, (Cut.even(1, 1),), one_nan=one_nan)
-    inputs = [Input(node), mapped(found, node.grid, [None] * len(node.grid))]
-    which = Node(Kind.PLACED, _which, inputs, node.grid, INDEX, kwargs=kwargs, name="inverse")
+    inputs = [NodeInput(node), mapped(found, node.grid, [None] * len(node.grid))]
+    which = ArrayNode(KernelKind.PLACED, _which, inputs, node.grid, INDEX, kwargs=kwargs, name="inverse")
     return found, which
 
 
 # ------------------------------------------------------------------------------------------------- not zero
 
 
-def _not_zero(place: Place, x: Any, *, rows: Cut) -> tuple[Any, ...]:
+def _not_zero(place: ChunkPlace, x: Any, *, rows: Cut) -> tuple[Any, ...]:
     found = np.nonzero(x)
     return (found[0] + rows.span(place.number)[0], *found[1:])
 
 
-def not_zero(node: Node) -> Node:
+def not_zero(node: ArrayNode) -> ArrayNode:
     """Return a node of the coordinates of what is not zero, in row-major order: a chunk for each chunk of rows."""
     node = whole_along(node, range(1, len(node.grid)))
     kwargs = {"rows": node.grid[0]}
     grid = (Cut.unknown(node.chunks),)
-    return Node(Kind.PLACED, _not_zero, [Input(node)], grid, INDEX, kwargs=kwargs, name="nonzero")
+    return ArrayNode(KernelKind.PLACED, _not_zero, [NodeInput(node)], grid, INDEX, kwargs=kwargs, name="nonzero")

@@ -12,9 +12,9 @@ from weft.frontends.tensors.blocks import call, mapped, rechunk, whole_along
 from weft.frontends.tensors.chunks import Cut, Grid, chunks_in, counts, known, one_chunk
 from weft.frontends.tensors.eager import plain
 from weft.frontends.tensors.indexing import take_slices
-from weft.frontends.tensors.nodes import Input, Node, Read
+from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read
 from weft.graph.axes import copy, ranges
-from weft.operators.regions import TILE, Kind, Place
+from weft.operators.regions import TILE, ChunkPlace, KernelKind
 
 TOGETHER = 16
 """How many arrays are put one behind the other at a time."""
@@ -26,23 +26,23 @@ def _transposed(x: Any, *, axes: tuple[int, ...]) -> Any:
     return np.transpose(x, axes)
 
 
-def permute(node: Node, axes: Sequence[int]) -> Node:
+def permute(node: ArrayNode, axes: Sequence[int]) -> ArrayNode:
     """Put the axes into another order."""
     axes = tuple(axes)
     if axes == tuple(range(len(axes))):
         return node
     grid = tuple([node.grid[axis] for axis in axes])
     one = mapped(node, grid, axes)
-    return Node(
-        Kind.CALL, _transposed, [one], grid, node.dtype, kwargs={"axes": axes}, cheap=node.cheap, name="transpose"
+    return ArrayNode(
+        KernelKind.CALL, _transposed, [one], grid, node.dtype, kwargs={"axes": axes}, cheap=node.cheap, name="transpose"
     )
 
 
-def _reshaped(place: Place, x: Any) -> Any:
+def _reshaped(place: ChunkPlace, x: Any) -> Any:
     return np.reshape(x, place.shape)
 
 
-def reshape(node: Node, shape: Sequence[int]) -> Node:
+def reshape(node: ArrayNode, shape: Sequence[int]) -> ArrayNode:
     """Give the array another shape, in row-major order; the number of elements must be the same.
 
     Axes that stay keep their chunks. Axes that become others are read in chunks of whole rows whose borders lie in both
@@ -64,7 +64,9 @@ def reshape(node: Node, shape: Sequence[int]) -> Node:
         before += old
         after += new
     made = rechunk(node, tuple(before))
-    return Node(Kind.PLACED, _reshaped, [Input(made)], tuple(after), node.dtype, cheap=made.cheap, name="reshape")
+    return ArrayNode(
+        KernelKind.PLACED, _reshaped, [NodeInput(made)], tuple(after), node.dtype, cheap=made.cheap, name="reshape"
+    )
 
 
 def _groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[slice, slice]]:
@@ -110,25 +112,25 @@ def _dropped(x: Any, *, axes: tuple[int, ...]) -> Any:
     return np.squeeze(x, axes)
 
 
-def squeeze(node: Node, axes: tuple[int, ...]) -> Node:
+def squeeze(node: ArrayNode, axes: tuple[int, ...]) -> ArrayNode:
     """Drop axes of length 1."""
     grid = tuple([cut for axis, cut in enumerate(node.grid) if axis not in axes])
     return call(_dropped, node, grid, node.dtype, kwargs={"axes": axes}, cheap=node.cheap, name="squeeze")
 
 
-def _spread(place: Place, x: Any) -> Any:
+def _spread(place: ChunkPlace, x: Any) -> Any:
     return np.broadcast_to(x, place.shape)
 
 
-def broadcast_to(node: Node, grid: Grid) -> Node:
+def broadcast_to(node: ArrayNode, grid: Grid) -> ArrayNode:
     """Repeat along axes of length 1, or that are not there, without copying."""
     missing = len(grid) - len(node.grid)
     axes = [None if d < missing else d - missing for d in range(len(grid))]
     fitted = rechunk(node, tuple([cut if cut.size == 1 else grid[a + missing] for a, cut in enumerate(node.grid)]))
-    return Node(Kind.PLACED, _spread, [mapped(fitted, grid, axes)], grid, node.dtype, name="broadcast_to")
+    return ArrayNode(KernelKind.PLACED, _spread, [mapped(fitted, grid, axes)], grid, node.dtype, name="broadcast_to")
 
 
-def flip(node: Node, axes: Sequence[int]) -> Node:
+def flip(node: ArrayNode, axes: Sequence[int]) -> ArrayNode:
     """Turn the order along axes round."""
     return take_slices(node, [slice(None, None, -1) if a in axes else slice(None) for a in range(len(node.grid))])
 
@@ -141,7 +143,7 @@ def _first(*parts: list[Any], dtype: np.dtype[Any]) -> Any:
     return np.asarray(found, dtype)
 
 
-def concat(nodes: Sequence[Node], axis: int, dtype: np.dtype[Any]) -> Node:
+def concat(nodes: Sequence[ArrayNode], axis: int, dtype: np.dtype[Any]) -> ArrayNode:
     """Put arrays one behind the other along an axis; they agree along all others.
 
     Chunks stay as they are; but of many arrays small ones that follow one another are put into one chunk. The cost
@@ -157,9 +159,9 @@ def concat(nodes: Sequence[Node], axis: int, dtype: np.dtype[Any]) -> Node:
     return _beside(nodes, axis, dtype)
 
 
-def _runs(nodes: Sequence[Node]) -> list[list[Node]]:
+def _runs(nodes: Sequence[ArrayNode]) -> list[list[ArrayNode]]:
     """Group neighbours of one chunk each while they have no more elements than a tile; what is larger is alone."""
-    found: list[list[Node]] = []
+    found: list[list[ArrayNode]] = []
     room = 0
     for node in nodes:
         fits = node.chunks == 1 and 0 <= node.size <= TILE
@@ -172,14 +174,16 @@ def _runs(nodes: Sequence[Node]) -> list[list[Node]]:
     return found
 
 
-def _joined(nodes: Sequence[Node], axis: int, dtype: np.dtype[Any]) -> Node:
+def _joined(nodes: Sequence[ArrayNode], axis: int, dtype: np.dtype[Any]) -> ArrayNode:
     """Put arrays of one chunk each into one chunk, by one task."""
     if len(nodes) == 1:
         return nodes[0]
     size = sum([node.shape[axis] for node in nodes])
     grid = tuple([Cut.even(size, size) if a == axis else cut for a, cut in enumerate(nodes[0].grid)])
-    inputs = [Input(node, Read.SAME if _light(node, TILE // len(nodes)) else Read.ALL) for node in nodes]
-    return Node(Kind.CALL, _in_one, inputs, grid, dtype, kwargs={"axis": axis, "dtype": dtype}, name="concat")
+    inputs = [NodeInput(node, Read.SAME if _light(node, TILE // len(nodes)) else Read.ALL) for node in nodes]
+    return ArrayNode(
+        KernelKind.CALL, _in_one, inputs, grid, dtype, kwargs={"axis": axis, "dtype": dtype}, name="concat"
+    )
 
 
 def _in_one(*parts: Any, axis: int, dtype: np.dtype[Any]) -> Any:
@@ -187,7 +191,7 @@ def _in_one(*parts: Any, axis: int, dtype: np.dtype[Any]) -> Any:
     return np.concatenate(listed, axis=axis, dtype=dtype)
 
 
-def _light(node: Node, room: int) -> bool:
+def _light(node: ArrayNode, room: int) -> bool:
     """Whether a chunk is made of so little, by NumPy, that many such are best made by the one task that reads them.
 
     Others have tasks of their own, so that workers share them. Nodes count as one element at least, and `room` is how
@@ -210,7 +214,7 @@ def _light(node: Node, room: int) -> bool:
     return True
 
 
-def _beside(nodes: Sequence[Node], axis: int, dtype: np.dtype[Any]) -> Node:
+def _beside(nodes: Sequence[ArrayNode], axis: int, dtype: np.dtype[Any]) -> ArrayNode:
     """Put arrays one behind the other, chunk by chunk."""
     if len(nodes) == 1:
         return cast(nodes[0], dtype)
@@ -230,16 +234,16 @@ def _beside(nodes: Sequence[Node], axis: int, dtype: np.dtype[Any]) -> Node:
         n = node.grid[axis].n
         spans = [(min(max(d - begin, 0), n), min(max(d - begin + 1, 0), n)) for d in range(cut.n)]
         rules = tuple([ranges(a, spans) if a == axis else copy(a) for a in range(len(grid))])
-        inputs.append(Input(node, Read.GRID, src=counts(node.grid), dst=counts(grid), axes=rules, partial=True))
+        inputs.append(NodeInput(node, Read.GRID, src=counts(node.grid), dst=counts(grid), axes=rules, partial=True))
         begin += n
-    return Node(Kind.CALL, _first, inputs, grid, dtype, kwargs={"dtype": dtype}, name="concat")
+    return ArrayNode(KernelKind.CALL, _first, inputs, grid, dtype, kwargs={"dtype": dtype}, name="concat")
 
 
 def _cast(x: Any, *, dtype: np.dtype[Any]) -> Any:
     return np.asarray(x).astype(dtype)
 
 
-def cast(node: Node, dtype: np.dtype[Any]) -> Node:
+def cast(node: ArrayNode, dtype: np.dtype[Any]) -> ArrayNode:
     """Return the array with another dtype."""
     if node.dtype == dtype:
         return node
@@ -250,7 +254,7 @@ def _repeated(x: Any, *, repeats: int, axis: int) -> Any:
     return np.repeat(x, repeats, axis)
 
 
-def repeat(node: Node, repeats: int, axis: int) -> Node:
+def repeat(node: ArrayNode, repeats: int, axis: int) -> ArrayNode:
     """Repeat each element along an axis."""
     if node.grid[axis].size == 0 or repeats == 0:
         cut = Cut.even(0, 1)
@@ -264,12 +268,12 @@ def repeat(node: Node, repeats: int, axis: int) -> Node:
     return call(_repeated, node, grid, node.dtype, kwargs={"repeats": repeats, "axis": axis}, name="repeat")
 
 
-def _triangle(place: Place, x: Any, *, k: int, upper: bool) -> Any:
+def _triangle(place: ChunkPlace, x: Any, *, k: int, upper: bool) -> Any:
     shift = k + place.begin[-2] - place.begin[-1]
     return np.triu(x, shift) if upper else np.tril(x, shift)
 
 
-def triangle(node: Node, k: int, *, upper: bool) -> Node:
+def triangle(node: ArrayNode, k: int, *, upper: bool) -> ArrayNode:
     """Set all above (or below, with `upper`) the k-th diagonal of the last two axes to zero."""
     kwargs = {"k": k, "upper": upper}
     name = "triu" if upper else "tril"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from weft.frontends.tensors.chunks import Cut
-from weft.frontends.tensors.nodes import Node
+from weft.frontends.tensors.nodes import ArrayNode
 from weft.model.errors import NotFoundError
-from weft.operators.regions import Kind, Place
+from weft.operators.regions import ChunkPlace, KernelKind
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.chunks import Grid
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 # ------------------------------------------------------------------------------------------------------- kernels
 
 
-def _filled(place: Place, value: Any) -> Callable[[Any], None]:
+def _filled(place: ChunkPlace, value: Any) -> Callable[[Any], None]:
     def fill(out: Any) -> None:
         out[...] = value
 
     return fill
 
 
-def _counted(place: Place, start: Any, step: Any, dtype: np.dtype[Any]) -> Any:
+def _counted(place: ChunkPlace, start: Any, step: Any, dtype: np.dtype[Any]) -> Any:
     lo, n = place.begin[0], place.shape[0]
     if dtype.kind in "iu" and isinstance(start, int) and isinstance(step, int):
         return (np.arange(lo, lo + n) * step + start).astype(dtype)
     return (start + np.arange(lo, lo + n) * step).astype(dtype)
 
 
-def _spaced(place: Place, start: Any, stop: Any, num: int, endpoint: bool, dtype: np.dtype[Any]) -> Any:
+def _spaced(place: ChunkPlace, start: Any, stop: Any, num: int, endpoint: bool, dtype: np.dtype[Any]) -> Any:
     lo, n = place.begin[0], place.shape[0]
     div = num - 1 if endpoint else num
     wide = np.result_type(dtype, np.float64)
@@ -46,12 +46,12 @@ def _spaced(place: Place, start: Any, stop: Any, num: int, endpoint: bool, dtype
     return made.astype(dtype)
 
 
-def _diagonal(place: Place, k: int, dtype: np.dtype[Any]) -> Any:
+def _diagonal(place: ChunkPlace, k: int, dtype: np.dtype[Any]) -> Any:
     rows, columns = place.shape
     return np.eye(rows, columns, k + place.begin[0] - place.begin[1], dtype=dtype)
 
 
-def part_of(array: Any, place: Place) -> Any:
+def part_of(array: Any, place: ChunkPlace) -> Any:
     """Return the part of an array that is a chunk. ValueError: some of its elements are masked."""
     part = array[tuple([slice(lo, lo + n) for lo, n in zip(place.begin, place.shape, strict=True)])]
     if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):
@@ -61,11 +61,11 @@ def part_of(array: Any, place: Place) -> Any:
     return part
 
 
-def _slice_of(place: Place, source: Source) -> Any:
+def _slice_of(place: ChunkPlace, source: ArraySource) -> Any:
     return part_of(source.array, place)
 
 
-def _chunk_of(place: Place, source: Stored) -> Any:
+def _chunk_of(place: ChunkPlace, source: Stored) -> Any:
     return source.values[place.number]
 
 
@@ -80,7 +80,7 @@ def gone(index: int) -> Any:
 # --------------------------------------------------------------------------------------------------------- nodes
 
 
-class Source:
+class ArraySource:
     """An array that somebody else holds: NumPy, a memory map, Zarr, HDF5, or whatever takes slices."""
 
     __slots__ = ("__weakref__", "array")
@@ -95,7 +95,7 @@ class Source:
 
     def __reduce__(self) -> tuple[Any, ...]:
         mapped = _mapping(self.array)
-        return (Source, (self.array,)) if mapped is None else (_opened, mapped)
+        return (ArraySource, (self.array,)) if mapped is None else (_opened, mapped)
 
 
 def _mapping(array: Any) -> tuple[Any, ...] | None:
@@ -115,9 +115,9 @@ def _mapping(array: Any) -> tuple[Any, ...] | None:
 
 def _opened(
     path: str, offset: int, length: int, shift: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...]
-) -> Source:
+) -> ArraySource:
     whole = np.memmap(path, np.uint8, "r", offset, (length,))
-    return Source(np.ndarray(shape, dtype, whole, shift, strides))
+    return ArraySource(np.ndarray(shape, dtype, whole, shift, strides))
 
 
 class Part:
@@ -159,15 +159,15 @@ class Stored:
         return Stored, ([*self.values],)
 
 
-def full(grid: Grid, value: Any, dtype: np.dtype[Any]) -> Node:
+def full(grid: Grid, value: Any, dtype: np.dtype[Any]) -> ArrayNode:
     """Return an array of one value."""
-    return Node(Kind.FILL, _filled, [], grid, dtype, kwargs={"value": value}, cheap=True, name="full")
+    return ArrayNode(KernelKind.FILL, _filled, [], grid, dtype, kwargs={"value": value}, cheap=True, name="full")
 
 
-def arange(grid: Grid, start: Any, step: Any, dtype: np.dtype[Any]) -> Node:
+def arange(grid: Grid, start: Any, step: Any, dtype: np.dtype[Any]) -> ArrayNode:
     """Return `start + i * step`."""
     kwargs = {"start": start, "step": step, "dtype": dtype}
-    return Node(Kind.PLACED, _counted, [], grid, dtype, kwargs=kwargs, cheap=True, name="arange")
+    return ArrayNode(KernelKind.PLACED, _counted, [], grid, dtype, kwargs=kwargs, cheap=True, name="arange")
 
 
 def arange_length(start: float, stop: float, step: float) -> int:
@@ -177,23 +177,27 @@ def arange_length(start: float, stop: float, step: float) -> int:
     return max(0, ceil((stop - start) / step))
 
 
-def linspace(grid: Grid, start: Any, stop: Any, num: int, dtype: np.dtype[Any], *, endpoint: bool) -> Node:
+def linspace(grid: Grid, start: Any, stop: Any, num: int, dtype: np.dtype[Any], *, endpoint: bool) -> ArrayNode:
     """Return `num` numbers from `start` to `stop`, evenly spaced."""
     kwargs = {"start": start, "stop": stop, "num": num, "endpoint": endpoint, "dtype": dtype}
-    return Node(Kind.PLACED, _spaced, [], grid, dtype, kwargs=kwargs, cheap=True, name="linspace")
+    return ArrayNode(KernelKind.PLACED, _spaced, [], grid, dtype, kwargs=kwargs, cheap=True, name="linspace")
 
 
-def eye(grid: Grid, k: int, dtype: np.dtype[Any]) -> Node:
+def eye(grid: Grid, k: int, dtype: np.dtype[Any]) -> ArrayNode:
     """Return ones on the k-th diagonal of a matrix of zeros."""
-    return Node(Kind.PLACED, _diagonal, [], grid, dtype, kwargs={"k": k, "dtype": dtype}, cheap=True, name="eye")
+    return ArrayNode(
+        KernelKind.PLACED, _diagonal, [], grid, dtype, kwargs={"k": k, "dtype": dtype}, cheap=True, name="eye"
+    )
 
 
-def from_array(array: Any, grid: Grid, dtype: np.dtype[Any]) -> Node:
+def from_array(array: Any, grid: Grid, dtype: np.dtype[Any]) -> ArrayNode:
     """Return an array that is read from another one, slice by slice, where it is needed."""
-    return Node(Kind.PLACED, _slice_of, [], grid, dtype, kwargs={"source": Source(array)}, cheap=True, name="array")
+    return ArrayNode(
+        KernelKind.PLACED, _slice_of, [], grid, dtype, kwargs={"source": ArraySource(array)}, cheap=True, name="array"
+    )
 
 
-def narrowed(node: Node, touched: Sequence[tuple[int, int]]) -> tuple[Node, tuple[int, ...]]:
+def narrowed(node: ArrayNode, touched: Sequence[tuple[int, int]]) -> tuple[ArrayNode, tuple[int, ...]]:
     """Return an array that is read from another one with the chunks alone that lie in ranges, and where it begins.
 
     `touched` has, for each axis, the first chunk and the one behind the last. Any other array is returned as it is.
@@ -214,11 +218,13 @@ def narrowed(node: Node, touched: Sequence[tuple[int, int]]) -> tuple[Node, tupl
     return from_array(part, grid, node.dtype), begin
 
 
-def is_stored(node: Node) -> bool:
+def is_stored(node: ArrayNode) -> bool:
     """Whether the chunks of a node are there already."""
     return node.fn is _chunk_of
 
 
-def stored(values: Chunks, grid: Grid, dtype: np.dtype[Any]) -> Node:
+def stored(values: Chunks, grid: Grid, dtype: np.dtype[Any]) -> ArrayNode:
     """Return an array whose chunks are there already."""
-    return Node(Kind.PLACED, _chunk_of, [], grid, dtype, kwargs={"source": Stored(values)}, cheap=True, name="stored")
+    return ArrayNode(
+        KernelKind.PLACED, _chunk_of, [], grid, dtype, kwargs={"source": Stored(values)}, cheap=True, name="stored"
+    )

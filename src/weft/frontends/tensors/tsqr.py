@@ -13,11 +13,11 @@ import numpy as np
 
 from weft.frontends.tensors.blocks import call, mapped, pick
 from weft.frontends.tensors.chunks import Cut
-from weft.frontends.tensors.nodes import Input, Node, Read
-from weft.operators.regions import Kind, Place
+from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read
+from weft.operators.regions import ChunkPlace, KernelKind
 
 
-def is_tall(node: Node) -> bool:
+def is_tall(node: ArrayNode) -> bool:
     """Whether a matrix is worth it: several blocks of rows, and no block wider than it is high on the average."""
     return len(node.grid) == 2 and node.grid[0].n > 1 and node.shape[0] // node.grid[0].n >= node.shape[1] > 0
 
@@ -36,12 +36,12 @@ def _joined_svd(factors: list[Any]) -> Any:
     return q @ u, s, vh
 
 
-def _turned(place: Place, block: Any, joined: Any, *, begins: tuple[int, ...]) -> Any:
+def _turned(place: ChunkPlace, block: Any, joined: Any, *, begins: tuple[int, ...]) -> Any:
     at = place.at[0]
     return block[0] @ joined[0][begins[at] : begins[at + 1]]
 
 
-def factored(node: Node, out: tuple[np.dtype[Any], ...], *, singular: bool) -> tuple[Node, ...]:
+def factored(node: ArrayNode, out: tuple[np.dtype[Any], ...], *, singular: bool) -> tuple[ArrayNode, ...]:
     """Return Q and R of a tall matrix; U, the singular values and V's conjugate transpose if `singular`.
 
     `out` are the dtypes of the results. The columns are one chunk.
@@ -52,10 +52,12 @@ def factored(node: Node, out: tuple[np.dtype[Any], ...], *, singular: bool) -> t
     heights = [min(length, n) for length in rows.lengths()]
     upper = call(_upper, blocks, (Cut.of(heights), Cut.even(n, n)), out[0], name="r")
     one = (Cut.even(n, n), Cut.even(n, n))
-    joined = Node(Kind.CALL, _joined_svd if singular else _joined, [Input(upper, Read.ALL)], one, out[0], name="join")
-    inputs = [Input(blocks), mapped(joined, blocks.grid, [None, None])]
+    joined = ArrayNode(
+        KernelKind.CALL, _joined_svd if singular else _joined, [NodeInput(upper, Read.ALL)], one, out[0], name="join"
+    )
+    inputs = [NodeInput(blocks), mapped(joined, blocks.grid, [None, None])]
     begins = (0, *accumulate(heights))
-    first = Node(Kind.PLACED, _turned, inputs, blocks.grid, out[0], kwargs={"begins": begins}, name="q")
+    first = ArrayNode(KernelKind.PLACED, _turned, inputs, blocks.grid, out[0], kwargs={"begins": begins}, name="q")
     if not singular:
         return first, pick(joined, 1, one, out[1], "r")
     return first, pick(joined, 1, (Cut.even(n, n),), out[1], "s"), pick(joined, 2, one, out[2], "vh")

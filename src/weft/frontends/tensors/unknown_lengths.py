@@ -1,9 +1,9 @@
 """What depends on lengths that nobody knows yet: operations whose nodes are made while the graph runs.
 
 How a slice, a reshape or a sort is put together depends on the lengths of the chunks that it reads. Where these depend
-on data, the operation is a `Later`: a node that says how to make the ordinary nodes, once the lengths are there. A
-`Plan` says what has to be computed first, and makes the expression anew from that. Whoever computes does so: as the
-answer of an expander (`compiler.Expansion`), or in place.
+on data, the operation is a `DeferredNode`: a node that says how to make the ordinary nodes, once the lengths are there.
+A `DeferredPlan` says what has to be computed first, and makes the expression anew from that. Whoever computes does so:
+as the answer of an expander (`compiler.Expansion`), or in place.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from weft.frontends.tensors.chunks import Cut, Grid, counts, known, one_chunk
-from weft.frontends.tensors.nodes import Input, Node, Read, walk
+from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read, walk
 from weft.graph.axes import ranges
 from weft.model.errors import InternalError
-from weft.operators.regions import Kind
+from weft.operators.regions import KernelKind
 
 
 class Build(Protocol):
@@ -30,12 +30,12 @@ class Build(Protocol):
         """What the operation is called."""
         ...
 
-    def __call__(self, operands: Sequence[Node]) -> Sequence[Node]:
+    def __call__(self, operands: Sequence[ArrayNode]) -> Sequence[ArrayNode]:
         """Return the nodes of all results; whatever NumPy would raise for these lengths."""
         ...
 
 
-class Later(Node):
+class DeferredNode(ArrayNode):
     """Result `at` of an operation whose nodes are made when the lengths of its operands are known.
 
     `sample` is an array of its dtype and axes, with whatever lengths it would have if all that are unknown were 1.
@@ -43,28 +43,28 @@ class Later(Node):
 
     __slots__ = ("at", "build", "sample")
 
-    def __init__(self, build: Build, operands: Sequence[Node], at: int, sample: Node) -> None:
+    def __init__(self, build: Build, operands: Sequence[ArrayNode], at: int, sample: ArrayNode) -> None:
         grid = tuple([Cut.uncounted() for _ in sample.grid])
-        inputs = [Input(one, Read.ALL) for one in operands]
-        super().__init__(Kind.CALL, _unmade, inputs, grid, sample.dtype, unique=True, name=build.name)
+        inputs = [NodeInput(one, Read.ALL) for one in operands]
+        super().__init__(KernelKind.CALL, _unmade, inputs, grid, sample.dtype, unique=True, name=build.name)
         self.build = build
         self.at = at
         self.sample = sample
 
 
-def lengths_known(node: Node) -> bool:
+def lengths_known(node: ArrayNode) -> bool:
     """Whether a node is an ordinary one, all of whose lengths are known."""
-    return known(node.grid) and not isinstance(node, Later)
+    return known(node.grid) and not isinstance(node, DeferredNode)
 
 
-def stand_in(shape: Sequence[int], dtype: np.dtype[Any]) -> Node:
+def stand_in(shape: Sequence[int], dtype: np.dtype[Any]) -> ArrayNode:
     """Return an array without values, to ask an operation for the dtype and the axes of what it makes."""
-    return Node(Kind.CALL, _unmade, [], one_chunk(shape), dtype, unique=True, name="sample")
+    return ArrayNode(KernelKind.CALL, _unmade, [], one_chunk(shape), dtype, unique=True, name="sample")
 
 
-def sample_of(node: Node) -> Node:
+def sample_of(node: ArrayNode) -> ArrayNode:
     """Return a node itself, or a stand-in with unknown lengths set to 1."""
-    if isinstance(node, Later):
+    if isinstance(node, DeferredNode):
         return node.sample
     if known(node.grid):
         return node
@@ -115,16 +115,16 @@ def _lengths(axis: int, cut: Cut, along: Sequence[int], shapes: Sequence[tuple[i
     return [shapes[i * step][axis] for i in range(cut.n)]
 
 
-def made(grid: Grid, dtype: np.dtype[Any], name: str) -> Node:
+def made(grid: Grid, dtype: np.dtype[Any], name: str) -> ArrayNode:
     """Return a node for chunks that the graph makes elsewhere."""
-    return Node(Kind.CALL, _unmade, [], grid, dtype, unique=True, name=name)
+    return ArrayNode(KernelKind.CALL, _unmade, [], grid, dtype, unique=True, name=name)
 
 
-def without_empty(node: Node, found: Measured) -> Node:
+def without_empty(node: ArrayNode, found: Measured) -> ArrayNode:
     """Return the chunks of a node that are in a measured grid, as an array of that grid."""
     axes = tuple([ranges(axis, [(i, i + 1) for i in some]) for axis, some in enumerate(found.kept)])
-    one = Input(node, Read.GRID, src=found.along, dst=counts(found.grid), axes=axes)
-    return Node(Kind.CALL, _only, [one], found.grid, node.dtype, name=node.name)
+    one = NodeInput(node, Read.GRID, src=found.along, dst=counts(found.grid), axes=axes)
+    return ArrayNode(KernelKind.CALL, _only, [one], found.grid, node.dtype, name=node.name)
 
 
 def _only(x: Any) -> Any:
@@ -133,9 +133,9 @@ def _only(x: Any) -> Any:
     return x
 
 
-def copy_of(node: Node) -> Node:
+def copy_of(node: ArrayNode) -> ArrayNode:
     """Return a node with the very chunks of another one."""
-    return Node(Kind.CALL, _only, [Input(node)], node.grid, node.dtype, name=node.name)
+    return ArrayNode(KernelKind.CALL, _only, [NodeInput(node)], node.grid, node.dtype, name=node.name)
 
 
 # ---------------------------------------------------------------------------------------------------------- plans
@@ -150,8 +150,8 @@ class Given(NamedTuple):
 class Again(NamedTuple):
     """Step of a plan: the same call over what other steps have made."""
 
-    node: Node
-    reads: tuple[tuple[int, Input], ...]
+    node: ArrayNode
+    reads: tuple[tuple[int, NodeInput], ...]
 
 
 class Make(NamedTuple):
@@ -162,16 +162,16 @@ class Make(NamedTuple):
     at: int
 
 
-_NOTHING = Node(Kind.CALL, _unmade, [], (), np.dtype(bool), unique=True)
+_NOTHING = ArrayNode(KernelKind.CALL, _unmade, [], (), np.dtype(bool), unique=True)
 
 
-class Plan:
+class DeferredPlan:
     """How an expression is made when the lengths in it are known: flat, so that it travels whatever its depth.
 
     `first` are the nodes that are computed before; `wanted` is what is made, as places among the steps.
     """
 
-    def __init__(self, wanted: Sequence[Node], first: Sequence[Node], same: Mapping[int, Node]) -> None:
+    def __init__(self, wanted: Sequence[ArrayNode], first: Sequence[ArrayNode], same: Mapping[int, ArrayNode]) -> None:
         self.grids = tuple([node.grid for node in first])
         self._steps: list[Given | Again | Make] = []
         places: dict[int, int] = {}
@@ -183,16 +183,16 @@ class Plan:
                 continue
             reads = [(places[same[one.node.number].number], one) for one in node.inputs]
             places[node.number] = len(self._steps)
-            if isinstance(node, Later):
+            if isinstance(node, DeferredNode):
                 self._steps.append(Make(node.build, tuple([at for at, _ in reads]), node.at))
             else:
                 self._steps.append(Again(node.over([]), tuple([(at, one.of(_NOTHING)) for at, one in reads])))
         self._wanted = tuple([places[same[node.number].number] for node in wanted])
 
-    def __call__(self, first: Sequence[Node]) -> list[Node]:
+    def __call__(self, first: Sequence[ArrayNode]) -> list[ArrayNode]:
         """Return the wanted nodes, made from those that were computed; whatever an operation raises."""
-        nodes: list[Node] = []
-        results: dict[tuple[int, tuple[int, ...]], Sequence[Node]] = {}
+        nodes: list[ArrayNode] = []
+        results: dict[tuple[int, tuple[int, ...]], Sequence[ArrayNode]] = {}
         for step in self._steps:
             if isinstance(step, Given):
                 nodes.append(first[step.at])
@@ -206,7 +206,9 @@ class Plan:
         return [nodes[at] for at in self._wanted]
 
 
-def first_of(wanted: Sequence[Node], same: Mapping[int, Node], held: Callable[[Node], bool]) -> list[Node]:
+def first_of(
+    wanted: Sequence[ArrayNode], same: Mapping[int, ArrayNode], held: Callable[[ArrayNode], bool]
+) -> list[ArrayNode]:
     """Return what has to be computed before the rest of an expression can be made; nothing where all can be made now.
 
     That is what its operations of unknown lengths read, as far as its own lengths depend on data, and of the rest what
@@ -214,7 +216,7 @@ def first_of(wanted: Sequence[Node], same: Mapping[int, Node], held: Callable[[N
     it, too, only what is read is computed.
     """
     order = walk(wanted, same)
-    later = [node for node in order if isinstance(node, Later)]
+    later = [node for node in order if isinstance(node, DeferredNode)]
     if not later:
         return []
     told: set[int] = set()  # what is made of known lengths alone
@@ -225,10 +227,10 @@ def first_of(wanted: Sequence[Node], same: Mapping[int, Node], held: Callable[[N
         node.number: node
         for reader in later
         for node in [same[one.node.number] for one in reader.inputs]
-        if not isinstance(node, Later)
+        if not isinstance(node, DeferredNode)
     }
     first = {number: node for number, node in operands.items() if number not in told}
-    plain = [node for node in wanted if not isinstance(node, Later)]
+    plain = [node for node in wanted if not isinstance(node, DeferredNode)]
     computed = walk([*plain, *first.values()], same)
     anyway = {node.number for node in computed if not node.cheap}
     anyway -= {same[one.node.number].number for node in order for one in node.inputs if one.pieces}
@@ -246,6 +248,6 @@ def first_of(wanted: Sequence[Node], same: Mapping[int, Node], held: Callable[[N
     return [node for node in order if node.number in first]
 
 
-def no_one(node: Node) -> bool:
+def no_one(node: ArrayNode) -> bool:
     """Say of every node that nobody holds its chunks."""
     return False

@@ -9,9 +9,9 @@ from weft.frontends.tensors import blocked_products, shaping, sources
 from weft.frontends.tensors.blocks import apply, rechunk
 from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.compiler import compile_nodes
-from weft.frontends.tensors.nodes import Node, walk
+from weft.frontends.tensors.nodes import ArrayNode, walk
 from weft.frontends.tensors.reductions import reduce
-from weft.operators.regions import Kind, Region, Slot
+from weft.operators.regions import KernelKind, OperandSlot, Region
 
 F8 = np.dtype(np.float64)
 
@@ -22,7 +22,7 @@ def _random(place):
 
 def rand(n=20, chunk=5):
     """A source that costs something, and is like no other."""
-    return Node(Kind.PLACED, _random, [], (Cut.even(n, chunk),), F8, unique=True, name="rand")
+    return ArrayNode(KernelKind.PLACED, _random, [], (Cut.even(n, chunk),), F8, unique=True, name="rand")
 
 
 def total(node):
@@ -55,7 +55,7 @@ def test_what_is_fused_is_what_was_written(fusion):
     assert Counter(step.fn for region in regions for step in region.steps) == Counter(node.fn for node in walk(nodes))
     for region in regions:
         for at, step in enumerate(region.steps):
-            assert all(arg.at < region.inputs + at for arg in step.args if type(arg) is Slot)
+            assert all(arg.at < region.inputs + at for arg in step.args if type(arg) is OperandSlot)
 
 
 def test_what_has_several_results_is_fused_with_none_of_their_readers_under_the_seeds_rule():
@@ -134,7 +134,7 @@ def test_a_deep_expression_needs_no_deep_stack():
 
 
 def test_a_product_reads_rows_and_columns():
-    x = Node(Kind.PLACED, _random, [], (Cut.even(6, 2), Cut.even(4, 2)), F8, unique=True, name="x")
+    x = ArrayNode(KernelKind.PLACED, _random, [], (Cut.even(6, 2), Cut.even(4, 2)), F8, unique=True, name="x")
     product = blocked_products.matmul(x, shaping.permute(x, (1, 0)), F8)
     graph = compile_nodes([product]).graph
     assert graph.vertices["matmul"].parallelism == 9

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
-from types import EllipsisType, ModuleType
 from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType, ref
 
@@ -17,19 +16,21 @@ from weft.frontends.tensors import (
     sources,
 )
 from weft.frontends.tensors.arrays import chunking, computing, display, runners, views
+from weft.frontends.tensors.arrays.conversion import aligned, as_node, nodes_in, plain_index
 from weft.frontends.tensors.arrays.deferred import Expressed, needs_lengths
 from weft.frontends.tensors.arrays.methods import Methods
 from weft.frontends.tensors.arrays.registry import expose
 from weft.frontends.tensors.blocks import elementwise
 from weft.frontends.tensors.blocks import where as choose
 from weft.frontends.tensors.chunks import known
-from weft.frontends.tensors.nodes import Node
+from weft.frontends.tensors.nodes import ArrayNode
 from weft.frontends.tensors.unknown_lengths import lengths_known, stand_in
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from weft.frontends.tensors.arrays.executables import Watch
 
-Scalar = bool | int | float | complex
 _VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
 """Of the array standard. What came new in one takes nothing from those before, but for 2025.12: lists became tuples."""
 FACE = "weft.tensor"
@@ -54,7 +55,7 @@ class Tensor(Methods, Expressed):
     __slots__ = ("__weakref__", "_changes", "_of", "_order", "_own", "_seen", "_steps", "_sure", "_value")
     __array_priority__ = 1000
 
-    def __init__(self, node: Node, order: str = "C") -> None:
+    def __init__(self, node: ArrayNode, order: str = "C") -> None:
         self._own = node
         self._order = order
         self._value: Any = None
@@ -68,7 +69,7 @@ class Tensor(Methods, Expressed):
     # ------------------------------------------------------------------------------------------------ attributes
 
     @property
-    def _node(self) -> Node:
+    def _node(self) -> ArrayNode:
         """The expression, as it is now."""
         whole = self._seen_in()
         if whole is not None and whole._changes != self._seen:
@@ -86,7 +87,7 @@ class Tensor(Methods, Expressed):
                 whole = self._of = None
         return whole
 
-    def viewed(self, made: Node, step: views.Step) -> Tensor:
+    def viewed(self, made: ArrayNode, step: views.Step) -> Tensor:
         """Return the array that one step from this one leads to: a view, where NumPy has one, else one of its own."""
         view = Tensor(made)
         view._look(self, (step,))
@@ -347,15 +348,15 @@ class Tensor(Methods, Expressed):
     def __getitem__(self, index: Any) -> Tensor:
         if isinstance(index, str):
             return _field(self, index)
-        return _getitem(self, _index(index))
+        return _getitem(self, plain_index(index))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if isinstance(index, str):
             self[index][...] = value
             return
-        self._set(_setitem(self, _index(index), value)._node)
+        self._set(_setitem(self, plain_index(index), value)._node)
 
-    def _set(self, node: Node) -> None:
+    def _set(self, node: ArrayNode) -> None:
         whole = self._seen_in()
         if whole is not None:
             whole._set(_written(whole, self._steps, Tensor(node))._node)
@@ -495,67 +496,6 @@ def _from_values(values: np.ndarray[Any, Any]) -> Tensor:
     return Tensor(sources.from_array(values, grid, values.dtype))
 
 
-# ------------------------------------------------------------------------------------------------------ conversions
-
-
-def dense(value: Any) -> Any:
-    """Return what was given. TypeError: it is a sparse array, or some of its elements are masked."""
-    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
-        raise TypeError("some elements are masked: masks are not supported; give x.filled(value)")
-    if hasattr(value, "toarray") and hasattr(value, "nnz"):
-        raise TypeError(f"{type(value).__name__}: sparse arrays are not supported; give x.toarray()")
-    return value
-
-
-def as_node(value: Any, like: np.dtype[Any] | None = None) -> Node:
-    """Return the expression of an array, of something that NumPy makes an array of, or of a Python number.
-
-    A number takes dtype `like` where that can hold it.
-    """
-    if isinstance(value, Tensor):
-        return value.node
-    if isinstance(value, Scalar) and like is not None:
-        found = np.asarray(value, dtype=like if np.result_type(type(value), like) == like else None)
-    else:
-        found = np.asarray(dense(value))
-    if found.dtype.kind not in "biufcmMSUOV":
-        raise TypeError(f"arrays of {found.dtype} are not supported")
-    if not found.ndim:
-        return sources.full((), found[()], found.dtype)
-    return sources.from_array(found, chunking.cut(found.shape, found.dtype.itemsize), found.dtype)
-
-
-def _index(index: Any) -> Any:
-    """Return an index with plain integers, and arrays for what is no slice."""
-    if isinstance(index, tuple):
-        return tuple([_index(one) for one in index])
-    if index is None or isinstance(index, EllipsisType):
-        return index
-    if isinstance(index, slice):
-        return slice(*[None if end is None else _whole(end) for end in (index.start, index.stop, index.step)])
-    if isinstance(index, bool | np.bool):
-        return np.asarray(index)
-    if isinstance(index, int | np.integer):
-        return int(index)
-    if isinstance(index, Tensor):
-        return index if index.dtype.kind == "b" or index.ndim else int(index)
-    if isinstance(index, np.ndarray):
-        return index if index.ndim or index.dtype.kind not in "iu" else int(index)
-    if isinstance(index, list):
-        found = np.asarray(index)
-        return found if found.size else found.astype(np.int64)
-    raise IndexError(
-        "only integers, slices (`:`), ellipsis (`...`), None and integer or boolean arrays are valid indices"
-    )
-
-
-def _nodes_in(index: Any) -> Any:
-    """Return an index with nodes for arrays."""
-    if isinstance(index, tuple):
-        return tuple([_nodes_in(one) for one in index])
-    return as_node(index) if isinstance(index, Tensor | np.ndarray) else index
-
-
 def _getitem_sample(x: Tensor, index: Any) -> Tensor:
     """Return an array with the axes that an index leaves, whatever the lengths."""
     entries: list[Any] = []
@@ -573,7 +513,7 @@ def _getitem_sample(x: Tensor, index: Any) -> Tensor:
 
 @needs_lengths(sample=_getitem_sample)
 def _getitem(x: Tensor, index: Any) -> Tensor:
-    made = indexing.get(x.node, _nodes_in(index))
+    made = indexing.get(x.node, nodes_in(index))
     return x.viewed(made, views.Indexed(index)) if made.grid and views.is_basic(index) else Tensor(made)
 
 
@@ -602,7 +542,7 @@ def _setitem(x: Tensor, index: Any, value: Any) -> Tensor:
     if x.dtype.kind == "V" and not isinstance(value, Tensor):
         value = np.asarray(value, x.dtype)
     node = shaping.cast(as_node(value, x.dtype), x.dtype)
-    return Tensor(indexing.put(x.node, _nodes_in(index), node))
+    return Tensor(indexing.put(x.node, nodes_in(index), node))
 
 
 @needs_lengths
@@ -610,39 +550,11 @@ def _permuted(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     return x.viewed(shaping.permute(x.node, axes), views.Permuted(axes))
 
 
-def _whole(value: Any) -> int:
-    return value.__index__()  # type: ignore[no-any-return]
-
-
-def loose(value: Any) -> Node | Scalar:
-    """Return a node, or a Python number as it is."""
-    if isinstance(value, Tensor):
-        return value.loose
-    if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
-        return value
-    return as_node(value)
-
-
-def aligned(*operands: Any) -> list[Node | Scalar]:
-    """Return arrays as nodes that go together element by element, and Python numbers as they are.
-
-    Lengths may be unknown where all arrays have the same ones.
-    """
-    nodes = [loose(one) for one in operands]
-    if any(isinstance(one, Node) and not known(one.grid) for one in nodes) and len(nodes) > 1:
-        grids = {tuple(map(id, one.grid)) for one in nodes if isinstance(one, Node) and one.grid}
-        if len(grids) > 1:
-            return [
-                as_node(one) if isinstance(one, Tensor) else node for one, node in zip(operands, nodes, strict=True)
-            ]
-    return nodes
-
-
 @needs_lengths
 def apply(fn: np.ufunc, *operands: Any, out: int = 0) -> Tensor:
     """Return a ufunc of arrays and Python numbers."""
     nodes = aligned(*operands)
-    if not any(isinstance(one, Node) for one in nodes):
+    if not any(isinstance(one, ArrayNode) for one in nodes):
         nodes = [as_node(one) for one in operands]
     arrays = [one for one in operands if isinstance(one, Tensor) and one._node.grid]
     columns = arrays and all(one._order == "F" for one in arrays)
@@ -672,7 +584,7 @@ def put_into(into: Any, made: Any, where: Any = True, casting: Any = "same_kind"
     return into
 
 
-def viewed(x: Any, made: Node, step: views.Step) -> Tensor:
+def viewed(x: Any, made: ArrayNode, step: views.Step) -> Tensor:
     """Return the array that one step from an array leads to; a view of it, if it is one of ours."""
     return x.viewed(made, step) if isinstance(x, Tensor) else Tensor(made)
 
@@ -692,8 +604,3 @@ def part_of(x: Any, fn: Callable[[Any], Any]) -> Tensor:
 def as_tensor(x: Any) -> Tensor:
     """Return what NumPy makes an array of as an array of ours."""
     return x if isinstance(x, Tensor) else Tensor(as_node(x))
-
-
-def loose_node(x: Any) -> Node:
-    """Return the expression of an array, whose chunks may be of unknown lengths."""
-    return x.loose if isinstance(x, Tensor) else as_node(x)

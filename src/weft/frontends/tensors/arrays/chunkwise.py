@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from weft.frontends.tensors.arrays.array import Tensor, as_node, as_tensor, loose_node
+from weft.frontends.tensors.arrays.array import Tensor, as_tensor
+from weft.frontends.tensors.arrays.conversion import as_node, loose_node
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.chunks import Cut
-from weft.frontends.tensors.nodes import Input, Node, Where
-from weft.operators.regions import Kind
+from weft.frontends.tensors.nodes import ArrayNode, ChunkLocator, NodeInput
+from weft.operators.regions import KernelKind
 
 
 @public(method=True)
@@ -32,10 +33,10 @@ def map_chunk(x: Any, fn: Callable[..., Any], args: Sequence[Any] = (), **kwargs
         first = {"chunk_index": (0,) * len(node.grid)} if numbered else {}
         dtype = np.asarray(fn(np.ones((1,) * len(node.grid), node.dtype), *args, **kwargs, **first)).dtype
     grid = node.grid if same else tuple([Cut.unknown(cut.n) for cut in node.grid])
-    where = Where(node.grid) if numbered else None
+    where = ChunkLocator(node.grid) if numbered else None
     call_it = (_Numbered if numbered else _Mapped)(fn, tuple(args), kwargs, same, where)
-    kind = Kind.PLACED if numbered else Kind.CALL
-    made = Node(kind, call_it, [Input(node)], grid, np.dtype(dtype), unique=True, name="map_chunk")
+    kind = KernelKind.PLACED if numbered else KernelKind.CALL
+    made = ArrayNode(kind, call_it, [NodeInput(node)], grid, np.dtype(dtype), unique=True, name="map_chunk")
     return Tensor(made)
 
 
@@ -45,7 +46,12 @@ class _Mapped:
     __name__ = "map_chunk"
 
     def __init__(
-        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], same: bool, where: Where | None
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        same: bool,
+        where: ChunkLocator | None,
     ) -> None:
         self.fn = fn
         self.args = args

@@ -15,17 +15,19 @@ from weft.frontends.tensors.arrays import runners
 from weft.frontends.tensors.arrays.chunking import chunking
 from weft.frontends.tensors.chunks import known
 from weft.frontends.tensors.eager import evaluate, small
-from weft.frontends.tensors.unknown_lengths import Later, Plan, first_of, measured, no_one
+from weft.frontends.tensors.unknown_lengths import DeferredNode, DeferredPlan, first_of, measured, no_one
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.arrays.executables import Watch
-    from weft.frontends.tensors.nodes import Node
+    from weft.frontends.tensors.nodes import ArrayNode
 
 ASSEMBLED_FROM = 32 * 2**20
 """Arrays of this many bytes are put together by as many threads as there are workers: a system gives memory slowly."""
 
 
-def settle(nodes: Sequence[Node], session: runners.Runner | None = None, watch: Watch | None = None) -> list[Node]:
+def settle(
+    nodes: Sequence[ArrayNode], session: runners.Runner | None = None, watch: Watch | None = None
+) -> list[ArrayNode]:
     """Compute nodes, and return nodes that hold what was computed, with lengths that are all known."""
     found = session or runners.found()
     wanted = {node.number: node for node in nodes if not sources.is_stored(node)}
@@ -41,29 +43,29 @@ def settle(nodes: Sequence[Node], session: runners.Runner | None = None, watch: 
 
 
 def _in_place(
-    todo: Sequence[Node], order: Sequence[Node], session: runners.Runner | None, watch: Watch | None
-) -> list[Node]:
+    todo: Sequence[ArrayNode], order: Sequence[ArrayNode], session: runners.Runner | None, watch: Watch | None
+) -> list[ArrayNode]:
     """Compute small nodes in this thread, and of what needs lengths first that; `order` is what `small` returned."""
-    later = [node for node in todo if isinstance(node, Later)]
+    later = [node for node in todo if isinstance(node, DeferredNode)]
     if not later:
         return [_stored(node, values) for node, values in zip(todo, evaluate(todo, order), strict=True)]
     same = {node.number: node for node in order}
     first = first_of(todo, same, no_one)
-    plain = [node for node in todo if not isinstance(node, Later)]
+    plain = [node for node in todo if not isinstance(node, DeferredNode)]
     computed = settle([*plain, *first], session, watch)
-    rest = settle(Plan(later, first, same)(computed[len(plain) :]), session, watch)
+    rest = settle(DeferredPlan(later, first, same)(computed[len(plain) :]), session, watch)
     settled = dict(zip([node.number for node in (*plain, *later)], [*computed[: len(plain)], *rest], strict=True))
     return [settled[node.number] for node in todo]
 
 
-def _stored(node: Node, values: list[Any]) -> Node:
+def _stored(node: ArrayNode, values: list[Any]) -> ArrayNode:
     if known(node.grid):
         return sources.stored(values, node.grid, node.dtype)
     found = measured(node.grid, [np.shape(value) for value in values])
     return sources.stored([values[i] for i in found.at], found.grid, node.dtype)
 
 
-def assemble(node: Node, order: Any = "C") -> Any:
+def assemble(node: ArrayNode, order: Any = "C") -> Any:
     """Return the array that the chunks of a settled node make up, in memory of its own where a session keeps them.
 
     `order` is how its elements lie there: by rows ("C") or by columns ("F").

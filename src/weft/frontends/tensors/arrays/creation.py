@@ -9,7 +9,8 @@ import numpy as np
 
 from weft.frontends.tensors import shaping, sources
 from weft.frontends.tensors.arrays import chunking, joining, shapes
-from weft.frontends.tensors.arrays.array import DEVICE, Tensor, as_node, dense, order_of
+from weft.frontends.tensors.arrays.array import DEVICE, Tensor, order_of
+from weft.frontends.tensors.arrays.conversion import as_node, dense
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.dtypes import FLOAT, INT
 from weft.frontends.tensors.arrays.files import readable

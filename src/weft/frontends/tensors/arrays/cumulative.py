@@ -8,7 +8,8 @@ import numpy as np
 
 from weft.frontends.tensors import reductions, shaping
 from weft.frontends.tensors.arrays import joining, shapes
-from weft.frontends.tensors.arrays.array import Tensor, apply, as_node
+from weft.frontends.tensors.arrays.array import Tensor, apply
+from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.arrays.shapes import ravel

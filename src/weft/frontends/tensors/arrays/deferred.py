@@ -19,11 +19,11 @@ import numpy as np
 from weft.frontends.tensors.arrays.chunking import Chunking, chunking, chunking_as
 from weft.frontends.tensors.arrays.executables import Executable
 from weft.frontends.tensors.arrays.options import options
-from weft.frontends.tensors.unknown_lengths import Later, lengths_known, sample_of, stand_in
+from weft.frontends.tensors.unknown_lengths import DeferredNode, lengths_known, sample_of, stand_in
 from weft.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from weft.frontends.tensors.nodes import Node
+    from weft.frontends.tensors.nodes import ArrayNode
 
 Given = ParamSpec("Given")
 Returned = TypeVar("Returned")
@@ -60,17 +60,17 @@ class Expressed(Executable):
 
     __slots__ = ()
 
-    def __init__(self, node: Node, *manner: Any) -> None:
+    def __init__(self, node: ArrayNode, *manner: Any) -> None:
         if options.eager_mode and not _here.asking:
             self.execute()
 
     @property
-    def _node(self) -> Node:
+    def _node(self) -> ArrayNode:
         """The expression, whatever is known of it."""
         raise NotImplementedError
 
     @property
-    def node(self) -> Node:
+    def node(self) -> ArrayNode:
         """The expression, with all lengths known: computes it where they are not."""
         if not lengths_known(self._node):
             self.must_compute()
@@ -78,9 +78,9 @@ class Expressed(Executable):
         return self._node
 
     @property
-    def loose(self) -> Node:
+    def loose(self) -> ArrayNode:
         """The expression, with the number of chunks known, if not their lengths: computes it where that is not."""
-        return self.node if isinstance(self._node, Later) else self._node
+        return self.node if isinstance(self._node, DeferredNode) else self._node
 
     @property
     def manner(self) -> tuple[Any, ...]:
@@ -131,7 +131,7 @@ def _with(value: Any, arrays: Sequence[Expressed]) -> Any:
     return value
 
 
-class Call:
+class DeferredCall:
     """A call of a marked function, which is made when the lengths of the arrays among its arguments are known."""
 
     def __init__(
@@ -153,7 +153,7 @@ class Call:
         """What the function is called."""
         return self._function.__name__.strip("_")
 
-    def arrays(self, operands: Sequence[Node]) -> list[Expressed]:
+    def arrays(self, operands: Sequence[ArrayNode]) -> list[Expressed]:
         """Return arrays of these expressions, to be the operands."""
         with _asking():
             return [self._kind(node, *manner) for node, manner in zip(operands, self._manners, strict=True)]
@@ -164,7 +164,7 @@ class Call:
             args, kwargs = _with(self._arguments, operands)
             return (function or self._function)(*args, **kwargs)
 
-    def __call__(self, operands: Sequence[Node]) -> list[Node]:
+    def __call__(self, operands: Sequence[ArrayNode]) -> list[ArrayNode]:
         """Return the nodes of what the function returns."""
         try:
             made = self.returned(self.arrays(operands))
@@ -193,8 +193,10 @@ class Call:
         )
 
 
-def _call(function: tuple[str, str], kind: tuple[str, str], manners: Any, arguments: Any, how: Chunking) -> Call:
-    return Call(_named(*function), _named(*kind), manners, arguments, how)
+def _call(
+    function: tuple[str, str], kind: tuple[str, str], manners: Any, arguments: Any, how: Chunking
+) -> DeferredCall:
+    return DeferredCall(_named(*function), _named(*kind), manners, arguments, how)
 
 
 def _named(module: str, path: str) -> Any:
@@ -264,14 +266,14 @@ def _deferred(
     """Return arrays that are made when the lengths are known; what the function raises for stand-ins of all sizes."""
     arrays: list[Expressed] = []
     arguments = _without((args, dict(kwargs)), arrays, kind)
-    call = Call(function, kind, [one.manner for one in arrays], arguments, chunking())
+    call = DeferredCall(function, kind, [one.manner for one in arrays], arguments, chunking())
     nodes = [one._node for one in arrays]
     made, given = _sampled(call, nodes, sample)
     several = made if isinstance(made, tuple) else (made,)
     samples = [sample_of(one._node) for one in several]
     with _asking():
         later: list[Any] = [
-            kind(Later(call, nodes, at, stand_in([max(1, n) for n in one.shape], one.dtype)), *like.manner)
+            kind(DeferredNode(call, nodes, at, stand_in([max(1, n) for n in one.shape], one.dtype)), *like.manner)
             for at, (one, like) in enumerate(zip(samples, several, strict=True))
         ]
     stood_for = {id(one): array for one, array in zip(given, arrays, strict=True)}
@@ -282,7 +284,9 @@ def _deferred(
     return type(made)(*later) if hasattr(made, "_fields") else type(made)(later)
 
 
-def _sampled(call: Call, nodes: Sequence[Node], sample: Callable[..., Any] | None) -> tuple[Any, list[Expressed]]:
+def _sampled(
+    call: DeferredCall, nodes: Sequence[ArrayNode], sample: Callable[..., Any] | None
+) -> tuple[Any, list[Expressed]]:
     """Return what the function returns for stand-ins, and these."""
     given = call.arrays([sample_of(node) for node in nodes])
     try:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from weft.frontends.tensors.arrays.array import DEVICE, Tensor, as_node
+from weft.frontends.tensors.arrays.array import DEVICE, Tensor
+from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.registry import expose, public
 
 FLOAT = np.dtype(np.float64)

@@ -10,18 +10,8 @@ from typing import Any
 import numpy as np
 
 from weft.frontends.tensors import blocks
-from weft.frontends.tensors.arrays.array import (
-    Tensor,
-    aligned,
-    apply,
-    as_node,
-    as_tensor,
-    loose,
-    loose_node,
-    order_of,
-    part_of,
-    put_into,
-)
+from weft.frontends.tensors.arrays.array import Tensor, apply, as_tensor, order_of, part_of, put_into
+from weft.frontends.tensors.arrays.conversion import aligned, as_node, loose, loose_node
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.executables import ExecutableTuple
 from weft.frontends.tensors.arrays.registry import method, public

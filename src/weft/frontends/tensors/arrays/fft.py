@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.frontends.tensors.arrays.array import DEVICE, Tensor, as_node
+from weft.frontends.tensors.arrays.array import DEVICE, Tensor
+from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.creation import asarray
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.joining import roll
@@ -17,7 +18,7 @@ from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.reductions import axes_of
 
 if TYPE_CHECKING:
-    from weft.frontends.tensors.nodes import Node
+    from weft.frontends.tensors.nodes import ArrayNode
 
 _NORMS = (None, "backward", "ortho", "forward")
 
@@ -35,7 +36,7 @@ def _transformed(x: Any, *, fn: Callable[..., Any], dtype: np.dtype[Any], option
 
 
 def _transform(
-    fn: Callable[..., Any], node: Node, sizes: dict[int, int], dtype: np.dtype[Any], options: dict[str, Any]
+    fn: Callable[..., Any], node: ArrayNode, sizes: dict[int, int], dtype: np.dtype[Any], options: dict[str, Any]
 ) -> Tensor:
     """Transform along axes; `sizes` are the lengths that they have afterwards."""
     if options["norm"] not in _NORMS:

@@ -9,15 +9,16 @@ import numpy as np
 
 from weft.frontends.tensors import blocks, sample_sort, shaping
 from weft.frontends.tensors.arrays import executables, shapes, statistics
-from weft.frontends.tensors.arrays.array import Tensor, apply, as_node, as_tensor
+from weft.frontends.tensors.arrays.array import Tensor, apply, as_tensor
+from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.dtypes import FLOAT, INT
 from weft.frontends.tensors.arrays.executables import ExecutableTuple
 from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.arrays.shapes import ravel
 from weft.frontends.tensors.chunks import Cut
-from weft.frontends.tensors.nodes import Input, Node
-from weft.operators.regions import Kind
+from weft.frontends.tensors.nodes import ArrayNode, NodeInput
+from weft.operators.regions import KernelKind
 
 
 def _histogram(x: Any, weights: Any = None, *, edges: tuple[float, ...]) -> Any:
@@ -53,17 +54,19 @@ def histogram(
     flat = ravel(x)
     edges = edges_of(flat, bins, range)
     node = flat.node
-    inputs = [Input(node)]
+    inputs = [NodeInput(node)]
     dtype = INT
     if weights is not None:
         by = ravel(weights)
         if by.shape != flat.shape:
             raise ValueError("weights should have the same shape as a.")
         dtype = np.result_type(by.dtype, FLOAT)
-        inputs.append(Input(by.rechunk((node.grid[0].lengths(),)).node))
+        inputs.append(NodeInput(by.rechunk((node.grid[0].lengths(),)).node))
     n = len(edges) - 1
     grid = (Cut.even(node.grid[0].n * n, n),)
-    part = Node(Kind.CALL, _histogram, inputs, grid, dtype, kwargs={"edges": tuple(edges.tolist())}, name="histogram")
+    part = ArrayNode(
+        KernelKind.CALL, _histogram, inputs, grid, dtype, kwargs={"edges": tuple(edges.tolist())}, name="histogram"
+    )
     stacked = shaping.reshape(Tensor(part).node, (node.grid[0].n, n)) if node.grid[0].n > 1 else None
     counts = Tensor(part) if stacked is None else statistics.sum(Tensor(stacked), axis=0)
     if density:
@@ -85,11 +88,15 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Tensor:
         raise ValueError("The weights and list don't have the same length.")
     if not np.can_cast(node.dtype, INT, "safe"):
         raise TypeError(f"Cannot cast array data from {node.dtype} to {INT} according to the rule 'safe'")
-    inputs = [Input(node)] + ([Input(as_tensor(weights).rechunk(node.grid).node)] if weights is not None else [])
+    inputs = [NodeInput(node)] + (
+        [NodeInput(as_tensor(weights).rechunk(node.grid).node)] if weights is not None else []
+    )
     dtype = INT if weights is None else FLOAT
     whole = (Cut.unknown(1),)
     grid = whole if node.chunks == 1 else (Cut.even(node.chunks, 1),)
-    made = Node(Kind.CALL, np.bincount, inputs, grid, dtype, kwargs={"minlength": minlength}, name="bincount")
+    made = ArrayNode(
+        KernelKind.CALL, np.bincount, inputs, grid, dtype, kwargs={"minlength": minlength}, name="bincount"
+    )
     return Tensor(sample_sort.united(made, _added, whole))
 
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from weft.frontends.tensors import indexing, shaping
 from weft.frontends.tensors.arrays import shapes
-from weft.frontends.tensors.arrays.array import Tensor, as_node, as_tensor
+from weft.frontends.tensors.arrays.array import Tensor, as_tensor
+from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.executables import ExecutableTuple
 from weft.frontends.tensors.arrays.registry import public

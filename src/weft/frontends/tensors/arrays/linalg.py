@@ -15,7 +15,8 @@ import numpy as np
 from numpy.linalg import LinAlgError
 
 from weft.frontends.tensors import blocked_factorizations, diagonals, indexing, reductions, shaping, sources, tsqr
-from weft.frontends.tensors.arrays.array import Tensor, apply, as_node, as_tensor
+from weft.frontends.tensors.arrays.array import Tensor, apply, as_tensor
+from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.executables import together
 from weft.frontends.tensors.arrays.extras import needed
@@ -33,7 +34,7 @@ from weft.frontends.tensors.blocks import pick, whole_along
 from weft.frontends.tensors.reductions import axes_of
 
 if TYPE_CHECKING:
-    from weft.frontends.tensors.nodes import Node
+    from weft.frontends.tensors.nodes import ArrayNode
 
 expose("numpy.linalg", "LinAlgError", space="linalg")
 
@@ -87,7 +88,7 @@ class SVDResult(NamedTuple):
 # ------------------------------------------------------------------------------------------------ what goes in
 
 
-def _matrices(x: Any, *, square: bool = False) -> tuple[Node, np.dtype[Any]]:
+def _matrices(x: Any, *, square: bool = False) -> tuple[ArrayNode, np.dtype[Any]]:
     """Return a stack of matrices, and the type that it is computed in; LinAlgError, TypeError as NumPy words them."""
     node = as_node(x)
     if len(node.grid) < 2:
@@ -118,7 +119,11 @@ def _adjoint(x: Tensor) -> Tensor:
 
 
 def _factored(
-    fn: Callable[..., Any], node: Node, out: Sequence[tuple[Sequence[int], np.dtype[Any]]], name: str, **kwargs: Any
+    fn: Callable[..., Any],
+    node: ArrayNode,
+    out: Sequence[tuple[Sequence[int], np.dtype[Any]]],
+    name: str,
+    **kwargs: Any,
 ) -> tuple[Tensor, ...]:
     return tuple([Tensor(one) for one in stacks(fn, [node], [2], out, name, **kwargs)])
 
@@ -282,7 +287,7 @@ def qr(x: Any, /, mode: str = "reduced") -> QRResult:
     return QRResult(*_factored(_qr, node, [((m, k), dtype), ((k, n), dtype)], "qr", mode=mode))
 
 
-def _lies(node: Node) -> bool:
+def _lies(node: ArrayNode) -> bool:
     """Whether a matrix is a tall one transposed: in several blocks of columns, which are no higher than wide."""
     return len(node.grid) == 2 and tsqr.is_tall(shaping.permute(whole_along(node, (0,)), (1, 0)))
 
@@ -346,7 +351,7 @@ def solve(x1: Any, x2: Any, /) -> Tensor:
 
 
 def _with_tolerance(
-    fn: Callable[..., Any], node: Node, rtol: Any, size: Sequence[int], dtype: np.dtype[Any], name: str
+    fn: Callable[..., Any], node: ArrayNode, rtol: Any, size: Sequence[int], dtype: np.dtype[Any], name: str
 ) -> Tensor:
     nodes, core = [node], [2]
     if rtol is not None:

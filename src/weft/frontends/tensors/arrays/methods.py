@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.frontends.tensors.arrays.stubs import Place, entries, load
+from weft.frontends.tensors.arrays.stubs import Definition, entries, load
 
 
 class _NotLoaded:
     """A method whose module is not loaded."""
 
-    def __init__(self, name: str, place: Place) -> None:
+    def __init__(self, name: str, place: Definition) -> None:
         self._name = name
         self._place = place
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from weft.frontends.tensors import blocks
 from weft.frontends.tensors.arrays import searching, statistics
-from weft.frontends.tensors.arrays.array import Tensor, apply, as_node, as_tensor
+from weft.frontends.tensors.arrays.array import Tensor, apply, as_tensor
+from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.cumulative import cumprod, cumsum
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.registry import public

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.frontends.tensors import shaping
-from weft.frontends.tensors.arrays.array import Scalar, Tensor, apply
+from weft.frontends.tensors.arrays.array import Tensor, apply
+from weft.frontends.tensors.arrays.conversion import Scalar
 from weft.frontends.tensors.arrays.elementwise import all_the_same, divmod, floor_divide
 from weft.frontends.tensors.arrays.products import matmul
 from weft.frontends.tensors.arrays.registry import METHODS, expose

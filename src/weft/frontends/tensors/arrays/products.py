@@ -10,18 +10,19 @@ import numpy as np
 
 from weft.frontends.tensors import indexing, shaping
 from weft.frontends.tensors.arrays import chunking
-from weft.frontends.tensors.arrays.array import Tensor, apply, as_node, as_tensor
+from weft.frontends.tensors.arrays.array import Tensor, apply, as_tensor
+from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.registry import named, public
 from weft.frontends.tensors.arrays.shapes import permute_dims, ravel, reshape
 from weft.frontends.tensors.arrays.statistics import sum as total
 from weft.frontends.tensors.blocked_products import matmul as matmul_nodes
 from weft.frontends.tensors.blocks import elementwise, whole_along
-from weft.frontends.tensors.nodes import Node
+from weft.frontends.tensors.nodes import ArrayNode
 from weft.frontends.tensors.reductions import axes_of
 
 if TYPE_CHECKING:
-    from weft.frontends.tensors.nodes import Node
+    from weft.frontends.tensors.nodes import ArrayNode
 
 
 @public("a", "b", also="linalg.matmul", refused="sparse")
@@ -69,7 +70,7 @@ def matrix_transpose(x: Any, /) -> Tensor:
     return Tensor(as_node(x)).mT
 
 
-def _paired(x1: Any, x2: Any, axis: int, name: str) -> tuple[Node, Node, int]:
+def _paired(x1: Any, x2: Any, axis: int, name: str) -> tuple[ArrayNode, ArrayNode, int]:
     """Return two arrays, and an axis, counted from the end, along which both are equally long."""
     left, right = as_node(x1), as_node(x2)
     from_end = {axes_of(axis, len(node.grid))[0] - len(node.grid) for node in (left, right)}

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.frontends.tensors import order_statistics, reductions
-from weft.frontends.tensors.arrays.array import Tensor, as_node
+from weft.frontends.tensors.arrays.array import Tensor
+from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.blocks import mapped, whole_along
 from weft.frontends.tensors.chunks import Cut
-from weft.frontends.tensors.nodes import Node
-from weft.operators.regions import Kind
+from weft.frontends.tensors.nodes import ArrayNode
+from weft.operators.regions import KernelKind
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.arrays.types import Axis
@@ -50,7 +51,7 @@ def _order(fn: Any, x: Any, axis: Axis, keepdims: bool, q: Any = None, **how: An
         return Tensor(order_statistics.select(node, order_statistics.wanted_by(fn, q, **how), grid, dtype, fn.__name__))
     one = mapped(node, grid, [*[None] * len(front), *left])
     kwargs = {"fn": fn, "q": q, "how": tuple({**how, "axis": axes, "keepdims": keepdims}.items()), "dtype": dtype}
-    return Tensor(Node(Kind.CALL, _order_statistic, [one], grid, dtype, kwargs=kwargs, name=fn.__name__))
+    return Tensor(ArrayNode(KernelKind.CALL, _order_statistic, [one], grid, dtype, kwargs=kwargs, name=fn.__name__))
 
 
 def _quantiles(fn: Any, name: str, text: str) -> Callable[..., Tensor]:

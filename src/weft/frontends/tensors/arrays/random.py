@@ -19,12 +19,13 @@ import numpy as np
 
 from weft.frontends.tensors import random_streams
 from weft.frontends.tensors.arrays import chunking
-from weft.frontends.tensors.arrays.array import Tensor, apply, as_node
+from weft.frontends.tensors.arrays.array import Tensor, apply
+from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.dtypes import FLOAT, INT
 from weft.frontends.tensors.arrays.registry import expose
 from weft.frontends.tensors.blocks import fitted
 from weft.frontends.tensors.chunks import Cut, Grid, blocks
-from weft.frontends.tensors.nodes import Node
+from weft.frontends.tensors.nodes import ArrayNode
 from weft.frontends.tensors.reductions import axes_of
 from weft.model.errors import UsageError
 
@@ -130,15 +131,15 @@ class Generator:
         more = more or {}
         kind = np.dtype(dtype)
         with np.errstate(all="ignore"):  # what is wrong with a parameter is told here, by who knows
-            tried = [np.zeros(1, one.dtype) if isinstance(one, Node) else one for one in given]
-            if not any(isinstance(one, Node) for one in given):
+            tried = [np.zeros(1, one.dtype) if isinstance(one, ArrayNode) else one for one in given]
+            if not any(isinstance(one, ArrayNode) for one in given):
                 getattr(np.random.default_rng(0), method)(*tried, size=0, **more)
-        shapes = [one.shape for one in given if isinstance(one, Node)]
+        shapes = [one.shape for one in given if isinstance(one, ArrayNode)]
         shape = np.broadcast_shapes(*shapes) if size is None else _size(size)
         if shapes and np.broadcast_shapes(shape, *shapes) != shape:
             raise ValueError(f"parameters of shapes {shapes} do not go together with size {shape}")
         grid, block = self._cut(shape, kind, chunk_size)
-        given = [fitted(one, grid) if isinstance(one, Node) else one for one in given]
+        given = [fitted(one, grid) if isinstance(one, ArrayNode) else one for one in given]
         return Tensor(random_streams.drawn(method, given, grid, self._seed(), kind, more, block))
 
     # ------------------------------------------------------------------------------------------------------ simple

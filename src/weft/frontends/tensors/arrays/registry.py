@@ -27,7 +27,7 @@ _REFUSALS = {
 """Keywords of Mars that ask for another kind of array, and why there is none."""
 
 
-class Row(NamedTuple):
+class PublicName(NamedTuple):
     """A public name: `name` in the namespace `space` is the attribute `path` of `module`."""
 
     space: str
@@ -38,7 +38,7 @@ class Row(NamedTuple):
     """Whether it is in `__all__`."""
 
 
-rows: list[Row] = []
+rows: list[PublicName] = []
 """All rows of the modules that are loaded."""
 
 
@@ -46,7 +46,7 @@ def expose(module: str, names: str, *, space: str = MAIN, listed: bool = True) -
     """Make attributes of a module public: each by its own name, or, written `attribute=name`, by another one."""
     for one in names.split():
         path, _, name = one.partition("=")
-        rows.append(Row(space, name or path.rpartition(".")[2], module, path, listed))
+        rows.append(PublicName(space, name or path.rpartition(".")[2], module, path, listed))
 
 
 def named(names: str, *, space: str = MAIN) -> Callable[[Defined], Defined]:
@@ -156,9 +156,9 @@ def _adapted(
     return adapted
 
 
-def table(space: str) -> Mapping[str, Row]:
+def table(space: str) -> Mapping[str, PublicName]:
     """Return the rows of a namespace by name, of the modules that are loaded. ValueError: a name is there twice."""
-    found: dict[str, Row] = {}
+    found: dict[str, PublicName] = {}
     for row in rows:
         if row.space == space and found.setdefault(row.name, row) != row:
             raise ValueError(f"{row.name} is public twice: in {found[row.name].module} and in {row.module}")

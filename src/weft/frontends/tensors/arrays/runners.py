@@ -12,7 +12,7 @@ from weft.model.errors import InternalError
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.arrays.executables import Executable, Watch
-    from weft.frontends.tensors.nodes import Node
+    from weft.frontends.tensors.nodes import ArrayNode
 
 
 class Runner(Protocol):
@@ -35,7 +35,7 @@ class Runner(Protocol):
         """How many bytes of chunks fit into memory."""
         ...
 
-    def compute(self, nodes: Sequence[Node], watch: Watch | None = None) -> list[Node]:
+    def compute(self, nodes: Sequence[ArrayNode], watch: Watch | None = None) -> list[ArrayNode]:
         """Compute nodes; return nodes that read the chunks, with all lengths known."""
         ...
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.frontends.tensors.arrays.array import Tensor, as_node
+from weft.frontends.tensors.arrays.array import Tensor
+from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.creation import asarray
 from weft.frontends.tensors.arrays.executables import ExecutableTuple, fetch
 from weft.frontends.tensors.arrays.extras import needed

@@ -8,12 +8,13 @@ import numpy as np
 
 from weft.frontends.tensors import blocks, ordering, shaping
 from weft.frontends.tensors.arrays import joining
-from weft.frontends.tensors.arrays.array import Tensor, aligned, as_node
+from weft.frontends.tensors.arrays.array import Tensor
+from weft.frontends.tensors.arrays.conversion import aligned, as_node
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.executables import ExecutableTuple
 from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.arrays.shapes import ravel
-from weft.frontends.tensors.nodes import Node
+from weft.frontends.tensors.nodes import ArrayNode
 
 _NONE = object()
 
@@ -30,13 +31,13 @@ def where(condition: Any, x1: Any = _NONE, x2: Any = _NONE, /) -> Any:
     chosen, left, right = aligned(condition if isinstance(condition, Tensor) else Tensor(as_node(condition)), x1, x2)
     if chosen.dtype.kind != "b":
         chosen = shaping.cast(chosen, np.dtype(bool))
-    dtype = np.result_type(*[one.dtype if isinstance(one, Node) else one for one in (left, right)])
+    dtype = np.result_type(*[one.dtype if isinstance(one, ArrayNode) else one for one in (left, right)])
     return Tensor(blocks.where(chosen, _held(left, dtype), _held(right, dtype), dtype))
 
 
 def _held(value: Any, dtype: np.dtype[Any]) -> Any:
     """Return a node as it is, a number as one of that type: OverflowError if it cannot be."""
-    return value if isinstance(value, Node) else np.asarray(value, dtype)[()].item()
+    return value if isinstance(value, ArrayNode) else np.asarray(value, dtype)[()].item()
 
 
 @public("a", method=True)

@@ -8,15 +8,16 @@ import numpy as np
 
 from weft.frontends.tensors import ordering, reductions
 from weft.frontends.tensors.arrays import joining, shapes
-from weft.frontends.tensors.arrays.array import Tensor, as_node, as_tensor
+from weft.frontends.tensors.arrays.array import Tensor, as_tensor
+from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.dtypes import INT
 from weft.frontends.tensors.arrays.executables import ExecutableTuple, together
 from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.blocks import in_one
 from weft.frontends.tensors.chunks import Cut
-from weft.frontends.tensors.nodes import Input, Node
-from weft.operators.regions import Kind
+from weft.frontends.tensors.nodes import ArrayNode, NodeInput
+from weft.operators.regions import KernelKind
 
 
 @together
@@ -122,7 +123,11 @@ def _slices(x: Any, axis: int) -> list[Tensor]:
     flat = (Cut.even(node.shape[along], max(node.shape[along], 1)),)
     kinds = [(grid, node.dtype), ((cut,), INT), (flat, INT), ((cut,), INT)]
     return [
-        Tensor(Node(Kind.CALL, _unique_of, [Input(node)], cuts, dtype, kwargs={**kwargs, "at": at}, name="unique"))
+        Tensor(
+            ArrayNode(
+                KernelKind.CALL, _unique_of, [NodeInput(node)], cuts, dtype, kwargs={**kwargs, "at": at}, name="unique"
+            )
+        )
         for at, (cuts, dtype) in enumerate(kinds)
     ]
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from weft.frontends.tensors import blocks, indexing, reductions, shaping
 from weft.frontends.tensors.arrays import chunking, views
-from weft.frontends.tensors.arrays.array import Tensor, as_node, as_tensor, viewed
+from weft.frontends.tensors.arrays.array import Tensor, as_tensor, viewed
+from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.registry import method, public
 from weft.frontends.tensors.reductions import axes_of

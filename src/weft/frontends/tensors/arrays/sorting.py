@@ -8,7 +8,8 @@ import numpy as np
 
 from weft.frontends.tensors import ordering, reductions, shaping
 from weft.frontends.tensors.arrays import shapes
-from weft.frontends.tensors.arrays.array import Tensor, as_node, as_tensor
+from weft.frontends.tensors.arrays.array import Tensor, as_tensor
+from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.dtypes import INT
 from weft.frontends.tensors.arrays.executables import ExecutableTuple
@@ -17,7 +18,7 @@ from weft.frontends.tensors.arrays.shapes import ravel
 from weft.frontends.tensors.reductions import axes_of
 
 if TYPE_CHECKING:
-    from weft.frontends.tensors.nodes import Node
+    from weft.frontends.tensors.nodes import ArrayNode
 
 
 def _top(x: Any, k: int, axis: int | None, largest: bool, order: bool, fields: Any) -> tuple[Tensor, Tensor]:
@@ -72,7 +73,7 @@ def fields_of(x: Tensor, order: Any) -> tuple[str, ...] | None:
     return wanted
 
 
-def _to_sort(x: Any, axis: int | None, kind: str | None, order: Any) -> tuple[Node, int, tuple[str, ...] | None]:
+def _to_sort(x: Any, axis: int | None, kind: str | None, order: Any) -> tuple[ArrayNode, int, tuple[str, ...] | None]:
     if kind not in _KINDS:
         raise ValueError(f"sort kind is {kind!r}; give one of {', '.join(map(repr, _KINDS[1:]))}")
     node = as_node(x)

@@ -8,27 +8,28 @@ import numpy as np
 
 from weft.frontends.tensors import blocks, reductions, shaping
 from weft.frontends.tensors.arrays import shapes
-from weft.frontends.tensors.arrays.array import Tensor, apply, as_node, as_tensor, loose_node
+from weft.frontends.tensors.arrays.array import Tensor, apply, as_tensor
+from weft.frontends.tensors.arrays.conversion import as_node, loose_node
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.executables import ExecutableTuple
 from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.blocks import elementwise
 from weft.frontends.tensors.blocks import where as choose
-from weft.frontends.tensors.nodes import Node
+from weft.frontends.tensors.nodes import ArrayNode
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.arrays.types import Axis
-    from weft.frontends.tensors.nodes import Node
+    from weft.frontends.tensors.nodes import ArrayNode
 
 
-def _sum_dtype(node: Node, dtype: Any) -> np.dtype[Any]:
+def _sum_dtype(node: ArrayNode, dtype: Any) -> np.dtype[Any]:
     found: np.dtype[Any] = node.dtype if dtype is None else np.dtype(dtype)
     if dtype is None and found.kind in "bi":
         return np.dtype(np.int64)
     return np.dtype(np.uint64) if dtype is None and found.kind == "u" else found
 
 
-def _chosen(x: Any, where: Any, instead: Any) -> Node:
+def _chosen(x: Any, where: Any, instead: Any) -> ArrayNode:
     """Return the expression of an array, with another value for the elements that `where` leaves out."""
     if where is True:
         return loose_node(x)
@@ -36,7 +37,7 @@ def _chosen(x: Any, where: Any, instead: Any) -> Node:
     return choose(shaping.cast(as_node(where), np.dtype(bool)), node, instead, node.dtype)
 
 
-def _reduced(fn: np.ufunc, node: Node, axis: Axis, dtype: Any, keepdims: bool, name: str, initial: Any) -> Tensor:
+def _reduced(fn: np.ufunc, node: ArrayNode, axis: Axis, dtype: Any, keepdims: bool, name: str, initial: Any) -> Tensor:
     """Reduce an array, and put what is made together with `initial`, unless that is None."""
     if initial is None or initial is np._NoValue:
         return Tensor(reductions.reduce(fn, node, axis, keepdims=keepdims, dtype=dtype, name=name))
@@ -137,7 +138,7 @@ def mean(x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False
     return Tensor(shaping.cast(blocks.apply(np.true_divide, total, count), kind))
 
 
-def _many(node: Node, axis: Axis, keepdims: bool, where: Any) -> Node | float:
+def _many(node: ArrayNode, axis: Axis, keepdims: bool, where: Any) -> ArrayNode | float:
     """Return how many elements of an array `where` is true for, along axes."""
     if where is True:
         return reductions.count_along(node, reductions.axes_of(axis, len(node.grid)), keepdims=keepdims)
@@ -205,7 +206,7 @@ def std(
     return made if dtype is None else made.astype(dtype)
 
 
-def _flat(node: Node, axis: int | None) -> tuple[Node, int]:
+def _flat(node: ArrayNode, axis: int | None) -> tuple[ArrayNode, int]:
     if axis is None:
         return shaping.reshape(node, (node.size,)), 0
     return node, reductions.axes_of(axis, len(node.grid))[0]

@@ -17,17 +17,18 @@ import numpy as np
 
 from weft.frontends.tensors import blocks
 from weft.frontends.tensors.arrays import chunking, computing, runners
-from weft.frontends.tensors.arrays.array import Tensor, as_node
+from weft.frontends.tensors.arrays.array import Tensor
+from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.creation import from_array
 from weft.frontends.tensors.arrays.executables import Watch, execute
 from weft.frontends.tensors.arrays.extras import needed
 from weft.frontends.tensors.arrays.files import Hdf5Array, NpyFile, file_path, opened_hdf5, readable
 from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.chunks import CHUNK_BYTES, Cut
-from weft.frontends.tensors.nodes import Input, Node, Read, Where, walk
-from weft.frontends.tensors.sources import Source, stored
+from weft.frontends.tensors.nodes import ArrayNode, ChunkLocator, NodeInput, Read, walk
+from weft.frontends.tensors.sources import ArraySource, stored
 from weft.model.errors import ConflictError, NotFoundError, UsageError
-from weft.operators.regions import Kind, Place
+from weft.operators.regions import ChunkPlace, KernelKind
 
 # --------------------------------------------------------------------------------------------------------- reading
 
@@ -108,11 +109,11 @@ class _Write:
 
     once: ClassVar[bool] = True
 
-    def __init__(self, target: Any, where: Where) -> None:
+    def __init__(self, target: Any, where: ChunkLocator) -> None:
         self.target = target
         self.where = where
 
-    def __call__(self, place: Place, chunk: Any) -> Any:
+    def __call__(self, place: ChunkPlace, chunk: Any) -> Any:
         _put(self.target, self.where(place.number), chunk)
         return np.zeros(place.shape, bool)
 
@@ -126,7 +127,7 @@ class _Write:
         return _Write, (self.target, self.where)
 
 
-def _put(target: Any, at: Place, chunk: Any) -> None:
+def _put(target: Any, at: ChunkPlace, chunk: Any) -> None:
     target[tuple([slice(lo, lo + n) for lo, n in zip(at.begin, at.shape, strict=True)])] = chunk
 
 
@@ -168,7 +169,7 @@ class _Writing(Tensor):
 
     __slots__ = ("_finish", "_source", "_target")
 
-    def __init__(self, node: Node, source: Node, target: Any, finish: Callable[[], None] | None) -> None:
+    def __init__(self, node: ArrayNode, source: ArrayNode, target: Any, finish: Callable[[], None] | None) -> None:
         self._source, self._target, self._finish = source, target, finish
         super().__init__(node)
 
@@ -181,7 +182,7 @@ class _Writing(Tensor):
         for x, own, node in zip(things, here, computing.settle(nodes, found, watch), strict=True):
             x._own = x._filled(node) if own else node
 
-    def _filled(self, node: Node) -> Node:
+    def _filled(self, node: ArrayNode) -> ArrayNode:
         """Write what was computed, and return what says so."""
         values = node.kwargs["source"].values
         for index in range(node.chunks):
@@ -203,11 +204,11 @@ def written(x: Any, target: Any, finish: Callable[[], None] | None = None) -> Te
         grid = tuple([_aligned(cut, int(chunk)) for cut, chunk in zip(node.grid, own, strict=True)])
         node = blocks.rechunk(node, grid)
     ones = tuple([Cut.even(cut.n, 1) for cut in node.grid])
-    write = _Write(target, Where(node.grid))
-    parts = Node(Kind.PLACED, write, [Input(node)], ones, np.dtype(bool), unique=True, name="write")
+    write = _Write(target, ChunkLocator(node.grid))
+    parts = ArrayNode(KernelKind.PLACED, write, [NodeInput(node)], ones, np.dtype(bool), unique=True, name="write")
     none = (Cut.even(0, 1),)
-    read = [Input(parts, Read.ALL)]
-    last = Node(Kind.CALL, _Written(finish), read, none, np.dtype(bool), unique=True, name="written")
+    read = [NodeInput(parts, Read.ALL)]
+    last = ArrayNode(KernelKind.CALL, _Written(finish), read, none, np.dtype(bool), unique=True, name="written")
     return _Writing(last, node, target, finish)
 
 
@@ -348,11 +349,11 @@ def to_zarr(
     return written(Tensor(node), target)
 
 
-def _not_read(node: Node, location: str) -> None:
+def _not_read(node: ArrayNode, location: str) -> None:
     """Raise ConflictError if an expression reads what lies at a location, which is about to be replaced."""
     for one in walk([node]):
         source = one.kwargs.get("source")
-        if isinstance(source, Source) and f"{_location(source.array)}/".startswith(f"{location}/"):
+        if isinstance(source, ArraySource) and f"{_location(source.array)}/".startswith(f"{location}/"):
             raise ConflictError(
                 f"the array that is to be written reads {location}, which would be gone before",
                 hint="Write it elsewhere, or compute it first: x.execute().",

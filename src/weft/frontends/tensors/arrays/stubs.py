@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from weft.frontends.tensors.arrays.registry import Row
+    from weft.frontends.tensors.arrays.registry import PublicName
 
 _IMPORT = re.compile(r"^from (\S+) import (.*)$", re.MULTILINE)
 _ASSIGNED = re.compile(r"^(?:    )?(\w+) = ([\w.]+)$", re.MULTILINE)
@@ -24,14 +24,14 @@ _LISTED = re.compile(r'"(\w+)"')
 _WIDTH = 120
 
 
-class Place(NamedTuple):
+class Definition(NamedTuple):
     """Where something is defined: an attribute, or an attribute of one, of a module."""
 
     module: str
     path: str
 
 
-def load(place: Place) -> Any:
+def load(place: Definition) -> Any:
     """Return what is at a place."""
     return reduce(getattr, place.path.split("."), import_module(place.module))
 
@@ -44,18 +44,18 @@ def stub_of(module: str) -> Path:
     return Path(spec.origin).with_suffix(".pyi")
 
 
-def entries(module: str) -> tuple[Mapping[str, Place], list[str]]:
+def entries(module: str) -> tuple[Mapping[str, Definition], list[str]]:
     """Return where the stub of a module says that each of its names is defined, and its `__all__`."""
     text, _, listed = stub_of(module).read_text().partition("__all__ = ")
-    found: dict[str, Place] = {}
+    found: dict[str, Definition] = {}
     for source, names in _IMPORT.findall(text):
         for one in names.split(", "):
             path, _, name = one.partition(" as ")
-            found[name or path] = Place(source, path)
+            found[name or path] = Definition(source, path)
     for name, path in _ASSIGNED.findall(text):
         first, _, rest = path.partition(".")
         source, attribute = found[first]
-        found[name] = Place(source, f"{attribute}.{rest}" if rest else attribute)
+        found[name] = Definition(source, f"{attribute}.{rest}" if rest else attribute)
     public = {name: one for name, one in found.items() if not name.startswith("_") or name.startswith("__")}
     return public, _LISTED.findall(listed)
 
@@ -75,7 +75,7 @@ def namespace(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]
     return find, lambda: sorted({*listed, *vars(import_module(module))}), listed
 
 
-def render(rows: Iterable[Row], modules: Mapping[str, str], methods: bool = False) -> str:
+def render(rows: Iterable[PublicName], modules: Mapping[str, str], methods: bool = False) -> str:
     """Return the text of a stub with these rows; `modules` are submodules that it has, by name."""
     sources: dict[str, list[str]] = {}
     assigned: list[str] = []

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from weft.frontends.tensors import shaping
-from weft.frontends.tensors.arrays.array import Tensor, apply, as_node, put_into
+from weft.frontends.tensors.arrays.array import Tensor, apply, put_into
+from weft.frontends.tensors.arrays.conversion import as_node
 
 
 def called(

@@ -19,7 +19,7 @@ from weft.frontends.tensors import indexing, shaping
 from weft.frontends.tensors.blocks import elementwise
 
 if TYPE_CHECKING:
-    from weft.frontends.tensors.nodes import Node
+    from weft.frontends.tensors.nodes import ArrayNode
 
 
 class Indexed(NamedTuple):
@@ -27,11 +27,11 @@ class Indexed(NamedTuple):
 
     index: Any
 
-    def get(self, node: Node) -> Node:
+    def get(self, node: ArrayNode) -> ArrayNode:
         """Return what the view has of an array."""
         return indexing.get(node, self.index)
 
-    def put(self, node: Node, value: Node) -> Node:
+    def put(self, node: ArrayNode, value: ArrayNode) -> ArrayNode:
         """Return the array with other values in the place of the view."""
         return indexing.put(node, self.index, value)
 
@@ -45,11 +45,11 @@ class Permuted(NamedTuple):
 
     axes: tuple[int, ...]
 
-    def get(self, node: Node) -> Node:
+    def get(self, node: ArrayNode) -> ArrayNode:
         """Return what the view has of an array."""
         return shaping.permute(node, self.axes)
 
-    def put(self, node: Node, value: Node) -> Node:
+    def put(self, node: ArrayNode, value: ArrayNode) -> ArrayNode:
         """Return the array with other values in the place of the view."""
         return shaping.permute(value, tuple(np.argsort(self.axes).tolist()))
 
@@ -63,12 +63,12 @@ class Reshaped(NamedTuple):
 
     shape: tuple[int, ...]
 
-    def get(self, node: Node) -> Node:
+    def get(self, node: ArrayNode) -> ArrayNode:
         """Return what the view has of an array."""
         told = prod([n for n in self.shape if n >= 0])
         return shaping.reshape(node, [node.size // max(told, 1) if n < 0 else n for n in self.shape])
 
-    def put(self, node: Node, value: Node) -> Node:
+    def put(self, node: ArrayNode, value: ArrayNode) -> ArrayNode:
         """Return the array with other values in the place of the view."""
         return shaping.reshape(value, node.shape)
 
@@ -82,11 +82,11 @@ class Field(NamedTuple):
 
     name: str
 
-    def get(self, node: Node) -> Node:
+    def get(self, node: ArrayNode) -> ArrayNode:
         """Return what the view has of an array."""
         return elementwise(_field, [node], node.dtype[self.name], self.name, field=self.name)
 
-    def put(self, node: Node, value: Node) -> Node:
+    def put(self, node: ArrayNode, value: ArrayNode) -> ArrayNode:
         """Return the array with other values in the place of the view."""
         return elementwise(_with_field, [node, value], node.dtype, self.name, field=self.name)
 
@@ -115,14 +115,14 @@ def is_basic(index: Any) -> bool:
     return all(one is None or isinstance(one, int | slice | EllipsisType) for one in listed)
 
 
-def read(node: Node, steps: Steps) -> Node:
+def read(node: ArrayNode, steps: Steps) -> ArrayNode:
     """Return what a view has of an array."""
     for step in steps:
         node = step.get(node)
     return node
 
 
-def written(node: Node, steps: Steps, value: Node) -> Node:
+def written(node: ArrayNode, steps: Steps, value: ArrayNode) -> ArrayNode:
     """Return the array with other values in the place of a view."""
     before = [node]
     for step in steps[:-1]:

@@ -7,7 +7,8 @@ from typing import Any
 
 from weft.frontends.tensors import reductions
 from weft.frontends.tensors.arrays import joining
-from weft.frontends.tensors.arrays.array import Tensor, as_node
+from weft.frontends.tensors.arrays.array import Tensor
+from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.registry import public
 
 

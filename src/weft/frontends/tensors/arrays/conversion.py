@@ -1,0 +1,108 @@
+"""What users give, as expressions: arrays of ours and of NumPy's, numbers, lists, and indices of these."""
+
+from __future__ import annotations
+
+from types import EllipsisType
+from typing import Any
+
+import numpy as np
+
+from weft.frontends.tensors import sources
+from weft.frontends.tensors.arrays import chunking
+from weft.frontends.tensors.arrays.deferred import Expressed
+from weft.frontends.tensors.chunks import known
+from weft.frontends.tensors.nodes import ArrayNode
+
+Scalar = bool | int | float | complex
+"""A Python number: it takes the dtype of what it goes together with."""
+
+
+def dense(value: Any) -> Any:
+    """Return what was given. TypeError: it is a sparse array, or some of its elements are masked."""
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise TypeError("some elements are masked: masks are not supported; give x.filled(value)")
+    if hasattr(value, "toarray") and hasattr(value, "nnz"):
+        raise TypeError(f"{type(value).__name__}: sparse arrays are not supported; give x.toarray()")
+    return value
+
+
+def as_node(value: Any, like: np.dtype[Any] | None = None) -> ArrayNode:
+    """Return the expression of an array, of something that NumPy makes an array of, or of a Python number.
+
+    A number takes dtype `like` where that can hold it.
+    """
+    if isinstance(value, Expressed):
+        return value.node
+    if isinstance(value, Scalar) and like is not None:
+        found = np.asarray(value, dtype=like if np.result_type(type(value), like) == like else None)
+    else:
+        found = np.asarray(dense(value))
+    if found.dtype.kind not in "biufcmMSUOV":
+        raise TypeError(f"arrays of {found.dtype} are not supported")
+    if not found.ndim:
+        return sources.full((), found[()], found.dtype)
+    return sources.from_array(found, chunking.cut(found.shape, found.dtype.itemsize), found.dtype)
+
+
+def loose(value: Any) -> ArrayNode | Scalar:
+    """Return a node, or a Python number as it is."""
+    if isinstance(value, Expressed):
+        return value.loose
+    if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
+        return value
+    return as_node(value)
+
+
+def loose_node(x: Any) -> ArrayNode:
+    """Return the expression of an array, whose chunks may be of unknown lengths."""
+    return x.loose if isinstance(x, Expressed) else as_node(x)
+
+
+def aligned(*operands: Any) -> list[ArrayNode | Scalar]:
+    """Return arrays as nodes that go together element by element, and Python numbers as they are.
+
+    Lengths may be unknown where all arrays have the same ones.
+    """
+    nodes = [loose(one) for one in operands]
+    if any(isinstance(one, ArrayNode) and not known(one.grid) for one in nodes) and len(nodes) > 1:
+        grids = {tuple(map(id, one.grid)) for one in nodes if isinstance(one, ArrayNode) and one.grid}
+        if len(grids) > 1:
+            return [
+                as_node(one) if isinstance(one, Expressed) else node for one, node in zip(operands, nodes, strict=True)
+            ]
+    return nodes
+
+
+def plain_index(index: Any) -> Any:
+    """Return an index with plain integers, and arrays for what is no slice."""
+    if isinstance(index, tuple):
+        return tuple([plain_index(one) for one in index])
+    if index is None or isinstance(index, EllipsisType):
+        return index
+    if isinstance(index, slice):
+        return slice(*[None if end is None else _whole(end) for end in (index.start, index.stop, index.step)])
+    if isinstance(index, bool | np.bool):
+        return np.asarray(index)
+    if isinstance(index, int | np.integer):
+        return int(index)
+    if isinstance(index, Expressed):
+        return index if index._node.dtype.kind == "b" or index._node.grid else int(index)  # type: ignore[call-overload]
+    if isinstance(index, np.ndarray):
+        return index if index.ndim or index.dtype.kind not in "iu" else int(index)
+    if isinstance(index, list):
+        found = np.asarray(index)
+        return found if found.size else found.astype(np.int64)
+    raise IndexError(
+        "only integers, slices (`:`), ellipsis (`...`), None and integer or boolean arrays are valid indices"
+    )
+
+
+def nodes_in(index: Any) -> Any:
+    """Return an index with nodes for arrays."""
+    if isinstance(index, tuple):
+        return tuple([nodes_in(one) for one in index])
+    return as_node(index) if isinstance(index, Expressed | np.ndarray) else index
+
+
+def _whole(value: Any) -> int:
+    return value.__index__()  # type: ignore[no-any-return]
