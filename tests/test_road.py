@@ -1,4 +1,4 @@
-"""Walks the road of `docs/road.md`: a small pipeline enters these functions for the first time in this order."""
+"""Walks the roads of `docs/road.md`: small runs enter these functions for the first time in this order."""
 
 import re
 import sys
@@ -9,20 +9,24 @@ from types import FrameType
 from typing import Any
 
 import weft
+import weft.tensor as wt
 from weft.admin.settings import Settings
 from weft.wiring import load_pipeline, resume_run, run_pipeline
 
 SOURCE = Path(weft.__file__).parent
 PAGE = Path(__file__).parents[1] / "docs" / "road.md"
 STATION = re.compile(r"^## \d+\. .* — `(?P<file>[\w/]+\.py)` `(?P<function>[\w.]+)`$", re.MULTILINE)
-RESUMED = "# The road of a resumed run"
+TITLE = re.compile(r"^# (.*)$", re.MULTILINE)
 PIPELINE = "name: road\nentry_points: {a: {command: 'echo hello'}, b: {command: 'echo again', deps: a}}\n"
 
 Station = tuple[str, str]
 
 
-def stations(page: str) -> list[Station]:
-    return [(match["file"], match["function"]) for match in STATION.finditer(page)]
+def stations(road: str) -> list[Station]:
+    """Return the stations of one of the roads that the page tells, by its title."""
+    _, *parts = TITLE.split(PAGE.read_text())
+    text = dict(zip(parts[::2], parts[1::2], strict=True))[road]
+    return [(match["file"], match["function"]) for match in STATION.finditer(text)]
 
 
 def entered(work: Callable[[], object]) -> list[Station]:
@@ -46,7 +50,7 @@ def entered(work: Callable[[], object]) -> list[Station]:
 
 
 def test_a_job_travels_the_road_that_the_page_tells(tmp_path):
-    road = stations(PAGE.read_text().partition(RESUMED)[0])
+    road = stations("The road a job travels")
     file = tmp_path / "run.yaml"
     file.write_text(PIPELINE)
     found = entered(lambda: run_pipeline(load_pipeline(str(file)), Settings(workers=1)))
@@ -55,7 +59,7 @@ def test_a_job_travels_the_road_that_the_page_tells(tmp_path):
 
 
 def test_a_resumed_run_travels_the_road_that_the_page_tells(tmp_path):
-    road = stations(PAGE.read_text().partition(RESUMED)[2])
+    road = stations("The road of a resumed run")
     file = tmp_path / "run.yaml"
     file.write_text(PIPELINE.replace("echo again", f"test -e {tmp_path}/go"))
     failed = run_pipeline(load_pipeline(str(file)), Settings(workers=1))
@@ -63,6 +67,16 @@ def test_a_resumed_run_travels_the_road_that_the_page_tells(tmp_path):
     found = entered(lambda: resume_run(failed.folder, Settings(workers=1)))
     assert failed.state == "failed"
     assert len(road) > 5
+    assert [station for station in found if station in road] == road
+
+
+def test_an_array_travels_the_road_that_the_page_tells():
+    def compute():
+        with wt.Session(workers=2):
+            (wt.random.rand(1_000_000) + 1).sum().execute()
+
+    road, found = stations("The road of an array"), entered(compute)
+    assert len(road) > 10
     assert [station for station in found if station in road] == road
 
 
