@@ -1,0 +1,83 @@
+"""Many runs of one service: pipelines and graphs in one process, on one store and one set of workers."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import weft
+from tests.integration.places import DEADLINE_S, until
+from weft.admin.settings import Settings
+from weft.model.errors import RunCancelledError
+from weft.runs.active import ActiveRun
+from weft.runs.opening import GraphSource
+from weft.runs.records import read_run
+from weft.runs.service import RunService, cancel_run
+from weft.wiring import load_pipeline, runs
+from weft.wiring.concrete import projection_of
+
+COUNT = 10
+PIPELINE = """
+name: many
+entry_points:
+  make: {command: "sleep 0.1; echo %(n)s > {{out}}", artifacts: {output: [out]}}
+  same: {command: "echo once >> %(folder)s/ran; echo 1 > {{out}}", artifacts: {output: [out]}, cache: {enable: true}}
+  last: {command: "cat {{in}} > {{out}}", deps: make, artifacts: {input: {in: "{{make.out}}"}, output: [out]}}
+"""
+ENDLESS = "name: endless\nentry_points: {first: {command: 'touch %(folder)s/begun; while :; do sleep 0.05; done'}}\n"
+
+
+def tenfold(value: int) -> int:
+    return value * 10
+
+
+def graph(number: int) -> weft.Graph:
+    made = weft.Graph(f"graph-{number}")
+    made.map(tenfold, [number, number + 1], name="tens").keep()
+    return made
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[RunService]:
+    with RunService(runs, Settings(workers=2, state_dir=tmp_path / ".weft")) as found:
+        yield found
+
+
+def submit(service: RunService, folder: Path, name: str, text: str, number: int = 0) -> ActiveRun:
+    file = folder / f"{name}.yaml"
+    file.write_text(text % {"folder": folder, "n": number})
+    return service.submit(load_pipeline(str(file)))
+
+
+def test_twenty_runs_share_workers_store_and_cache_and_a_cancel_leaves_the_others(service, tmp_path):
+    endless = submit(service, tmp_path, "endless", ENDLESS)
+    pipelines = [submit(service, tmp_path, f"p{n}", PIPELINE, n) for n in range(COUNT)]
+    graphs = [
+        service.submit(GraphSource(graph(n), projection_of("graph"), "me", {}, base=tmp_path)) for n in range(COUNT)
+    ]
+    until((tmp_path / "begun").exists)
+    assert len({id(run.runs[0]._session) for run in (endless, *pipelines, *graphs)}) == 1
+    cancel_run(endless.folder)
+    assert isinstance(endless.result().error, RunCancelledError)
+    results = [run.result() for run in (*pipelines, *graphs)]
+    assert [result.error for result in results] == [None] * 2 * COUNT
+    assert {result.state for result in results} == {"succeeded"}
+    assert [Path(result.outputs["last.out"]).read_text() for result in results[:COUNT]] == [
+        f"{n}\n" for n in range(COUNT)
+    ]
+    assert [run.runs[0].results()["tens"] for run in graphs] == [[n * 10, n * 10 + 10] for n in range(COUNT)]
+    assert (tmp_path / "ran").read_text() == "once\n"  # one run made it, the others took it from the cache
+    assert {read_run(result.folder).state for result in results} == {"succeeded"}
+    assert len({result.run_id for result in results}) == 2 * COUNT
+
+
+def test_the_events_of_a_run_end_with_it(service, tmp_path):
+    run = submit(service, tmp_path, "one", "name: one\nentry_points: {a: {command: 'true'}}\n")
+    told = []
+    while (event := run.events.take(DEADLINE_S)) is not None:
+        told.append(event)
+    assert run.wait(0)
+    announced, *records = told
+    assert (announced.run_id, announced.steps) == (run.name, ["a"])
+    assert [record.state for record in records if record.step == "a"] == ["running", "succeeded"]
+    assert (records[-1].step, records[-1].state) == ("", "succeeded")
