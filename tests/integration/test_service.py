@@ -12,7 +12,8 @@ from weft.model.errors import RunCancelledError
 from weft.runs.active import ActiveRun
 from weft.runs.opening import GraphSource
 from weft.runs.records import read_run
-from weft.runs.service import RunService, cancel_run
+from weft.runs.removing import cancel_run
+from weft.runs.service import RunService
 from weft.wiring import load_pipeline, runs
 from weft.wiring.concrete import projection_of
 

@@ -50,6 +50,7 @@ from weft.cli.steps import MOST_OUTPUTS, more_outputs, print_steps, run_document
 from weft.cli.tables import clean, iso, moment, one_line, output_path, print_json, print_table, short_path
 from weft.model.errors import ConflictError, NotFoundError, RunCancelledError, UsageError
 from weft.model.records import as_dict
+from weft.runs.verbs import VERBS
 
 if TYPE_CHECKING:
     from weft.admin.settings import Settings
@@ -64,9 +65,8 @@ if TYPE_CHECKING:
 app = App("weft", help="One engine for the graphs that data and machine-learning teams run.")
 config_app = App("config", help="Show settings and where each comes from.")
 app.command(config_app)
-app.command(
-    "weft.cli.lifecycle:delete", name="delete", help="Delete runs that have ended: their outputs, logs and records."
-)
+for _name in ("cancel", "delete", "prune"):
+    app.command(f"weft.cli.lifecycle:{_name}", name=_name, help=VERBS[_name].help)
 app.command("weft.cli.schedules:schedule_app", name="schedule", help="Have pipelines run again and again.")
 app.command("weft.cli.up:up", name="up", help="Fire the schedules of a project, and run what `weft run -d` asks for.")
 app.command("weft.cli.results:cache_app", name="cache", help="Look at the results that are kept, and remove some.")
@@ -659,31 +659,6 @@ def _explained(context: Context, found: RunRecord) -> Explained:
             pass
     explained: Explained = context.wiring().explain_run(found.folder)
     return explained
-
-
-@app.command
-def cancel(
-    run: RunName,
-    /,
-    *,
-    force: Annotated[bool, Parameter(help="End its post_process too, or do not begin it.")] = False,
-    as_json: AsJson = False,
-    project: Project = None,
-    state_dir: StateDir = None,
-    context: Given,
-) -> None:
-    """Ask a run to stop; what runs is ended in order, and what post_process says is done."""
-    from weft.admin.control import send
-    from weft.runs.records import ACTIVE
-
-    found = find_record(context, run, project, state_dir)
-    if found.state not in ACTIVE:
-        raise ConflictError(f"{found.id} has ended already: {found.state}", hint=f"Look at it: weft show {found.id}")
-    send(found.folder, {"do": "cancel", "reason": "weft cancel", "force": force})
-    if as_json:
-        print_json(context.out, "weft.cancel/1", run=found.id)
-    else:
-        context.say(f"{found.id} is being cancelled")
 
 
 # -------------------------------------------------------------------------------------------------------------- others

@@ -17,6 +17,7 @@ from weft.admin.control import ControlServer
 from weft.engine.machines.job import JobState
 from weft.model.errors import ConflictError, InternalError, RunFailedError, TaskError, WeftError
 from weft.runs.records import Record, item_name
+from weft.runs.verbs import protocol
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from weft.graph.logical import Vertex
     from weft.graph.spec import RunSpec
     from weft.runs.records import RunRecorder
+    from weft.runs.verbs import Handler
     from weft.runtime.cache import StepCache
     from weft.runtime.loop import JobRun
     from weft.runtime.session import Run, Session
@@ -168,17 +170,16 @@ class ActiveRun:
         threading.Thread(target=self._see_to_end, args=(session, run), name=f"end of {self.name}", daemon=True).start()
         return run
 
-    def orders(self) -> dict[str, Callable[[Mapping[str, Any]], Any]]:
+    def orders(self) -> dict[str, Handler]:
         """Return the verbs that other processes may send to it, and the functions that answer."""
         run = self.runs[0]
         word = self.spec.projection.run
-        return {
-            "cancel": lambda order: self.cancel(
-                str(order.get("reason") or "cancelled"), force=bool(order.get("force"))
-            ),
-            "story": lambda order: list(run.story(str(order.get("subject") or ""))),
+        handlers: dict[str, Handler] = {
+            "cancel": lambda order: self.cancel(order.get("reason") or "cancelled", force=bool(order.get("force"))),
+            "story": lambda order: list(run.story(order.get("subject") or "")),
             "explain": lambda _: run.explained()._replace(state=word(run.status)).to_json(),
         }
+        return protocol(handlers)
 
     def cancel(self, reason: str = "cancelled", *, force: bool = False) -> None:
         """Cancel it; with `force` nothing runs after it. ConflictError: only that goes on which runs at the end."""

@@ -8,8 +8,6 @@ from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from weft.admin import opened
-from weft.admin.control import send
-from weft.admin.deleting import delete_runs, refuse_live
 from weft.durability.resume import Kept
 from weft.engine.core import Tuning
 from weft.model.errors import ConflictError, NotFoundError, UsageError
@@ -18,7 +16,7 @@ from weft.runs.active import ActiveRun, RunEvents
 from weft.runs.editing import KEPT, kept_by_edit, record_edit
 from weft.runs.listing import mark_interrupted, open_catalog
 from weft.runs.opening import DURABILITY, ResumableSource, open_run, plan_files, reopen_run
-from weft.runs.records import ACTIVE, read_run, tell_interruption
+from weft.runs.records import read_run, tell_interruption
 from weft.runtime.clock import RealClock, ResumedClock
 from weft.runtime.session import BackendPlace, Session
 from weft.store.blocks import BlockManager
@@ -27,7 +25,7 @@ from weft.store.state import RunFolder, StateRoot, owned, read_description
 from weft.worker.group import end_recorded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from weft.admin.settings import Settings
@@ -253,22 +251,6 @@ class RunService:
 
 
 # ------------------------------------------------------------------------------------------------------ without workers
-
-
-def cancel_run(folder: Path, *, force: bool = False) -> None:
-    """Ask the owner of a run to stop it. ConflictError: it has ended, or its owner does not answer."""
-    found = read_run(folder)
-    if found.state not in ACTIVE:
-        raise ConflictError(f"{found.id} has ended already: {found.state}", hint=f"Look at it: weft show {found.id}")
-    send(folder, {"do": "cancel", "reason": "weft cancel", "force": force})
-
-
-def delete_all(root: StateRoot, folders: Iterable[Path]) -> list[str]:
-    """Delete runs that have ended, and return their ids. ConflictError: one still goes on, and none is deleted."""
-    wanted = list(dict.fromkeys(folders))
-    for folder in wanted:
-        refuse_live(folder)
-    return list(delete_runs(root, wanted))
 
 
 def refuse_resume(run: RunRecord, alive: bool) -> None:

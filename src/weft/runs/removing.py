@@ -1,0 +1,62 @@
+"""Runs that are ended and removed from outside: cancel, delete, prune."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from weft.admin.control import send
+from weft.admin.deleting import delete_runs, refuse_live
+from weft.model.errors import ConflictError, UsageError
+from weft.runs.listing import list_runs
+from weft.runs.records import ACTIVE, INTERRUPTED, read_run
+from weft.store.state import owned
+
+if TYPE_CHECKING:
+    from weft.store.catalog import RunRow
+    from weft.store.state import StateRoot
+
+ENDED: Final = ("succeeded", "failed", "terminated", INTERRUPTED)
+"""The states in which a run may be pruned; the last one only if it is named, since such a run can be resumed."""
+
+
+def cancel_run(folder: Path, *, force: bool = False) -> None:
+    """Ask the owner of a run to stop it. ConflictError: it has ended, or its owner does not answer."""
+    found = read_run(folder)
+    if found.state not in ACTIVE:
+        raise ConflictError(f"{found.id} has ended already: {found.state}", hint=f"Look at it: weft show {found.id}")
+    send(folder, {"do": "cancel", "reason": "weft cancel", "force": force})
+
+
+def delete_all(root: StateRoot, folders: Iterable[Path]) -> list[str]:
+    """Delete runs that have ended, and return their ids. ConflictError: one still goes on, and none is deleted."""
+    wanted = list(dict.fromkeys(folders))
+    for folder in wanted:
+        refuse_live(folder)
+    return list(delete_runs(root, wanted))
+
+
+def prunable(
+    root: StateRoot, now: float, *, older_than_s: float | None = None, keep: int | None = None, state: str | None = None
+) -> list[RunRow]:
+    """Return the ended runs that may go, newest first: none of the newest `keep`, none that ended too lately.
+
+    `now` is in seconds since 1970. Runs that were interrupted are among them only where `state` asks for them. A run
+    that goes on is never among them. UsageError: nothing says which runs are too old or too many.
+    """
+    if older_than_s is None and keep is None:
+        raise UsageError("which runs? say how old they are, or how many stay", hint="For example: --older-than 30d")
+    if keep is not None and keep < 0:
+        raise UsageError(f"--keep is {keep}; it must be 0 or more")
+    if state is not None and state not in ENDED:
+        raise UsageError(f"--state is {state[:40]!r}", hint=f"There are: {', '.join(ENDED)}")
+    rows, _ = list_runs(root, limit=None, state=state)
+    ended = [row for row in rows if row.state in ((state,) if state else ENDED[:-1])]
+    old = [row for row in ended[keep or 0 :] if older_than_s is None or _end(row) < now - older_than_s]
+    return [row for row in old if not owned(Path(row.folder))]
+
+
+def _end(row: RunRow) -> float:
+    """Return when a run ended, in seconds since 1970; of one that nobody ended, when it was made."""
+    return row.ended_at or row.started_at or row.created_at
