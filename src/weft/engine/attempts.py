@@ -20,8 +20,6 @@ from weft.engine.rows import FINISHED, FREED, SKIPPED
 from weft.graph.logical import Kind, Outcome, Trigger
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from weft.engine.core import Core
     from weft.engine.events import Weighed
     from weft.engine.physical import Link, Stage
@@ -164,12 +162,12 @@ def _taken_back(core: Core, lease: LeaseRow) -> bool:
 # ------------------------------------------------------------------------------------------------------ starting
 
 
-def launch(core: Core, workers: Sequence[int]) -> None:
+def launch(core: Core) -> None:
     """Give idle workers the leases that are to be run a second time, on another node where there is one."""
     if core.status is not JobState.RUNNING:
         core.backups_wanted = []
         return
-    free = unserved(core, workers)[::-1]
+    free = unserved(core, core.offered)[::-1]
     if core.avoided:
         free = [w for w in free if w not in core.avoided]
     left: list[tuple[int, str]] = []

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from weft.engine.agenda import Phase
 from weft.engine.decisions import Avoid, Forgive, Remake
 from weft.engine.dispatch import dispatch, launch
 from weft.engine.lineage import drop, lose, wanted
@@ -42,7 +43,7 @@ def fault(core: Core, worker: int, node: int, task: tuple[str, int], unread: tup
     """A task has failed on a worker, or with it: the policy is asked at the end of the events."""
     if BLAME in core.policies:
         core.faults.append(Fault(core.now, worker, node, task, unread))
-        core.suspicious = True
+        core.later(Phase.EXCLUSION)
 
 
 def failed(core: Core, lease: LeaseRow, kind: Failure, task: tuple[str, int], lost: tuple[str, int] | None) -> None:
@@ -64,7 +65,6 @@ def elsewhere(core: Core, stage: Stage, index: int, worker: int) -> None:
 
 def judge(core: Core) -> None:
     """Ask the policy who is to be avoided, and do what it says."""
-    core.suspicious = False
     if core.status is not JobState.RUNNING:
         return
     policy = core.policies[BLAME]
@@ -84,6 +84,11 @@ def judge(core: Core) -> None:
     if core.workers and core.workers.keys() <= core.avoided.keys():
         for worker in list(core.workers):
             forgive(core, worker, "nobody else is left")
+
+
+def forgive_in_time(core: Core, worker: int) -> None:
+    """Avoid a worker no longer, since its time is over."""
+    forgive(core, worker, "its time is over")
 
 
 def _avoid(core: Core, decision: Avoid) -> None:
@@ -123,7 +128,15 @@ def choice(core: Core, idle: Sequence[int]) -> Sequence[int]:
     return [w for w in reversed(idle) if w not in core.avoided] or idle[::-1]
 
 
-def dispatch_with_care(core: Core, workers: Sequence[int]) -> None:
+def offer(core: Core, workers: Sequence[int]) -> None:
+    """Give offered workers leases."""
+    if core.avoided or core.shy:
+        _dispatch_with_care(core, workers)
+    else:
+        dispatch(core, workers)
+
+
+def _dispatch_with_care(core: Core, workers: Sequence[int]) -> None:
     """Give offered workers leases as `dispatch` does: what is shy to others first, to those avoided if nobody else will
     come.
     """

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from msgspec import Struct, field
 
+from weft.engine.agenda import PHASES, Phase
+from weft.engine.commands import SetTimer
 from weft.engine.decisions import ApplyPatch, Avoid, BackUp, Emit, Forgive, WeighTasks
 from weft.engine.machines.bubble import BubbleState
 from weft.engine.machines.job import JobState
@@ -26,7 +28,7 @@ from weft.model.errors import GraphError
 from weft.model.ids import task_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from weft.engine.commands import Command
     from weft.engine.decisions import Decision
@@ -184,26 +186,20 @@ class Cause(Struct, frozen=True):
     raised: str = ""
 
 
-class Lights:
-    """Stages with light tasks that are ready: for each set of tokens the numbers of those that take it, as a heap.
+class Unslotted:
+    """Stages with ready tasks that hold no slot: for each set of tokens the numbers of those that take it, as a heap.
 
-    No heap is empty. `added` counts how often one was taken in.
+    No heap is empty.
     """
 
-    __slots__ = ("added", "heaps")
+    __slots__ = ("heaps",)
 
     def __init__(self) -> None:
         self.heaps: dict[tuple[tuple[str, int], ...], list[int]] = {}
-        self.added = 0
 
     def add(self, stage: Stage) -> None:
         """Take a stage in; once more does no harm."""
         heappush(self.heaps.setdefault(stage.resources[0].tokens, []), stage.index)
-        self.added += 1
-
-    def clear(self) -> None:
-        """Forget all."""
-        self.heaps.clear()
 
     def __bool__(self) -> bool:
         return bool(self.heaps)
@@ -242,8 +238,11 @@ class Core:
         "requests",
         "timers",
         "heaps",
-        "lights",
-        "needy",
+        "unslotted",
+        "due",
+        "queues",
+        "offered",
+        "served",
         "thirsty",
         "moved",
         "tokens",
@@ -254,9 +253,6 @@ class Core:
         "cancel_reason",
         "out",
         "counter",
-        "replan",
-        "stuck",
-        "torn",
         "patched",
         "stats",
         "dirty",
@@ -274,7 +270,6 @@ class Core:
         "weights",
         "shrunk",
         "faults",
-        "suspicious",
         "avoided",
         "forgiven",
         "shy",
@@ -308,9 +303,12 @@ class Core:
         self.requests: dict[int, RequestRow] = {}
         self.timers: dict[int, tuple[Any, ...]] = {}
         self.heaps: dict[int, list[tuple[float, float, int]]] = {ANYWHERE: []}
-        self.lights = Lights()
-        self.needy: list[Stage] = []
-        self.thirsty: dict[int, Stage] = {}  # needy ones that lacked tokens, until some come back
+        self.unslotted = Unslotted()
+        self.due = 0  # the phases that have something to do, a bit each
+        self.offered: Sequence[int] = ()  # workers, in this tick
+        self.served = False  # whether these were given leases before in this tick
+        self.queues: list[list[Any]] = [[] for _ in range(PHASES)]
+        self.thirsty: dict[int, Stage] = {}  # those that lacked tokens for a request, until some come back
         self.moved: list[Stage] = []  # what has another status since `handle` was last called
         self.tokens: dict[str, int] = dict(graph.limits)
         self.emitted: set[tuple[str, str]] = set()
@@ -320,9 +318,6 @@ class Core:
         self.cancel_reason = ""
         self.out: list[Command] = []
         self.counter = 0
-        self.replan = False
-        self.stuck: list[Link | ChoiceRow | Stage] = []
-        self.torn: list[Stage] = []
         self.patched = False
         self.stats: dict[str, Any] = {}
         self.managers: Mapping[str, ManagerFactory] = {}
@@ -341,7 +336,6 @@ class Core:
         self.weights: dict[int, float] = {}
         self.shrunk: dict[int, int] = {}
         self.faults: deque[Fault] = deque(maxlen=FAULTS)
-        self.suspicious = False
         self.avoided: dict[int, int] = {}
         self.forgiven: dict[int, tuple[int, float]] = {}
         self.shy: dict[tuple[int, int], float] = {}
@@ -358,6 +352,17 @@ class Core:
         """Links were added or dropped."""
         self._links = {}
 
+    def later(self, phase: Phase, *items: Any) -> None:
+        """Have a phase of this tick do something, with `items` in its queue."""
+        self.due |= 1 << phase
+        if items:
+            self.queues[phase].extend(items)
+
+    def taken(self, phase: Phase) -> list[Any]:
+        """Return what is in the queue of a phase, and empty it."""
+        items, self.queues[phase] = self.queues[phase], []
+        return items
+
     def tell(self, stage: Stage, moment: Moment) -> None:
         """Something happened to a stage: remember which managers want to be asked."""
         own = moment in _OWN
@@ -365,6 +370,7 @@ class Core:
             manager = self.stages[index].manager
             if manager is not None and moment in manager.moments and own == (index == stage.index):
                 self.dirty.add(index)
+                self.due |= 1 << Phase.MANAGERS
 
     def claim(self, who: str, decision: Decision) -> None:
         """Note who decides what in this tick; GraphError if another policy has decided the same before."""
@@ -393,8 +399,6 @@ class Core:
 
     def set_timer(self, at: float, *what: Any) -> int:
         """Ask for a `TimerFired` at time `at` and remember what it is for."""
-        from weft.engine.commands import SetTimer
-
         timer = self.fresh()
         self.timers[timer] = what
         self.out.append(SetTimer(at, timer))

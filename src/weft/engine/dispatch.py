@@ -329,12 +329,11 @@ def expected_bytes(stage: Stage, tasks: int) -> int:
     return (vertex.output_bytes or 0) * tasks + vertex.scratch_bytes
 
 
-def lights(core: Core) -> None:
-    """Start light tasks, which hold no core: as many as their tokens allow."""
+def start_unslotted(core: Core) -> None:
+    """Start tasks that hold no slot: as many as their tokens allow."""
     if core.status is not JobState.RUNNING:
-        core.lights.clear()
         return
-    heaps = core.lights.heaps
+    heaps = core.unslotted.heaps
     while True:
         first = min(((heap[0], tokens) for tokens, heap in heaps.items() if has_tokens(core, tokens)), default=None)
         if first is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from weft.engine.agenda import Phase
 from weft.engine.commands import Complete, Withdraw
 from weft.engine.core import NO_BRANCH, Cause, ChoiceRow
 from weft.engine.leases import stop_both, write_rows
@@ -61,7 +62,7 @@ def may_retry(core: Core, stage: Stage, index: int, kind: Failure, worker: int) 
     """Count a failure of one kind against the vertex's `retry`, and tell whether the task may run again."""
     if stage.attempts is None:
         stage.attempts = {}
-        core.replan = True  # no cone may hide a task that is being retried
+        core.later(Phase.CONES)  # no cone may hide a task that is being retried
     counts = stage.attempts.setdefault(index, [0] * len(RetryClass))
     column = FAILURES[kind].retry
     if column is None:
@@ -93,7 +94,7 @@ def _ask_from_now_on(core: Core, stage: Stage) -> None:
             if stage.ready is NOTHING:
                 stage.ready = Intervals()
             stage.ready.add(lo, hi)
-    core.needy.append(stage)
+    core.later(Phase.REQUESTS, stage)
 
 
 def delay_of(stage: Stage, index: int, kind: Failure) -> float:
@@ -185,8 +186,7 @@ def _cut_off(core: Core, link: Link, spans: Iterable[tuple[int, int]]) -> list[t
 
 def starve(core: Core) -> None:
     """Give up what waits for something that can no longer come: an event, an answer, the success of what has failed."""
-    stuck, core.stuck = core.stuck, []
-    for what in stuck:
+    for what in core.taken(Phase.BLOCKED):
         if isinstance(what, ChoiceRow):
             _starve_choice(core, what)
             continue
@@ -257,7 +257,7 @@ def spread_again(core: Core, stage: Stage) -> None:
     for link in stage.inputs:
         src = link.src
         if link.gate and not link.opened and src.status in ENDED:
-            core.stuck.append(link)
+            core.later(Phase.BLOCKED, link)
         if src.n > 0 and src.state.count(FATAL):
             for index in [i for i in range(src.n) if src.state[i] == FATAL]:
                 spread(core, src, index, index + 1)
@@ -268,7 +268,7 @@ def give_up(core: Core, stage: Stage, index: int, state: int) -> None:
     if stage.state[index] == READY:
         unqueue(stage, index, index + 1)
     if stage.bubble >= 0:
-        core.needy.append(stage)  # its bubble may be complete without this task
+        core.later(Phase.REQUESTS, stage)  # its bubble may be complete without this task
     write_mixed(core, stage, index, index + 1, state)
     stage.over += 1
     if stage.listeners:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from weft.engine.agenda import Phase
 from weft.engine.commands import Acquire, Release, Restart, Withdraw
 from weft.engine.core import LIGHT_LANE, BubbleRow, LeaseRow, RequestRow
 from weft.engine.dispatch import give
@@ -153,20 +154,15 @@ def _form_again(core: Core, row: BubbleRow, cause: str) -> None:
     """A bubble is to ask again, perhaps after a patch that came while it held its slots."""
     _move(core, row, cause)
     _loosen(core, row)
-    core.needy.extend(stage for stage in row.stages if stage.bubble >= 0)
+    core.later(Phase.REQUESTS, *(stage for stage in row.stages if stage.bubble >= 0))
 
 
 def serve(core: Core) -> None:
     """Ask for what stages with special needs could use now."""
+    asking = {stage.index: stage for stage in core.taken(Phase.REQUESTS)}
     if core.status is not JobState.RUNNING:
-        core.needy.clear()
         return
-    needy, core.needy = core.needy, []
-    seen: set[int] = set()
-    for stage in needy:
-        if stage.index in seen:
-            continue
-        seen.add(stage.index)
+    for stage in asking.values():
         if stage.bubble >= 0:
             _serve_bubble(core, core.bubbles[stage.bubble], stage)
         elif not stage.plain:  # else it has left its bubble just now
@@ -323,7 +319,7 @@ def granted(core: Core, event: Granted) -> None:
         bubble.slots.setdefault(core.by_id[name].index, []).append((worker, alternative, event.request))
     _start_members(core, bubble)
     _lend_back(core, bubble)
-    core.needy.extend(bubble.stages)  # what was made ready again meanwhile was not asked for
+    core.later(Phase.REQUESTS, *bubble.stages)  # what was made ready again meanwhile was not asked for
 
 
 def _start_members(core: Core, row: BubbleRow) -> None:
@@ -361,7 +357,7 @@ def _take_from_requests(core: Core, wants: Resources) -> bool:
         del core.requests[row.id]
         row.stage.request -= 1
         return_tokens(core, row.stage.resources[0])
-        core.needy.append(row.stage)
+        core.later(Phase.REQUESTS, row.stage)
     return take_tokens(core, wants)
 
 
@@ -378,7 +374,7 @@ def _granted_stage(core: Core, row: RequestRow, event: Granted) -> None:
         return_tokens(core, stage.resources[0])
         core.out.append(Release(row.id, worker))
         if stage.ready.count:
-            core.needy.append(stage)
+            core.later(Phase.REQUESTS, stage)
         return
     unqueue(stage, index, index + 1)
     write(core, stage, index, index + 1, READY, LEASED)
@@ -403,14 +399,14 @@ def slot_over(core: Core, lease: LeaseRow, *, worker_alive: bool) -> None:
         if worker_alive:
             core.out.append(Release(row.id, lease.worker))
         if stage.ready.count:
-            core.needy.append(stage)
+            core.later(Phase.REQUESTS, stage)
         return
     if lease.worker == LIGHT_LANE or not worker_alive:
         return
     bubble = core.bubbles[row.bubble]
     if stage.over < stage.n and bubble.state is BubbleState.HELD and core.status is JobState.RUNNING:
         bubble.slots.setdefault(stage.index, []).append((lease.worker, 0, lease.request))
-        core.needy.append(stage)
+        core.later(Phase.REQUESTS, stage)
     else:
         core.out.append(Release(row.id, lease.worker))
 
@@ -421,7 +417,7 @@ def slot_lost(core: Core, worker: int) -> None:
         for index, slots in row.slots.items():
             if any(slot[0] == worker for slot in slots):
                 row.slots[index] = [slot for slot in slots if slot[0] != worker]
-                core.needy.append(core.stages[index])
+                core.later(Phase.REQUESTS, core.stages[index])
 
 
 def member_ended(core: Core, stage: Stage) -> None:
@@ -521,7 +517,7 @@ def shrink(core: Core, row: BubbleRow, cause: str) -> None:
     if again:
         core.out.append(Restart(tuple(dict.fromkeys(again))))
     derive_regions(core)
-    core.replan = True
+    core.later(Phase.CONES)
     near = {link.dst.index: link.dst for stage in leaving for link in stage.outputs if link.dst.n >= 0}
     near.update((stage.index, stage) for stage in leaving)
     for index in sorted(near):
@@ -530,7 +526,7 @@ def shrink(core: Core, row: BubbleRow, cause: str) -> None:
         _form_again(core, row, "reformed")
         for stage in row.stages:
             recount(core, stage)
-            core.needy.append(stage)
+            core.later(Phase.REQUESTS, stage)
     else:
         _move(core, row, "dissolved")
 
@@ -569,8 +565,7 @@ def goes_on(core: Core, stage: Stage) -> None:
 
 def mend(core: Core) -> None:
     """Restart the regions of which something is to be made again: what was streamed to make it is gone."""
-    torn, core.torn = core.torn, []
-    for stage in torn:
+    for stage in core.taken(Phase.RESTARTS):
         if not stage.restarting:
             restart_region(core, stage, "what was streamed to make its outputs is gone")
 
@@ -606,7 +601,7 @@ def region_quiet(core: Core, region: int) -> None:
             if link.src.refs is not None:
                 link.src.refs = count_refs(link.src)
         if stage.bubble >= 0:
-            core.needy.append(stage)
+            core.later(Phase.REQUESTS, stage)
     for stage in again:
         remake(core, stage)
 

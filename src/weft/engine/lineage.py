@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from weft.engine.agenda import Phase
 from weft.engine.commands import Free
 from weft.engine.failures import spread_again
 from weft.engine.leases import stop, stop_both
@@ -123,7 +124,7 @@ def remake(core: Core, again: Stage | None = None) -> None:
             spread_again(core, stage)
     for stage in core.order:
         if stage.index in touched and stage is not again and stage.region >= 0 and not stage.restarting:
-            core.torn.append(stage)
+            core.later(Phase.RESTARTS, stage)
 
 
 def drop(core: Core, stage: Stage, indices: Sequence[int]) -> None:
@@ -153,7 +154,7 @@ def _start_again(core: Core, lease: LeaseRow) -> None:
     """What a lease reads is made again, so its tasks run again after that: with their region, if they have one."""
     if lease.stage.region >= 0:
         stop(core, lease, "region_restart", "region restart")  # before the rest of its region: what it reads is freed
-        core.torn.append(lease.stage)
+        core.later(Phase.RESTARTS, lease.stage)
     else:
         stop_both(core, lease, "inputs_lost", AGAIN)
 

@@ -12,12 +12,13 @@ from functools import partial
 from typing import Any
 
 from weft.engine import attempts, blame, cones, gangs, patching
+from weft.engine.agenda import Phase
 from weft.engine.bulk import end_usual
 from weft.engine.commands import Command, Complete, Publish, Shrink
-from weft.engine.consulting import consult, make
+from weft.engine.consulting import make
 from weft.engine.control import heard
 from weft.engine.core import Core, Tuning, WorkerRow
-from weft.engine.dispatch import dispatch, has_ready, lights, unserved
+from weft.engine.dispatch import has_ready
 from weft.engine.endings import on_done, on_failed, on_gave_back, on_progress, on_started
 from weft.engine.events import (
     CancelRequested,
@@ -53,21 +54,20 @@ from weft.engine.failures import (
     free_everything,
     free_leftovers,
     move_job,
-    starve,
 )
-from weft.engine.leases import attempt_of, attempts_on, stop
+from weft.engine.leases import attempts_on
 from weft.engine.lineage import lose
 from weft.engine.machines.job import JobState
 from weft.engine.machines.lease import ACTIVE
-from weft.engine.machines.vertex import ENDED, VertexState
+from weft.engine.machines.vertex import VertexState
 from weft.engine.notes import NoteKind
+from weft.engine.phases import TIMERS, walk
 from weft.engine.placement import assign_sources
-from weft.engine.policy import BLAME, STRAGGLERS, ManagerFactory, Moment
+from weft.engine.policy import JOB_POLICY, ManagerFactory, Moment
 from weft.engine.readiness import (
     advance,
     enqueue,
     finish,
-    recount,
     unqueue,
 )
 from weft.engine.rows import (
@@ -84,6 +84,7 @@ from weft.model.failures import Failure
 from weft.model.ids import task_name
 
 _DEFAULT = Tuning()
+_OFFERS = 1 << Phase.OFFERS
 _CAN_END = (JobState.RUNNING, JobState.FAILING, JobState.CANCELLING)
 
 
@@ -102,8 +103,9 @@ class Master:
         for vertex in graph.vertices.values():
             if vertex.manager is not None:
                 make(self.core.managers, vertex)  # a wrong one is told when the job is submitted
-        jobs = (STRAGGLERS, BLAME)
-        self.core.policies = {name: self.core.managers[name]() for name in jobs if name in self.core.managers}
+        self.core.policies = {
+            name: factory() for name, factory in self.core.managers.items() if name.startswith(JOB_POLICY)
+        }
         self._on: dict[type[Any], Callable[[Any], None]] = {
             Done: partial(on_done, self.core),
             JobSubmitted: self._on_job_submitted,
@@ -121,6 +123,7 @@ class Master:
             NodeLost: self._on_node_lost,
             Deferred: lambda event: gangs.deferred(self.core, event),
             OutputLost: self._on_output_lost,
+            Offered: self._on_offered,
             UserEvent: self._on_user_event,
             Hit: self._on_hit,
             Miss: self._on_miss,
@@ -136,7 +139,6 @@ class Master:
         core = self.core
         core.out = []
         core.moved = []
-        offered: Sequence[int] = ()
         on = self._on
         told = events if isinstance(events, list) else list(events)
         bulk = core.tuning.shared_memory  # else it is kept for each task where its output lies
@@ -150,58 +152,14 @@ class Master:
                     at = after
                     continue
             core.now = event.now
-            if type(event) is Offered:
-                offered = event.workers
-            else:
-                on[kind](event)
+            on[kind](event)
             at += 1
-        if core.dirty and core.status is JobState.RUNNING:
-            consult(core, patching.apply)
-        if core.suspicious:
-            blame.judge(core)
-        while core.torn:
-            gangs.mend(core)
-        while core.stuck:
-            starve(core)
-        if core.replan:
-            core.replan = False
-            cones.plan(core)
-        light = core.lights
-        if core.needy or light.heaps:
-            self._serve()
-        lit = light.added
-        if offered:
-            (blame.dispatch_with_care if core.avoided or core.shy else dispatch)(core, offered)
-        if core.needy or light.added != lit:
-            self._serve_opened(offered)
-        if core.backups_wanted and offered:
-            attempts.launch(core, offered)
+        if core.due:
+            walk(core)
+            core.offered = ()
         if core.unended == 0 and core.status in _CAN_END:
             self._see_end()
         return core.out
-
-    def _serve(self) -> None:
-        """Serve special requests, and those that this makes ready."""
-        core = self.core
-        while core.needy or core.lights:
-            before = len(core.out)
-            if core.needy:
-                gangs.serve(core)
-            if core.lights:
-                lights(core)
-            if len(core.out) == before:
-                break
-
-    def _serve_opened(self, offered: Sequence[int]) -> None:
-        """What was just started has opened gates. Whoever has special needs behind them may get no other occasion."""
-        core = self.core
-        while True:
-            told = len(core.out)
-            self._serve()
-            if len(core.out) == told:
-                return
-            free = unserved(core, offered)
-            (blame.dispatch_with_care if core.avoided or core.shy else dispatch)(core, free)
 
     # ------------------------------------------------------------------------------------------ for the shell
 
@@ -277,7 +235,7 @@ class Master:
         core = self.core
         core.workers[event.worker] = WorkerRow(event.node, event.node_name, event.party)
         if core.faults:
-            core.suspicious = True  # it may be on a bad node
+            core.later(Phase.EXCLUSION)  # it may be on a bad node
 
     def _on_node_joined(self, event: NodeJoined) -> None:
         core, has = self.core, event.resources
@@ -304,7 +262,7 @@ class Master:
             return
         core.note(f"worker {event.worker}", NoteKind.WORKER_LOST, event.reason)
         if core.avoided:
-            core.suspicious = True  # too many of those that are left may be avoided
+            core.later(Phase.EXCLUSION)  # too many of those that are left may be avoided
         gangs.slot_lost(core, event.worker)
         for lease in [lease for lease in core.leases.values() if lease.worker == event.worker]:
             stage, mult = lease.members[0]
@@ -329,6 +287,11 @@ class Master:
         if event.node_lost:
             self._lose_outputs_of(row.node, event.reason)
 
+    def _on_offered(self, event: Offered) -> None:
+        core = self.core
+        core.offered, core.served = event.workers, False
+        core.due |= _OFFERS
+
     def _on_granted(self, event: Granted) -> None:
         gangs.granted(self.core, event)
 
@@ -344,7 +307,7 @@ class Master:
             unqueue(stage, index, index + 1)
             fatal(core, stage, index, Failure.CAPACITY, reason)
         if stage.ready.count:
-            core.needy.append(stage)  # the tokens of this one are free for the next
+            core.later(Phase.REQUESTS, stage)  # the tokens of this one are free for the next
 
     def _on_output_lost(self, event: OutputLost) -> None:
         core = self.core
@@ -374,7 +337,7 @@ class Master:
         if stage.status is VertexState.CONFIGURED:
             advance(core, stage, "task_started")
         if stage.bubble >= 0:
-            core.needy.append(stage)
+            core.later(Phase.REQUESTS, stage)
         write(core, stage, event.index, event.index + 1, PROBING, FINISHED)
         finish(core, stage, ((event.index, event.index + 1),))
 
@@ -405,24 +368,8 @@ class Master:
     def _on_timer_fired(self, event: TimerFired) -> None:
         core = self.core
         what = core.timers.pop(event.timer, None)
-        if what is None or core.status is not JobState.RUNNING:
-            return
-        if what[0] == "timeout":
-            lease = attempt_of(core, what[1])
-            if lease is not None and lease.state in ACTIVE:
-                stop(core, lease, "timeout", "timeout")
-        elif what[0] == "retry":
-            stage = core.by_id[what[1]]
-            if stage.retry_at is not None:
-                stage.retry_at.pop(what[2], None)
-            if stage.status not in ENDED:
-                recount(core, stage)
-        elif what[0] == "bubble":
-            gangs.timed_out(core, what[1])
-        elif what[0] == "look":
-            attempts.look_again(core)
-        elif what[0] == "forgive":
-            blame.forgive(core, what[1], "its time is over")
+        if what is not None and core.status is JobState.RUNNING:
+            TIMERS[what[0]](core, *what[1:])
 
     def _on_idle_tick(self, event: IdleTick) -> None:
         """Workers are idle and nothing is ready: take back half of the longest lease, by count.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from weft.engine.agenda import Phase
 from weft.engine.consulting import install
 from weft.engine.core import ChoiceRow
 from weft.engine.decisions import (
@@ -171,7 +172,7 @@ def configure(
             recount(core, link.dst)
     if fresh:
         return
-    core.replan = True
+    core.later(Phase.CONES)
     core.note(stage.id, NoteKind.CONFIGURED, n)
     recount(core, stage)
     for link in stage.inputs:
@@ -427,7 +428,7 @@ def _set_resources(core: Core, stage: Stage, resources: tuple[Resources, ...]) -
             subject=stage.id,
             rule="not-started",
         )
-    core.replan = True
+    core.later(Phase.CONES)
     if stage.n > 0:
         recount(core, stage)
 
@@ -453,7 +454,7 @@ def _set_edge(core: Core, decision: SetEdge) -> None:
     )
     link.src.early = True
     derive_regions(core)
-    core.replan = True
+    core.later(Phase.CONES)
     recount(core, link.dst)
 
 
@@ -478,7 +479,7 @@ def choose(core: Core, decision: Choose) -> None:
                 core.note(vertex, NoteKind.BRANCH_SKIPPED, decision.choice, decision.branch)
                 give_up_rest(core, core.by_id[vertex], SKIPPED)
                 recount_readers(core, core.by_id[vertex])
-    core.replan = True
+    core.later(Phase.CONES)
     for vertex in row.choice.branches[decision.branch]:
         recount(core, core.by_id[vertex])
 
@@ -532,7 +533,8 @@ def patch(core: Core, decision: ApplyPatch) -> None:
             stage.ready.discard(lo, hi)
             stage.key = INFINITE
             enqueue(core, stage, lo, hi)
-    core.replan = core.patched = True
+    core.later(Phase.CONES)
+    core.patched = True
     for edge in change.edges:
         link = core.links[edge.id]
         if link.src.n < 0 and link.src.status in (VertexState.FAILED, VertexState.CANCELLED):

@@ -64,6 +64,8 @@ class View(NamedTuple):
     lost: int = 0
 
 
+JOB_POLICY = "job."
+"""How the names of policies for a whole job begin. Whichever are registered are made once for each job."""
 STRAGGLERS = "job.stragglers"
 """The name of the policy that says which leases are run a second time. It decides for a job, not for a vertex, and is
 asked with a `WatchView`."""

@@ -11,6 +11,7 @@ from heapq import heappush
 from math import ceil
 from typing import TYPE_CHECKING
 
+from weft.engine.agenda import Phase
 from weft.engine.commands import Free, FreeParts, Probe, Stop
 from weft.engine.core import ANYWHERE
 from weft.engine.machines.table import step
@@ -87,9 +88,10 @@ def enqueue(core: Core, stage: Stage, lo: int, hi: int) -> None:
         stage.ready = Intervals()
     stage.ready.add(lo, hi)
     if stage.light and stage.bubble < 0:
-        core.lights.add(stage)
+        core.unslotted.add(stage)
+        core.later(Phase.UNSLOTTED)
     else:
-        core.needy.append(stage)
+        core.later(Phase.REQUESTS, stage)
 
 
 def _enqueue_anywhere(core: Core, stage: Stage, lo: int, hi: int) -> None:
@@ -198,7 +200,7 @@ def open_gate(core: Core, link: Link) -> None:
     dst = link.dst
     dst.closed -= 1
     if dst.bubble >= 0:
-        core.needy.append(dst)
+        core.later(Phase.REQUESTS, dst)
     if dst.closed == 0 and dst.n >= 0:
         release(core, dst)
 
@@ -367,23 +369,23 @@ def ended(core: Core, stage: Stage) -> None:
     if stage.listeners:
         core.tell(stage, Moment.SOURCE_ENDED)
     if stage.bubble >= 0:
-        core.needy.append(stage)  # its bubble may be complete without it, or over
+        core.later(Phase.REQUESTS, stage)  # its bubble may be complete without it, or over
     for link in stage.outputs:
         if link.dst.bubble >= 0:
-            core.needy.append(link.dst)  # its bubble may have waited for this
+            core.later(Phase.REQUESTS, link.dst)  # its bubble may have waited for this
         if link.gate and not link.opened and gate_opens(core, link):
             if link.edge.scheduling.outcome is Outcome.ONE_SUCCESS:
                 check_gates(core, stage)
             else:
                 open_gate(core, link)
         elif link.gate and not link.opened:
-            core.stuck.append(link)
+            core.later(Phase.BLOCKED, link)
     for link in stage.inputs:
         if link.src.vertex.kind is Kind.SERVICE:
             drain(core, link.src)
     if stage.vertex.expands:
-        core.stuck.append(stage)
-        core.stuck.extend(row for row in core.decided.get(stage.id, ()) if not row.taken)
+        core.later(Phase.BLOCKED, stage)
+        core.later(Phase.BLOCKED, *(row for row in core.decided.get(stage.id, ()) if not row.taken))
         for service in core.services:
             drain(core, service)
 
@@ -572,7 +574,7 @@ def recount(core: Core, stage: Stage) -> None:
         missing = stage.missing = bytearray(stage.n)
         stage.missing = None
     if stage.bubble >= 0:
-        core.needy.append(stage)
+        core.later(Phase.REQUESTS, stage)
     stage.ready.clear()
     if stage.local:
         for held in stage.local.values():

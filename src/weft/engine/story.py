@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.engine.explain import shown
+from weft.engine.machines.task import TaskState
 from weft.engine.text import text_of
 from weft.graph.logical import Role
 from weft.model.ids import parse_task
@@ -76,8 +77,6 @@ def _stage_now(stage: Stage) -> str:
 
 
 def _task_now(core: Core, stage: Stage, index: int) -> str:
-    from weft.engine.machines.task import TaskState
-
     if not 0 <= index < stage.n:
         return f"{stage.vertex.shown} has {max(stage.n, 0)} tasks; there is no task {index}"
     parts = [f"{stage.vertex.shown}[{index}]: {TaskState(stage.state[index]).name}"]

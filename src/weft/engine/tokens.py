@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from weft.engine.agenda import Phase
+
 if TYPE_CHECKING:
     from weft.engine.core import Core
     from weft.model.resources import Resources
@@ -27,6 +29,8 @@ def return_tokens(core: Core, wants: Resources) -> None:
     """Give the tokens of one task back; who lacked some is served again."""
     for name, count in wants.tokens:
         core.tokens[name] += count
+    if core.unslotted and wants.tokens:
+        core.later(Phase.UNSLOTTED)
     if core.thirsty and wants.tokens:
-        core.needy.extend(core.thirsty[index] for index in sorted(core.thirsty))
+        core.later(Phase.REQUESTS, *(core.thirsty[index] for index in sorted(core.thirsty)))
         core.thirsty.clear()

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.unit.engine.hand import Hand, body
+from weft.engine.agenda import Phase
 from weft.engine.decisions import Avoid, Forgive, Remake
 from weft.engine.explain import explain
 from weft.engine.policy import BLAME
@@ -322,7 +323,7 @@ def test_nothing_is_made_again_that_nobody_reads_any_more(hand):
     h(h.done("a[0]"), h.done("a[1]"), h.idle(0, 1))
     h.expect("launch b[0] on 0", "launch b[1] on 1")
     h(h.done("b[0]"), h.worker_joined(8))
-    h.core.suspicious = True
+    h.core.later(Phase.EXCLUSION)
     h(h.tick())
     h.skip("shrink")
     assert h.rows("a") == ["finished"] * 2

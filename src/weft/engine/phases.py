@@ -1,0 +1,98 @@
+"""What the phases of a tick do, and what timers are for: the one table of each, with what extensions bring.
+
+`Master.handle` walks the table and names none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from weft.engine import attempts, blame, cones, gangs, patching
+from weft.engine.agenda import Phase
+from weft.engine.consulting import consult
+from weft.engine.dispatch import start_unslotted, unserved
+from weft.engine.failures import starve
+from weft.engine.leases import attempt_of, stop
+from weft.engine.machines.job import JobState
+from weft.engine.machines.lease import ACTIVE
+from weft.engine.machines.vertex import ENDED
+from weft.engine.readiness import recount
+
+if TYPE_CHECKING:
+    from weft.engine.core import Core
+
+
+def walk(core: Core) -> None:
+    """Run the first phase that has something to do, until none has."""
+    while core.due:
+        first = core.due & -core.due
+        core.due ^= first
+        RUN[Phase(first.bit_length() - 1)](core)
+
+
+def _managers(core: Core) -> None:
+    if core.status is JobState.RUNNING:
+        consult(core, patching.apply)
+
+
+def _requests(core: Core) -> None:
+    gangs.serve(core)
+    _offer_again(core)
+
+
+def _unslotted(core: Core) -> None:
+    start_unslotted(core)
+    _offer_again(core)
+
+
+def _offer_again(core: Core) -> None:
+    """What has started may have opened gates, behind which there is something for workers that got nothing."""
+    if core.offered and core.served:
+        core.later(Phase.OFFERS)
+
+
+def _offers(core: Core) -> None:
+    workers = unserved(core, core.offered) if core.served else core.offered
+    core.served = True
+    blame.offer(core, workers)
+    if core.backups_wanted:
+        core.later(Phase.BACKUPS)
+
+
+RUN: Final[dict[Phase, Callable[[Core], None]]] = {
+    Phase.MANAGERS: _managers,
+    Phase.EXCLUSION: blame.judge,
+    Phase.RESTARTS: gangs.mend,
+    Phase.BLOCKED: starve,
+    Phase.CONES: cones.plan,
+    Phase.REQUESTS: _requests,
+    Phase.UNSLOTTED: _unslotted,
+    Phase.OFFERS: _offers,
+    Phase.BACKUPS: attempts.launch,
+}
+"""What each phase does."""
+
+
+def _lease_timed_out(core: Core, id: int) -> None:
+    lease = attempt_of(core, id)
+    if lease is not None and lease.state in ACTIVE:
+        stop(core, lease, "timeout", "timeout")
+
+
+def _retry_is_due(core: Core, vertex: str, index: int) -> None:
+    stage = core.by_id[vertex]
+    if stage.retry_at is not None:
+        stage.retry_at.pop(index, None)
+    if stage.status not in ENDED:
+        recount(core, stage)
+
+
+TIMERS: Final[dict[str, Callable[..., Any]]] = {
+    "timeout": _lease_timed_out,
+    "retry": _retry_is_due,
+    "bubble": gangs.timed_out,
+    "look": attempts.look_again,
+    "forgive": blame.forgive_in_time,
+}
+"""What a timer is for, by the name that it was set with: the other values of it are given after the core."""
