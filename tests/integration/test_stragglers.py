@@ -15,6 +15,7 @@ from weft.backends.processes import Processes
 from weft.backends.threads import Threads
 from weft.engine.policy import STRAGGLERS
 from weft.graph.builder import Graph, gather
+from weft.model.errors import UsageError
 from weft.policies.stragglers import Stragglers
 from weft.runtime.session import Session
 from weft.store.blocks import BlockManager
@@ -31,6 +32,19 @@ def square(number):
 def squares(n: int) -> tuple[Graph, object]:
     g = Graph("squares")
     return g, g.add(sum, gather(g.map(square, range(n), name="square")), name="total", keep=True)
+
+
+def test_a_session_takes_parameters_of_the_policy():
+    with weft.Session(workers=1, backups={"times": 3.0, "looks_s": (0.5, 5)}) as session:
+        policy = session.managers[STRAGGLERS]()
+        assert isinstance(policy, Stragglers)
+        assert policy.times == 3.0
+        assert session.executor.tuning.looks_s == (0.5, 5.0)
+        assert session.executor.tuning.backups
+    with pytest.raises(UsageError, match="the policy of stragglers does not take"):
+        weft.Session(workers=1, backups={"time": 3.0})
+    with pytest.raises(UsageError, match="looks_s of backups is 3"):
+        weft.Session(workers=1, backups={"looks_s": 3})
 
 
 @pytest.mark.parametrize("lost", ["killed", "freed"])

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from weft.engine.events import Weighed
     from weft.engine.physical import Link, Stage
 
-FIRST_LOOK_S = 0.1
-LAST_LOOK_S = 10.0
-"""The shortest and the longest time between two looks at what runs, in seconds."""
 _SAMPLE = 16
 
 
@@ -36,7 +33,7 @@ _SAMPLE = 16
 def watch(core: Core) -> None:
     """Begin to look at what runs, if the job has a policy for that and it is on."""
     if core.tuning.backups and STRAGGLERS in core.policies:
-        core.set_timer(core.now + FIRST_LOOK_S, "look")
+        core.set_timer(core.now + core.tuning.looks_s[0], "look")
 
 
 def look_again(core: Core) -> None:
@@ -45,7 +42,8 @@ def look_again(core: Core) -> None:
         return  # the job was resumed without
     usual = [attempt.seconds for attempt in look(core).attempts if attempt.seconds >= 0]
     pause = min(usual) / 4 if usual else (core.now - core.started_at) / 8
-    core.set_timer(core.now + min(max(pause, FIRST_LOOK_S), LAST_LOOK_S), "look")
+    shortest, longest = core.tuning.looks_s
+    core.set_timer(core.now + min(max(pause, shortest), longest), "look")
 
 
 def look(core: Core) -> WatchView:

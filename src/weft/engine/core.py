@@ -62,7 +62,7 @@ class Tuning(Struct, frozen=True):
     that all workers read the same memory, so that placement by input bytes has nothing to win; `cones` may be off
     where every task must be committed on its own; `stream_bytes` is what a
     streamed edge may hold: memory that is asked for with the bubble; with `backups` what takes too long is run a second
-    time, as the job's policy says.
+    time, as the job's policy says, which is asked every `looks_s` seconds, at the shortest and at the longest.
     """
 
     target_s: float = 0.002
@@ -74,6 +74,7 @@ class Tuning(Struct, frozen=True):
     cones: bool = True
     stream_bytes: int = 0
     backups: bool = False
+    looks_s: tuple[float, float] = (0.1, 10.0)
 
 
 class WorkerRow(Struct):

@@ -7,8 +7,8 @@ changed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -54,7 +54,6 @@ from weft.model.failures import Failure
 
 if TYPE_CHECKING:
     from weft.engine.core import Core
-    from weft.model.resources import Resources
 
 _EARLY = (Trigger.FRACTION, Trigger.SOURCE_CONFIGURED, Trigger.SOURCE_RUNNING)
 _STOPPED = frozenset({*ENDED, VertexState.DRAINING})
@@ -287,9 +286,19 @@ def _decisions(core: Core, stage: Stage, value: Any) -> list[Any]:
         return []
     if isinstance(value, int):
         return [SetParallelism(s.id, value) for s in waiting if s.status not in ENDED]
+    if type(value) in _DECISIONS:
+        return [value]
     if isinstance(value, (list, tuple)):
-        if value and all(isinstance(v, tuple) and hasattr(v, "_fields") for v in value):
-            return list(value)
+        decisions = [item for item in value if type(item) in _DECISIONS]
+        if decisions and len(decisions) == len(value):
+            return decisions
+        if decisions:
+            raise GraphError(
+                f"{stage.id} answered a list in which a {type(decisions[0]).__name__} stands beside what is no "
+                "decision: answer decisions only, or values only",
+                subject=stage.id,
+                rule="expander-answer",
+            )
         for s in waiting:
             s.vertex = replace(s.vertex, program=replace(s.vertex.program, items=value))
         return [SetParallelism(s.id, len(value)) for s in waiting]
@@ -301,7 +310,9 @@ def _decisions(core: Core, stage: Stage, value: Any) -> list[Any]:
 
 
 def _settles(value: Any, deciding: list[ChoiceRow]) -> bool:
-    """Whether an answer is a list of decisions that settles every choice which waits for it."""
+    """Whether an answer is decisions that settle every choice which waits for it."""
+    if type(value) is Choose:
+        value = [value]
     if not isinstance(value, (list, tuple)):
         return False
     settled = {decision.choice for decision in value if isinstance(decision, Choose)}
@@ -317,36 +328,42 @@ def _wanted(waiting: list[Stage], deciding: list[ChoiceRow]) -> str:
 
 
 def apply(core: Core, decision: Any) -> None:
-    """Validate one decision and carry it out; GraphError if it is not allowed now."""
-    if isinstance(decision, SetParallelism):
-        _set_parallelism(core, decision)
-    elif isinstance(decision, Choose):
-        choose(core, decision)
-    elif isinstance(decision, ApplyPatch):
-        patch(core, decision)
-    elif isinstance(decision, SetEdge):
-        _set_edge(core, decision)
-    elif isinstance(decision, SetResources):
-        _set_resources(core, _stage(core, decision.vertex), decision.resources)
-    elif isinstance(decision, Schedule):
-        stage = _stage(core, decision.vertex)
-        if 0 <= stage.released < decision.n:
-            stage.released = decision.n
-            if stage.n > 0:
-                recount(core, stage)
-    elif isinstance(decision, Finish):
-        finish_early(core, _stage(core, decision.vertex), decision.reason)
-    elif isinstance(decision, Emit):
-        emitted(core, decision.vertex, decision.name)
-    elif isinstance(decision, Fail):
-        stage = _stage(core, decision.vertex)
-        core.note(stage.id, NoteKind.DECIDED_TO_FAIL, decision.reason)
-        if stage.n < 0:
-            give_up_rest(core, stage, FATAL)
-            spread(core, stage, 0, 0)
-        for index in range(max(stage.n, 0)):
-            if stage.state[index] in (UNSCHEDULED, READY):
-                fatal(core, stage, index, Failure.USER, decision.reason)
+    """Validate one decision and carry it out; GraphError if it is not allowed now, or is none about the graph."""
+    carry_out = _DECISIONS.get(type(decision))
+    if carry_out is None:
+        raise GraphError(
+            f"a {type(decision).__name__} is no decision that an expander, a manager or a control vertex may take "
+            f"(there are: {', '.join(kind.__name__ for kind in _DECISIONS)})",
+            rule="decision",
+        )
+    carry_out(core, decision)
+
+
+def _schedule(core: Core, decision: Schedule) -> None:
+    stage = _stage(core, decision.vertex)
+    if 0 <= stage.released < decision.n:
+        stage.released = decision.n
+        if stage.n > 0:
+            recount(core, stage)
+
+
+def _finish(core: Core, decision: Finish) -> None:
+    finish_early(core, _stage(core, decision.vertex), decision.reason)
+
+
+def _emit(core: Core, decision: Emit) -> None:
+    emitted(core, decision.vertex, decision.name)
+
+
+def _fail(core: Core, decision: Fail) -> None:
+    stage = _stage(core, decision.vertex)
+    core.note(stage.id, NoteKind.DECIDED_TO_FAIL, decision.reason)
+    if stage.n < 0:
+        give_up_rest(core, stage, FATAL)
+        spread(core, stage, 0, 0)
+    for index in range(max(stage.n, 0)):
+        if stage.state[index] in (UNSCHEDULED, READY):
+            fatal(core, stage, index, Failure.USER, decision.reason)
 
 
 def _stage(core: Core, vertex: str) -> Stage:
@@ -407,7 +424,8 @@ def _set_parallelism(core: Core, decision: SetParallelism) -> None:
         raise
 
 
-def _set_resources(core: Core, stage: Stage, resources: tuple[Resources, ...]) -> None:
+def _set_resources(core: Core, decision: SetResources) -> None:
+    stage, resources = _stage(core, decision.vertex), decision.resources
     if stage.bubble >= 0 and core.bubbles[stage.bubble].state in (BubbleState.WAITING, BubbleState.HELD):
         raise GraphError(
             f"the bubble of {stage.id!r} has asked for its slots: what its tasks take is settled",
@@ -554,3 +572,17 @@ def emitted(core: Core, vertex: str, name: str) -> None:
     stage = core.by_id.get(vertex)
     if stage is not None:
         check_gates(core, stage)
+
+
+_DECISIONS: Final[dict[type, Callable[[Core, Any], None]]] = {
+    SetParallelism: _set_parallelism,
+    SetEdge: _set_edge,
+    SetResources: _set_resources,
+    Schedule: _schedule,
+    Finish: _finish,
+    Choose: choose,
+    ApplyPatch: patch,
+    Emit: _emit,
+    Fail: _fail,
+}
+"""What checks and carries out each decision about the graph; other named tuples are values of the user's."""

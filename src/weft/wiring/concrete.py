@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from weft.engine.policy import BLAME, STRAGGLERS
 from weft.frontends.pipelines.kinds import STEP_KINDS as STEP_KINDS
 from weft.graph.projection import GRAPHS
-from weft.model.errors import MissingExtraError, UsageError
+from weft.model.errors import GraphError, MissingExtraError, UsageError
 from weft.policies.blame import Blame
 from weft.policies.choices import BroadcastChoice
 from weft.policies.eviction import furthest, largest
@@ -43,6 +44,30 @@ FRONTENDS: Final[Mapping[str, str]] = {"pipelines": "weft.frontends.pipelines.st
 """The front ends that have words of their own for what users see: from where their projections are imported."""
 EVICTION: Final[Mapping[str, EvictionKey | None]] = {"furthest": furthest, "largest": largest, "lru": None}
 """What a session may be told to spill first; None is the order that the store keeps by itself."""
+
+
+def straggler_managers(parameters: Mapping[str, Any]) -> dict[str, ManagerFactory]:
+    """Return the managers with other parameters of the straggler policy; UsageError if it does not take them."""
+    factory = partial(Stragglers, **parameters)
+    try:
+        factory()
+    except (TypeError, GraphError) as error:
+        from inspect import signature  # which takes long to load
+
+        raise UsageError(
+            f"backups is {dict(parameters)!r}, which the policy of stragglers does not take: {error}",
+            hint=f"It takes {signature(Stragglers)} and looks_s, the shortest and longest seconds between two looks.",
+        ) from error
+    return MANAGERS | {STRAGGLERS: factory}
+
+
+def looks_of(looks_s: object) -> tuple[float, float]:
+    """Check the shortest and longest seconds between two looks at what runs."""
+    if isinstance(looks_s, (list, tuple)) and len(looks_s) == 2:
+        shortest, longest = looks_s
+        if isinstance(shortest, (int, float)) and isinstance(longest, (int, float)) and 0 < shortest <= longest:
+            return float(shortest), float(longest)
+    raise UsageError(f"looks_s of backups is {looks_s!r}; it must be two numbers of seconds, 0 < shortest <= longest")
 
 
 def projection_of(frontend: str) -> Projection:

@@ -23,7 +23,16 @@ from weft.runtime.clock import RealClock, ResumedClock
 from weft.store.accounting import resident_bytes
 from weft.store.blocks import BlockManager
 from weft.store.state import StateRoot
-from weft.wiring.concrete import BACKENDS, MANAGERS, eviction_key, make_backend, projection_of, session_folders
+from weft.wiring.concrete import (
+    BACKENDS,
+    MANAGERS,
+    eviction_key,
+    looks_of,
+    make_backend,
+    projection_of,
+    session_folders,
+    straggler_managers,
+)
 from weft.wiring.waiting import noted_signals, picture, wait_for_end
 
 if TYPE_CHECKING:
@@ -60,8 +69,9 @@ class Session(runtime.Session):
     bytes an edge between tasks that stream may hold (default: 64 MiB, or a sixteenth of the memory if that is less).
     `gpus` of this machine, all of `gpu_type`, are handed out to tasks that ask for them. With `backups` what takes far
     too long is run a second time on an idle worker, and the first to end counts (default: with "processes", where what
-    a process was at when it died is run again in any case). Nothing of a session is left when it is closed, and what a
-    killed one leaves is swept by the next.
+    a process was at when it died is run again in any case); a mapping gives the parameters of
+    `weft.policies.stragglers.Stragglers`, and with `looks_s` the shortest and longest seconds between two looks.
+    Nothing of a session is left when it is closed, and what a killed one leaves is swept by the next.
 
     With `whole_process` the `memory` that is given bounds all that this process holds, as far as the tasks say what
     they work in: what it holds already is taken off, but for half of the memory. Workers that are processes of their
@@ -87,7 +97,7 @@ class Session(runtime.Session):
         name: str | None = None,
         grace_s: float = GRACE_S,
         *,
-        backups: bool | None = None,
+        backups: bool | Mapping[str, Any] | None = None,
         eviction: str | EvictionKey = "furthest",
         stream_window: int | str | None = None,
         durable: bool | str | os.PathLike[str] = False,
@@ -102,6 +112,11 @@ class Session(runtime.Session):
         base = None if spill_dir is None else arguments.folder("spill_dir", spill_dir)
         gpus, gpu_type = arguments.whole("gpus", gpus, lo=0), arguments.text("gpu_type", gpu_type)
         grace_s = arguments.seconds("grace_s", grace_s)
+        managers, looks_s = MANAGERS, None
+        if isinstance(backups, Mapping):
+            parameters = dict(backups)
+            looks_s = parameters.pop("looks_s", None)
+            managers, backups = straggler_managers(parameters), True
         backups = arguments.truth("backups", backups, unset=True)
         self._state = _state("durable", durable)
         kept = self._state if history is True and self._state is not None else _state("history", history)
@@ -139,7 +154,9 @@ class Session(runtime.Session):
             self._about = {"backend": began_on, opened.KEY: opened.kept(options)}
             if twice:
                 backend.tuning = replace(backend.tuning, backups=True)
-            super().__init__(backend, store, clock, MANAGERS)
+            if looks_s is not None:
+                backend.tuning = replace(backend.tuning, looks_s=looks_of(looks_s))
+            super().__init__(backend, store, clock, managers)
             undo.pop_all()
         if kept is not None:
             self.historian = _historian(kept)

@@ -1,9 +1,12 @@
 """Graphs that grow: expanders, choices, patches, and what decisions may do."""
 
+from typing import NamedTuple
+
 import pytest
 
 from tests.unit.engine.hand import Hand, body, run_out
-from weft.engine.decisions import Emit, Fail, Finish, SetEdge, SetParallelism, SetResources
+from weft.engine import patching
+from weft.engine.decisions import BackUp, Emit, Fail, Finish, SetEdge, SetParallelism, SetResources
 from weft.graph.builder import Graph, after, gather, one_to_one, shuffle
 from weft.graph.logical import (
     BROADCAST,
@@ -25,6 +28,7 @@ from weft.graph.logical import (
 )
 from weft.graph.rectangles import Rectangles
 from weft.graph.wire import patch_to_json
+from weft.model.errors import GraphError
 from weft.model.failures import Failure
 from weft.model.program import Program
 from weft.model.resources import Resources
@@ -102,6 +106,39 @@ def test_a_bad_answer_fails_the_expander_and_says_what_is_wanted(hand, answer, s
     assert says in line
     assert h.skip() == ["free x[0]"]
     assert (h.rows("x"), h.state("load")) == (["fatal"], "failed" if on_failure is CONTINUE else h.state("load"))
+
+
+class Point(NamedTuple):
+    """A named tuple of the user's, which is no decision."""
+
+    x: int
+    y: int
+
+
+def test_named_tuples_of_the_user_are_values(hand):
+    h = answered(hand, planned(), [Point(1, 2), Point(3, 4)])
+    assert h.core.by_id["load"].n == 2
+    assert h.core.by_id["load"].vertex.program.items == [Point(1, 2), Point(3, 4)]
+    h.skip()
+
+
+def test_one_decision_is_an_answer(hand):
+    h = answered(hand, planned(), SetParallelism("load", 3))
+    assert h.core.by_id["load"].n == 3
+    h.skip()
+
+
+def test_decisions_beside_values_are_refused(hand):
+    h = answered(hand, planned(), [SetParallelism("load", 3), Point(1, 2)])
+    (line,) = (line for line in h.pending if line.startswith("complete"))
+    assert "a SetParallelism stands beside what is no decision" in line
+    h.skip()
+
+
+def test_what_is_no_decision_about_the_graph_is_refused(hand):
+    h = hand(planned(), workers=1)
+    with pytest.raises(GraphError, match="a BackUp is no decision that an expander"):
+        patching.apply(h.core, BackUp(1, "late"))
 
 
 def test_an_answer_counts_once(hand):
