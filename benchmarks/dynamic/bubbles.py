@@ -222,7 +222,7 @@ def simulate(graph: LogicalGraph, stages: Mapping[str, Stage], setting: Setting)
     area = last = 0.0
     held = 0
 
-    def meter(_: Core) -> None:
+    def meter(_: object) -> None:
         nonlocal area, held, last
         if held or job.outcome is None:  # timers of bubbles go off later than that
             area += held * (simulator.clock.time - last)

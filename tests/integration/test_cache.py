@@ -20,7 +20,8 @@ from weft import wiring
 from weft.admin.settings import Settings
 from weft.durability.journal import JOURNAL, read_journal
 from weft.engine.events import Event, Miss
-from weft.engine.replay import Epoch, Tick
+from weft.engine.recovery import Epoch
+from weft.engine.replay import Tick
 from weft.runs.active import RunResult
 from weft.runs.records import read_run
 from weft.runtime.cache import read_decisions

@@ -29,7 +29,7 @@ from weft.durability.facts import asking
 from weft.durability.journal import FileJournal, read_journal, recover, replay_journal
 from weft.durability.programs import load_graph
 from weft.engine.core import Core
-from weft.engine.replay import digest
+from weft.engine.recovery import digest
 from weft.engine.rows import FINISHED, FREED
 from weft.graph.logical import NONE, Edge, OnFailure, Patch, Storage
 from weft.model.errors import (

@@ -133,9 +133,8 @@ def random_answers(seed: int, of: Collection[str] = ()) -> tuple[World, list[Job
 
 
 def _values(world: AnswerWorld, job: JobRun, vertex: str) -> list[Any]:
-    stage = job.master.core.by_id[vertex]
-    column = world._jobs[job.id].column(stage)
-    values = [world.store.load(column, at) if column.tracked else column.values[at] for at in range(stage.n)]
+    column = world._jobs[job.id].column(vertex, *job.inspector.column(vertex))
+    values = [world.store.load(column, at) if column.tracked else column.values[at] for at in range(len(column))]
     return [value.by_edge if type(value) is EdgeValues else value for value in values]
 
 
@@ -143,7 +142,7 @@ def main(arguments: list[str]) -> None:
     """Replay one: `python -m tests.simulation.answers SEED [NAME,...]`; tell its stories."""
     _, jobs = random_answers(int(arguments[0]), arguments[1].split(",") if arguments[1:] else ())
     for job in jobs:
-        sys.stdout.write("\n".join((f"{job.id}: {job.outcome}", *job.master.story(), "")))
+        sys.stdout.write("\n".join((f"{job.id}: {job.outcome}", *job.master.inspector.story(), "")))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ from weft.engine.commands import Command
 from weft.engine.core import Tuning
 from weft.engine.events import Event
 from weft.engine.ports import WhenDurable
-from weft.engine.replay import Epoch, Tape, Tick, digest
+from weft.engine.recovery import Epoch, digest
+from weft.engine.replay import Tape, Tick
 from weft.graph.logical import LogicalGraph
 from weft.model.records import as_dict
 

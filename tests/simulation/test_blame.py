@@ -42,7 +42,7 @@ def test_a_worker_that_fails_costs_no_more_than_that_worker(often):
     assert max(attempts) == 1, "what failed there was tried elsewhere"
     assert len(attempts) < 10
     assert "avoided for 60 s: 4 tasks failed there, 0 on another worker" in "\n".join(
-        trial.job.master.story("worker 3")
+        trial.job.master.inspector.story("worker 3")
     )
 
 

@@ -11,9 +11,9 @@ from tests.simulation import world as module
 from tests.simulation.scenarios import Scenario, random_scenario, work
 from tests.simulation.world import World, loop_of, random_hardship, run_scenarios
 from weft.backends.simulator import Faults, Simulator
+from weft.engine.commands import Reply
 from weft.engine.core import Tuning
 from weft.engine.events import UserEvent
-from weft.engine.invariants import check
 from weft.engine.master import Master
 from weft.graph.builder import Graph, controlled
 from weft.graph.logical import CONCURRENT, NONE, Edge, Kind, Patch, Scheduling, Storage, Trigger, Vertex
@@ -24,6 +24,7 @@ from weft.model.program import Program
 from weft.model.resources import Resources
 from weft.policies.sizing import ResourceOffer, most_used, sized
 from weft.runtime.loop import JobRun, Loop
+from weft.testing.inside import check_job, core_of
 
 COUNT = {"fast": 5, "soak": 10_000}.get(os.environ.get("HYPOTHESIS_PROFILE", "ci"), 100)
 
@@ -52,6 +53,10 @@ def steered(rng: random.Random) -> Scenario:
 class Steered(World):
     """A world whose control vertices ask for anything, at any moment of their lives."""
 
+    def __init__(self, *scenarios: Any, **options: Any) -> None:
+        super().__init__(*scenarios, **options)
+        self.replied: set[str] = set()
+
     def launch(self, job: Any, lease: Any) -> None:
         super().launch(job, lease)
         if lease.vertex == "control":
@@ -63,7 +68,7 @@ class Steered(World):
         if job.outcome is not None:
             return
         rng = self.random
-        core = job.master.core
+        core = core_of(job)
         mine = [link.dst.id for link in core.by_id["control"].outputs]
         target = rng.choice(mine) if rng.random() < 0.8 else rng.choice(list(core.by_id))
         needs = Resources(cpu=rng.choice([0, 1, 2, 2, 1000]))  # no node has the last
@@ -76,9 +81,13 @@ class Steered(World):
                 (USAGE, {"memory": rng.random()}),
             ]
         )
+        alive = self.incarnation
         loop_of(self).post(job.id, UserEvent(self.clock.time, "control", 0, name, payload))
         if name == DECIDE:
-            assert core.replies.pop(token, "the owner died") is not None
+            assert token in self.replied or alive != self.incarnation, "nobody replied"
+
+    def reply(self, job: Any, reply: Reply) -> None:
+        self.replied.add(reply.token)
 
     def dry_run(self, token: str, target: str) -> Patch:
         id = f"control/{token}"
@@ -100,8 +109,10 @@ def trained(history: tuple[Past, ...]) -> float:
         nodes=2,
         seconds=lambda vertex, _: 1000.0 if vertex == "control" else 10.0,
         capacity=(Resources(cpu=4, gpu=1, gpu_type="A100"), Resources(cpu=4, gpu=4, gpu_type="T4")),
-        check=check,
+        check=check_job,
     )
+    said: list[Reply] = []
+    sim.reply = lambda job, reply: said.append(reply)  # type: ignore[method-assign]
     loop = Loop(sim, sim.clock)
     mark_results(graph)
     validate(graph, loop.pool.capacity())
@@ -114,7 +125,7 @@ def trained(history: tuple[Past, ...]) -> float:
             offers = [ResourceOffer(BIG_GPU, 80e9, 5.0, 5.0), ResourceOffer(SMALL_GPU, 16e9)]
             payload = ("token", "resources", "train", sized(usage, offers[0], offers), "history")
             loop.post(job.id, UserEvent(sim.clock.time, "control", 0, DECIDE, payload))
-            assert job.master.core.replies == {"token": ""}
+            assert said == [Reply("token", "")]
         loop.post(job.id, UserEvent(sim.clock.time, "control", 0, "ready"))
 
     ends: list[float] = []

@@ -19,7 +19,6 @@ from tests.simulation.scenarios import WORDS, Scenario, random_scenario, work
 from tests.simulation.test_jobs import exchange, served, stream, tree
 from tests.simulation.world import Killed, World, _WatchedLoop, expect_clean, expect_idle, tasks_of
 from weft import wiring
-from weft.durability.journal import finished_tasks
 from weft.engine.commands import Command
 from weft.engine.core import Core, Tuning
 from weft.engine.events import Event
@@ -87,7 +86,7 @@ class Dying(World):
         streaming = _above_streams(core)
         self.finished = {
             (vertex, index)
-            for vertex, index in finished_tasks(core)
+            for vertex, index in job.inspector.finished_tasks()
             if core.by_id[vertex].region < 0
             and core.by_id[vertex].vertex.kind is Kind.FINITE
             and not (vertex in streaming and core.by_id[vertex].state[index] == FREED)
@@ -131,7 +130,7 @@ def run(scenario: Scenario, kills: Sequence[int] = (), *, after: bool = False, *
     (job,) = world.jobs.values()
     if job.crash is not None:
         raise job.crash
-    assert job.outcome is not None, "it did not end:\n" + "\n".join(job.master.story())
+    assert job.outcome is not None, "it did not end:\n" + "\n".join(job.master.inspector.story())
     check(job.master.core)
     expect_clean(world, job)
     expect_idle(world)

@@ -111,7 +111,7 @@ def run(make: Callable[[], Scenario], at: int, fault: Fault, **options: Any) -> 
     world.run(most_moments=100_000)
     if job.crash is not None:
         raise job.crash
-    assert job.outcome is not None, "it did not end:\n" + "\n".join(job.master.story())
+    assert job.outcome is not None, "it did not end:\n" + "\n".join(job.master.inspector.story())
     expect_clean(world, job)
     expect_idle(world)
     return world, job

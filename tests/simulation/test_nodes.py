@@ -10,7 +10,6 @@ from weft.backends.simulated_nodes import Elastic, ElasticProvider
 from weft.engine.core import Tuning
 from weft.engine.events import Failed, NodeDraining, NodeLost
 from weft.engine.explain import explain
-from weft.engine.invariants import check
 from weft.engine.master import Master
 from weft.engine.provider import NodeKind
 from weft.graph.builder import Graph, gather
@@ -19,6 +18,7 @@ from weft.graph.validate import mark_results, validate
 from weft.model.errors import CapacityError
 from weft.model.resources import Resources
 from weft.runtime.loop import JobRun, Loop
+from weft.testing.inside import check_job
 from weft.testing.trial import expect_clean
 
 
@@ -31,7 +31,7 @@ class Cluster:
 
     def __init__(self, graph: Graph, elastic: Elastic, **simulator: Any) -> None:
         options = {"workers": 2, "nodes": 1, "tuning": Tuning(target_s=1.0, shared_memory=False), **simulator}
-        self.sim = SimulatedCluster(elastic=elastic, check=check, **options)
+        self.sim = SimulatedCluster(elastic=elastic, check=check_job, **options)
         self.loop = Loop(self.sim, self.sim.clock)
         mark_results(graph)
         validate(graph, self.loop.pool.capacity())
@@ -56,13 +56,13 @@ class Cluster:
         self.sim.run(most_moments=100_000)
         if self.job.crash is not None:
             raise self.job.crash
-        assert self.job.outcome is not None, "\n".join(self.job.master.story())
-        check(self.job.master.core)
+        assert self.job.outcome is not None, "\n".join(self.job.inspector.story())
+        check_job(self.job)
         expect_clean(self.sim, self.job)
         return self
 
     def told(self, subject: str = "") -> str:
-        return "\n".join(self.job.master.story(subject))
+        return "\n".join(self.job.inspector.story(subject))
 
 
 def gang(count: int, timeout_s: float = 1e6, **fields: Any) -> Graph:

@@ -12,7 +12,6 @@ from weft.durability.encoding import Reader, encode
 from weft.durability.journal import (
     Header,
     Recorded,
-    finished_tasks,
     graph_digest,
     recover,
     replay_journal,
@@ -21,12 +20,14 @@ from weft.engine.core import Tuning
 from weft.engine.events import Done
 from weft.engine.invariants import check
 from weft.engine.master import Master
-from weft.engine.replay import Epoch, Tape, Tick, digest, may_go_on, replay
+from weft.engine.recovery import Epoch, digest, may_go_on
+from weft.engine.replay import Tape, Tick, replay
 from weft.graph.validate import mark_results
 from weft.policies.shuffle import ShuffleManager
 from weft.policies.waves import WaveManager
 from weft.runtime.loop import JobRun, Loop
 from weft.testing.graphs import random_graph
+from weft.testing.inside import check_job
 from weft.testing.trial import expect_clean
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def world(rng: random.Random, faults: Faults | None = None) -> dict[str, Any]:
             shared_memory=nodes == 1,
             cones=rng.random() < 0.8,
         ),
-        "check": check,
+        "check": check_job,
     }
     rng.random()  # a draw that the seeds were found with
     return made
@@ -107,7 +108,7 @@ def first_run(graph, options) -> tuple[Book, JobRun]:
 def go_on(graph, recorded: Recorded, options) -> tuple[Counting, JobRun, set[tuple[str, int]]]:
     """Recover in another world where everything that was finished is still there, and run to the end."""
     found = recover(graph, recorded, MANAGERS)
-    before = finished_tasks(found.master.core)
+    before = found.master.inspector.finished_tasks()
     sim = Counting(**{**options, "faults": None})
     sim.clock.time = found.pending.now
     job = JobRun("trial", graph, found.master)
@@ -121,7 +122,7 @@ def go_on(graph, recorded: Recorded, options) -> tuple[Counting, JobRun, set[tup
     sim.run(most_moments=200_000)
     if job.crash is not None:
         raise job.crash
-    assert job.outcome is not None, "\n".join(job.master.story())
+    assert job.outcome is not None, "\n".join(job.master.inspector.story())
     return sim, job, before
 
 

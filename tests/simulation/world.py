@@ -32,13 +32,15 @@ from weft.engine.master import Master
 from weft.engine.policy import ManagerFactory
 from weft.engine.ports import Job
 from weft.engine.provider import NodeKind
-from weft.engine.replay import Tape, Tick, digest, replay
+from weft.engine.recovery import digest
+from weft.engine.replay import Tape, Tick, replay
 from weft.graph.draw import to_text
 from weft.graph.logical import Kind, Outcome, Source, Trigger
 from weft.graph.validate import mark_results
 from weft.model.failures import Failure
 from weft.model.resources import Resources
 from weft.runtime.loop import JobRun, Loop
+from weft.testing.inside import core_of
 
 FOREVER_S = 1e6
 """How long a service runs that nobody stops."""
@@ -103,8 +105,9 @@ class World(SimulatedCluster):
         self.unwanted: set[tuple[str, str, int]] = set()
         self.live: dict[tuple[str, int], tuple[Job, Launch]] = {}
 
-    def _check_if_moved(self, checks: Callable[[Core], None], core: Core) -> None:
+    def _check_if_moved(self, checks: Callable[[Core], None], job: Job) -> None:
         """Check what a master has handled something in since the last time; nothing else changes a core."""
+        core = core_of(job)
         if id(core) in self.moved:
             self.moved.discard(id(core))
             checks(core)
@@ -246,7 +249,7 @@ class World(SimulatedCluster):
             assert lease.worker in {spec.worker for spec in self._specs}, f"{lease} is for a worker that is not there"
             busy = [other for (_, other) in self.live.values() if other.worker == lease.worker]
             assert not busy, f"{lease} is for a worker that is busy with {busy}"
-        if job.master.core.by_id[lease.vertex].vertex.kind is Kind.SERVICE:
+        if lease.spec.service:
             self.services.add(lease.vertex)
         inside: set[tuple[str, int]] = set()
         for vertex, index in tasks_of(lease):
@@ -290,7 +293,7 @@ class World(SimulatedCluster):
         """It must not take for ever: what waits for nothing that comes may look again and again."""
         late = self.clock.time > PATIENCE_S
         assert not late, "it does not end:\n" + "\n".join(
-            line for job in self.jobs.values() if job.outcome is None for line in job.master.story()
+            line for job in self.jobs.values() if job.outcome is None for line in job.inspector.story()
         )
 
     def reported(self, job: Job, event: Event) -> None:
@@ -301,7 +304,7 @@ class World(SimulatedCluster):
             return
         key = (job.id, event.lease)
         lease = self.live[key][1]
-        row = attempt_of(job.master.core, event.lease)
+        row = attempt_of(core_of(job), event.lease)
         heard = row is not None and row.state not in {*GIVEN_UP, LeaseState.RESTARTING}
         if not heard and not isinstance(event, GaveBack):
             self.unwanted.update((job.id, lease.vertex, i) for i in range(lease.lo, event.hi))
@@ -310,7 +313,7 @@ class World(SimulatedCluster):
             if i in self.held.get((job.id, vertex), ()):
                 self._forget(job.id, vertex, i)
         stuck = isinstance(event, Done) and self.clock.time >= FOREVER_S
-        assert not stuck, f"{lease.vertex} ended by itself: nothing else went on\n" + "\n".join(job.master.story())
+        assert not stuck, f"{lease.vertex} ended by itself: nothing else went on\n" + "\n".join(job.inspector.story())
         if isinstance(event, GaveBack):
             self.live[key] = (job, lease._replace(hi=event.hi))
             return
@@ -342,7 +345,7 @@ class World(SimulatedCluster):
         return super()._duration(lease, lo, hi)
 
     def _expect_inputs(self, job: Job, vertex: str, index: int, inside: set[tuple[str, int]]) -> None:
-        core = job.master.core
+        core = core_of(job)
         stage = core.by_id[vertex]
         for link in stage.inputs:
             scheduling, src = link.edge.scheduling, link.src
@@ -375,7 +378,7 @@ class World(SimulatedCluster):
     # ------------------------------------------------------------------------------------------------------ store
 
     def _hold(self, run: Any, lo: int, hi: int) -> None:
-        stage = run.job.master.core.by_id[run.launch.vertex]
+        stage = core_of(run.job).by_id[run.launch.vertex]
         if stage.vertex.kind is Kind.FINITE:  # a service has no value
             if run.launch.lease in run.job.leases:
                 twice = self.held.get((run.job.id, stage.id), set()) & set(range(lo, hi))
@@ -406,7 +409,7 @@ class World(SimulatedCluster):
             self.fading.discard((job.id, vertex, lo))
             self.unwanted.discard((job.id, vertex, lo))
             return  # it was lost, and whoever frees it does not know yet, or has said so before
-        stages = job.master.core.by_id
+        stages = core_of(job).by_id
         nobodys = (job.id, vertex, lo) in self.unwanted or stages[vertex].state[lo] == TaskState.SKIPPED
         if nobodys:  # what was told to stop has left it: who reads this task has what it made before, or waits for it
             self.unwanted.discard((job.id, vertex, lo))
@@ -434,7 +437,7 @@ class World(SimulatedCluster):
     def free_parts(self, job: Job, vertex: str, lo: int, hi: int) -> None:
         """Remember which pieces of what is stored are gone."""
         self.mortal()
-        for link in job.master.core.by_id[vertex].outputs:
+        for link in core_of(job).by_id[vertex].outputs:
             if link.router is not None and link.router.partitions:
                 for i in self.held.get((job.id, vertex), ()):
                     self.pieces_gone.setdefault((job.id, link.edge.id, i), set()).update(range(lo, hi))
@@ -471,11 +474,11 @@ class World(SimulatedCluster):
             if job.outcome is not None:
                 return
             if self.random.random() < self.cache:
-                stage = job.master.core.by_id[probe.vertex]
+                stage = core_of(job).by_id[probe.vertex]
                 if probe.index < stage.n and stage.state[probe.index] == TaskState.PROBING:
                     self.held.setdefault((job.id, probe.vertex), set()).add(probe.index)
                     self.fading.discard((job.id, probe.vertex, probe.index))
-                    for link in job.master.core.by_id[probe.vertex].outputs:
+                    for link in core_of(job).by_id[probe.vertex].outputs:
                         self.pieces_gone.pop((job.id, link.edge.id, probe.index), None)
                     self.held_now += 1
                     self.done.add((job.id, probe.vertex, probe.index))
@@ -497,7 +500,7 @@ class _WatchedLoop(Loop):
         if job.outcome is None:
             self.world.expect_end()
         self.world.mortal()
-        self.world.moved.add(id(job.master.core))
+        self.world.moved.add(id(core_of(job)))
         super()._step(job, events, offers=offers)
 
     def _told(self, job: JobRun, events: list[Any]) -> None:
@@ -602,9 +605,9 @@ def live(
         if job.crash is not None:
             raise job.crash
     for job in jobs:
-        assert job.outcome is not None, f"{job.id} did not end:\n" + "\n".join(job.master.story())
+        assert job.outcome is not None, f"{job.id} did not end:\n" + "\n".join(job.inspector.story())
         if checked:
-            check(job.master.core)
+            check(core_of(job))
         expect_clean(world, job)
     expect_idle(world)
     return world, jobs
@@ -612,7 +615,7 @@ def live(
 
 def expect_clean(world: World, job: JobRun) -> None:
     """An ended job holds its results and nothing else; every task is over for a reason."""
-    core = job.master.core
+    core = core_of(job)
     assert not job.leases, f"leases are left: {job.leases}"
     assert not core.leases, f"the master has leases left: {core.leases}"
     assert core.tokens == core.graph.limits, f"tokens are lost: {core.tokens} of {core.graph.limits}"
@@ -799,7 +802,7 @@ def main(arguments: Sequence[str]) -> None:
         random_session(seed, words=words, hard="hard" in arguments, policies="twice" in arguments, opened=tell)
     finally:
         for job in told:
-            sys.stdout.write("\n".join((f"{job.id}: {job.outcome}", *job.master.story(), "")))
+            sys.stdout.write("\n".join((f"{job.id}: {job.outcome}", *job.inspector.story(), "")))
 
 
 if __name__ == "__main__":

@@ -14,22 +14,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.backends.streams import END, Streams
 from weft.engine.core import Tuning
-from weft.engine.events import Done, Failed, GaveBack, TimerFired, UserEvent, Weighed
-from weft.engine.foresight import next_use
+from weft.engine.events import Done, Failed, GaveBack, Noted, TimerFired, UserEvent, Weighed
 from weft.engine.machines.job import JobState
-from weft.engine.machines.vertex import ENDED, VertexState
 from weft.engine.notes import NoteKind
 from weft.engine.provider import FixedProvider, NodeSpec
-from weft.graph.logical import Kind, Move, Outcome, Storage, Trigger
 from weft.graph.task import Watched
 from weft.model.chunks import OUTSIDE, ChunkRef
 from weft.model.errors import NotFoundError, RunCancelledError, WeftError
 from weft.model.failures import Failure, kind_of
-from weft.model.program import Style
 from weft.model.resources import Resources
 from weft.store.api import ABSENT, Column, sizeof
 from weft.store.tiers import part_nbytes
-from weft.worker.code import PIECES, UNSETTLED, Edges, InputCode, TaskCode
+from weft.worker.code import PIECES, Edges, InputCode, TaskCode
 from weft.worker.context import EdgeValues, not_controlled
 from weft.worker.lease import Outcome as LeaseOutcome
 from weft.worker.lease import WorkerLease
@@ -37,19 +33,17 @@ from weft.worker.run import LiveInput, read_one, run
 from weft.worker.streaming import unpacked
 
 if TYPE_CHECKING:
-    from weft.engine.commands import Launch, Publish, Restart, Weigh
-    from weft.engine.physical import Link, Stage
+    from weft.engine.commands import Launch, Publish, Reply, Restart, Weigh
     from weft.engine.ports import Job, Shell
     from weft.engine.provider import Provider
-    from weft.graph.routing import Router
     from weft.graph.task import Past
+    from weft.graph.task_spec import TaskSpec
     from weft.store.api import ChunkStore
     from weft.store.outputs import Outputs
     from weft.worker.context import Context
 
 _WAKE_S = 0.1
 _KEEPS_NOTHING = (JobState.RUNNING, JobState.SUCCEEDED)
-_WHILE_RUNNING = (Trigger.FRACTION, Trigger.EVENT)
 
 STREAM_BYTES = 64 * 2**20
 """How many bytes a streamed edge holds before its writers wait; less where the memory is small."""
@@ -67,10 +61,6 @@ def lease_bytes(budget: int, workers: int) -> int:
 def stream_bytes(budget: int) -> int:
     """Return how many bytes a streamed edge may hold: a small part of the memory, since a bubble may have several."""
     return min(STREAM_BYTES, max(1, budget // 16))
-
-
-def _controls(link: Link) -> bool:
-    return link.src.vertex.kind is Kind.SERVICE and not link.data
 
 
 Defer = Callable[[Callable[[], None]], None]
@@ -102,11 +92,12 @@ class LocalJob:
         self.loop = loop
         self._window = window
         self._streams: Streams | None = None
-        self.codes: dict[str, TaskCode] = {}
+        self._codes: dict[TaskSpec, TaskCode] = {}
         self.columns: dict[str, Column] = {}
         self.running: dict[int, WorkerLease] = {}
         self.closed = False
         self._endpoints: dict[str, dict[int, Any]] = {}
+        self._replies: dict[str, str] = {}
         self._said: dict[str, deque[tuple[str, int, Any]]] = {}
         self.moved = threading.Condition()
         self.watched = False
@@ -115,101 +106,64 @@ class LocalJob:
 
     # ------------------------------------------------------------------------------------------------ columns
 
-    def column(self, stage: Stage) -> Column:
-        """Return the column of a stage's outputs."""
-        column = self.columns.get(stage.id)
-        if column is None and stage.id in self.job.given:
-            column = self.job.given[stage.id]
-            column.foresee = self._foresight(stage)
+    def column(self, vertex: str, n: int, parts: int) -> Column:
+        """Return the column of a vertex's outputs, with `n` cells and `parts` partitions where it is new."""
+        column = self.columns.get(vertex)
+        if column is None and vertex in self.job.given:
+            column = self.job.given[vertex]
+            column.foresee = self.job.inspector.foresee(vertex, self._passed)
         elif column is None:
-            kinds = [(link.router, link.edge.movement) for link in stage.outputs]
-            parts = max((_parts(router, kind.partitions, kind.move) for router, kind in kinds), default=0)
-            column = self.columns[stage.id] = self.store.column((self.job.id, stage.id), stage.n, parts)
-            column.foresee = self._foresight(stage)
+            column = self.columns[vertex] = self.store.column((self.job.id, vertex), n, parts)
+            column.foresee = self.job.inspector.foresee(vertex, self._passed)
         return column
-
-    def _foresight(self, stage: Stage) -> Callable[[int], float]:
-        return partial(next_use, stage, self._passed)
 
     def _passed(self, vertex: str) -> list[tuple[int, int]]:
         """Return the tasks of a vertex that running leases are done with."""
         running = list(self.running.values())
         return [(lease.lo, lease.at) for lease in running if lease.root.vertex == vertex]
 
-    def code(self, vertex: str) -> TaskCode:
-        """Return what a worker must know of a vertex; made at its first lease, when its edges are settled.
-
-        A vertex that starts again may have other edges then: what streamed is kept if its bubble cannot be had.
-        """
-        code = self.codes.get(vertex)
+    def code(self, spec: TaskSpec) -> TaskCode:
+        """Return what a worker must know of a vertex, made once for each record of it."""
+        code = self._codes.get(spec)
         if code is None:
-            code = self.codes[vertex] = self._code(vertex)
+            code = self._codes[spec] = TaskCode(
+                spec.vertex,
+                spec.n,
+                spec.program,
+                partial(self._edges, spec),
+                parts=spec.parts,
+                expands=spec.expands,
+                resources=spec.resources,
+                only=spec.only,
+                measured=spec.measured,
+                counted=spec.counted,
+                kept=spec.kept,
+            )
+            for edge in (*spec.inputs, *spec.outputs):
+                if edge.streamed:
+                    self.streams.know(edge)
         return code
 
-    def _code(self, vertex: str) -> TaskCode:
-        stage = self.job.master.core.by_id[vertex]
-        row = stage.vertex
-        program = row.program
-        only = 0
-        if len(stage.inputs) == 1 and program.style is Style.FUNCTION and program.items is None and not program.params:
-            link = stage.inputs[0]
-            if link.group and not link.gate and link.router is not None:
-                only = -1 if link.router.single else link.group
-        watched = stage.manager is not None and stage.manager.counts
-        measured = []
-        for link in stage.outputs:
-            reader = link.dst.manager
-            if reader is not None and reader.counts:
-                watched = True
-                if link.edge.movement.move is Move.SCATTER_GATHER:
-                    measured.append(link.edge.id)
-        return TaskCode(
-            vertex,
-            stage.n,
-            program,
-            partial(self._edges, stage),
-            expands=row.expands,
-            resources=stage.resources[0],
-            only=only,
-            measured=tuple(measured),
-            counted=watched,
-            kept=stage.keep,
-        )
-
-    def _edges(self, stage: Stage) -> Edges:
+    def _edges(self, spec: TaskSpec) -> Edges:
         inputs = []
-        for link in stage.inputs:
-            router = link.router
-            if not link.data or router is None:
-                continue
-            src = link.src
-            scheduling = link.edge.scheduling
-            live = scheduling.concurrent or (scheduling.when in _WHILE_RUNNING and src.status not in ENDED)
-            if live:
+        for edge in spec.inputs:
+            if edge.live:
                 self.watched = True
+            assert edge.router is not None
             inputs.append(
                 InputCode(
-                    link.edge.id,
-                    src.id,
-                    router,
-                    partial(self.column, src),
-                    lenient=scheduling.outcome is not Outcome.SUCCESS
-                    or scheduling.when in _WHILE_RUNNING
-                    or src.status in (VertexState.SKIPPED, VertexState.DONE_EARLY),
-                    live=live,
-                    last=len(src.outputs) == 1 and link.group > 0 and not src.keep,
-                    streamed=link.edge.storage is Storage.EPHEMERAL,
+                    edge.id,
+                    edge.source,
+                    edge.router,
+                    partial(self.column, edge.source, edge.n_source, edge.source_parts),
+                    lenient=edge.lenient,
+                    live=edge.live,
+                    last=edge.last,
+                    streamed=edge.streamed,
                 )
             )
-        outputs = {
-            link.edge.id: _written_parts(link.router, link.edge.movement.partitions, link.edge.movement.move)
-            for link in stage.outputs
-            if link.data
-        }
-        streams = frozenset(
-            link.edge.id for link in stage.outputs if link.data and link.edge.storage is Storage.EPHEMERAL
-        )
-        return tuple(inputs), outputs, streams
+        outputs = {edge.id: edge.parts for edge in spec.outputs}
+        return tuple(inputs), outputs, frozenset([edge.id for edge in spec.outputs if edge.streamed])
 
     # ------------------------------------------------------------------------------------------------- leases
 
@@ -218,11 +172,11 @@ class LocalJob:
         cone = launch.cone
         lease = kind(
             launch.lease,
-            self.code(launch.vertex),
+            self.code(launch.spec),
             launch.lo,
             launch.hi,
             cone=cone,
-            codes=tuple(self.code(name) for name in cone.members) if cone is not None else (),
+            codes=tuple([self.code(spec) for spec in launch.specs]) if cone is not None else (),
             attempt=launch.attempt,
             nbytes=launch.nbytes,
             resources=launch.resources,
@@ -233,7 +187,7 @@ class LocalJob:
             self._race(lease, self.running.get(launch.backup_of))
         self.running[launch.lease] = lease
         if self._streams is not None:
-            self._streams.joined(self.job.master.core.by_id[launch.vertex], launch.lo, launch.hi)
+            self._streams.joined(lease.root, launch.lo, launch.hi)
         return lease
 
     def forget(self, lease: WorkerLease) -> None:
@@ -245,9 +199,8 @@ class LocalJob:
         """Tasks `lo:hi` of a lease are done, failed or lost: they read and write no more streams."""
         streams = self._streams
         if streams is not None:
-            core = self.job.master.core
-            streams.left(core.by_id[lease.root.vertex], lo, hi)
-            if not self.running and core.status is not JobState.RUNNING:
+            streams.left(lease.root, lo, hi)
+            if not self.running and self.job.inspector.status is not JobState.RUNNING:
                 streams.reset()()
 
     @staticmethod
@@ -310,10 +263,9 @@ class LocalJob:
         return hi
 
     def _put(self, lease: WorkerLease, outcome: LeaseOutcome, values: list[Any], lo: int, reservation: Any) -> None:
-        core = self.job.master.core
-        reached = outcome.reached
-        vertex = lease.codes[reached].vertex if reached >= 0 else lease.root.vertex
-        column = self.columns.get(vertex) or self.column(core.by_id[vertex])
+        code = lease.codes[outcome.reached] if outcome.reached >= 0 else lease.root
+        vertex = code.vertex
+        column = self.columns.get(vertex) or self.column(vertex, code.n, code.parts)
         refs: list[Any] = []
         if self.outputs is not None:
             refs = self.outputs.put(vertex, len(column), lease.id, lo, values, column.parts)
@@ -358,17 +310,17 @@ class LocalJob:
             outcome.raised,
         )
 
-    def restore(self, stage: Stage, indices: Collection[int]) -> None:
+    def restore(self, vertex: str, indices: Collection[int]) -> None:
         """Put into the store what an earlier process found out; tasks of which nothing is there are passed over."""
         if self.outputs is None or not indices:
             return
-        column = self.column(stage)
-        for lo, cells in self.outputs.cells(stage.id, indices):
+        column = self.column(vertex, *self.job.inspector.column(vertex))
+        for lo, cells in self.outputs.cells(vertex, indices):
             self.store.put_range(column, lo, cells)
 
     def free(self, vertex: str, lo: int, hi: int, defer: Defer) -> None:
         """Nobody reads these outputs any more. What a job that fails or is cancelled has made stays, to go on from."""
-        if self.outputs is not None and self.job.master.core.status in _KEEPS_NOTHING:
+        if self.outputs is not None and self.job.inspector.status in _KEEPS_NOTHING:
             self.outputs.free(vertex, lo, hi, defer)
 
     def free_parts(self, column: Column, vertex: str, part_lo: int, part_hi: int, defer: Defer) -> None:
@@ -410,18 +362,17 @@ class LocalJob:
 
     def endpoints(self, service: str) -> list[Any] | None:
         """See `Host.endpoints`."""
-        stage = self.job.master.core.by_id.get(service)
-        if stage is None:
+        row = self.job.inspector.vertex(service)
+        if row is None:
             raise NotFoundError(f"there is no service {service!r} in {self.job.graph.name}")
         said = self._endpoints.get(service, {})
-        return [said[index] for index in range(stage.n)] if len(said) == stage.n else None
+        return [said[index] for index in range(row.n)] if len(said) == row.n else None
 
     def publish(self, event: Publish) -> None:
         """Remember what a service said, and what is of interest to a control vertex."""
         if event.name == "endpoint":
             self._endpoints.setdefault(event.vertex, {})[event.index] = event.payload
-        stage = self.job.master.core.by_id.get(event.vertex)
-        if stage is not None and any(_controls(link) for link in stage.inputs):
+        if self.job.inspector.controllers(event.vertex):
             said = self._said.setdefault(event.vertex, deque(maxlen=EVENTS_KEPT))
             said.append((event.name, event.index, event.payload))
 
@@ -443,22 +394,26 @@ class LocalJob:
 
     def reply(self, token: str) -> str | None:
         """See `Host.reply`."""
-        return self.job.master.core.replies.pop(token, None)
+        return self._replies.pop(token, None)
+
+    def take_reply(self, reply: Reply) -> None:
+        """Keep what a control vertex is going to ask for."""
+        self._replies[reply.token] = reply.text
 
     def seen(self, control: str, vertex: str) -> Watched | None:
         """Return a vertex as its control vertex sees it, None if `control` controls none of that name."""
-        core = self.job.master.core
-        stage = core.by_id.get(vertex)
-        if stage is None or not any(link.src.id == control and _controls(link) for link in stage.inputs):
+        inspector = self.job.inspector
+        row = inspector.vertex(vertex)
+        if row is None or control not in inspector.controllers(vertex):
             return None
         return Watched(
-            stage.status.value,
-            stage.n,
-            stage.finished,
-            stage.seconds,
-            stage.nbytes,
+            row.status.value,
+            row.n,
+            row.finished,
+            row.seconds,
+            row.nbytes,
             tuple(self._said.get(vertex, ())),
-            dict(core.usage.get(vertex, {})),
+            dict(inspector.usage(vertex)),
         )
 
     @property
@@ -487,17 +442,13 @@ class LocalJob:
 
     def reset_streams(self, vertices: Collection[str]) -> Callable[[], None]:
         """Forget what vertices have streamed, as their region starts again; return what removes it."""
-        for vertex in vertices:
-            self.codes.pop(vertex, None)
-        if self._streams is None:
-            return lambda: None
-        return self._streams.reset([self.job.master.core.by_id[vertex] for vertex in vertices])
+        return self._streams.reset(vertices) if self._streams is not None else lambda: None
 
     def live_input(self, inp: InputCode, index: int, context: Context) -> Any:
         """See `Host.live_input`."""
         if inp.streamed:
             return LiveInput(lambda: self._read_stream(inp, index, context))
-        return LiveInput(lambda: self._read_committed(inp, index, context, self.job.master.core.links[inp.edge].src))
+        return LiveInput(lambda: self._read_committed(inp, index, context))
 
     def _read_stream(self, inp: InputCode, index: int, context: Context) -> Iterator[Any]:
         for lo, hi, part_lo, part_hi in inp.router.inputs(index):
@@ -521,11 +472,11 @@ class LocalJob:
             woken.wait(_WAKE_S)
             woken.clear()
 
-    def _read_committed(self, inp: InputCode, index: int, context: Context, src: Stage) -> Iterator[Any]:
+    def _read_committed(self, inp: InputCode, index: int, context: Context) -> Iterator[Any]:
         wanted = [i for lo, hi, _, _ in inp.router.inputs(index) for i in range(lo, hi)]
         for source in wanted:
             with self.moved:
-                while inp.column.values[source] is ABSENT and src.status not in ENDED:
+                while inp.column.values[source] is ABSENT and not self.job.inspector.ended(inp.source):
                     self._must_go_on(context)
                     self.moved.wait(0.1)
             if inp.column.values[source] is not ABSENT:
@@ -534,20 +485,6 @@ class LocalJob:
     def _must_go_on(self, context: Context) -> None:
         if context.lease.stop or self.job.outcome is not None:
             raise RunCancelledError(f"{context.vertex}[{context.index}] was told to stop")
-
-
-def _parts(router: Router | None, partitions: int, move: Move) -> int:
-    if router is not None:
-        return router.partitions
-    return partitions if move is Move.SCATTER_GATHER else 0
-
-
-def _written_parts(router: Router | None, partitions: int, move: Move) -> int:
-    """Return how many partitions of an edge its source may write to."""
-    parts = _parts(router, partitions, move)
-    if parts or move in (Move.ONE_TO_ONE, Move.BROADCAST) or (router is not None and router.n_dst):
-        return parts
-    return UNSETTLED
 
 
 class Timers:
@@ -698,8 +635,8 @@ def give_up(local: LocalJob, lease: WorkerLease, grace_s: float) -> None:
     """A task on a thread of this process did not stop in time: leave the thread to itself and report for it."""
     local.forget(lease)
     vertex = lease.root.vertex
-    local.job.master.core.note(vertex, NoteKind.UNSTOPPABLE, lease.pos, grace_s)
     now = local.loop.clock.now()
+    local.loop.post_later(local.job.id, Noted(now, vertex, NoteKind.UNSTOPPABLE.word, (lease.pos, grace_s)))
     local.loop.post(
         local.job.id,
         Failed(now, lease.id, lease.lo, vertex, lease.pos, Failure.STOPPED, "did not stop in time"),
@@ -834,10 +771,13 @@ class LocalBackend(ABC):
         self._lane.put(partial(self._weigh, job.backend, weigh))
 
     def _weigh(self, local: LocalJob, weigh: Weigh) -> None:
+        lease = local.running.get(weigh.lease)  # else it is over: nobody waits for the answer
+        codes = {code.vertex: code for code in lease.codes} if lease is not None else {}
         nbytes = sum(
             input_bytes(inp, index)
             for vertex, lo, hi in weigh.tasks
-            for inp in local.code(vertex).inputs
+            if vertex in codes
+            for inp in codes[vertex].inputs
             for index in range(lo, hi)
         )
         self.loop.post(local.job.id, Weighed(self.loop.clock.now(), weigh.lease, nbytes))
@@ -893,7 +833,11 @@ class LocalBackend(ABC):
 
     def restore(self, job: Job, vertex: str, lo: int, hi: int) -> None:
         """See `Executor.restore`."""
-        job.backend.restore(job.master.core.by_id[vertex], range(lo, hi))
+        job.backend.restore(vertex, range(lo, hi))
+
+    def reply(self, job: Job, reply: Reply) -> None:
+        """See `Executor.reply`."""
+        job.backend.take_reply(reply)
 
     def set_timer(self, job: Job, at: float, timer: int) -> None:
         """See `Executor.set_timer`."""

@@ -33,7 +33,6 @@ from weft.backends.process_jobs import NOT_SENT, Conn, LaterError, ProcessJob, R
 from weft.backends.streams import END
 from weft.engine.core import Tuning
 from weft.engine.events import Progress, Started, UserEvent
-from weft.engine.machines.vertex import ENDED
 from weft.engine.ports import WorkerSpec
 from weft.graph.task import USAGE
 from weft.model.chunks import ChunkRef
@@ -231,7 +230,8 @@ class Processes(LocalBackend):
         running = job.backend.running.get(lease)
         if reason == "timeout" and isinstance(running, RemoteLease) and not running.stop:
             now = self.loop.clock.now()
-            limit = job.master.core.by_id[running.root.vertex].vertex.timeout_s or 0.0
+            launch = job.leases.get(lease)
+            limit = (launch.spec.timeout_s if launch is not None else None) or 0.0
             began = running.conn.born_at
             left = limit if began is None else began + limit - now  # not above 0 where it was sent after that
             if left > 0:
@@ -586,7 +586,7 @@ class Processes(LocalBackend):
         """Say how much memory a worker held at most during a lease, where that is more than was known."""
         job, vertex = lease.local.job, lease.root.vertex
         peak = take_peak(self._pids.get(conn.number, 0))
-        if peak > job.master.core.usage.get(vertex, {}).get(PEAK, 0.0):
+        if peak > job.inspector.usage(vertex).get(PEAK, 0.0):
             event = UserEvent(self.loop.clock.now(), vertex, lease.lo, USAGE, {PEAK: float(peak)})
             self.loop.post_later(job.id, event)
 
@@ -677,8 +677,9 @@ class Processes(LocalBackend):
     def _answer_cell(self, lease: RemoteLease, vertex: str, edge: str, source: int) -> None:
         """Answer a task that reads committed values while their source runs."""
         local = lease.local
-        inp = next(inp for inp in local.code(vertex).inputs if inp.edge == edge)
-        ended = local.job.outcome is not None or local.job.master.core.links[edge].src.status in ENDED
+        code = next(code for code in lease.codes if code.vertex == vertex)
+        inp = next(inp for inp in code.inputs if inp.edge == edge)
+        ended = local.job.outcome is not None or local.job.inspector.ended(inp.source)
         answer: tuple[str, Any] = ("end" if ended else "wait", None)
         with suppress(ProgramError, CapacityError):
             cell = self._shared(lease, inp.column, source, source + 1, slow=True)[0]

@@ -18,10 +18,7 @@ from weft.backends.simulator import _Running
 from weft.engine.commands import Publish
 from weft.engine.core import Tuning
 from weft.engine.events import Done, Failed, UserEvent
-from weft.engine.machines.lease import ACTIVE
 from weft.engine.machines.task import TaskState
-from weft.engine.machines.vertex import ENDED
-from weft.graph.logical import Kind
 from weft.model.failures import Failure
 from weft.store.api import ABSENT
 from weft.worker.lease import Outcome
@@ -175,7 +172,7 @@ class SimulatedBodies(SimulatedCluster):
 
     def launch(self, job: Job, lease: Launch) -> None:
         """See `Executor.launch`."""
-        service = job.master.core.by_id[lease.vertex].vertex.kind is Kind.SERVICE
+        service = lease.spec.service
         if service:
             self._services.add(lease.vertex)
         super().launch(job, lease)
@@ -251,7 +248,8 @@ class SimulatedBodies(SimulatedCluster):
     def _unreadable(self, run: _Running, lease: WorkerLease) -> Outcome | None:
         """What becomes of a lease that reads what was lost: to a lenient reader it looks as if it was never made."""
         for inp in lease.root.inputs if self._lost else ():
-            made = run.job.master.core.by_id[inp.source].state
+            source = run.job.inspector.vertex(inp.source)
+            made = source.state if source is not None else ()
             for index in range(lease.lo, lease.hi) if inp.lenient else ():
                 for lo, hi, _, _ in inp.router.inputs(index):
                     for i in range(lo, hi):
@@ -270,11 +268,10 @@ class SimulatedBodies(SimulatedCluster):
         A stream of a task that failed or was stopped never is: who reads it has been told to stop, and will hear of it
         at this moment or the next.
         """
-        local, core = run.job.backend, run.job.master.core
-        live = [inp for inp in local.code(run.launch.vertex).inputs if inp.live]
-        row = core.leases.get(run.launch.lease) if live else None
-        told = row is not None and row.state not in ACTIVE
-        return bool(told) or any(core.by_id[inp.source].status not in ENDED for inp in live)
+        live = [edge for edge in run.launch.spec.inputs if edge.live]
+        inspector = run.job.inspector
+        told = bool(live) and inspector.stopping(run.launch.lease)
+        return told or not all(inspector.ended(edge.source) for edge in live)
 
     def _commit(self, run: _Running, event: Done | Failed) -> Done | Failed:
         event = super()._commit(run, event)

@@ -34,7 +34,7 @@ from weft.model.records import as_dict
 
 if TYPE_CHECKING:
     from weft.backends.simulated_nodes import Elastic
-    from weft.engine.commands import Launch, Publish, Restart, Weigh
+    from weft.engine.commands import Launch, Publish, Reply, Restart, Weigh
     from weft.engine.ports import Job, Shell
     from weft.engine.provider import Provider
     from weft.model.resources import Resources
@@ -114,7 +114,7 @@ class Simulator:
         bad: Mapping[int, float] | None = None,
         tuning: Tuning | None = None,
         capacity: Resources | Sequence[Resources] | None = None,
-        check: Callable[[Any], None] | None = None,
+        check: Callable[[Job], None] | None = None,
         tick_s: float = 0.0,
         track: bool = True,
         elastic: Elastic | None = None,
@@ -181,7 +181,7 @@ class Simulator:
         return any(
             stage.node_of is not None and any(stage.node_of[i] == node for i in self.held.get((job.id, stage.id), ()))
             for job in self.shell.jobs.values()
-            for stage in job.master.core.stages
+            for stage in job.inspector.vertices
         )
 
     def dismiss(self, node: int) -> None:
@@ -204,7 +204,7 @@ class Simulator:
     def launch(self, job: Job, lease: Launch) -> None:
         """Plan the end of a lease, or its failure."""
         self.leases += 1
-        _, number, vertex, lo, hi, cone, _, _, _, _ = lease
+        _, number, vertex, lo, hi, cone, _, _, _, _, _ = lease
         if cone is None and hi - lo == 1 and self._alike:
             seconds = self._seconds(vertex, lo)
         else:
@@ -315,12 +315,14 @@ class Simulator:
     def weigh(self, job: Job, weigh: Weigh) -> None:
         """See `Executor.weigh`: outputs are as large as they were said to be, and cut evenly."""
         nbytes = 0.0
+        launch = job.leases.get(weigh.lease)
+        specs = {spec.vertex: spec for spec in launch.specs} if launch is not None else {}
         for vertex, lo, hi in weigh.tasks:
-            for link in job.master.core.by_id[vertex].inputs:
-                router = link.router
+            for edge in specs[vertex].inputs if vertex in specs else ():
+                router = edge.router
                 for a, b, part_lo, part_hi in [p for i in range(lo, hi) for p in router.inputs(i)] if router else ():
                     share = (part_hi - part_lo) / router.partitions if router and router.partitions else 1.0
-                    nbytes += share * sum(self._nbytes(link.src.id, i) for i in range(a, b))
+                    nbytes += share * sum(self._nbytes(edge.source, i) for i in range(a, b))
         assert self._loop is not None
         self._loop.post_later(job.id, Weighed(self.clock.time, weigh.lease, int(nbytes)))
 
@@ -349,6 +351,9 @@ class Simulator:
 
     def restart(self, job: Job, command: Restart) -> None:
         """See `Executor.restart`."""
+
+    def reply(self, job: Job, reply: Reply) -> None:
+        """See `Executor.reply`."""
 
     def restore(self, job: Job, vertex: str, lo: int, hi: int) -> None:
         """See `Executor.restore`."""
@@ -393,7 +398,7 @@ class Simulator:
                         what()
                     if check is not None:
                         for job in loop.jobs.values():
-                            check(job.master.core)
+                            check(job)
                 loop.drain()
             except BaseException:  # whoever has planned this may go on after it
                 for entry in rest:
@@ -579,11 +584,11 @@ class Simulator:
         """What a node held is gone."""
         assert self._loop is not None
         for job in self._loop.jobs.values():
-            for stage in job.master.core.stages:
-                held = self.held.get((job.id, stage.id))
-                if held and stage.node_of is not None:
-                    for i in [i for i in held if stage.node_of[i] == node]:
-                        self._forget(job.id, stage.id, i)
+            for row in job.inspector.vertices:
+                held = self.held.get((job.id, row.id))
+                if held and row.node_of is not None:
+                    for i in [i for i in held if row.node_of[i] == node]:
+                        self._forget(job.id, row.id, i)
 
     def _another(self, spec: WorkerSpec) -> WorkerSpec:
         again = WorkerSpec(self._next_worker, spec.node, spec.node_name, spec.party)

@@ -23,18 +23,16 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from weft.engine.cycles import may_wait
-from weft.engine.machines.vertex import ENDED
-from weft.graph.logical import Storage
 from weft.model.chunks import ChunkRef
 from weft.model.errors import RunCancelledError
 from weft.worker.streaming import BLOCK
 
 if TYPE_CHECKING:
-    from weft.engine.physical import Link, Stage
     from weft.engine.ports import Job
     from weft.graph.routing import Piece
+    from weft.graph.task_spec import EdgeSpec
     from weft.store.api import ChunkPin, ChunkStore, Column, MemoryGrant
+    from weft.worker.code import TaskCode
     from weft.worker.lease import WorkerLease
 
 Wake = Callable[[], None]
@@ -100,14 +98,15 @@ class _Stream:
 class _Edge:
     """What does not change about an edge while its region runs."""
 
-    def __init__(self, link: Link, window: int) -> None:
-        router = link.router
+    def __init__(self, spec: EdgeSpec, window: int) -> None:
+        router = spec.router
         assert router is not None
-        self.id = link.edge.id
-        self.dst = link.dst
-        self.waits = may_wait(link)
-        self.share = max(1, window // max(1, link.src.n))
-        self.pieces: list[tuple[Piece, ...]] = [tuple(router.inputs(reader)) for reader in range(link.dst.n)]
+        self.id = spec.id
+        self.destination = spec.destination
+        self.depth = spec.depth
+        self.waits = spec.waits
+        self.share = max(1, window // max(1, spec.n_source))
+        self.pieces: list[tuple[Piece, ...]] = [tuple(router.inputs(reader)) for reader in range(spec.n_destination)]
 
     def readers(self, source: int, part: int) -> list[int]:
         """Return the tasks that read a partition of a source task."""
@@ -139,10 +138,17 @@ class Streams:
         self._store = store
         self._window = window
         self._lock = threading.Lock()
+        self._specs: dict[str, EdgeSpec] = {}
         self._edges: dict[str, _Edge] = {}
         self._sources: dict[tuple[str, int], _Source] = {}
         self._gone: set[tuple[str, int]] = set()
         self._numbers = itertools.count(1)
+
+    def know(self, edge: EdgeSpec) -> None:
+        """An edge is about to be written to or read; of two records of it the later one counts, if it is settled."""
+        with self._lock:
+            if edge.router is not None or edge.id not in self._specs:
+                self._specs[edge.id] = edge
 
     # -------------------------------------------------------------------------------------------------- writers
 
@@ -211,7 +217,7 @@ class Streams:
         if column is None:
             number = next(self._numbers)
             column = stream.column = self._store.column((self._job.id, f"{source.edge.id}#{number}"), 0)
-            depth = source.edge.dst.depth
+            depth = source.edge.depth
             column.foresee = lambda at: at / (at + 1) - depth  # its reader runs, and takes them in order
         cell, at = block.cell, len(column)
         column.grow()
@@ -238,7 +244,7 @@ class Streams:
             if source is None or not source.edge.waits or source.used < source.edge.share:
                 return True
             stream = source.streams.get(part)
-            if stream is None or not stream.blocks or source.edge.dst.status in ENDED:
+            if stream is None or not stream.blocks or self._job.inspector.ended(source.edge.destination):
                 return True
             source.wakes.add(wake)
             return False
@@ -308,10 +314,10 @@ class Streams:
 
     # ------------------------------------------------------------------------------------------------ tasks end
 
-    def joined(self, stage: Stage, lo: int, hi: int) -> None:
+    def joined(self, code: TaskCode, lo: int, hi: int) -> None:
         """Tasks of a vertex are about to run, maybe again."""
         with self._lock:
-            for edge, sources in self._inputs(stage):
+            for edge, sources in self._inputs(code):
                 self._gone.difference_update((edge, reader) for reader in range(lo, hi))
                 for source in sources:
                     for part, stream in source.streams.items():
@@ -319,16 +325,16 @@ class Streams:
                             if lo <= reader < hi:
                                 stream.readers.setdefault(reader, [stream.first, 0])
 
-    def left(self, stage: Stage, lo: int, hi: int) -> None:
+    def left(self, code: TaskCode, lo: int, hi: int) -> None:
         """Tasks of a vertex are over, whatever came of them: they read and write nothing more."""
         left = _Leftover()
         with self._lock:
-            for link in stage.outputs:
+            for output in code.streams:
                 for index in range(lo, hi):
-                    written = self._sources.get((link.edge.id, index))
+                    written = self._sources.get((output, index))
                     if written is not None:
                         written.give_back()
-            for edge, sources in self._inputs(stage):
+            for edge, sources in self._inputs(code):
                 self._gone.update((edge, reader) for reader in range(lo, hi))
                 for source in sources:
                     for stream in source.streams.values():
@@ -337,20 +343,19 @@ class Streams:
                         self._drop_read(source, stream, left)
         self._clear(left)
 
-    def _inputs(self, stage: Stage) -> Iterator[tuple[str, list[_Source]]]:
+    def _inputs(self, code: TaskCode) -> Iterator[tuple[str, list[_Source]]]:
         """Yield the streamed inputs of a vertex, and the sources of each that are known (lock held)."""
-        for link in stage.inputs:
-            if link.edge.storage is Storage.EPHEMERAL:
-                edge = link.edge.id
-                yield edge, [source for key, source in self._sources.items() if key[0] == edge]
+        for inp in code.inputs:
+            if inp.streamed:
+                yield inp.edge, [source for key, source in self._sources.items() if key[0] == inp.edge]
 
-    def reset(self, stages: Collection[Stage] | None = None) -> Callable[[], None]:
+    def reset(self, vertices: Collection[str] | None = None) -> Callable[[], None]:
         """Forget what vertices have streamed (None: all); return what removes it, which takes a while."""
         left = _Leftover()
         with self._lock:
             edges = {*self._edges, *(edge for edge, _ in self._gone)}  # a reader may be gone before anybody wrote
-            if stages is not None:
-                edges &= {link.edge.id for stage in stages for link in stage.outputs}
+            if vertices is not None:
+                edges &= {spec.id for spec in self._specs.values() if spec.source in vertices}
             for key, source in list(self._sources.items()):
                 if key[0] not in edges:
                     continue
@@ -389,7 +394,7 @@ class Streams:
         if source is None:
             row = self._edges.get(edge)
             if row is None:
-                row = self._edges[edge] = _Edge(self._job.master.core.links[edge], self._window)
+                row = self._edges[edge] = _Edge(self._specs[edge], self._window)
             source = self._sources[edge, index] = _Source(row, index)
         return source
 

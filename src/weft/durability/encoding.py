@@ -20,7 +20,8 @@ from msgspec import Struct
 
 from weft.engine import decisions, events
 from weft.engine.core import Tuning  # noqa: TC001 - msgspec reads it at run time
-from weft.engine.replay import Answer, Epoch, Tick
+from weft.engine.recovery import Epoch
+from weft.engine.replay import Answer, Tick
 from weft.graph import logical
 from weft.graph.axes import Axis, GridMap, Op
 from weft.graph.grid import OneToAll

@@ -31,8 +31,8 @@ from weft.durability.encoding import SCHEMAS, Reader, Schema, encode, read_mappi
 from weft.durability.pickles import to_pickle
 from weft.engine.core import Tuning  # noqa: TC001 - msgspec reads it at run time
 from weft.engine.master import Master
-from weft.engine.replay import Epoch, Pending, Replay, Tape, Tick, begin
-from weft.engine.rows import FINISHED, FREED
+from weft.engine.recovery import Epoch
+from weft.engine.replay import Pending, Replay, Tape, Tick
 from weft.graph.wire import dumps
 from weft.model.errors import ConflictError, NotFoundError
 from weft.model.records import as_dict
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
     from weft.durability.left import Left, LeftFiles
     from weft.engine.commands import Command
-    from weft.engine.core import Core
     from weft.engine.events import Event
     from weft.engine.policy import ManagerFactory
     from weft.engine.ports import WhenDurable
@@ -195,7 +194,7 @@ def recover(
     if recorded.header.graph != (digest or graph_digest(graph)):
         raise ConflictError("the journal was written for another graph")
     replayed = replay_journal(graph, recorded, managers)
-    begin(replayed.master.core, Epoch(recorded.incarnation + 1, tuning))
+    replayed.begin(Epoch(recorded.incarnation + 1, tuning))
     return Recovered(replayed.master, replayed.tape, replayed.pending())
 
 
@@ -205,19 +204,14 @@ def replay_journal(graph: LogicalGraph, recorded: Recorded, managers: Mapping[st
     if recorded.snapshot:
         replayed = snapshot.load(recorded.snapshot, graph, managers, tape)
     else:
-        replayed = Replay(Master(graph, graph.name, recorded.header.tuning, tape.managers(managers)), tape)
-        begin(replayed.master.core, Epoch(recorded.header.incarnation))
+        header = recorded.header
+        master = Master(graph, graph.name, header.tuning, tape.managers(managers), header.incarnation)
+        replayed = Replay(master, tape)
     try:
         replayed.feed(recorded.records)
     except Exception as error:
         raise ConflictError(f"the journal cannot be replayed: {error}") from error
     return replayed
-
-
-def finished_tasks(core: Core) -> set[tuple[str, int]]:
-    """Return the tasks (vertex, index) that have finished."""
-    done = (FINISHED, FREED)
-    return {(stage.id, i) for stage in core.stages for i in range(max(stage.n, 0)) if stage.state[i] in done}
 
 
 def _frames(data: bytes) -> tuple[list[bytes], int]:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import Struct, field
 
 from weft.durability.facts import asking
-from weft.durability.journal import Header, Recovered, edited_digest, finished_tasks, read_journal, recover
-from weft.engine.replay import may_go_on
+from weft.durability.journal import Header, Recovered, edited_digest, read_journal, recover
 from weft.graph.validate import mark_results
 from weft.model.errors import ConflictError, NotFoundError, WeftError
 
@@ -101,11 +100,11 @@ def plan_resume(
         before = frozenset(recorded.header.restored)
         again = asking(graph, {vertex for vertex, _ in before})
         recovered = recover(again, recorded, managers, digest)
-        core = recovered.master.core
-        widths = {stage.id: max(stage.n, 0) for stage in core.stages}
-        vertices = {stage.id: stage.vertex for stage in core.stages}
-        known = finished_tasks(core)
-        if recovered.pending.completed or not may_go_on(core):
+        found = recovered.master.inspector
+        widths = {row.id: max(row.n, 0) for row in found.vertices}
+        vertices = {row.id: row.vertex for row in found.vertices}
+        known = found.finished_tasks()
+        if recovered.pending.completed or not found.may_go_on:
             why = "the run had ended" if recovered.pending.completed else "something had failed"
         elif recorded.tuning != tuning:
             why = "another backend runs it now"

@@ -42,7 +42,7 @@ def dump(graph: LogicalGraph, replayed: Replay) -> bytes:
     """Return a replayed master of `graph`, with what its replay has collected. It is of no use afterwards."""
     import cloudpickle
 
-    core = replayed.master.core
+    core = replayed.whole_state
     links = list({id(link): link for stage in core.stages for link in (*stage.inputs, *stage.outputs)}.values())
     names: dict[int, tuple[Any, ...]] = {id(NOTHING): ("nothing", 0)}
     names |= {id(vertex.program): ("program", vertex.id) for vertex in graph.vertices.values()}
@@ -82,7 +82,8 @@ def load(data: bytes, graph: LogicalGraph, managers: Mapping[str, ManagerFactory
         if head["schema"] != SCHEMA:
             raise ValueError(f"it is of schema {head['schema']}, and this version reads schema {SCHEMA}")
         master = Master(graph, graph.name, known_fields(Tuning, head["tuning"]), tape.managers(managers))
-        core = master.core
+        replayed = Replay(master, tape)
+        core = replayed.whole_state
         stages = [object.__new__(Stage) for _ in range(head["stages"])]
         links = [object.__new__(Link) for _ in range(head["links"])]
         found: dict[str, Callable[[Any], Any]] = {
@@ -109,7 +110,6 @@ def load(data: bytes, graph: LogicalGraph, managers: Mapping[str, ManagerFactory
             stages[at].manager = make(core.managers, stages[at].vertex)
     except Exception as error:
         raise ConflictError(f"the snapshot in the journal cannot be read: {error}") from error
-    replayed = Replay(master, tape)
     replayed.collect(body["collected"])
     return replayed
 

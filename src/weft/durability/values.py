@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from weft.durability.facts import answers_asking, asking, restorable
+from weft.durability.facts import answers_asking, asking
 from weft.durability.journal import JOURNAL, Header, Recovered, read_journal, recover
 from weft.durability.resume import Plan
 from weft.engine.events import JobSubmitted
 from weft.engine.machines.job import JobState
 from weft.engine.master import Master
-from weft.engine.replay import may_go_on
 from weft.engine.rows import FINISHED, FREED
 from weft.model.chunks import ChunkRef
 from weft.model.errors import ForbiddenError, NotFoundError, WeftError
@@ -24,7 +23,8 @@ from weft.store.state import check_trusted
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from weft.engine.core import Core, Tuning
+    from weft.engine.core import Tuning
+    from weft.engine.inspector import Inspector
     from weft.engine.policy import ManagerFactory
     from weft.graph.logical import LogicalGraph
     from weft.store.outputs import Outputs
@@ -56,22 +56,22 @@ def plan_values(
     except WeftError as error:
         plan.why = error.message
     else:
-        core = found.master.core
+        inspector = found.master.inspector
         outputs.find(found.pending.taken | set(header.taken))
-        plan.ended = core.status is JobState.SUCCEEDED
-        if not plan.ended and not may_go_on(core):
+        plan.ended = inspector.status is JobState.SUCCEEDED
+        if not plan.ended and not inspector.may_go_on:
             plan.why = "something had failed, or it was cancelled"
         elif not plan.ended and not _fits(recorded.tuning, tuning):
             plan.why = "another backend runs it now"
         if not plan.why:
             _go_on(plan, again, found, outputs)
             return plan
-        _begin_again(plan, core, outputs, found.pending.taken | set(header.taken), known=True)
+        _begin_again(plan, inspector, outputs, found.pending.taken | set(header.taken), known=True)
         return plan
     outputs.find()
     master = Master(graph, graph.name, tuning, managers)
     master.handle([JobSubmitted(0.0)])
-    _begin_again(plan, master.core, outputs, None, known=False)
+    _begin_again(plan, master.inspector, outputs, None, known=False)
     return plan
 
 
@@ -91,15 +91,15 @@ def _fits(old: Tuning, new: Tuning) -> bool:
 
 def _go_on(plan: Plan, graph: LogicalGraph, found: Recovered, outputs: Outputs) -> None:
     """The journal is replayed: outputs of finished tasks are looked for, the others are removed."""
-    core = found.master.core
+    inspector = found.master.inspector
     plan.graph, plan.recovered = graph, found
     header = plan.header if plan.recorded is None else plan.recorded.header
     hit = plan.restored = frozenset(header.restored)
     kept: dict[str, tuple[int, Collection[int]]] = {}
-    for vertex in dict.fromkeys((*core.by_id, *outputs.vertices())):
-        stage = core.by_id.get(vertex)
+    for vertex in dict.fromkeys((*inspector.names, *outputs.vertices())):
+        row = inspector.vertex(vertex)
         there = outputs.has(vertex)
-        state: Sequence[int] = b"" if stage is None else stage.state
+        state: Sequence[int] = b"" if row is None else row.state
         if vertex in header.answered and FINISHED not in state and FREED not in state:  # not yet given again
             with suppress(WeftError):
                 plan.answers[vertex] = answers_asking(_values(outputs, vertex, len(there)), {v for v, _ in hit})
@@ -116,21 +116,23 @@ def _go_on(plan: Plan, graph: LogicalGraph, found: Recovered, outputs: Outputs) 
     outputs.settle(kept)
 
 
-def _begin_again(plan: Plan, core: Core, outputs: Outputs, taken: Collection[int] | None, *, known: bool) -> None:
+def _begin_again(
+    plan: Plan, inspector: Inspector, outputs: Outputs, taken: Collection[int] | None, *, known: bool
+) -> None:
     """The job begins again, and what is known to have finished is not run again."""
     answers: dict[str, list[Any]] = {}
-    for stage in core.stages:
-        if stage.vertex.expands and 0 < stage.n == len(set(outputs.has(stage.id))):
+    for row in inspector.vertices:
+        if row.vertex.expands and 0 < row.n == len(set(outputs.has(row.id))):
             with suppress(WeftError):
-                answers[stage.id] = _values(outputs, stage.id, stage.n)
-    back, gone = restorable(core, outputs.has, answers, known=known)
+                answers[row.id] = _values(outputs, row.id, row.n)
+    back, gone = inspector.restorable(outputs.has, answers, known=known)
     plan.answers = {vertex: answers_asking(values, back.keys()) for vertex, values in answers.items()}
     plan.gone = {(vertex, index): "" for vertex, tasks in gone.items() for index in sorted(tasks)}
     plan.restored = frozenset((vertex, index) for vertex, tasks in back.items() for index in tasks)
     plan.graph = asking(plan.graph, back)
     kept: dict[str, tuple[int, Collection[int]]] = {}
-    for stage in core.stages:
-        kept[stage.id] = max(stage.n, 0), range(stage.n) if stage.id in answers else back.get(stage.id, ())
+    for row in inspector.vertices:
+        kept[row.id] = max(row.n, 0), range(row.n) if row.id in answers else back.get(row.id, ())
     outputs.settle(kept)
     leases = outputs.leases()
     incarnation = max((lease >> _IDS for lease in leases), default=0) + 1

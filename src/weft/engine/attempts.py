@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from weft.engine.commands import Launch, Shrink, Weigh
 from weft.engine.core import LeaseRow
 from weft.engine.decisions import BackUp, WeighTasks
+from weft.engine.describe import specs_of
 from weft.engine.dispatch import expected_bytes, unserved
 from weft.engine.machines.job import JobState
 from weft.engine.machines.lease import ACTIVE
@@ -218,6 +219,16 @@ def _start(core: Core, lease: LeaseRow, worker: int, reason: str) -> None:
     nbytes = expected_bytes(stage, lease.hi - lease.lo)
     core.out.append(
         Launch(
-            worker, backup.id, stage.id, lease.lo, lease.hi, lease.cone, attempt, stage.resources[0], nbytes, lease.id
+            worker,
+            backup.id,
+            stage.id,
+            lease.lo,
+            lease.hi,
+            lease.cone,
+            attempt,
+            stage.resources[0],
+            nbytes,
+            lease.id,
+            specs_of(core, stage, lease.cone),
         )
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from weft.graph.lease import Cone
+    from weft.graph.task_spec import TaskSpec
     from weft.model.resources import Placement, Resources
 
 
@@ -18,7 +19,8 @@ class Launch(NamedTuple):
 
     `worker` -1 is the node's light lane: work that takes no core. `attempt` counts from 0. `nbytes` is what the
     outputs are expected to take, 0 if nothing is known. `backup_of` is the lease that already runs the same tasks: the
-    first of the two to commit wins.
+    first of the two to commit wins. `specs` describe the members of the cone, the root last: with them a launch needs
+    nothing of the master to be carried out.
     """
 
     worker: int
@@ -31,6 +33,12 @@ class Launch(NamedTuple):
     resources: Resources
     nbytes: int = 0
     backup_of: int = 0
+    specs: tuple[TaskSpec, ...] = ()
+
+    @property
+    def spec(self) -> TaskSpec:
+        """The root vertex."""
+        return self.specs[-1]
 
 
 class Shrink(NamedTuple):
@@ -104,6 +112,13 @@ class Probe(NamedTuple):
     key: str
 
 
+class Reply(NamedTuple):
+    """Tell a control vertex what became of the request `token`: why it was rejected, "" if it was carried out."""
+
+    token: str
+    text: str
+
+
 class SetTimer(NamedTuple):
     """Send `TimerFired(timer)` at time `at`."""
 
@@ -148,6 +163,7 @@ Command = (
     | Free
     | FreeParts
     | Probe
+    | Reply
     | SetTimer
     | Publish
     | Restart

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from weft.engine.commands import Reply
 from weft.engine.decisions import ApplyPatch, SetParallelism, SetResources
 from weft.engine.machines.job import JobState
 from weft.engine.notes import NoteKind, data_of
@@ -35,7 +36,7 @@ def heard(core: Core, event: UserEvent) -> None:
             most[name] = max(value, most.get(name, value))
     elif event.name == DECIDE:
         token, what, vertex, value, because = event.payload
-        core.replies[token] = _decide(core, stage, what, vertex, value, because)
+        core.out.append(Reply(token, _decide(core, stage, what, vertex, value, because)))
 
 
 def _decide(core: Core, stage: Stage, what: str, vertex: str, value: Any, because: str) -> str:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from weft.engine.policy import Fault, ManagerFactory, VertexManager
     from weft.graph.lease import Cone
     from weft.graph.logical import Bubble, Choice, Edge, LogicalGraph, Vertex
+    from weft.graph.task_spec import TaskSpec
     from weft.model.resources import Resources
 
 _OWN = (Moment.STARTED, Moment.FINISHED)
@@ -258,7 +259,6 @@ class Core:
         "stats",
         "dirty",
         "usage",
-        "replies",
         "claims",
         "_claimed_in",
         "payloads",
@@ -277,7 +277,7 @@ class Core:
         "ring",
     )
     """The fields that a snapshot holds; a field that a snapshot of an older version lacks is as in a new job."""
-    MADE_ANEW: ClassVar = ("_links", "managers", "stages")
+    MADE_ANEW: ClassVar = ("_links", "managers", "stages", "specs", "inner_specs", "cone_specs")
     """The fields that are made anew when a snapshot is read, or are written apart."""
 
     def __init__(self, graph: LogicalGraph, job: str, tuning: Tuning, ring: int = 4096) -> None:
@@ -320,11 +320,13 @@ class Core:
         self.out: list[Command] = []
         self.counter = 0
         self.patched = False
+        self.specs: dict[int, tuple[TaskSpec, ...]] = {}
+        self.inner_specs: dict[int, TaskSpec] = {}
+        self.cone_specs: dict[tuple[int, str], tuple[Cone, tuple[TaskSpec, ...]]] = {}
         self.stats: dict[str, Any] = {}
         self.managers: Mapping[str, ManagerFactory] = {}
         self.dirty: set[int] = set()
         self.usage: dict[str, dict[str, float]] = {}
-        self.replies: dict[str, str] = {}
         self.claims: dict[tuple[str, str], str] = {}
         self._claimed_in: list[Command] = []
         self.payloads: dict[tuple[str, str], list[Any]] = {}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from weft.engine.commands import Launch
 from weft.engine.cones import climb, siblings_ready, template
 from weft.engine.core import ANYWHERE, FEW, LIGHT_LANE, LeaseRow
+from weft.engine.describe import describe, specs_of
 from weft.engine.leases import ALONE, alone
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import VERTEX, VertexState
@@ -75,6 +76,7 @@ def _launch_each(core: Core, stage: Stage, ready: Intervals, workers: list[int])
     members = alone(stage)
     leases, told = core.leases, core.out
     id, resources, nbytes = stage.id, stage.resources[0], expected_bytes(stage, 1)
+    specs = describe(core, stage)
     attempt = 0
     left = iter(workers)
     waiting = len(workers)
@@ -90,7 +92,7 @@ def _launch_each(core: Core, stage: Stage, ready: Intervals, workers: list[int])
             leases[number] = LeaseRow(number, stage, index, after, None, members, ALONE, worker)
             if stage.attempts:
                 attempt = stage.attempt(index)
-            told.append(_new(Launch, (worker, number, id, index, after, None, attempt, resources, nbytes, 0)))
+            told.append(_new(Launch, (worker, number, id, index, after, None, attempt, resources, nbytes, 0, specs)))
     stage.executing += len(workers)
     stage.last_width = 1
 
@@ -301,6 +303,7 @@ def give(core: Core, lease: LeaseRow, resources: Resources | None = None) -> Non
                 resources or stage.resources[0],
                 expected_bytes(stage, units) + (lease.cone.held_bytes if lease.cone is not None else 0),
                 0,
+                specs_of(core, stage, lease.cone),
             ),
         )
     )

@@ -188,6 +188,15 @@ class Weighed(NamedTuple):
     nbytes: int
 
 
+class Noted(NamedTuple):
+    """A backend has something to note about a subject; nothing follows from it. `kind` is the word of a `NoteKind`."""
+
+    now: float
+    subject: str
+    kind: str
+    values: tuple[Any, ...] = ()
+
+
 class UserEvent(NamedTuple):
     """A task emitted an event; `payload` is JSON-able and at most 64 KiB."""
 
@@ -282,6 +291,7 @@ Event = (
     | GaveBack
     | Progress
     | Weighed
+    | Noted
     | UserEvent
     | OutputLost
     | Hit

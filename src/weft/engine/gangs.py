@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from weft.engine.agenda import Phase
 from weft.engine.commands import Acquire, Release, Restart, Withdraw
 from weft.engine.core import LIGHT_LANE, BubbleRow, LeaseRow, RequestRow
+from weft.engine.describe import forget_specs
 from weft.engine.dispatch import give
 from weft.engine.failures import fatal
 from weft.engine.leases import ALONE, alone, stop
@@ -516,6 +517,7 @@ def shrink(core: Core, row: BubbleRow, cause: str) -> None:
                 again += [s.id for s in (link.src, link.dst) if s.status is not VertexState.CONFIGURED]
     if again:
         core.out.append(Restart(tuple(dict.fromkeys(again))))
+        forget_specs(core, [core.by_id[name] for name in again])
     derive_regions(core)
     core.later(Phase.CONES)
     near = {link.dst.index: link.dst for stage in leaving for link in stage.outputs if link.dst.n >= 0}
@@ -576,6 +578,7 @@ def region_quiet(core: Core, region: int) -> None:
     if any(lease.stage in members for lease in core.leases.values()):
         return
     core.out.append(Restart(tuple(stage.id for stage in members)))
+    forget_specs(core, members)
     held = [stage for stage in members if stage.restarting]
     for stage in held:
         stage.restarting = False

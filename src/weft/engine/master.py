@@ -35,6 +35,7 @@ from weft.engine.events import (
     NodeDraining,
     NodeJoined,
     NodeLost,
+    Noted,
     Offered,
     OutputLost,
     Progress,
@@ -55,12 +56,13 @@ from weft.engine.failures import (
     free_leftovers,
     move_job,
 )
+from weft.engine.inspector import Inspector
 from weft.engine.leases import attempts_on
 from weft.engine.lineage import lose
 from weft.engine.machines.job import JobState
 from weft.engine.machines.lease import ACTIVE
 from weft.engine.machines.vertex import VertexState
-from weft.engine.notes import NoteKind
+from weft.engine.notes import NOTE_KINDS, NoteKind
 from weft.engine.phases import TIMERS, walk
 from weft.engine.placement import assign_sources
 from weft.engine.policy import JOB_POLICY, ManagerFactory, Moment
@@ -70,14 +72,13 @@ from weft.engine.readiness import (
     finish,
     unqueue,
 )
+from weft.engine.recovery import Epoch, begin
 from weft.engine.rows import (
     FINISHED,
     PROBING,
     READY,
     write,
 )
-from weft.engine.story import story
-from weft.engine.view import JobView, view
 from weft.graph.logical import Kind, LogicalGraph
 from weft.graph.task import RESERVED
 from weft.model.failures import Failure
@@ -97,8 +98,11 @@ class Master:
         job: str = "job",
         tuning: Tuning = _DEFAULT,
         managers: Mapping[str, ManagerFactory] | None = None,
+        incarnation: int = 0,
     ) -> None:
         self.core = Core(graph, job, tuning)
+        begin(self.core, Epoch(incarnation))
+        self.inspector = Inspector(self.core)
         self.core.managers = managers or {}
         for vertex in graph.vertices.values():
             if vertex.manager is not None:
@@ -123,6 +127,7 @@ class Master:
             NodeLost: self._on_node_lost,
             Deferred: lambda event: gangs.deferred(self.core, event),
             OutputLost: self._on_output_lost,
+            Noted: self._on_noted,
             Offered: self._on_offered,
             UserEvent: self._on_user_event,
             Hit: self._on_hit,
@@ -176,14 +181,6 @@ class Master:
     def over(self) -> bool:
         """Whether the job has ended."""
         return self.core.status in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
-
-    def view(self) -> JobView:
-        """Take a picture of the job."""
-        return view(self.core)
-
-    def story(self, subject: str = "") -> tuple[str, ...]:
-        """Tell everything that happened to a vertex, a task or (with "") the job, and why."""
-        return story(self.core, subject)
 
     # --------------------------------------------------------------------------------------------- the session
 
@@ -314,6 +311,10 @@ class Master:
         stage = core.by_id.get(event.vertex)
         if stage is not None:
             lose(core, stage, list(range(event.lo, min(event.hi, stage.n))), event.reason)
+
+    def _on_noted(self, event: Noted) -> None:
+        kind = NOTE_KINDS[event.kind]
+        self.core.note(event.subject, kind, *event.values)
 
     def _on_user_event(self, event: UserEvent) -> None:
         core = self.core

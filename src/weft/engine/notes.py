@@ -98,6 +98,10 @@ class NoteKind(Enum):
     BUBBLE_SHRUNK = "bubble_shrunk", "vertices"  # vertices: those that left
 
 
+NOTE_KINDS: Final = {kind.word: kind for kind in NoteKind}
+"""The kinds by their words."""
+
+
 class Note(Struct, frozen=True, gc=False):
     """One moment, `at` seconds on the loop's clock. `subject` is a vertex, task, worker or bubble; "" is the job.
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from weft.engine.commands import Command, Complete, Launch, Probe, Publish, Restart, Weigh
+    from weft.engine.commands import Command, Complete, Launch, Probe, Publish, Reply, Restart, Weigh
     from weft.engine.core import Tuning
     from weft.engine.events import Event
-    from weft.engine.master import Master
+    from weft.engine.inspector import Inspector
     from weft.engine.provider import NodeSpec, Provider
     from weft.graph.logical import LogicalGraph
     from weft.graph.task import Gate, Past
@@ -76,6 +76,8 @@ class WorkerSpec(NamedTuple):
 class Job(Protocol):
     """A job as a backend sees it. `backend` is the backend's own; `leases` are those that the loop still waits for.
 
+    `inspector` looks at the job and changes nothing: all that a worker needs to run a lease is in its `Launch`.
+
     `outputs` keeps the values of a durable job in files (`weft.store.outputs`), None for any other. `history` is what
     earlier runs of its graph took, where somebody kept it; `recorded` says that what this one takes will be kept.
     `given` are values that were there before the job, by vertex, in columns of its store: they are not the job's to
@@ -85,7 +87,7 @@ class Job(Protocol):
 
     id: str
     graph: LogicalGraph
-    master: Master
+    inspector: Inspector
     leases: dict[int, Launch]
     outcome: Complete | None
     backend: Any
@@ -229,6 +231,10 @@ class Executor(Protocol):
 
     def restart(self, job: Job, command: Restart) -> None:
         """Forget what vertices have streamed."""
+        ...
+
+    def reply(self, job: Job, reply: Reply) -> None:
+        """Tell a control vertex what became of its request."""
         ...
 
     def restore(self, job: Job, vertex: str, lo: int, hi: int) -> None:

@@ -9,27 +9,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.engine.commands import Acquire, Complete, Probe, SetTimer
-from weft.engine.events import Done, Event, Failed, GaveBack, Progress, Unanswered, WorkerLost
+from weft.engine.events import Done, Event, Failed, Progress
 from weft.engine.leases import attempt_of
-from weft.engine.machines.job import JobState
-from weft.engine.machines.lease import ACTIVE
-from weft.engine.machines.vertex import VertexState
+from weft.engine.recovery import Epoch, begin
 from weft.engine.rows import PROBING
 from weft.model.errors import InternalError, WeftError
-from weft.model.failures import Failure
 
 if TYPE_CHECKING:
     from weft.engine.commands import Command
-    from weft.engine.core import Core, Tuning
+    from weft.engine.core import Core
     from weft.engine.master import Master
     from weft.engine.policy import ManagerFactory, Moment, VertexManager, View
-
-_IDS = 40
-"""Bits of the numbers that one incarnation may hand out: leases of two incarnations never share one."""
 
 
 class Answer(NamedTuple):
@@ -51,16 +44,6 @@ class Tick(NamedTuple):
     events: tuple[Event, ...]
     answers: tuple[Answer, ...] = ()
     commands: int = -1
-
-
-class Epoch(NamedTuple):
-    """From here on another process goes on with the job, with another tuning if one is named.
-
-    The first one is incarnation 0.
-    """
-
-    incarnation: int
-    tuning: Tuning | None = None
 
 
 class Tape:
@@ -179,6 +162,15 @@ class Replay:
                 elif type(command) is Complete:
                     self._completed = True
 
+    @property
+    def whole_state(self) -> Core:
+        """All that the master knows, to be written down or filled in: for snapshots, which are that state as bytes."""
+        return self.master.core
+
+    def begin(self, epoch: Epoch) -> None:
+        """Another incarnation goes on from here."""
+        begin(self.master.core, epoch)
+
     def pending(self) -> Pending:
         """Return what is left to do."""
         self._forget()
@@ -212,85 +204,3 @@ def replay(master: Master, tape: Tape, records: Iterable[Tick | Epoch]) -> Pendi
     replayed = Replay(master, tape)
     replayed.feed(records)
     return replayed.pending()
-
-
-def begin(core: Core, epoch: Epoch) -> None:
-    """A new incarnation begins: its leases, requests and timers have other numbers than any before."""
-    core.counter = max(core.counter, epoch.incarnation << _IDS)
-    if epoch.tuning is not None:
-        core.tuning = epoch.tuning
-
-
-def losses(core: Core, now: float, reason: str = "the process that ran it is gone") -> list[Event]:
-    """Return the events that tell a master, at `now`, that all workers and all that they were at are gone.
-
-    What was at work goes back as if it had never begun, and no failure is counted; what streams begins again with its
-    whole region. What it had claimed of the cache others may have made meanwhile, so that is asked again.
-    """
-    events: list[Event] = [Unanswered(now)] if any(stage.probed for stage in core.stages) else []
-    events += [
-        Failed(now, lease.id, lease.lo, lease.stage.id, lease.lo, Failure.STOPPED, reason)
-        for lease in core.speculative.values()
-        if lease.id not in core.leases
-    ]
-    for lease in core.leases.values():
-        stage, mult = lease.members[0]
-        if lease.state not in ACTIVE or stage.status is VertexState.DRAINING:  # nobody waits for it any more
-            events.append(Failed(now, lease.id, lease.lo, stage.id, lease.lo * mult, Failure.STOPPED, reason))
-        elif any(member.region >= 0 for member, _ in lease.members):
-            events.append(Failed(now, lease.id, lease.lo, stage.id, lease.lo * mult, Failure.INFRASTRUCTURE, reason))
-        else:
-            events += (GaveBack(now, lease.id, lease.lo), Done(now, lease.id, lease.lo))
-    events.extend(WorkerLost(now, worker, reason) for worker in core.workers)
-    return events
-
-
-def may_go_on(core: Core) -> bool:
-    """Whether a job runs and nothing of it has failed, so that it may simply go on."""
-    bad = (VertexState.FAILED, VertexState.CANCELLED)
-    return (
-        core.status is JobState.RUNNING and core.cause is None and all(stage.status not in bad for stage in core.stages)
-    )
-
-
-def digest(core: Core) -> str:
-    """Return a digest of the state of a job: equal for two masters that would decide alike."""
-    known: list[Any] = [
-        core.status.value,
-        core.now,
-        core.counter,
-        core.unended,
-        core.cause,
-        core.cancel_reason,
-        sorted(core.tokens.items()),
-        sorted(core.emitted),
-        sorted(core.answered),
-        sorted((name, row.taken) for name, row in core.choices.items()),
-        sorted((edge, [int(size) for size in sums]) for edge, sums in core.stats.items()),
-        sorted((number, row.node) for number, row in core.workers.items()),
-        sorted((node, heap) for node, heap in core.heaps.items()),
-        sorted((number, row.bubble, row.index, row.granted) for number, row in core.requests.items()),
-        sorted(core.timers.items()),
-        [(row.index, row.state.value, row.request, sorted(row.slots.items())) for row in core.bubbles],
-        [(lease.id, lease.lo, lease.hi, lease.worker, lease.live, lease.state.value) for lease in core.leases.values()],
-        sorted((id, other.id, other.worker, other.state.value) for id, other in core.speculative.items()),
-        sorted((id, lease.worker, lease.state.value) for id, lease in core.cancelled.items()),
-        (list(core.faults), sorted(core.avoided.items()), sorted(core.forgiven.items()), list(core.shy.items())),
-        (core.backups_wanted, sorted(core.weights.items()), sorted(core.shrunk.items()), sorted(core.memos.items())),
-    ]
-    known.extend(
-        (
-            stage.id,
-            stage.n,
-            stage.status.value,
-            bytes(stage.state),
-            (stage.finished, stage.over, stage.executing, stage.closed, stage.released, int(stage.rows)),
-            stage.ready.spans,
-            None if stage.missing is None else list(stage.missing),
-            None if stage.refs is None else list(stage.refs),
-            sorted((stage.attempts or {}).items()),
-            (float(stage.seconds), float(stage.nbytes), stage.last_width, stage.memo),
-        )
-        for stage in core.stages
-    )
-    return sha256(repr(known).encode()).hexdigest()

@@ -240,8 +240,8 @@ class ActiveRun:
     def _free(self, job: JobRun) -> None:
         """Remove the values of a run that succeeded, but for its results."""
         values = self.stack.values
-        if values is not None and job.crash is None and job.master.core.status is JobState.SUCCEEDED:
-            for stage in job.master.core.stages:
+        if values is not None and job.crash is None and job.inspector.status is JobState.SUCCEEDED:
+            for stage in job.inspector.vertices:
                 if not stage.keep:
                     values.free(stage.id, 0, max(stage.n, 0))
 
@@ -250,7 +250,7 @@ class ActiveRun:
         paths, found = self.spec.paths, {}
         if paths is None:
             return {}
-        for stage in (stage for run in self.runs for stage in run.job.master.core.stages):
+        for stage in (stage for run in self.runs for stage in run.job.inspector.vertices):
             for index in range(max(stage.n, 0)):
                 for output, path in paths(stage.vertex, index).items():
                     found[f"{item_name(stage.vertex.step, index)}.{output}"] = path
@@ -347,7 +347,7 @@ class LeftBySteps:
 
     def of(self, vertex: str, index: int) -> Sequence[str] | None:
         """Return the paths of a task's outputs; None for a step that names none, and may have left anything."""
-        stage = None if self.run is None else self.run.job.master.core.by_id.get(vertex)
+        stage = None if self.run is None else self.run.job.inspector.vertex(vertex)
         paths = self._spec.paths
         if stage is None or paths is None:
             return None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from weft.durability.facts import asking
 from weft.durability.journal import JOURNAL, read_journal, recover, same_graph
-from weft.engine.explain import Explained, Row, edge_name, explain, planned_edge, planned_width
+from weft.engine.explain import Explained, Row, edge_name, planned_edge, planned_width
 from weft.graph.validate import mark_results
 from weft.model.errors import WeftError
 from weft.store.state import check_trusted
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from weft.engine.core import Core
+    from weft.engine.inspector import Inspector
     from weft.engine.policy import ManagerFactory
     from weft.graph.logical import LogicalGraph
     from weft.runs.records import RunRecord, StepRecord
@@ -39,13 +39,13 @@ def explain_run(
     if graph is None:
         return _from_records(run, None, why)
     try:
-        core = replayed(run.folder, graph, managers, digest)
+        inspector = replayed(run.folder, graph, managers, digest)
     except WeftError as error:
         return _from_records(run, graph, f"its records alone tell this: {error.message}")
-    return explain(core)._replace(state=run.state)
+    return inspector.explain()._replace(state=run.state)
 
 
-def replayed(folder: Path, graph: LogicalGraph, managers: Mapping[str, ManagerFactory], digest: str = "") -> Core:
+def replayed(folder: Path, graph: LogicalGraph, managers: Mapping[str, ManagerFactory], digest: str = "") -> Inspector:
     """Return what the master of a run was like at last, as its journal tells; arguments as for `explain_run`.
 
     Errors are those of `read_journal`, `recover` and `check_trusted`.
@@ -58,7 +58,7 @@ def replayed(folder: Path, graph: LogicalGraph, managers: Mapping[str, ManagerFa
     if not digest:
         digest = recorded.header.graph if same_graph(recorded.header.graph, graph) else ""
         mark_results(asked)
-    return recover(asked, recorded, managers, digest).master.core
+    return recover(asked, recorded, managers, digest).master.inspector
 
 
 def _from_records(run: RunRecord, graph: LogicalGraph | None, remark: str) -> Explained:

@@ -275,15 +275,16 @@ class RunRecorder:
 
     def __call__(self, job: JobRun, events: Sequence[Event], commands: Sequence[Command]) -> None:
         """Note what a tick has changed; the loop calls this under its lock."""
-        core = job.master.core
-        told = {stage.index: stage for stage in core.moved if stage.index < self._known}
+        inspector = job.inspector
+        rows, status = inspector.vertices, inspector.status
+        told = {row.index: row for row in inspector.moved if row.index < self._known}
         stages = [(told[at].vertex, told[at].status, told[at].n) for at in sorted(told)]
-        stages += [(stage.vertex, stage.status, stage.n) for stage in core.stages[self._known :]]
-        moved = core.status is not self._job
-        self._known, self._job = len(core.stages), core.status
+        stages += [(row.vertex, row.status, row.n) for row in rows[self._known :]]
+        moved = status is not self._job
+        self._known, self._job = len(rows), status
         ended = any(type(command) is Complete for command in commands)
         if stages or moved or ended or any(type(event) in _TOLD for event in events) or any(map(_launch, commands)):
-            tick = _Tick(self._clock.wall(), events, commands, stages, core.status)
+            tick = _Tick(self._clock.wall(), events, commands, stages, status)
             journal = self._journal
 
             def pass_on() -> None:
@@ -336,7 +337,7 @@ class RunRecorder:
         if job.crash is None and not lost and self._saw_end.wait(_LAST_TICK_S):
             return
         ending = job.outcome or Complete("failed", message="its end was not seen", kind=Failure.INTERNAL.value)
-        stages = [] if lost else [(stage.vertex, stage.status, stage.n) for stage in job.master.core.stages]
+        stages = [] if lost else [(row.vertex, row.status, row.n) for row in job.inspector.vertices]
         self._queue.put(_Tick(self._clock.wall(), (), (ending,), stages, JobState.FAILED))
 
     def next_job(self) -> None:

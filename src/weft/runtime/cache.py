@@ -135,10 +135,9 @@ class StepCache:
         """Let go of the keys of tasks that have ended; the loop calls this under its lock after every tick."""
         if not self._held or not any(isinstance(event, Done | Failed | CancelRequested) for event in events):
             return
-        by_id = job.master.core.by_id
         failed = []
         for (vertex, index), claim in list(self._held.items()):
-            state = by_id[vertex].state[index]
+            state = job.inspector.row(vertex).state[index]
             if state in _LIVE:
                 continue
             with self._mutex:
@@ -301,12 +300,12 @@ class StepCache:
         return self._miss(asked, near, lines)
 
     def _describe(self, job: Job, probe: Probe) -> Recipe | None:
-        by_id = job.master.core.by_id
-        program = by_id[probe.vertex].vertex.program
+        program = job.inspector.row(probe.vertex).vertex.program
         item = None if program.items is None else program.items[probe.index]
 
         def look(vertex: str) -> tuple[int, Mapping[str, Any]]:
-            return by_id[vertex].n, by_id[vertex].vertex.program.params
+            row = job.inspector.row(vertex)
+            return row.n, row.vertex.program.params
 
         return self._recipe_of(program.params, probe.index, item, look=look)
 

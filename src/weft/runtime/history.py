@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from weft.engine.commands import Command
-    from weft.engine.core import Core
     from weft.engine.events import Event
+    from weft.engine.inspector import Inspector
     from weft.graph.logical import LogicalGraph
     from weft.runtime.clock import RealClock
     from weft.runtime.loop import JobRun
@@ -67,7 +67,7 @@ class Historian:
             if type(command) is Complete:
                 known = self._prints.pop(job.id, "")
                 if command.state == "succeeded" and known:
-                    self._queue.put(rows_of(job.master.core, known, self._clock.wall()))
+                    self._queue.put(rows_of(job.inspector, known, self._clock.wall()))
 
     def close(self) -> None:
         """Write what is left; a second time does nothing."""
@@ -84,22 +84,22 @@ class Historian:
                 self.problems.append(error)
 
 
-def rows_of(core: Core, known: str, now: float) -> list[HistoryRow]:
+def rows_of(inspector: Inspector, known: str, now: float) -> list[HistoryRow]:
     """Return what the vertices of a job that has ended took, `now` in seconds since 1970."""
     return [
         HistoryRow(
             fingerprint=known,
-            vertex=stage.id,
+            vertex=row.id,
             ended_at=now,
-            tasks=stage.n,
-            seconds=float(stage.seconds),
-            nbytes=float(stage.nbytes),
-            rows=int(stage.rows),
-            resources=[_resources_out(each) for each in stage.resources],
-            usage=dict(core.usage.get(stage.id, {})),
+            tasks=row.n,
+            seconds=float(row.seconds),
+            nbytes=float(row.nbytes),
+            rows=int(row.rows),
+            resources=[_resources_out(each) for each in row.resources],
+            usage=dict(inspector.usage(row.id)),
         )
-        for stage in core.stages
-        if stage.finished and stage.vertex.kind is Kind.FINITE
+        for row in inspector.vertices
+        if row.finished and row.vertex.kind is Kind.FINITE
     ]
 
 

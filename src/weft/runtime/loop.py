@@ -24,6 +24,7 @@ from weft.engine.commands import (
     Probe,
     Publish,
     Release,
+    Reply,
     Restart,
     SetTimer,
     Shrink,
@@ -42,7 +43,6 @@ from weft.engine.events import (
     WorkerLost,
     ends_tasks,
 )
-from weft.engine.replay import losses
 from weft.engine.rows import FINISHED
 from weft.model.failures import Failure
 from weft.runtime.allocation import Allocation
@@ -122,6 +122,7 @@ class JobRun:
         self.id = id
         self.graph = graph
         self.master = master
+        self.inspector = master.inspector
         self.journal = journal
         self.strict = False  # what follows from the end of a task waits for its record, which the job fails without
         self.leases: dict[int, Launch] = {}
@@ -168,6 +169,7 @@ class Loop:
             Publish: executor.publish,
             Restart: executor.restart,
             Probe: self._probe,
+            Reply: executor.reply,
         }
         self._again: list[tuple[JobRun, Event]] = []
         self._released = False
@@ -185,14 +187,14 @@ class Loop:
         now = self.clock.now()
         self.executor.open_job(job)
         if pending is not None and job.outputs is not None:
-            for stage in job.master.core.stages:
-                for lo, hi in runs(i for i in range(max(stage.n, 0)) if stage.state[i] == FINISHED):
-                    self.executor.restore(job, stage.id, lo, hi)
+            for row in job.inspector.vertices:
+                for lo, hi in runs(i for i in range(max(row.n, 0)) if row.state[i] == FINISHED):
+                    self.executor.restore(job, row.id, lo, hi)
         with self._lock:
             self.jobs[job.id] = job
             self.pool.join(job.id)
             if pending is not None:
-                self._queue.append((job.id, tuple(losses(job.master.core, now))))
+                self._queue.append((job.id, tuple(job.inspector.losses(now))))
                 for vertex, indices in (gone or {}).items():
                     for lo, hi in runs(indices):
                         self._queue.append((job.id, (OutputLost(now, vertex, lo, hi, "its file is gone"),)))

@@ -18,7 +18,6 @@ from weft.engine.events import Event
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import VertexState
 from weft.engine.master import Master
-from weft.engine.replay import Epoch, begin
 from weft.graph.validate import mark_results, validate
 from weft.model.chunks import ChunkRef
 from weft.model.errors import (
@@ -135,7 +134,7 @@ class Run:
     @property
     def status(self) -> str:
         """new, running, failing, cancelling, succeeded, failed or cancelled."""
-        return self._job.master.core.status.value if not self._job.given_up else "failed"
+        return self._job.inspector.status.value if not self._job.given_up else "failed"
 
     @property
     def done(self) -> bool:
@@ -170,7 +169,7 @@ class Run:
 
     def view(self) -> JobView:
         """Take a picture of the job: state and counts of every vertex."""
-        return self._job.master.view()
+        return self._job.inspector.view()
 
     def story(self, subject: Any = "") -> tuple[str, ...]:
         """Tell everything that happened to a vertex, a task (`vertex[3]`) or, with "", the whole run, and why.
@@ -179,11 +178,9 @@ class Run:
         run knows nothing of that name.
         """
         subject = text("subject", getattr(subject, "id", subject))
-        lines = self._job.master.story(subject)
+        lines = self._job.inspector.story(subject)
         if not lines and not self._known(subject):
-            names = list(
-                dict.fromkeys(stage.vertex.step for stage in self._job.master.core.stages if stage.vertex.step)
-            )
+            names = list(dict.fromkeys(row.vertex.step for row in self._job.inspector.vertices if row.vertex.step))
             near = get_close_matches(subject.partition("[")[0][:100], names, n=3)
             some = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
             hint = f"Did you mean {' or '.join(near)}?" if near else f"It has: {some or 'none yet'}"
@@ -191,18 +188,18 @@ class Run:
         return lines
 
     def _known(self, subject: str) -> bool:
-        core = self._job.master.core
-        if subject.startswith("worker ") or any(row.bubble.id == subject for row in core.bubbles):
+        inspector = self._job.inspector
+        if subject.startswith("worker ") or subject in inspector.bubbles:
             return True
         try:
-            labels = (stage.vertex.label for stage in core.stages)
-            return parse_task(subject)[0] in {*core.by_id, *core.graph.vertices, *labels}
+            name = parse_task(subject)[0]
+            return inspector.plans(name) or any(row.vertex.label == name for row in inspector.vertices)
         except ValueError:
             return False
 
     def _expands(self, task: str) -> bool:
-        stage = self._job.master.core.by_id.get(parse_task(task)[0])
-        return stage is not None and stage.vertex.expands
+        row = self._job.inspector.vertex(parse_task(task)[0])
+        return row is not None and row.vertex.expands
 
     def explain(self) -> tuple[str, ...]:
         """Set what was planned and what was executed side by side, with every change and what it was made from."""
@@ -210,9 +207,7 @@ class Run:
 
     def explained(self) -> Explained:
         """Return the same as data."""
-        from weft.engine.explain import explain  # few ask
-
-        return explain(self._job.master.core)
+        return self._job.inspector.explain()
 
     def error(self) -> WeftError | None:
         """Return what went wrong, None while it runs or if nothing did."""
@@ -282,11 +277,11 @@ class Results:
 
     def __getitem__(self, node: Any) -> list[Any]:
         """Return the values of a vertex, one for each task; NotFoundError if they were not kept."""
-        stage, column = self._column(node)
+        vertex, column = self._column(node)
         values = column.values
         if _SPECIAL.isdisjoint(map(type, values)):
             return list(values)
-        return [self._load(stage.id, column, index) for index in range(stage.n)]
+        return [self._load(vertex, column, index) for index in range(len(column))]
 
     def value(self, node: Any = None) -> Any:
         """Return the single value of a vertex with one task; of the only result if no node is named."""
@@ -298,34 +293,34 @@ class Results:
                     hint="Pass a node or a vertex id.",
                 )
             node = names[0]
-        stage, column = self._column(node)
-        if stage.n != 1:
-            raise NotFoundError(f"{stage.id} has {stage.n} values", hint="Use results[node] for the list of them.")
-        return self._load(stage.id, column, 0)
+        vertex, column = self._column(node)
+        if len(column) != 1:
+            raise NotFoundError(f"{vertex} has {len(column)} values", hint="Use results[node] for the list of them.")
+        return self._load(vertex, column, 0)
 
     def keep(self, node: Any, at: Sequence[int] | None = None) -> Kept:
         """Return the values of a vertex, or those of the tasks `at`, as something that outlives the run.
 
         They are no result of the run any more, and stay when it is forgotten. NotFoundError as `results[node]`.
         """
-        stage, column = self._column(node)
-        return self._run._session.keep(self._run._job, stage.id, range(len(column)) if at is None else at)
+        vertex, column = self._column(node)
+        return self._run._session.keep(self._run._job, vertex, range(len(column)) if at is None else at)
 
     def __iter__(self) -> Iterator[str]:
         """Yield the ids of the vertices whose values are kept."""
-        core = self._run._job.master.core
-        return iter([stage.id for stage in core.stages if stage.keep and stage.status is not VertexState.SKIPPED])
+        rows = self._run._job.inspector.vertices
+        return iter([row.id for row in rows if row.keep and row.status is not VertexState.SKIPPED])
 
     def __len__(self) -> int:
         return len(list(iter(self)))
 
-    def _column(self, node: Any) -> tuple[Any, Any]:
+    def _column(self, node: Any) -> tuple[str, Column]:
         name = getattr(node, "id", node)
         if not isinstance(name, str):
             raise UsageError(f"a result is asked for by a node or a vertex id, not by {shown(name)}")
         job = self._run._job
-        stage = job.master.core.by_id.get(name)
-        if stage is None:
+        row = job.inspector.vertex(name)
+        if row is None:
             near = get_close_matches(name[:100], list(self), n=1)
             hint = f"Did you mean {near[0]}?" if near else f"Results: {', '.join(itertools.islice(self, 10)) or 'none'}"
             raise NotFoundError(f"{job.graph.name} has no vertex {name[:100]!r}", hint=hint)
@@ -333,12 +328,12 @@ class Results:
             raise NotFoundError(
                 f"the results of {job.graph.name} were dropped", hint="Read them before the session is closed."
             )
-        if not stage.keep:
+        if not row.keep:
             raise NotFoundError(
                 f"the values of {name!r} were not kept",
                 hint="Call .keep() on the node, or pass keep=True, before running.",
             )
-        return stage, job.backend.column(stage)
+        return name, job.backend.column(name, *job.inspector.column(name))
 
     def _load(self, vertex: str, column: Any, index: int) -> Any:
         return self._run._session.load(self._run._job, vertex, column, index)
@@ -437,8 +432,7 @@ class Session:
         name = f"{graph.name}-{next(self._numbers)}" if durable is None else durable.name
         if recovered is None:
             managers = self.managers if durable is None else durable.managers(self.managers)
-            master, pending = Master(graph, name, self.executor.tuning, managers), None
-            begin(master.core, Epoch(incarnation))
+            master, pending = Master(graph, name, self.executor.tuning, managers, incarnation), None
         else:
             master, pending = recovered
         job = JobRun(name, graph, master, journal)
@@ -479,9 +473,9 @@ class Session:
         durable.join(job)
         self._jobs[job.id] = job
         self.executor.open_job(job)
-        for stage in master.core.stages:
-            if stage.keep and stage.n > 0:
-                self.executor.restore(job, stage.id, 0, stage.n)
+        for row in job.inspector.vertices:
+            if row.keep and row.n > 0:
+                self.executor.restore(job, row.id, 0, row.n)
         job.outcome = Complete("succeeded")
         job.finished.set()
         durable.close()
@@ -574,7 +568,7 @@ class Session:
 
 def _no_value(job: JobRun, task: str) -> NotFoundError:
     """Return the error for a value that is not there, with the reason."""
-    state = job.master.core.status
+    state = job.inspector.status
     if job.outcome is None:
         return NotFoundError(f"{task} has no value yet", hint="Wait for the run, or see: run.view()")
     if state is JobState.CANCELLED:

@@ -12,7 +12,7 @@ from weft.engine.provider import FixedProvider, NodeSpec
 from weft.model.failures import Failure
 
 if TYPE_CHECKING:
-    from weft.engine.commands import Command, Launch, Publish, Restart, Weigh
+    from weft.engine.commands import Command, Launch, Publish, Reply, Restart, Weigh
     from weft.engine.ports import Job, Shell
     from weft.engine.provider import Provider
     from weft.model.errors import WeftError
@@ -132,6 +132,10 @@ class RecordingExecutor:
     def restart(self, job: Job, command: Restart) -> None:
         """See `Executor.restart`."""
         self.calls.append(("restart", job.id, command))
+
+    def reply(self, job: Job, reply: Reply) -> None:
+        """See `Executor.reply`."""
+        self.calls.append(("reply", job.id, reply))
 
     def restore(self, job: Job, vertex: str, lo: int, hi: int) -> None:
         """See `Executor.restore`."""

@@ -9,12 +9,12 @@ from msgspec import Struct
 
 from weft.backends.simulator import Faults, Simulator
 from weft.engine.core import Tuning
-from weft.engine.invariants import check
 from weft.engine.machines.task import TaskState
 from weft.engine.master import Master
 from weft.graph.validate import mark_results, validate
 from weft.runtime.loop import JobRun, Loop
 from weft.testing.graphs import random_graph
+from weft.testing.inside import check_job
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +39,7 @@ def run_graph(
     **simulator: Any,
 ) -> Trial:
     """Run `graph` on a `Simulator(**simulator)` to its end; AssertionError if the job does not end."""
-    sim = Simulator(check=check if checked else None, **simulator)
+    sim = Simulator(check=check_job if checked else None, **simulator)
     loop = Loop(sim, sim.clock)
     mark_results(graph)
     validate(graph)
@@ -50,9 +50,9 @@ def run_graph(
     sim.run(most_moments=2_000_000)
     if job.crash is not None:
         raise job.crash
-    assert job.outcome is not None, "the job did not end:\n" + "\n".join(job.master.story())
+    assert job.outcome is not None, "the job did not end:\n" + "\n".join(job.master.inspector.story())
     if checked:
-        check(job.master.core)
+        check_job(job)
         expect_clean(sim, job)
     return Trial(sim, job)
 

@@ -96,7 +96,6 @@ def story_run(folder: Path, subject: str = "") -> tuple[str, ...]:
     The owner of the run is gone. ForbiddenError: others could have written to what would be loaded.
     """
     from weft.durability.programs import load_graph
-    from weft.engine.story import story
     from weft.runs.explaining import replayed
     from weft.runs.records import read_run
 
@@ -104,6 +103,6 @@ def story_run(folder: Path, subject: str = "") -> tuple[str, ...]:
         return ()
     try:
         graph, digest = load_graph(folder)
-        return story(replayed(folder, graph, MANAGERS, digest), subject)
+        return replayed(folder, graph, MANAGERS, digest).story(subject)
     except (ConflictError, NotFoundError, ProgramError):
         return ()

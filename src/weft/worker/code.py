@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 SINGLE, SLICE, PIECES = 0, 1, 2
 """How an input is read: one value; the values of a range of tasks; pieces of partitioned values."""
 
-UNSETTLED = -1
-"""The partitions of an output edge whose reader's parallelism is not settled, or is 0: any may be written to."""
-
 
 class InputCode:
     """One input edge: where its values are, and which of them a task reads.
@@ -87,7 +84,8 @@ class TaskCode:
     `edges` is (inputs, outputs, streams), or a function that returns it: what runs inside a cone often needs none of
     it. `only` is how a plain function with a single, narrow input reads it: -1 one value, k > 0 a list of k values; 0
     otherwise. `measured` are output edges of which a manager wants to know the bytes of each partition, `counted` says
-    that one wants to know how many rows come out. `kept` says that its values are results, whoever reads them.
+    that one wants to know how many rows come out. `parts` is how many partitions its output has. `kept` says that its
+    values are results, whoever reads them.
     """
 
     __slots__ = (
@@ -101,6 +99,7 @@ class TaskCode:
         "n",
         "only",
         "params",
+        "parts",
         "program",
         "resources",
         "style",
@@ -114,6 +113,7 @@ class TaskCode:
         program: Program,
         edges: Edges | Callable[[], Edges],
         *,
+        parts: int = 0,
         expands: bool = False,
         resources: Any = None,
         only: int = 0,
@@ -127,6 +127,7 @@ class TaskCode:
         self.style = program.style
         self.params = program.params
         self.items = program.items
+        self.parts = parts
         self.expands = expands
         self.resources = resources
         self.only = only
@@ -151,7 +152,7 @@ class TaskCode:
 
     @property
     def outputs(self) -> Mapping[str, int]:
-        """The output edges that carry data, with the partitions of each (0: not partitioned; or `UNSETTLED`)."""
+        """The output edges that carry data, with the partitions of each (see `EdgeSpec.parts`)."""
         return self.edges[1]
 
     @property

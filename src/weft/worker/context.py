@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from weft.graph.logical import Patch
 from weft.graph.task import DECIDE, RESERVED, USAGE
+from weft.graph.task_spec import UNSETTLED
 from weft.model.errors import NotFoundError, RunCancelledError, TaskError, UsageError
 from weft.model.program import Style
 from weft.model.resources import Resources
 from weft.store.api import sizeof
-from weft.worker.code import UNSETTLED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

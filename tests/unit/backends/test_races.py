@@ -22,14 +22,16 @@ class Pair:
         g = Graph("g")
         g.add(body, n=4, name="a")
         loop: Any = None
+        self.hand = Hand(g).master
         job = SimpleNamespace(
-            id="job", master=Hand(g).master, outputs=None, given={}, leases={1: None, 2: None}, gates={}
+            id="job", inspector=self.hand.inspector, outputs=None, given={}, leases={1: None, 2: None}, gates={}
         )
         self.local = LocalJob(job, store, loop, 100)
+        self.spec = self.hand.inspector.spec("a")
         self.first = self.launch(1)
 
     def launch(self, number: int, backup_of: int = 0) -> WorkerLease:
-        launch = Launch(number, number, "a", 0, 4, None, 0, ONE_SLOT, backup_of=backup_of)
+        launch = Launch(number, number, "a", 0, 4, None, 0, ONE_SLOT, backup_of=backup_of, specs=(self.spec,))
         lease: WorkerLease = self.local.lease(launch)
         return lease
 
@@ -42,7 +44,7 @@ class Pair:
 
     @property
     def stored(self) -> list[Any]:
-        values = self.local.column(self.local.job.master.core.by_id["a"]).values
+        values = self.local.column("a", 4, 0).values
         return [0 if value is ABSENT else value for value in values]
 
 

@@ -14,6 +14,8 @@ from weft.graph.logical import Storage
 from weft.model.errors import RunCancelledError
 from weft.store.blocks import BlockManager
 from weft.store.codec import encode, to_bytes
+from weft.testing.inside import core_of
+from weft.worker.code import TaskCode
 
 LIVE: Any = {"concurrent": True, "storage": Storage.EPHEMERAL}
 LEASE: Any = SimpleNamespace(stop=False)
@@ -21,7 +23,20 @@ LEASE: Any = SimpleNamespace(stop=False)
 
 def streams_of(graph: Graph, store: BlockManager, window: int, *members) -> Streams:
     graph.bubble(*members)
-    return Streams(SimpleNamespace(id="job", master=Hand(graph, workers=16).master), store, window)
+    inspector = Hand(graph, workers=16).master.inspector
+    streams = Streams(SimpleNamespace(id="job", inspector=inspector), store, window)
+    for row in inspector.vertices:
+        for edge in inspector.spec(row.id).outputs:
+            streams.know(edge)
+    return streams
+
+
+def code_of(streams: Streams, store: BlockManager, vertex: str) -> TaskCode:
+    """Return what a worker knows of a vertex."""
+    inspector = streams._job.inspector
+    loop: Any = None
+    local = LocalJob(SimpleNamespace(id="job", inspector=inspector, outputs=None, given={}), store, loop, 100)
+    return local.code(inspector.spec(vertex))
 
 
 def pair(store: BlockManager, window: int = 100, n: int = 1, readers: int = 1) -> Streams:
@@ -126,7 +141,7 @@ def test_every_reader_of_a_copy_gets_all_of_it(store):
 
 def test_a_reader_that_is_over_needs_nothing_more_until_it_comes_again(store):
     streams = pair(store)
-    reader = streams._job.master.core.by_id["b"]
+    reader = code_of(streams, store, "b")
     assert not put(streams, b"x", 100)
     streams.left(reader, 0, 1)
     assert streams.has_room("a->b", 0, 0, lambda: None)
@@ -140,11 +155,11 @@ def test_a_reader_that_is_over_needs_nothing_more_until_it_comes_again(store):
 def test_a_region_that_starts_again_has_all_its_readers(store):
     """Also one that went before anybody had written, and whose writer is there first the next time."""
     streams = pair(store)
-    core = streams._job.master.core
-    streams.left(core.by_id["b"], 0, 1)
-    streams.reset([core.by_id["a"], core.by_id["b"]])()
+    reader = code_of(streams, store, "b")
+    streams.left(reader, 0, 1)
+    streams.reset(["a", "b"])()
     put(streams, b"x", 1)
-    streams.joined(core.by_id["b"], 0, 1)
+    streams.joined(reader, 0, 1)
     assert take(streams).cell == b"x"
     streams.reset()()
 
@@ -186,7 +201,7 @@ def test_a_reset_takes_everything_away(store, tmp_path):
     woken = []
     streams.take("two", 0, 0, 0, lambda: woken.append(True))
     assert list((tmp_path / "spill").iterdir())
-    streams.reset([streams._job.master.core.by_id["a"]])()
+    streams.reset(["a"])()
     assert woken == [True]
     assert not list((tmp_path / "spill").iterdir())
     assert store.stats().used == store.stats().reserved == 0
@@ -195,10 +210,10 @@ def test_a_reset_takes_everything_away(store, tmp_path):
 
 def test_what_starts_again_with_other_edges_is_known_anew(store):
     streams = pair(store)
-    core = streams._job.master.core
-    loop: Any = None
-    local = LocalJob(SimpleNamespace(id="job", master=streams._job.master, outputs=None, given={}), store, loop, 100)
-    assert (*local.code("a").streams, local.code("b").inputs[0].streamed) == ("a->b", True)
+    core = core_of(streams._job)
+    both = [*code_of(streams, store, "a").streams, code_of(streams, store, "b").inputs[0].streamed]
+    assert both == ["a->b", True]
     keep_on_node(core.links["a->b"])
-    local.reset_streams(["a", "b"])
-    assert (*local.code("a").streams, local.code("b").inputs[0].streamed) == (False,)
+    streams.reset(["a", "b"])
+    both = [*code_of(streams, store, "a").streams, code_of(streams, store, "b").inputs[0].streamed]
+    assert both == [False]

@@ -66,7 +66,7 @@ def test_a_choice_ends_at_the_moment_at_which_the_better_plan_does(step, best, m
             nbytes=lambda vertex, _: 400_000 // (step if vertex == "small" else 1),
         )
         ends[plan] = trial.simulator.clock.time
-        assert trial.job.master.view().choices.get("plan", best) == best
+        assert trial.job.master.inspector.view().choices.get("plan", best) == best
     assert ends["choice"] == pytest.approx(ends[best])
 
 

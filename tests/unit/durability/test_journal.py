@@ -31,7 +31,8 @@ from weft.engine.core import Tuning
 from weft.engine.master import Master
 from weft.engine.policy import Moment
 from weft.engine.ports import ManualClock
-from weft.engine.replay import Answer, Epoch, Tape, Tick, digest, replay
+from weft.engine.recovery import Epoch, digest
+from weft.engine.replay import Answer, Tape, Tick, replay
 from weft.graph.builder import Graph, gather
 from weft.graph.logical import SEQUENTIAL, Edge, Patch, Scheduling, Storage, Trigger, Vertex
 from weft.graph.rectangles import Rectangles
@@ -119,6 +120,7 @@ class TestEncoding:
             e.GaveBack(0.0, 1, 2),
             e.Progress(0.0, 1, 2, 3),
             e.Weighed(0.0, 1, 1 << 40),
+            e.Noted(0.0, "v", "unstoppable", (3, 0.5)),
             e.UserEvent(0.0, "v", 0, "n", {"a": (1, 2), 3: b"x"}),
             e.OutputLost(0.0, "v", 0, 2, "r"),
             e.Hit(0.0, "v", 0, 1),

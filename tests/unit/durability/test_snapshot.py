@@ -10,7 +10,8 @@ from weft.engine.events import JobSubmitted
 from weft.engine.machines.job import JobState
 from weft.engine.master import Master
 from weft.engine.physical import Link, Stage
-from weft.engine.replay import Replay, Tape, Tick, digest
+from weft.engine.recovery import digest
+from weft.engine.replay import Replay, Tape, Tick
 from weft.graph.builder import Graph, gather
 from weft.model.errors import ConflictError
 

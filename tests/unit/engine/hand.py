@@ -24,6 +24,7 @@ from weft.engine.commands import (
     Probe,
     Publish,
     Release,
+    Reply,
     Restart,
     SetTimer,
     Shrink,
@@ -188,6 +189,8 @@ class Hand:
                 return f"free pieces {command.part_lo}:{command.part_hi} of {command.vertex}"
             case Probe():
                 return f"probe {command.vertex}[{command.index}] {command.key}"
+            case Reply():
+                return f"reply {command.token}: {command.text}"
             case SetTimer():
                 self.timers[command.at] = command.timer
                 return f"timer at {command.at:g}"
@@ -344,7 +347,7 @@ def run_out(h: Hand, workers: Sequence[int], *, pick: Callable[[list[str]], str]
                 free.remove(worker)
             elif line.startswith("complete"):
                 return [*order, line]
-        assert live, "nothing runs and the job has not ended:\n" + "\n".join(h.master.story())
+        assert live, "nothing runs and the job has not ended:\n" + "\n".join(h.master.inspector.story())
         name = pick(list(live))
         order.append(name)
         free.append(live.pop(name))

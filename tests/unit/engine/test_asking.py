@@ -56,5 +56,5 @@ def test_what_running_tasks_took_of_tokens_is_settled(hand, asks):
     h.expect("launch x[0] on 0")
     h(h.done("x[0]", values=[[SetResources("a", (asks,))]]))
     h.expect_any_order("free x[0]", "stop a[0]: x[0] failed")
-    assert any("is settled" in line for line in h.master.story("x[0]"))
+    assert any("is settled" in line for line in h.master.inspector.story("x[0]"))
     assert h.core.by_id["a"].resources[0].tokens == (("slots", 1),)

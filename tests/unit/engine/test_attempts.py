@@ -10,7 +10,8 @@ from weft.engine.events import JobSubmitted
 from weft.engine.leases import attempt_of, close
 from weft.engine.machines.lease import LeaseState
 from weft.engine.policy import STRAGGLERS
-from weft.engine.replay import Tape, Tick, digest, replay
+from weft.engine.recovery import digest
+from weft.engine.replay import Tape, Tick, replay
 from weft.graph.builder import Graph, gather, one_to_one
 from weft.graph.logical import Manager, Storage
 from weft.model.errors import GraphError, InvalidTransition
@@ -327,11 +328,11 @@ def test_a_vertex_cannot_name_the_policy_as_its_manager(hand):
 
 def test_the_story_tells_of_both(hand):
     h = raced(hand)
-    told = "\n".join(h.master.story("a[0]"))
+    told = "\n".join(h.master.inspector.story("a[0]"))
     assert "backup on worker 1 beside worker 0: late" in told
     assert "a second time on worker 1" in told
     h(h.failed("a[0]"), h.done("a[0]'"))
-    assert "worker 1 goes on with it" in "\n".join(h.master.story("a[0]"))
+    assert "worker 1 goes on with it" in "\n".join(h.master.inspector.story("a[0]"))
     h.skip()
 
 

@@ -9,7 +9,7 @@ from weft.engine.agenda import Phase
 from weft.engine.decisions import Avoid, Forgive, Remake
 from weft.engine.explain import explain
 from weft.engine.policy import BLAME
-from weft.engine.replay import digest
+from weft.engine.recovery import digest
 from weft.graph.builder import Graph, gather
 from weft.graph.logical import Retry
 from weft.model.failures import Failure
@@ -104,7 +104,7 @@ def test_who_is_the_last_one_left_is_not_avoided(hand):
     h(h.worker_lost(1))
     h.expect()
     assert h.core.avoided == {}
-    assert "not avoided any more: nobody else is left" in "\n".join(h.master.story("worker 0"))
+    assert "not avoided any more: nobody else is left" in "\n".join(h.master.inspector.story("worker 0"))
     h(h.idle(0))
     h.expect("launch a[0] on 0, attempt 1")
 
@@ -117,7 +117,7 @@ def test_the_last_one_cannot_be_avoided(hand):
     h(h.failed("a[0]", Failure.INFRASTRUCTURE))
     h.expect("timer at 60")
     assert list(h.core.avoided) == [0]
-    assert "rejected: it cannot be avoided, for nobody else is left" in "\n".join(h.master.story("worker 1"))
+    assert "rejected: it cannot be avoided, for nobody else is left" in "\n".join(h.master.inspector.story("worker 1"))
 
 
 def test_to_forgive_ends_the_timer(hand):
@@ -170,7 +170,7 @@ def test_another_worker_is_offered_first_when_jobs_share(hand):
 
 def test_the_story_says_what_was_counted(hand):
     h, _ = avoiding(hand, flat(3))
-    assert "worker 0: avoided for 60 s: it is bad (seen: much)" in "\n".join(h.master.story("worker 0"))
+    assert "worker 0: avoided for 60 s: it is bad (seen: much)" in "\n".join(h.master.inspector.story("worker 0"))
     (change,) = [change for change in explain(h.core).changes if change.subject == "worker 0"]
     assert (change.what, change.seen) == ("avoided for 60 s: it is bad", "much")
 
@@ -309,7 +309,7 @@ def test_what_two_workers_could_not_read_is_made_again(hand):
     h(h.failed("b[1]", Failure.READ, lost=("a", 1)), h.idle(0))
     h.expect("free a[1]", "launch a[1] on 0")
     assert not h.core.faults
-    assert "2 workers could not read it" in "\n".join(h.master.story("a"))
+    assert "2 workers could not read it" in "\n".join(h.master.inspector.story("a"))
     h(h.done("a[1]"), h.idle(0, 1))
     h.expect("launch b[0] on 1, attempt 1", "launch b[1] on 0, attempt 1")
 
@@ -363,7 +363,7 @@ def test_a_worker_that_fails_and_fails_is_avoided(hand):
         assert again.endswith("on 1, attempt 1"), index
         h(h.done(again.split()[1], seconds=1.0))
     assert list(h.core.avoided) == [0]
-    text = "\n".join(h.master.story("worker 0"))
+    text = "\n".join(h.master.inspector.story("worker 0"))
     assert "avoided for 60 s: 4 tasks failed there, 0 on another worker (seen: 4 failures" in text
     before = digest(h.core)
     h.core.avoided.clear()

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.unit.engine.hand import Hand, body
+from weft.engine.commands import Reply
 from weft.engine.decisions import SetParallelism
 from weft.engine.explain import explain
 from weft.engine.policy import Moment
@@ -40,7 +41,8 @@ def graph(**fields: Any) -> Graph:
 def decide(h: Hand, what: str, vertex: str, value: Any, because: str = "it was measured", by: str = "c") -> str:
     """Let a control vertex ask for a change; return what it is replied."""
     h(h.emitted(by, DECIDE, ("token", what, vertex, value, because)))
-    return h.core.replies.pop("token")
+    h.skip("reply")
+    return next(command.text for command in reversed(h.said) if isinstance(command, Reply))
 
 
 def started(hand: type[Hand], g: Graph, **options: Any) -> Hand:
@@ -87,7 +89,7 @@ def test_what_has_started_keeps_its_parallelism(hand):
     assert "has started" in decide(h, "parallelism", "work", 3)
     assert decide(h, "resources", "work", (GPU,)) == ""  # of those that have not
     h.skip()
-    assert any("rejected: vertex 'work' has started" in line for line in h.master.story("work"))
+    assert any("rejected: vertex 'work' has started" in line for line in h.master.inspector.story("work"))
 
 
 @pytest.mark.parametrize(("vertex", "why"), [("later", "no order-only edge"), ("nobody", "no order-only edge")])
@@ -234,9 +236,9 @@ class Narrow:
 def test_a_control_vertex_comes_before_a_manager_in_the_same_tick(hand):
     h = started(hand, graph(manager=Manager("narrow")), managers={"narrow": Narrow})
     h(h.emitted("c", "news"), h.emitted("c", DECIDE, ("token", "parallelism", "work", 3, "")))
-    h.expect("publish c[0] news")
+    h.expect("publish c[0] news", "reply token: ")
     assert h.core.by_id["work"].n == 3
-    assert any("rejected: c has decided this in the same moment" in line for line in h.master.story("work"))
+    assert any("rejected: c has decided this in the same moment" in line for line in h.master.inspector.story("work"))
     h(h.emitted("c", "news"))  # a later moment is the manager's
     h.expect("publish c[0] news")
     assert h.core.by_id["work"].n == 1

@@ -9,7 +9,7 @@ from weft.engine.commands import Acquire
 from weft.engine.decisions import Finish
 from weft.engine.events import Granted, TimerFired
 from weft.engine.patching import apply
-from weft.engine.replay import losses
+from weft.engine.recovery import losses
 from weft.graph.builder import Graph, after, gather, one_to_one
 from weft.graph.logical import BROADCAST, Edge, OnFailure, Outcome, Patch, Retry, Storage, Vertex
 from weft.model.failures import Failure
@@ -39,7 +39,7 @@ def asked(hand: type[Hand], graph: Graph, *, workers: int = 4, **tuning) -> Hand
     assert [line for line in h.skip() if not line.startswith("timer")] == [
         "acquire a*2, b*2" + (", prewarmed" if graph.bubbles[0].prewarmed else "")
     ]
-    assert h.master.view().bubbles == {"gang": "waiting"}
+    assert h.master.inspector.view().bubbles == {"gang": "waiting"}
     return h
 
 
@@ -49,7 +49,7 @@ def test_a_bubble_asks_once_for_all_when_all_could_start(hand):
     h.expect()  # its members take no offered worker
     h(h.granted(a=(0, 1), b=(2, 3)))
     h.expect_any_order("launch a[0] on 1", "launch a[1] on 0", "launch b[0] on 3", "launch b[1] on 2")
-    assert h.master.view().bubbles == {"gang": "held"}
+    assert h.master.inspector.view().bubbles == {"gang": "held"}
 
 
 def test_a_bubble_says_if_it_wants_warm_workers(hand):
@@ -67,7 +67,7 @@ def test_a_slot_comes_back_when_its_vertex_needs_it_no_more(hand):
     h(h.done("b[0]"), h.done("b[1]"))
     assert sorted(h.skip("release")) == ["release 2", "release 3"]
     h.skip("free")
-    assert h.master.view().bubbles == {"gang": "done"}
+    assert h.master.inspector.view().bubbles == {"gang": "done"}
     assert run_out(h, [0]) == ["report[0]", "complete succeeded"]
 
 
@@ -123,7 +123,7 @@ def test_a_bubble_does_not_wait_for_what_has_failed_where_one_success_is_enough(
     h(h.idle(0))
     h.expect("launch bad[0] on 0")
     h(h.failed("bad[0]"))
-    assert h.master.view().bubbles == {"gang": "waiting"}
+    assert h.master.inspector.view().bubbles == {"gang": "waiting"}
     h.skip("acquire good*1, either*1", "timer")
 
 
@@ -131,7 +131,7 @@ def test_a_bubble_that_waits_too_long_shrinks(hand):
     h = asked(hand, stream())
     h(h.timer(5.0), h.idle(0, 1))
     h.expect_any_order("withdraw a b", "launch a[0] on 0", "launch a[1] on 1")
-    assert h.master.view().bubbles == {"gang": "done"}
+    assert h.master.inspector.view().bubbles == {"gang": "done"}
     assert h.core.links["a->b"].edge.storage is Storage.LOCAL
     h(h.done("a[0]"), h.done("a[1]"))
     h.expect("free before[0]")
@@ -142,7 +142,7 @@ def test_a_bubble_that_can_never_be_had_shrinks_at_once(hand):
     h = asked(hand, stream())
     h(h.refused("a", "it needs 4 slots at once; the session has 3"), h.idle(0))
     h.expect("launch a[0] on 0")
-    assert "refused: it needs 4 slots" in "".join(h.master.story("gang"))
+    assert "refused: it needs 4 slots" in "".join(h.master.inspector.story("gang"))
 
 
 def test_a_bubble_of_three_shrinks_to_two(hand):
@@ -205,7 +205,7 @@ def test_a_bubble_all_of_whose_members_are_skipped_is_done(hand):
     h.expect("launch d[0] on 0")
     h(h.done("d[0]", values=["no"]))
     assert h.skip()[-1] == "complete succeeded"
-    assert h.master.view().bubbles == {"gang": "done"}
+    assert h.master.inspector.view().bubbles == {"gang": "done"}
 
 
 def test_a_bubble_does_not_hold_slots_for_what_waits_for_somebody_outside(hand):
@@ -617,7 +617,7 @@ def test_who_waits_for_what_a_patch_has_put_between_is_in_the_bubble_no_more_whe
     h.expect("launch last[0] on 2")
     h(h.done("last[0]"), h.stopped("s[0]"))
     h.skip()
-    assert h.master.view().bubbles == {"s.bubble": "done"}
+    assert h.master.inspector.view().bubbles == {"s.bubble": "done"}
     h(h.output_lost("last[0]"))
     assert h.skip("acquire") == ["acquire x*1"]
     h.skip()
@@ -643,7 +643,7 @@ def test_a_bubble_through_which_a_path_leads_is_no_reason_to_take_another_apart(
     h.skip()
     h(h.done("y[0]"), h.stopped("t[0]"))
     h.skip()
-    assert h.master.view().bubbles == {"s.bubble": "held", "t.bubble": "done"}
+    assert h.master.inspector.view().bubbles == {"s.bubble": "held", "t.bubble": "done"}
     h(h.output_lost("y[0]"))
     assert h.skip("acquire") == ["acquire y*1"]
     h.skip()
@@ -843,7 +843,7 @@ def test_a_bubble_that_is_not_wanted_any_more_withdraws_its_request(hand):
     h.expect("launch x[0] on 0")
     h(h.done("x[0]", values=[[Finish("a", "enough"), Finish("b", "enough")]]))
     assert "withdraw a b" in h.skip()
-    assert h.master.view().bubbles == {"gang": "done"}
+    assert h.master.inspector.view().bubbles == {"gang": "done"}
     assert h.job == "succeeded"
 
 
@@ -859,7 +859,7 @@ def test_a_bubble_asks_again_for_what_of_it_must_be_made_again(hand):
     assert len(h.skip("launch")) == 4
     h(h.done("a[0]"), h.done("a[1]"), h.done("b[0]"))
     assert sorted(h.skip()) == ["release 0", "release 1", "release 2"]
-    assert h.master.view().bubbles == {"gang": "done"}
+    assert h.master.inspector.view().bubbles == {"gang": "done"}
     h(h.output_lost("a[1]"))
     h.expect("timer at 30", "acquire a*1")
     h(h.granted(a=2))

@@ -207,7 +207,7 @@ def test_one_branch_runs_and_the_others_are_skipped(hand, answer, runs, skipped)
     h = answered(hand, chosen(), answer, expander="d", cones=False)
     h.skip("free")
     assert all(h.state(name) == "skipped" for name in skipped.split())
-    assert h.master.view().choices == {"choice-1": answer}
+    assert h.master.inspector.view().choices == {"choice-1": answer}
     order = run_out(h, [0, 1])
     assert {name.split("[")[0] for name in order[:-1]} == {*runs.split(), "join"}
     assert order[-1] == "complete succeeded"
@@ -394,7 +394,7 @@ def test_a_patch_may_not_touch_what_has_started(hand):
     patch = Patch((vertex("x/a"),), (Edge("x/a", "other", NONE, storage=Storage.NONE),))
     h(h.done("x[0]", values=[patch]))
     h.expect("free x[0]")
-    assert "'other' has started" in "".join(h.master.story("x"))
+    assert "'other' has started" in "".join(h.master.inspector.story("x"))
     h(h.done("other[0]"))
     assert h.skip()[-1].startswith("complete failed: x[0]")
 
@@ -598,7 +598,7 @@ def test_resources_of_what_runs_keep_their_tokens(hand, cpu):
     h.expect("launch x[0] on 0")
     h(h.done("x[0]", values=[[SetResources("a", (Resources(cpu=2),))]]))
     h.expect("free x[0]", "stop a[0]: x[0] failed")
-    assert "what they take of tokens" in "\n".join(h.master.story("x"))
+    assert "what they take of tokens" in "\n".join(h.master.inspector.story("x"))
     h(h.stopped("a[0]"))
     h.skip("release")
     assert h.skip("complete")[0].startswith("complete failed: x[0]")

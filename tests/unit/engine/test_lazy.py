@@ -16,7 +16,7 @@ def test_only_what_is_read_is_run(hand):
     assert h.rows("b") == ["skipped"] * 2 + ["unscheduled"] * 2 + ["skipped"] * 2
     run_out(h, [0])
     assert h.job == "succeeded"
-    assert "4 of 6 tasks are left out" in "".join(h.master.story("a"))
+    assert "4 of 6 tasks are left out" in "".join(h.master.inspector.story("a"))
 
 
 def test_others_run_all_of_them(hand):

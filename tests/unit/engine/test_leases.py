@@ -3,7 +3,7 @@
 import pytest
 
 from tests.unit.engine.hand import body, run_out
-from weft.engine.replay import losses
+from weft.engine.recovery import losses
 from weft.graph.builder import Graph, gather, grid
 from weft.graph.grid import group
 from weft.graph.logical import OnFailure, Retry, Storage

@@ -112,7 +112,7 @@ def test_a_width_that_nobody_names_is_the_widest(hand):
     h(h.done("a[0]"))  # the service does not end before b has
     h.skip()
     assert h.core.by_id["b"].n == 4
-    assert any("has named no width" in line for line in h.master.story("b"))
+    assert any("has named no width" in line for line in h.master.inspector.story("b"))
 
 
 def test_a_width_inside_a_gang_is_settled_before_it_starts(hand):
@@ -210,7 +210,7 @@ def test_a_rejected_decision_is_told_and_the_job_goes_on(hand):
         Told(lambda view, memo: ((SetParallelism("a", 9),), None), moments=frozenset({Moment.SOURCE_ENDED})),
     )
     assert run_out(h, [0, 1])[-1] == "complete succeeded"
-    story = "".join(h.master.story("b"))
+    story = "".join(h.master.inspector.story("b"))
     assert "its manager decides: a: 9 tasks" in story
     assert "rejected: vertex 'a' has started" in story
 

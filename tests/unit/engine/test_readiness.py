@@ -197,7 +197,7 @@ def test_a_source_that_ends_without_the_event_fails_who_waits_for_it(hand):
     h.expect("launch a[0] on 0")
     h(h.done("a[0]"))
     assert h.job == "failed"
-    assert "a has ended without the event 'rows'" in h.skip("complete")[0] + "".join(h.master.story("b"))
+    assert "a has ended without the event 'rows'" in h.skip("complete")[0] + "".join(h.master.inspector.story("b"))
     h.skip()
 
 

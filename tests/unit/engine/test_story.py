@@ -34,7 +34,7 @@ def told(hand: type[Hand]) -> Hand:
 
 def test_the_story_of_a_task(hand):
     h = told(hand)
-    story = "\n".join(h.master.story("a[1]"))
+    story = "\n".join(h.master.inspector.story("a[1]"))
     assert "attempt failed on worker 1 (user): no such file" in story
     assert "2.500000s" in story
     assert story.endswith("now  a[1]: READY, 1 failed attempts")
@@ -45,13 +45,13 @@ def test_the_story_of_a_task_in_a_lease_says_which_and_where(hand):
     h = told(hand)
     h(h.idle(0))
     h.expect("launch a[1] on 0, attempt 1")
-    (now,) = [line for line in h.master.story("a[1]") if " now " in line]
+    (now,) = [line for line in h.master.inspector.story("a[1]") if " now " in line]
     assert "LEASED" in now
     assert f"in lease {h.leases['a[1]']} on worker 0" in now
 
 
 def test_the_story_of_a_vertex_holds_those_of_its_tasks(hand):
-    story = "\n".join(told(hand).master.story("a"))
+    story = "\n".join(told(hand).master.inspector.story("a"))
     assert "a[0]" in story
     assert "a[1]" in story
     assert story.endswith("now  a: running, 2 tasks, 1 finished, 1 over, 0 executing, 0 gates shut")
@@ -59,8 +59,8 @@ def test_the_story_of_a_vertex_holds_those_of_its_tasks(hand):
 
 def test_the_story_of_a_worker_and_of_the_job(hand):
     h = told(hand)
-    assert h.master.story("worker 1") == ("  2.500000s  worker 1: lost: died",)
-    story = h.master.story()
+    assert h.master.inspector.story("worker 1") == ("  2.500000s  worker 1: lost: died",)
+    story = h.master.inspector.story()
     assert story[-1] == "     now  job job: running, 2 vertices not ended"
     assert any("lost" in line for line in story)
 
@@ -70,12 +70,12 @@ def test_a_story_says_what_a_task_waits_for(hand):
 
 
 def h_waits(hand) -> str:
-    return told(hand).master.story("b[0]")[-1]
+    return told(hand).master.inspector.story("b[0]")[-1]
 
 
 @pytest.mark.parametrize("subject", ["nobody", "nobody[3]", "a[99]", "]", "a[x]"])
 def test_stories_of_nothing(hand, subject):
-    story = told(hand).master.story(subject)
+    story = told(hand).master.inspector.story(subject)
     assert len(story) <= 1
     if subject == "a[99]":
         assert "there is no task 99" in story[0]
@@ -86,18 +86,18 @@ def test_a_vertex_whose_width_is_not_known_has_a_story_too(hand):
     x = g.add(body, n=1, name="x", expands=True)
     g.add(body, after(x), n=Source("x"), name="b")
     h = hand(g)
-    assert h.master.story("b") == ("     now  b: configuring, parallelism not known yet",)
-    assert h.master.view().vertices[1].n == -1
+    assert h.master.inspector.story("b") == ("     now  b: configuring, parallelism not known yet",)
+    assert h.master.inspector.view().vertices[1].n == -1
 
 
 def test_a_view_counts(hand):
     h = told(hand)
     h(h.idle(0))
     h.skip("launch")
-    a, b = h.master.view().vertices
+    a, b = h.master.inspector.view().vertices
     assert (a.id, a.state, a.n, a.finished, a.executing, a.ready, a.failed) == ("a", "running", 2, 1, 1, 0, 0)
     assert (b.id, b.state, b.finished) == ("b", "configured", 0)
-    assert h.master.view().job == "job"
+    assert h.master.inspector.view().job == "job"
     assert h.master.hungry is False
 
 
@@ -109,7 +109,8 @@ def test_the_ring_forgets_the_oldest(hand):
     for index in range(20):
         h(h.output_lost("nobody[0]"))
         h.core.note("a", NoteKind.EMITTED, str(index))
-    assert [line.rsplit(" ", 1)[1] for line in h.master.story("a")[:-1]] == [str(i) for i in range(12, 20)]
+    said = h.master.inspector.story("a")
+    assert [line.rsplit(" ", 1)[1] for line in said[:-1]] == [str(i) for i in range(12, 20)]
 
 
 # ------------------------------------------------------------------------------------------------------- machines
@@ -201,11 +202,11 @@ def test_a_step_with_a_label_goes_by_that_and_its_helpers_with_it(hand):
     h.expect("launch x[0] on 0")
     h(h.failed("x[0]", message="no such file"))
     h.expect()
-    lines = h.master.story("sort")
+    lines = h.master.inspector.story("sort")
     assert any("sort[0]: attempt failed on worker 0 (user): no such file" in line for line in lines)
     assert [line.partition(" now  ")[2].partition(",")[0] for line in lines if " now " in line] == [
         "sort: running",
         "sort (helper): done",
     ]
     assert not any("x/list" in line or " x[" in line for line in lines)
-    assert h.master.story("sort[1]")[-1].endswith("now  sort[1]: READY")
+    assert h.master.inspector.story("sort[1]")[-1].endswith("now  sort[1]: READY")

@@ -94,7 +94,7 @@ def job(**steps: str) -> Any:
         )
         for step, said in steps.items()
     }
-    return SimpleNamespace(id="job", master=SimpleNamespace(core=SimpleNamespace(by_id=by_id)))
+    return SimpleNamespace(id="job", inspector=SimpleNamespace(row=by_id.__getitem__))
 
 
 def ask(cache: StepCache, shell: Shell, of: Any, step: str) -> None:
@@ -102,7 +102,7 @@ def ask(cache: StepCache, shell: Shell, of: Any, step: str) -> None:
 
 
 def end(cache: StepCache, of: Any, step: str, state: TaskState) -> None:
-    of.master.core.by_id[step].state[0] = int(state)
+    of.inspector.row(step).state[0] = int(state)
     event = Done(0.0, 1, 1) if state is TaskState.FINISHED else Failed(0.0, 1, 0, step, 0, Failure.USER, "no")
     cache.watch(of, [event], [])
 

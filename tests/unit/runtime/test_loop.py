@@ -351,7 +351,7 @@ def test_reports_from_many_threads_are_all_seen_to():
     loop.submit(job)
     for thread in threads:
         thread.start()
-    assert job.finished.wait(60.0), "\n".join(job.master.story())
+    assert job.finished.wait(60.0), "\n".join(job.master.inspector.story())
     for thread in threads:
         thread.join(60.0)
     assert job.outcome == Complete("succeeded")

@@ -17,7 +17,6 @@ from msgspec import Struct, field
 
 from weft.engine.commands import Launch
 from weft.engine.events import Done, Failed, UserEvent
-from weft.engine.invariants import check
 from weft.engine.master import Master
 from weft.graph.builder import Graph, after, gather, one_to_one, shuffle
 from weft.graph.logical import OnFailure, Outcome, Retry, Source, Storage
@@ -26,6 +25,7 @@ from weft.model.errors import RunCancelledError, TaskError
 from weft.model.failures import Failure
 from weft.model.resources import Resources
 from weft.runtime.loop import JobRun, Loop
+from weft.testing.inside import check_job
 
 if TYPE_CHECKING:
     from weft.engine.ports import Clock, Executor, Journal
@@ -54,7 +54,7 @@ class Seen(Struct):
     @property
     def state(self) -> str:
         """How the job ended."""
-        assert self.job.outcome is not None, "the job did not end:\n" + "\n".join(self.job.master.story())
+        assert self.job.outcome is not None, "the job did not end:\n" + "\n".join(self.job.master.inspector.story())
         return self.job.outcome.state
 
 
@@ -103,7 +103,7 @@ class SteppedRig:
 
         def listen(job: JobRun, events: Sequence[Any], commands: Sequence[Any]) -> None:
             seen.ticks.append((tuple(events), tuple(commands)))
-            check(job.master.core)
+            check_job(job)
 
         job.listeners.append(listen)
         if cancel:
@@ -287,7 +287,7 @@ def all_tasks_finish(rig: Rig) -> None:
     graph.add(nothing, after(second), n=5, name="fourth")
     seen = rig.run(graph)
     assert seen.state == "succeeded", seen.error
-    assert {vertex.id: vertex.finished for vertex in seen.job.master.view().vertices} == {
+    assert {vertex.id: vertex.finished for vertex in seen.job.master.inspector.view().vertices} == {
         "first": 100,
         "second": 100,
         "third": 3,

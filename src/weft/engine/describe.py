@@ -1,0 +1,142 @@
+"""From a stage to its `TaskSpec`: what a worker is told of a vertex, made once and again when something of it changes.
+
+A launch refers to the records of all members of its lease. Until the first of its tasks is launched, the edges of a
+vertex may change; a restart of its region and a patch beside it may change them later, and have it described anew.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.engine.cycles import may_wait
+from weft.engine.machines.vertex import ENDED, VertexState
+from weft.graph.logical import Kind, Move, Outcome, Storage, Trigger
+from weft.graph.task_spec import UNSETTLED, EdgeSpec, TaskSpec
+from weft.model.program import Style
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from weft.engine.core import Core
+    from weft.engine.physical import Link, Stage
+    from weft.graph.lease import Cone
+
+Specs = tuple[TaskSpec, ...]
+
+_WHILE_RUNNING = (Trigger.FRACTION, Trigger.EVENT)
+_LEFT_OUT = (VertexState.SKIPPED, VertexState.DONE_EARLY)
+_WHOLE = (Move.ONE_TO_ONE, Move.BROADCAST)
+
+
+def specs_of(core: Core, stage: Stage, cone: Cone | None) -> Specs:
+    """Return the records of the members of a lease, the root `stage` last."""
+    if cone is None:
+        return core.specs.get(stage.index) or describe(core, stage)
+    key = (stage.index, cone.members[0])
+    found = core.cone_specs.get(key)
+    if found is None or found[0] is not cone:
+        first = describe(core, core.by_id[cone.members[0]])
+        inner = tuple([_inner(core, core.by_id[name]) for name in cone.members[1:-1]])
+        found = core.cone_specs[key] = cone, (*first, *inner, *describe(core, stage))
+    return found[1]
+
+
+def describe(core: Core, stage: Stage) -> Specs:
+    """Return the record of a vertex, alone in a tuple; it is made if there is none or it was forgotten."""
+    found = core.specs.get(stage.index)
+    if found is None:
+        found = core.specs[stage.index] = (spec_of(stage),)
+    return found
+
+
+def forget_specs(core: Core, stages: Iterable[Stage]) -> None:
+    """Something of these stages has changed: they are described anew at their next launch."""
+    for stage in stages:
+        core.specs.pop(stage.index, None)
+        core.inner_specs.pop(stage.index, None)
+    core.cone_specs.clear()
+
+
+def _inner(core: Core, stage: Stage) -> TaskSpec:
+    """Return the record of a vertex inside a cone, which needs no edges if it only takes the value before it."""
+    spec = core.inner_specs.get(stage.index)
+    if spec is None:
+        spec = core.inner_specs[stage.index] = spec_of(stage, inner=True)
+    return spec
+
+
+def spec_of(stage: Stage, *, inner: bool = False) -> TaskSpec:
+    """Return what a worker must know of a stage now. Changes nothing."""
+    vertex = stage.vertex
+    program = vertex.program
+    links = stage.inputs
+    only = 0
+    if len(links) == 1 and program.style is Style.FUNCTION and program.items is None and not program.params:
+        link = links[0]
+        if link.group and not link.gate and link.router is not None:
+            only = -1 if link.router.single else link.group
+    counted = stage.manager is not None and stage.manager.counts
+    measured: tuple[str, ...] = ()
+    parts = 0
+    for link in stage.outputs:
+        reader = link.dst.manager
+        if reader is not None and reader.counts:
+            counted = True
+            if link.edge.movement.move is Move.SCATTER_GATHER:
+                measured += (link.edge.id,)
+        parts = max(parts, _partitions(link))
+    bare = inner and only != 0
+    return TaskSpec(
+        stage.id,
+        stage.n,
+        program,
+        stage.resources[0],
+        () if bare else tuple([_edge(link) for link in links if link.data and link.router is not None]),
+        () if bare else tuple([_edge(link) for link in stage.outputs if link.data]),
+        parts,
+        only,
+        measured,
+        counted,
+        vertex.expands,
+        stage.keep,
+        vertex.kind is Kind.SERVICE,
+        vertex.timeout_s,
+    )
+
+
+def parts_of(stage: Stage) -> int:
+    """Return how many partitions the output of a stage has."""
+    return max([_partitions(link) for link in stage.outputs], default=0)
+
+
+def _edge(link: Link) -> EdgeSpec:
+    src, dst, edge = link.src, link.dst, link.edge
+    scheduling = edge.scheduling
+    running = scheduling.when in _WHILE_RUNNING
+    streamed = edge.storage is Storage.EPHEMERAL
+    router = link.router
+    parts = _partitions(link)
+    settled = parts or edge.movement.move in _WHOLE or (router is not None and router.n_dst)
+    return EdgeSpec(
+        edge.id,
+        src.id,
+        src.n,
+        parts_of(src),
+        dst.id,
+        dst.n,
+        dst.depth,
+        router,
+        parts if settled else UNSETTLED,
+        streamed,
+        streamed and may_wait(link),
+        scheduling.outcome is not Outcome.SUCCESS or running or src.status in _LEFT_OUT,
+        scheduling.concurrent or (running and src.status not in ENDED),
+        len(src.outputs) == 1 and link.group > 0 and not src.keep,
+    )
+
+
+def _partitions(link: Link) -> int:
+    if link.router is not None:
+        return link.router.partitions
+    movement = link.edge.movement
+    return movement.partitions if movement.move is Move.SCATTER_GATHER else 0

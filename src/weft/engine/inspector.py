@@ -1,0 +1,203 @@
+"""What others may look at of a job while it runs: a read-only door to the master's state.
+
+The shell, backends, recorders and explanations ask here; nothing outside of the engine holds a master's state, and
+only `Master.handle` changes it. Answers may be a moment old when another thread asks. `JobView` is a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from weft.engine.describe import parts_of, spec_of
+from weft.engine.foresight import next_use
+from weft.engine.machines.lease import ACTIVE
+from weft.engine.machines.vertex import ENDED, VertexState
+from weft.engine.recovery import digest, losses, may_go_on
+from weft.engine.restorable import Tasks, restorable
+from weft.engine.rows import FINISHED, FREED
+from weft.engine.story import story
+from weft.engine.view import view
+from weft.graph.logical import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from weft.engine.core import Core
+    from weft.engine.events import Event
+    from weft.engine.explain import Explained
+    from weft.engine.foresight import Passed
+    from weft.engine.machines.job import JobState
+    from weft.engine.physical import Link, Stage
+    from weft.engine.view import JobView
+    from weft.graph.logical import Vertex
+    from weft.graph.task_spec import TaskSpec
+    from weft.model.resources import Resources
+
+
+class VertexRow(Protocol):
+    """A vertex and what is known of its tasks. `n` is -1 while its parallelism is not known, as are seconds and bytes.
+
+    `state` has a `TaskState` for each task, `node_of` the node of each output where nodes share no memory.
+    """
+
+    @property
+    def id(self) -> str: ...  # noqa: D102
+    @property
+    def vertex(self) -> Vertex: ...  # noqa: D102
+    @property
+    def index(self) -> int: ...  # noqa: D102
+    @property
+    def status(self) -> VertexState: ...  # noqa: D102
+    @property
+    def n(self) -> int: ...  # noqa: D102
+    @property
+    def state(self) -> Sequence[int]: ...  # noqa: D102
+    @property
+    def finished(self) -> int: ...  # noqa: D102
+    @property
+    def keep(self) -> bool: ...  # noqa: D102
+    @property
+    def seconds(self) -> float: ...  # noqa: D102
+    @property
+    def nbytes(self) -> float: ...  # noqa: D102
+    @property
+    def rows(self) -> int: ...  # noqa: D102
+    @property
+    def resources(self) -> tuple[Resources, ...]: ...  # noqa: D102
+    @property
+    def node_of(self) -> Sequence[int] | None: ...  # noqa: D102
+
+
+class Inspector:
+    """Looks into one job. Changes nothing."""
+
+    __slots__ = ("_core",)
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    # ------------------------------------------------------------------------------------------------ the job
+
+    @property
+    def status(self) -> JobState:
+        """The state of the job."""
+        return self._core.status
+
+    @property
+    def now(self) -> float:
+        """The time of the last event, in seconds of the loop's clock."""
+        return self._core.now
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether the job runs and nothing of it has failed, so that it may simply go on."""
+        return may_go_on(self._core)
+
+    @property
+    def bubbles(self) -> list[str]:
+        """The ids of the bubbles."""
+        return [row.bubble.id for row in self._core.bubbles]
+
+    def view(self) -> JobView:
+        """Take a picture of the job."""
+        return view(self._core)
+
+    def story(self, subject: str = "") -> tuple[str, ...]:
+        """Tell everything that happened to a vertex, a task or (with "") the job, and why."""
+        return story(self._core, subject)
+
+    def explain(self) -> Explained:
+        """Set what was planned and what was executed side by side, with every change and its reason."""
+        from weft.engine.explain import explain  # few ask
+
+        return explain(self._core)
+
+    def digest(self) -> str:
+        """Return a digest of the state: equal for two masters that would decide alike."""
+        return digest(self._core)
+
+    def losses(self, now: float) -> list[Event]:
+        """Return the events that tell, at `now`, that all workers and what they were at are gone."""
+        return losses(self._core, now)
+
+    def finished_tasks(self) -> set[tuple[str, int]]:
+        """Return the tasks (vertex, index) that have finished."""
+        done = (FINISHED, FREED)
+        return {(stage.id, i) for stage in self._core.stages for i in range(max(stage.n, 0)) if stage.state[i] in done}
+
+    def restorable(
+        self, has: Callable[[str], Collection[int]], answered: Collection[str], *, known: bool = True
+    ) -> tuple[Tasks, Tasks]:
+        """Return the tasks that need not run again, and those whose outputs are gone: see `restorable.restorable`."""
+        return restorable(self._core, has, answered, known=known)
+
+    # --------------------------------------------------------------------------------------------- its vertices
+
+    @property
+    def vertices(self) -> Sequence[VertexRow]:
+        """The vertices that have rows, in the order in which they came; `VertexRow.index` is the place of each."""
+        return self._core.stages
+
+    @property
+    def moved(self) -> Sequence[VertexRow]:
+        """The vertices whose state the last call of `handle` has changed."""
+        return self._core.moved
+
+    def vertex(self, id: str) -> VertexRow | None:
+        """Return a vertex, None if there is none of that name, or not yet."""
+        return self._core.by_id.get(id)
+
+    def row(self, id: str) -> VertexRow:
+        """Return a vertex that has rows. KeyError: there is none of that name."""
+        return self._core.by_id[id]
+
+    @property
+    def names(self) -> list[str]:
+        """The ids of the vertices that have rows."""
+        return list(self._core.by_id)
+
+    def plans(self, id: str) -> bool:
+        """Whether the graph has a vertex, be it one that has no rows yet."""
+        return id in self._core.graph.vertices or id in self._core.by_id
+
+    def ended(self, id: str) -> bool:
+        """Whether a vertex has ended in any way: nothing more comes of it, for now."""
+        return self._core.by_id[id].status in ENDED
+
+    def spec(self, id: str) -> TaskSpec:
+        """Describe a vertex as it would be launched now. KeyError: there is none."""
+        return spec_of(self._core.by_id[id])
+
+    def column(self, id: str) -> tuple[int, int]:
+        """Return how many cells the output of a vertex has, and how many partitions. KeyError: there is none."""
+        stage = self._core.by_id[id]
+        return stage.n, parts_of(stage)
+
+    def foresee(self, id: str, passed: Passed) -> Callable[[int], float]:
+        """Return what tells when an output of a vertex will be read next: see `foresight.next_use`."""
+        return partial(next_use, self._core.by_id[id], passed)
+
+    def usage(self, id: str) -> Mapping[str, float]:
+        """Return the most that tasks of a vertex have said that they use of something."""
+        return self._core.usage.get(id, {})
+
+    def stopping(self, lease: int) -> bool:
+        """Whether a lease was told to stop and has not answered."""
+        row = self._core.leases.get(lease)
+        return row is not None and row.state not in ACTIVE
+
+    def controllers(self, id: str) -> Collection[str]:
+        """Return the control vertices of a vertex."""
+        stage = self._core.by_id.get(id)
+        return () if stage is None else [link.src.id for link in stage.inputs if _controls(link)]
+
+
+def _controls(link: Link) -> bool:
+    return link.src.vertex.kind is Kind.SERVICE and not link.data
+
+
+def _conforms(stage: Stage) -> VertexRow:
+    """Have the type checker see that a stage is a row."""
+    return stage

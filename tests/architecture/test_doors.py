@@ -1,0 +1,68 @@
+"""The engine is spoken to by events and commands: nobody else holds a master's state."""
+
+import ast
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "src" / "weft"
+INSIDE = ("engine", "testing")
+STATE = {"core", "_core"}
+"""The attributes by which a master and an inspector hold the state of a job."""
+STATE_MODULES = {"weft.engine.physical", "weft.engine.rows", "weft.engine.readiness"}
+NAMED = {"FINISHED", "FREED"}
+"""Values of task states, which rows of an inspector tell."""
+
+
+SNAPSHOT = "durability/snapshot.py"
+"""A snapshot is the state of a master as bytes."""
+
+
+def outside() -> list[Path]:
+    return [path for path in SOURCE.rglob("*.py") if path.relative_to(SOURCE).parts[0] not in INSIDE]
+
+
+def test_nobody_outside_names_the_state_of_a_master():
+    found = [
+        f"{path.relative_to(SOURCE)}:{node.lineno}"
+        for path in outside()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr in STATE
+    ]
+    assert found == []
+
+
+def test_only_a_snapshot_takes_the_whole_state():
+    users = {
+        path.relative_to(SOURCE).as_posix()
+        for path in outside()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr == "whole_state"
+    }
+    assert users == {SNAPSHOT}
+
+
+def test_nobody_outside_imports_what_the_state_is_made_of():
+    found = [
+        f"{path.relative_to(SOURCE)}:{node.lineno}: {alias.name}"
+        for path in outside()
+        if path.relative_to(SOURCE).as_posix() != SNAPSHOT
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if (node.module in STATE_MODULES and alias.name not in NAMED)
+        or (node.module == "weft.engine.core" and alias.name in {"Core", "LeaseRow"})
+    ]
+    assert found == []
+
+
+def test_only_the_loop_speaks_to_a_master():
+    """`handle` is called by the loop, by a replay, and by who asks a new master what a graph looks like."""
+    callers = {
+        path.relative_to(SOURCE).as_posix()
+        for path in outside()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "handle"
+        and "master" in ast.unparse(node.func.value)
+    }
+    assert callers <= {"runtime/loop.py", "durability/values.py"}
