@@ -12,7 +12,7 @@ from weft.model.errors import RunCancelledError
 from weft.runs.active import ActiveRun
 from weft.runs.opening import GraphSource
 from weft.runs.records import read_run
-from weft.runs.removing import cancel_run
+from weft.runs.removing import cancel_run, suspend_run
 from weft.runs.service import RunService
 from weft.wiring import load_pipeline, runs
 from weft.wiring.concrete import projection_of
@@ -82,3 +82,31 @@ def test_the_events_of_a_run_end_with_it(service, tmp_path):
     assert (announced.run_id, announced.steps) == (run.name, ["a"])
     assert [record.state for record in records if record.step == "a"] == ["running", "succeeded"]
     assert (records[-1].step, records[-1].state) == ("", "succeeded")
+
+
+@pytest.mark.parametrize("now", [False, True])
+def test_a_suspended_run_goes_on_where_it_was(service, tmp_path, now):
+    steps = {"a": "echo a >> ran", "b": "touch begun; while [ ! -e go ]; do sleep 0.02; done; echo b >> ran"}
+    steps["c"] = "echo c >> ran"
+    lines = [
+        f'  {name}: {{command: "cd %(folder)s; {command}", deps: "{deps}"}}'
+        for (name, command), deps in zip(steps.items(), ("", "a", "b"), strict=True)
+    ]
+    post = '\npost_process:\n  last: {command: "echo last >> %(folder)s/ran"}\n'
+    run = submit(service, tmp_path, "slow", "name: slow\nentry_points:\n" + "\n".join(lines) + post)
+    until((tmp_path / "begun").exists)
+    suspend_run(run.folder, now=now)
+    if now:
+        run.wait(DEADLINE_S)
+    (tmp_path / "go").touch()
+    assert (run.result().state, run.result().error) == ("suspended", None)
+    ran = (tmp_path / "ran").read_text().split()
+    assert ran == (["a"] if now else ["a", "b"])
+    found = read_run(run.folder)
+    assert (found.state, found.step("a").state) == ("suspended", "succeeded")
+    again = service.resume(run.folder)
+    assert again.plan is not None
+    assert again.plan.recovered is not None
+    assert (again.result().state, again.result().error) == ("succeeded", None)
+    assert (tmp_path / "ran").read_text().split() == ["a", "b", "c", "last"]
+    assert read_run(run.folder).state == "succeeded"

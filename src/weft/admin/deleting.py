@@ -64,7 +64,7 @@ def delete_run(root: StateRoot, folder: Path) -> None:
     try:
         with unowned(folder):
             _see_indexes(root, folder.name)
-            _end_processes(folder)
+            end_processes(folder)
             _remove_outputs(folder)
             try:
                 _forget(root, folder.name)
@@ -90,10 +90,10 @@ def _see_indexes(root: StateRoot, run: str) -> None:
         catalog.find(run)
 
 
-def _end_processes(folder: Path) -> None:
+def end_processes(folder: Path) -> list[str]:
+    """End the processes that the steps of a run have left; return the names of those that were there."""
     records = folder / "processes"
-    for record in sorted(records.iterdir()) if records.is_dir() else ():
-        end_recorded(record)
+    return [record.name for record in sorted(records.iterdir()) if end_recorded(record)] if records.is_dir() else []
 
 
 def _forget(root: StateRoot, run: str) -> None:

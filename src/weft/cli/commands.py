@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 app = App("weft", help="One engine for the graphs that data and machine-learning teams run.")
 config_app = App("config", help="Show settings and where each comes from.")
 app.command(config_app)
-for _name in ("cancel", "delete", "prune"):
+for _name in ("cancel", "suspend", "delete", "prune"):
     app.command(f"weft.cli.lifecycle:{_name}", name=_name, help=VERBS[_name].help)
 app.command("weft.cli.schedules:schedule_app", name="schedule", help="Have pipelines run again and again.")
 app.command("weft.cli.up:up", name="up", help="Fire the schedules of a project, and run what `weft run -d` asks for.")
@@ -349,7 +349,7 @@ def _tell_result(context: Context, result: RunResult, settings: Settings, base: 
     broken = [step.name for word in ("failed", "terminated") for step in found.steps if step.state == word]
     shown = (broken or [step.name for step in found.steps if step.state != "skipped"][-1:] or [""])[0]
     out.write(f"{'next':9}weft show {result.run_id}{where}\n")
-    if result.state in ("failed", "terminated"):
+    if result.state in ("failed", "terminated", "suspended"):
         out.write(f"{'':9}weft resume {result.run_id}{where}\n")
     if shown:
         out.write(f"{'':9}weft logs {shlex.quote(f'{result.run_id}/{clean(shown)}')}{where}\n")

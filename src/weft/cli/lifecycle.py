@@ -32,6 +32,27 @@ def cancel(
         context.say(f"{found.id} is being cancelled")
 
 
+def suspend(
+    run: RunName,
+    /,
+    *,
+    now: Annotated[bool, Parameter(help=VERBS["suspend"].about("now"))] = False,
+    as_json: AsJson = False,
+    project: Project = None,
+    state_dir: StateDir = None,
+    context: Given,
+) -> None:
+    """Give a run up once all that runs has ended, and start nothing more; `weft resume` goes on with it."""
+    from weft.runs.removing import suspend_run
+
+    found = find_record(context, run, project, state_dir)
+    suspend_run(found.folder, now=now)
+    if as_json:
+        print_json(context.out, "weft.suspend/1", run=found.id)
+    else:
+        context.say(f"{found.id} is being suspended")
+
+
 def delete(
     *runs: RunName, as_json: AsJson = False, project: Project = None, state_dir: StateDir = None, context: Given
 ) -> None:

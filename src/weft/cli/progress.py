@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from weft.runs.records import Record
 
-_OVER: Final = frozenset({"succeeded", "failed", "terminated", "cancelled", "skipped", "interrupted"})
+_OVER: Final = frozenset({"succeeded", "failed", "terminated", "cancelled", "skipped", "interrupted", "suspended"})
 _REST: Final = 4
 """Lines of the screen that are not for steps."""
 

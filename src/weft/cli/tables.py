@@ -40,6 +40,7 @@ LOOKS: Final[Mapping[str, Look]] = {
     "cancelled": Look("○", "o", "yellow"),
     "skipped": Look("↷", "-", "dim"),
     "interrupted": Look("!", "!", "magenta"),
+    "suspended": Look("‖", "=", "yellow"),
 }
 _UNKNOWN: Final = Look("?", "?", "")
 

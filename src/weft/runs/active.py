@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from msgspec import Struct
 
 from weft.admin.control import ControlServer
+from weft.admin.deleting import end_processes
 from weft.engine.machines.job import JobState
 from weft.model.errors import ConflictError, InternalError, RunFailedError, TaskError, WeftError
-from weft.runs.records import Record, item_name
+from weft.runs.records import SUSPENDED, Record, item_name
 from weft.runs.verbs import protocol
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ class ActiveRun:
             self.gone = {vertex: [n for v, n in plan.gone if v == vertex] for vertex, _ in plan.gone}
         self.events = events
         self._forced = False
+        self._suspended = False
         self._at_end = False
         self.runs: list[Run] = []
         self._result: RunResult | None = None
@@ -176,6 +178,7 @@ class ActiveRun:
         word = self.spec.projection.run
         handlers: dict[str, Handler] = {
             "cancel": lambda order: self.cancel(order.get("reason") or "cancelled", force=bool(order.get("force"))),
+            "suspend": lambda order: self.suspend(now=bool(order.get("now"))),
             "story": lambda order: list(run.story(order.get("subject") or "")),
             "explain": lambda _: run.explained()._replace(state=word(run.status)).to_json(),
         }
@@ -187,6 +190,16 @@ class ActiveRun:
         if self._at_end and not self._forced:
             raise ConflictError("only post_process runs, which a cancel does not end", hint="Add --force to end it.")
         self.runs[-1].cancel(reason)
+
+    def suspend(self, *, now: bool = False) -> None:
+        """Start nothing more of it, and give it up once all that runs has ended; with `now` that is stopped.
+
+        A resume goes on where it was. ConflictError: it has ended, or only that goes on which runs at the end.
+        """
+        if self._at_end or self.runs[0].job.outcome is not None:
+            raise ConflictError(f"{self.name} is just ending", hint=f"Look at it: weft show {self.name}")
+        self._suspended = True
+        self.runs[0].suspend(drain=not now)
 
     def interrupt(self, reason: str) -> None:
         """Cancel it, whatever of it goes on."""
@@ -215,6 +228,9 @@ class ActiveRun:
     def _conclude(self, session: Session, run: Run) -> None:
         """Write the end of it, with what runs after it."""
         recorder, spec = self.stack.recorder, self.spec
+        if self._suspended and run.job.draining:
+            self._conclude_suspended(run.job)
+            return
         recorder.finish(run.job)
         if self.stack.last is not None and spec.end is not None:
             if self._forced:
@@ -236,6 +252,16 @@ class ActiveRun:
         self._result = RunResult(self.name, state, self.folder, self._made_outputs(), error)
         for copy in self.stack.copies:
             copy.give_back(self.events.note)
+
+    def _conclude_suspended(self, job: JobRun) -> None:
+        """Say that it was suspended, once nothing of it runs."""
+        job.listeners.remove(self.stack.recorder)
+        if self._control is not None:
+            self._control.close()
+        end_processes(self.folder)
+        self.stack.recorder.run_state(SUSPENDED, ended=True)
+        self.stack.recorder.flush()
+        self._result = RunResult(self.name, SUSPENDED, self.folder, self._made_outputs(), None)
 
     def _free(self, job: JobRun) -> None:
         """Remove the values of a run that succeeded, but for its results."""

@@ -48,9 +48,11 @@ if TYPE_CHECKING:
 
 INTERRUPTED: Final = "interrupted"
 """What a run (or step) is called whose owner died before it ended."""
+SUSPENDED: Final = "suspended"
+"""The state of a run whose owner has left it in order, so that it can be resumed."""
 ACTIVE: Final = frozenset({"initiating", "pending", "running", "terminating"})
 """Words for runs that have not ended."""
-RUN_STATES: Final = ("pending", "running", "terminating", "succeeded", "failed", "terminated", INTERRUPTED)
+RUN_STATES: Final = ("pending", "running", "terminating", "succeeded", "failed", "terminated", INTERRUPTED, SUSPENDED)
 STEP_STATES: Final = (
     "pending",
     "running",
@@ -839,6 +841,7 @@ def read_run(folder: Path, *, alive: bool | None = None) -> RunRecord:
     if not over and not alive:
         run.ended = going.last if run.state == INTERRUPTED else max(going.last, last_sign(folder))
         run.state = INTERRUPTED
+    if not alive and run.state in (INTERRUPTED, SUSPENDED):
         for step in steps.values():
             parts: list[StepRecord | ItemRecord] = [step, *step.items.values()]
             for part in parts:

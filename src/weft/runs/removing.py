@@ -10,15 +10,16 @@ from weft.admin.control import send
 from weft.admin.deleting import delete_runs, refuse_live
 from weft.model.errors import ConflictError, UsageError
 from weft.runs.listing import list_runs
-from weft.runs.records import ACTIVE, INTERRUPTED, read_run
+from weft.runs.records import ACTIVE, INTERRUPTED, SUSPENDED, read_run
 from weft.store.state import owned
 
 if TYPE_CHECKING:
     from weft.store.catalog import RunRow
     from weft.store.state import StateRoot
 
-ENDED: Final = ("succeeded", "failed", "terminated", INTERRUPTED)
-"""The states in which a run may be pruned; the last one only if it is named, since such a run can be resumed."""
+RESUMABLE: Final = (INTERRUPTED, SUSPENDED)
+ENDED: Final = ("succeeded", "failed", "terminated", *RESUMABLE)
+"""The states in which a run may be pruned; the last two only by name, since such runs are there to be resumed."""
 
 
 def cancel_run(folder: Path, *, force: bool = False) -> None:
@@ -27,6 +28,14 @@ def cancel_run(folder: Path, *, force: bool = False) -> None:
     if found.state not in ACTIVE:
         raise ConflictError(f"{found.id} has ended already: {found.state}", hint=f"Look at it: weft show {found.id}")
     send(folder, {"do": "cancel", "reason": "weft cancel", "force": force})
+
+
+def suspend_run(folder: Path, *, now: bool = False) -> None:
+    """Ask the owner of a run to give it up, so that a resume goes on where it was. ConflictError: it has ended."""
+    found = read_run(folder)
+    if found.state not in ACTIVE:
+        raise ConflictError(f"{found.id} has ended already: {found.state}", hint=f"Look at it: weft show {found.id}")
+    send(folder, {"do": "suspend", "now": now})
 
 
 def delete_all(root: StateRoot, folders: Iterable[Path]) -> list[str]:
@@ -52,7 +61,7 @@ def prunable(
     if state is not None and state not in ENDED:
         raise UsageError(f"--state is {state[:40]!r}", hint=f"There are: {', '.join(ENDED)}")
     rows, _ = list_runs(root, limit=None, state=state)
-    ended = [row for row in rows if row.state in ((state,) if state else ENDED[:-1])]
+    ended = [row for row in rows if row.state in ((state,) if state else ENDED[: -len(RESUMABLE)])]
     old = [row for row in ended[keep or 0 :] if older_than_s is None or _end(row) < now - older_than_s]
     return [row for row in old if not owned(Path(row.folder))]
 

@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from weft.admin import opened
+from weft.admin.deleting import end_processes
 from weft.durability.resume import Kept
 from weft.engine.core import Tuning
 from weft.model.errors import ConflictError, NotFoundError, UsageError
@@ -22,7 +23,6 @@ from weft.runtime.session import BackendPlace, Session
 from weft.store.blocks import BlockManager
 from weft.store.folders import SPILL_NAME
 from weft.store.state import RunFolder, StateRoot, owned, read_description
-from weft.worker.group import end_recorded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -293,10 +293,8 @@ def _done(before: RunRecord) -> frozenset[str]:
 
 def _end_what_is_left(folder: Path, note: Callable[[str], None]) -> None:
     """End processes and containers of an owner that was killed, and its guardians with it."""
-    processes = folder / "processes"
-    for record in sorted(processes.iterdir()) if processes.is_dir() else ():
-        if end_recorded(record):
-            note(f"ended what was left of {record.name}")
+    for name in end_processes(folder):
+        note(f"ended what was left of {name}")
     by = None
     with suppress(FileNotFoundError):
         by = read_description(folder).get("containers")

@@ -59,6 +59,14 @@ VERBS: Final[Mapping[str, Verb]] = {
             owner=True,
         ),
         Verb(
+            "suspend",
+            "Give a run up once all that runs has ended, and start nothing more; `weft resume` goes on with it.",
+            (_RUN, Argument("now", "flag", "Stop what runs; it runs again when the run is resumed.")),
+            ("run",),
+            changes=True,
+            owner=True,
+        ),
+        Verb(
             "delete",
             "Delete runs that have ended: their outputs, logs and records. Results in the cache stay.",
             (_RUNS,),

@@ -98,6 +98,8 @@ class _Held:
         self.ended = False
 
 
+_STARTS = frozenset({Launch, Probe, Acquire})
+"""The commands that start something, which a job that is suspended does not."""
 NO_TIMER = -1
 """A timer that the master knows nothing of: it only makes a tick."""
 
@@ -142,6 +144,7 @@ class JobRun:
         self.backend: Any = None
         self.crash: BaseException | None = None
         self.given_up = False  # it has failed though its master does not know
+        self.draining = False  # nothing of it starts any more: it ends with its last lease
 
 
 class Loop:
@@ -211,6 +214,22 @@ class Loop:
     def cancel(self, job: JobRun, reason: str) -> None:
         """Ask a job to stop."""
         self.post(job.id, CancelRequested(self.clock.now(), reason))
+
+    def suspend(self, job: JobRun, *, drain: bool) -> None:
+        """Start nothing more of a job, and end it: with its last lease, or without `drain` now, its leases stopped.
+
+        Its journal ends before that end: whoever recovers the job finds it where it was.
+        """
+        with self._lock:
+            if job.outcome is None:
+                job.draining = True
+                if not (drain and job.leases):
+                    self._end_suspended(job)
+        self.drain()
+
+    def _end_suspended(self, job: JobRun) -> None:
+        self._fail(job, Complete("cancelled", "", "suspended"))
+        job.finished.set()
 
     # ---------------------------------------------------------------------------------------------- events
 
@@ -298,7 +317,7 @@ class Loop:
         if job.journal is not None and self._carry_out_durable(job, events):
             return
         self.slots.end(job.leases, events)
-        if offers:
+        if offers and not job.draining:
             now = self.clock.now()
             idle = self.pool.offer(now)
             if idle:
@@ -312,9 +331,15 @@ class Loop:
         except Exception as error:  # noqa: BLE001
             self._crashed(job, error)
             return
+        if job.draining:
+            ahead, commands = (
+                [command for command in some if type(command) not in _STARTS] for some in (ahead, commands)
+            )
         self._carry_out(job, ahead)
         for listener in job.listeners:
             listener(job, events, commands)
+        if job.draining and not job.leases and job.outcome is None:
+            self._end_suspended(job)
         if job.outcome is not None:
             job.finished.set()
         if self.pool.waiting:
@@ -416,7 +441,8 @@ class Loop:
         starving = True
         while starving and self.pool.offer(self.clock.now()):
             starving = False
-            hungry = [job for job in self.jobs.values() if job.outcome is None and job.master.hungry]
+            live = (job for job in self.jobs.values() if job.outcome is None and not job.draining)
+            hungry = [job for job in live if job.master.hungry]
             for job in sorted(hungry, key=lambda job: self.pool.held.get(job.id, 0)):
                 if self._takes_one(job):
                     starving = True

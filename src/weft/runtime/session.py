@@ -167,6 +167,10 @@ class Run:
         """Ask for the run to stop; it has when `wait` returns."""
         self._session.loop.cancel(self._job, text("reason", reason))
 
+    def suspend(self, *, drain: bool) -> None:
+        """Start nothing more of the run; it ends with what runs, or without `drain` now, and can be recovered."""
+        self._session.loop.suspend(self._job, drain=drain)
+
     def view(self) -> JobView:
         """Take a picture of the job: state and counts of every vertex."""
         return self._job.inspector.view()
