@@ -17,7 +17,7 @@ from weft.engine.machines.vertex import ENDED, VertexState
 from weft.engine.recovery import digest, losses, may_go_on
 from weft.engine.restorable import Tasks, restorable
 from weft.engine.rows import FINISHED, FREED
-from weft.engine.story import story
+from weft.engine.story import notes, story
 from weft.engine.view import view
 from weft.graph.logical import Kind
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from weft.engine.explain import Explained
     from weft.engine.foresight import Passed
     from weft.engine.machines.job import JobState
+    from weft.engine.notes import Note
     from weft.engine.physical import Link, Stage
     from weft.engine.view import JobView
     from weft.graph.logical import Vertex
@@ -107,6 +108,10 @@ class Inspector:
     def story(self, subject: str = "") -> tuple[str, ...]:
         """Tell everything that happened to a vertex, a task or (with "") the job, and why."""
         return story(self._core, subject)
+
+    def notes(self, subject: str = "") -> tuple[Note, ...]:
+        """Return what was noted about a vertex, a task or (with "") the job, as data, oldest first."""
+        return notes(self._core, subject)
 
     def explain(self) -> Explained:
         """Set what was planned and what was executed side by side, with every change and its reason."""

@@ -210,3 +210,14 @@ def test_a_step_with_a_label_goes_by_that_and_its_helpers_with_it(hand):
     ]
     assert not any("x/list" in line or " x[" in line for line in lines)
     assert h.master.inspector.story("sort[1]")[-1].endswith("now  sort[1]: READY")
+
+
+def test_the_inspector_gives_notes_as_data(hand):
+    g = Graph("g")
+    g.add(body, n=2, name="a")
+    h = hand(g, workers=1)
+    h.core.note("a", NoteKind.EMITTED, "loss")
+    *_, last = h.master.inspector.notes("a")
+    assert (last.subject, last.kind, last.data) == ("a", NoteKind.EMITTED, {"name": "loss"})
+    assert h.master.inspector.notes("b") == ()
+    assert last in h.master.inspector.notes()
