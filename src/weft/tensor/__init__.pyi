@@ -43,7 +43,7 @@ from weft.frontends.tensors.arrays.executables import Computation, ExecutableTup
 from weft.frontends.tensors.arrays.histograms import bincount, digitize, histogram, histogram_bin_edges
 from weft.frontends.tensors.arrays.index_tricks import c_, mgrid, ndindex, ogrid, r_
 from weft.frontends.tensors.arrays.insertion import delete, insert
-from weft.frontends.tensors.arrays.integration import trapz
+from weft.frontends.tensors.arrays.integration import trapezoid, trapezoid as trapz
 from weft.frontends.tensors.arrays.joining import append, array_split, block, column_stack, concat, concatenate, dsplit
 from weft.frontends.tensors.arrays.joining import dstack, hsplit, hstack, repeat, roll, split, stack, tile, unstack
 from weft.frontends.tensors.arrays.joining import vsplit, vstack
@@ -109,8 +109,8 @@ __all__ = [
     "signedinteger", "sin", "sinc", "sinh", "sort", "spacing", "spatial", "special", "split", "sqrt", "square",
     "squeeze", "stack", "stats", "std", "stop_server", "store", "subtract", "sum", "swapaxes", "take",
     "take_along_axis", "tan", "tanh", "tensor", "tensordot", "tile", "timedelta64", "to_hdf5", "to_zarr", "tohdf5",
-    "topk", "tozarr", "trace", "transpose", "trapz", "tree_add", "tree_multiply", "tril", "triu", "true_divide",
-    "trunc", "uint", "uint16", "uint32", "uint64", "uint8", "unicode_", "union1d", "unique", "unique_all",
-    "unique_counts", "unique_inverse", "unique_values", "unravel_index", "unsignedinteger", "unstack", "var", "vdot",
-    "vecdot", "void", "vsplit", "vstack", "where", "zeros", "zeros_like",
+    "topk", "tozarr", "trace", "transpose", "trapezoid", "trapz", "tree_add", "tree_multiply", "tril", "triu",
+    "true_divide", "trunc", "uint", "uint16", "uint32", "uint64", "uint8", "unicode_", "union1d", "unique",
+    "unique_all", "unique_counts", "unique_inverse", "unique_values", "unravel_index", "unsignedinteger", "unstack",
+    "var", "vdot", "vecdot", "void", "vsplit", "vstack", "where", "zeros", "zeros_like",
 ]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from weft.frontends.tensors.arrays.array import DEVICE
 from weft.frontends.tensors.arrays.registry import expose
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import DType
 
 __array_api_version__ = "2025.12"
 
@@ -30,7 +33,7 @@ class Info:
         """Return where arrays are made."""
         return DEVICE
 
-    def default_dtypes(self, *, device: str | None = None) -> dict[str, np.dtype[Any]]:
+    def default_dtypes(self, *, device: str | None = None) -> dict[str, DType]:
         """Return the types of arrays for which none was named."""
         _known(device)
         return {
@@ -40,9 +43,7 @@ class Info:
             "indexing": np.dtype(np.int64),
         }
 
-    def dtypes(
-        self, *, device: str | None = None, kind: str | tuple[str, ...] | None = None
-    ) -> dict[str, np.dtype[Any]]:
+    def dtypes(self, *, device: str | None = None, kind: str | tuple[str, ...] | None = None) -> dict[str, DType]:
         """Return the types of the standard by name; those of one kind, or of several."""
         _known(device)
         types = {name: np.dtype(name) for name in _TYPES}

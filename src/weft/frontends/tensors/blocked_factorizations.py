@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read
 from weft.frontends.tensors.shaping import concat
 from weft.graph.axes import copy
 from weft.operators.regions import ChunkPlace, KernelKind
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import Chunk, DType
 
 BLOCKED_FROM = 2**25
 """Matrices of this many bytes, in several chunks, are factored by panels; smaller ones by one task."""
@@ -45,7 +48,7 @@ def _apart(node: ArrayNode) -> NodeInput:
     return NodeInput(node, Read.GRID, src=counts(node.grid), dst=counts(node.grid), axes=(copy(0), copy(1)))
 
 
-def _first(node: ArrayNode, fn: Any, dtype: np.dtype[Any], **kwargs: Any) -> ArrayNode:
+def _first(node: ArrayNode, fn: Any, dtype: DType, **kwargs: Any) -> ArrayNode:
     """Return the first panel, factored."""
     cut = node.grid[1]
     one = NodeInput(node, Read.GRID, src=counts(node.grid), dst=(1, 1), axes=(copy(0), copy(1)))
@@ -73,7 +76,7 @@ def _rest(node: ArrayNode, head: ArrayNode, fn: Any, **kwargs: Any) -> ArrayNode
 # ---------------------------------------------------------------------------------------------------- Cholesky
 
 
-def _cholesky(panel: Any, *, begin: int) -> Any:
+def _cholesky(panel: Chunk, *, begin: int) -> Chunk:
     made = np.zeros_like(panel)
     end = begin + panel.shape[1]
     corner = made[begin:end] = np.linalg.cholesky(panel[begin:end])
@@ -81,7 +84,7 @@ def _cholesky(panel: Any, *, begin: int) -> Any:
     return made
 
 
-def _less_cholesky(place: ChunkPlace, panel: Any, head: Any, *, end: int) -> Any:
+def _less_cholesky(place: ChunkPlace, panel: Chunk, head: Any, *, end: int) -> Chunk:
     first = end + place.begin[1]
     made = panel.copy()
     made[first:] -= head[first:] @ head[first : first + panel.shape[1]].conj().T
@@ -102,7 +105,7 @@ def cholesky(node: ArrayNode) -> ArrayNode:
 # ---------------------------------------------------------------------------------------------------------- LU
 
 
-def _factor(a: Any) -> Any:
+def _factor(a: Chunk) -> Chunk:
     """Factor a panel in place, and return the order in which its rows are taken. A pivot of 0 is left as it is."""
     rows, columns = a.shape
     order = np.arange(rows)
@@ -127,7 +130,7 @@ def _factor(a: Any) -> Any:
     return order
 
 
-def _unit(a: Any) -> Any:
+def _unit(a: Chunk) -> Chunk:
     return np.tril(a, -1) + np.eye(len(a), dtype=a.dtype)
 
 
@@ -136,7 +139,7 @@ def _lu(panel: Any, *, begin: int) -> tuple[Any, Any]:
     return made, _factor(made[begin:])
 
 
-def _less_lu(place: ChunkPlace, panel: Any, head: tuple[Any, Any], *, begin: int) -> Any:
+def _less_lu(place: ChunkPlace, panel: Chunk, head: tuple[Any, Any], *, begin: int) -> Chunk:
     factors, order = head
     end = begin + factors.shape[1]
     made = panel.copy()
@@ -194,14 +197,14 @@ def _order_of(*heads: tuple[Any, Any], rows: int) -> Any:
     return _later(np.arange(rows), [order for _, order in heads])
 
 
-def _as_matrix(place: ChunkPlace, order: Any, *, dtype: np.dtype[Any]) -> Any:
+def _as_matrix(place: ChunkPlace, order: Any, *, dtype: DType) -> Any:
     made = np.zeros(place.shape, dtype)
     lo, n = place.begin[1], place.shape[1]
     made[order[lo : lo + n], np.arange(n)] = 1
     return made
 
 
-def lu(node: ArrayNode, real: np.dtype[Any]) -> tuple[ArrayNode, ArrayNode, ArrayNode]:
+def lu(node: ArrayNode, real: DType) -> tuple[ArrayNode, ArrayNode, ArrayNode]:
     """Return the permutation, of dtype `real`, the lower and the upper factor of a large matrix of any shape."""
     m, n = node.shape
     k = min(m, n)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,9 +15,12 @@ from weft.graph.axes import broadcast, copy, group
 from weft.operators.namespaces import asking
 from weft.operators.regions import KernelKind
 
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import DType
+
 
 @asking
-def _product(left: Any, right: Any, *, dtype: np.dtype[Any], xp: Any = np) -> Any:
+def _product(left: Any, right: Any, *, dtype: DType, xp: Any = np) -> Any:
     """Multiply a row of chunks by a column of them."""
     if not isinstance(left, list):
         return xp.matmul(left, right)
@@ -28,7 +31,7 @@ def _product(left: Any, right: Any, *, dtype: np.dtype[Any], xp: Any = np) -> An
     return made
 
 
-def matmul(x1: ArrayNode, x2: ArrayNode, dtype: np.dtype[Any], most: int = CHUNK_BYTES) -> ArrayNode:
+def matmul(x1: ArrayNode, x2: ArrayNode, dtype: DType, most: int = CHUNK_BYTES) -> ArrayNode:
     """Return the matrix product of two stacks of matrices (at least two axes each, of the same dtype kind).
 
     Chunk (i, j) of the result reads row i of the left and column j of the right side; where these are long, parts of
@@ -62,11 +65,11 @@ AT_ONCE = 8
 
 
 @asking
-def _part(left: Any, right: Any, *, dtype: np.dtype[Any], xp: Any = np) -> Any:
+def _part(left: Any, right: Any, *, dtype: DType, xp: Any = np) -> Any:
     return _product(left, right, dtype=dtype, xp=xp)[:, :, None]
 
 
-def _in_parts(left: ArrayNode, right: ArrayNode, dtype: np.dtype[Any], k: int) -> ArrayNode:
+def _in_parts(left: ArrayNode, right: ArrayNode, dtype: DType, k: int) -> ArrayNode:
     """Multiply `k` chunks of the inner axis at a time, and add up by a tree."""
     inner = left.grid[-1]
     grid = (left.grid[-2], right.grid[-1], Cut.even(-(-inner.n // k), 1))
@@ -134,7 +137,7 @@ def stacks(
     fn: Callable[..., Any],
     nodes: Sequence[ArrayNode],
     core: Sequence[int],
-    out: Sequence[tuple[Sequence[int], np.dtype[Any]]],
+    out: Sequence[tuple[Sequence[int], DType]],
     name: str,
     **kwargs: Any,
 ) -> tuple[ArrayNode, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import product
 from math import ceil, prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read
 from weft.graph.axes import Axis, broadcast, copy
 from weft.model.errors import UsageError
 from weft.operators.regions import ChunkPlace, KernelKind, OperandSlot
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import Chunk, DType
 
 WHOLE_CHUNKS = 4
 """A change of chunks reads whole chunks where that is at most so many times what it makes; else they are cut first."""
@@ -146,7 +149,7 @@ def split(place: ChunkPlace, x: Any, *, dst: Cuts, most: int) -> list[Any]:
     return pieces + [None] * (most - len(pieces))
 
 
-def paste(place: ChunkPlace, parts: list[Any], *, src: Cuts, axes: tuple[Axis, ...], dtype: np.dtype[Any]) -> Any:
+def paste(place: ChunkPlace, parts: list[Any], *, src: Cuts, axes: tuple[Axis, ...], dtype: DType) -> Any:
     """Put a chunk together from its pieces, which come in row-major order of the chunks that they were cut from."""
     spans = []
     for cut, begin, n in zip(src.grid, place.begin, place.shape, strict=True):
@@ -176,7 +179,7 @@ class Cuts:
         return Cuts, (self.grid,)
 
 
-def join(place: ChunkPlace, parts: Any, *, src: Cuts, axes: tuple[Axis, ...], dtype: np.dtype[Any]) -> Any:
+def join(place: ChunkPlace, parts: Any, *, src: Cuts, axes: tuple[Axis, ...], dtype: DType) -> Any:
     """Put a chunk together from the chunks of another grid that it overlaps."""
     begin, shape = place.begin, place.shape
     touched = [
@@ -235,8 +238,8 @@ def in_one(node: ArrayNode) -> ArrayNode:
 
 
 @lru_cache(maxsize=4096)
-def _resolve(fn: np.ufunc, kinds: tuple[Any, ...]) -> tuple[np.dtype[Any], ...]:
-    found: tuple[np.dtype[Any], ...] = fn.resolve_dtypes((*kinds, *[None] * fn.nout))
+def _resolve(fn: np.ufunc, kinds: tuple[Any, ...]) -> tuple[DType, ...]:
+    found: tuple[DType, ...] = fn.resolve_dtypes((*kinds, *[None] * fn.nout))
     return found
 
 
@@ -278,7 +281,7 @@ def apply(fn: np.ufunc, *operands: ArrayNode | Scalar, out: int = 0) -> ArrayNod
     return call(_output, several, grid, dtype, kwargs={"at": out}, name=fn.__name__)
 
 
-def _output(values: Any, *, at: int) -> Any:
+def _output(values: Chunk, *, at: int) -> Chunk:
     return values[at]
 
 
@@ -318,7 +321,7 @@ def call(
     fn: Any,
     node: ArrayNode,
     grid: Grid,
-    dtype: np.dtype[Any],
+    dtype: DType,
     *,
     kwargs: Mapping[str, Any] | None = None,
     placed: bool = False,
@@ -331,26 +334,26 @@ def call(
 
 
 def elementwise(
-    fn: Callable[..., Any], operands: Sequence[Any], dtype: np.dtype[Any], name: str = "", **kwargs: Any
+    fn: Callable[..., Any], operands: Sequence[Any], dtype: DType, name: str = "", **kwargs: Any
 ) -> ArrayNode:
     """Return an element-wise call that is no ufunc, of nodes and Python numbers."""
     grid, inputs, args = together(operands)
     return ArrayNode(KernelKind.CALL, fn, inputs, grid, dtype, args=args, kwargs=kwargs, name=name)
 
 
-def where(condition: ArrayNode, x: Any, y: Any, dtype: np.dtype[Any]) -> ArrayNode:
+def where(condition: ArrayNode, x: Any, y: Any, dtype: DType) -> ArrayNode:
     """Return elements of x where a condition holds, else of y."""
     return elementwise(_where, (condition, x, y), dtype, "where", kind=dtype)
 
 
-def _where(condition: Any, x: Any, y: Any, *, kind: np.dtype[Any]) -> Any:
+def _where(condition: Any, x: Chunk, y: Chunk, *, kind: DType) -> Chunk:
     return np.where(condition, np.asarray(x, kind), np.asarray(y, kind))
 
 
-def _picked(values: Any, *, at: int) -> Any:
+def _picked(values: Chunk, *, at: int) -> Chunk:
     return np.asarray(values[at])
 
 
-def pick(node: ArrayNode, at: int, grid: Grid, dtype: np.dtype[Any], name: str) -> ArrayNode:
+def pick(node: ArrayNode, at: int, grid: Grid, dtype: DType, name: str) -> ArrayNode:
     """Return one of the arrays that a node of several makes."""
     return call(_picked, node, grid, dtype, kwargs={"at": at}, name=name)

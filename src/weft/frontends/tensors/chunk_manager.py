@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from xarray.namedarray.parallelcompat import ChunkManagerEntrypoint
@@ -24,6 +24,9 @@ from weft.frontends.tensors.chunks import Cut, Grid
 from weft.frontends.tensors.nodes import ArrayNode, NodeInput
 from weft.frontends.tensors.reductions import axes_of
 from weft.operators.regions import KernelKind
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import Chunk, DType
 
 _TARGET_BYTES = 64 * 2**20
 """How large chunks are made that xarray leaves to us."""
@@ -361,7 +364,7 @@ class _Called:
 # ---------------------------------------------------------------------------------------------------------- chunks
 
 
-def _normalized(chunks: Any, shape: Sequence[int], dtype: np.dtype[Any], limit: int, before: Any) -> Any:
+def _normalized(chunks: Chunk, shape: Sequence[int], dtype: DType, limit: int, before: Any) -> Chunk:
     """Return the lengths of all chunks along each axis."""
     if isinstance(chunks, dict):
         kept = before or [-1] * len(shape)

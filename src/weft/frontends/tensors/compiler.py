@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -38,6 +38,9 @@ from weft.model.errors import CapacityError
 from weft.operators.blas import share
 from weft.operators.namespaces import NUMPY
 from weft.operators.regions import KernelKind, OperandSlot, Region, RegionStep, most_held
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import DType
 
 FRONTEND = "tensors"
 _MIB = 2**20
@@ -248,7 +251,7 @@ class Made(NamedTuple):
     vertex: str
     tasks: int
     grid: Grid
-    dtype: np.dtype[Any]
+    dtype: DType
     name: str
 
 

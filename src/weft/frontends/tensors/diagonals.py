@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,8 +11,11 @@ from weft.frontends.tensors.indexing import take_slices
 from weft.frontends.tensors.nodes import ArrayNode
 from weft.operators.regions import ChunkPlace, KernelKind
 
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import Chunk
 
-def _diagonal(place: ChunkPlace, x: Any) -> Any:
+
+def _diagonal(place: ChunkPlace, x: Chunk) -> Chunk:
     return np.diagonal(x, place.begin[-1], -2, -1)
 
 

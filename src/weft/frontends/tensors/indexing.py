@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read
 from weft.frontends.tensors.sources import full
 from weft.graph.axes import Axis, broadcast, copy, ranges, whole
 from weft.operators.regions import ChunkPlace, KernelKind
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import Chunk, DType
 
 
 class Along(NamedTuple):
@@ -98,7 +101,7 @@ def _on(rule: Axis, axis: int) -> Axis:
     return copy(axis, offset=rule.offset, step=rule.step)
 
 
-def _sliced(place: ChunkPlace, x: Any, *, taken: tuple[Along, ...]) -> Any:
+def _sliced(place: ChunkPlace, x: Chunk, *, taken: tuple[Along, ...]) -> Chunk:
     if isinstance(x, list):
         (x,) = x
     index: list[Any] = []
@@ -119,7 +122,7 @@ def _sliced(place: ChunkPlace, x: Any, *, taken: tuple[Along, ...]) -> Any:
     return np.asarray(x[tuple(index)])
 
 
-def _new_axes(x: Any, *, at: tuple[int, ...]) -> Any:
+def _new_axes(x: Chunk, *, at: tuple[int, ...]) -> Chunk:
     return np.expand_dims(x, at)
 
 
@@ -231,7 +234,7 @@ def _spread(index: Any, ndim: int) -> list[Any]:
 # ------------------------------------------------------------------------------------------------ arrays as indices
 
 
-def _taken(x: Any, indices: Any, *, axis: int) -> Any:
+def _taken(x: Chunk, indices: Chunk, *, axis: int) -> Chunk:
     return np.take(x, indices, axis=axis)
 
 
@@ -288,7 +291,7 @@ def _given(place: ChunkPlace, x: Any, routes: list[Route], *, axis: int) -> list
     return pieces
 
 
-def _collected(place: ChunkPlace, pieces: list[tuple[Any, Any]], *, axis: int, dtype: np.dtype[Any]) -> Any:
+def _collected(place: ChunkPlace, pieces: list[tuple[Any, Any]], *, axis: int, dtype: DType) -> Any:
     made = np.empty(place.shape, dtype)
     for places, elements in pieces:
         made[(*[slice(None)] * axis, places)] = elements
@@ -311,7 +314,7 @@ def _exchanged(node: ArrayNode, indices: ArrayNode, axis: int) -> ArrayNode:
     return ArrayNode(KernelKind.PLACED, _collected, [exchange], grid, node.dtype, kwargs=kwargs, name="collect")
 
 
-def _mask(x: Any, mask: Any) -> Any:
+def _mask(x: Chunk, mask: Any) -> Chunk:
     return x[mask]
 
 
@@ -348,7 +351,7 @@ def _fill_holes(template: Any, arrays: Sequence[Any]) -> Any:
     return arrays[template.number] if type(template) is Hole else template
 
 
-def _any_index(x: Any, *arrays: Any, template: Any) -> Any:
+def _any_index(x: Chunk, *arrays: Chunk, template: Any) -> Chunk:
     return np.asarray(x[_fill_holes(template, arrays)])
 
 
@@ -394,7 +397,7 @@ def _unknown_like(index: Any, node: ArrayNode) -> Grid:
 # ------------------------------------------------------------------------------------------------------- assignment
 
 
-def _assigned(place: ChunkPlace, x: Any, value: Any, *, taken: tuple[Along, ...]) -> Any:
+def _assigned(place: ChunkPlace, x: Chunk, value: Any, *, taken: tuple[Along, ...]) -> Chunk:
     """Return a copy of a chunk with what an assignment puts into it."""
     where: list[Any] = []
     which: list[Any] = []
@@ -420,7 +423,7 @@ def _assigned(place: ChunkPlace, x: Any, value: Any, *, taken: tuple[Along, ...]
     return made
 
 
-def _any_assigned(x: Any, value: Any, *arrays: Any, template: Any) -> Any:
+def _any_assigned(x: Chunk, value: Any, *arrays: Chunk, template: Any) -> Chunk:
     made = np.array(x)
     made[_fill_holes(template, arrays)] = value
     return made

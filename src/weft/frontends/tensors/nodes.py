@@ -17,8 +17,7 @@ from weft.frontends.tensors.chunks import Grid, chunks_in, coordinates, counts, 
 from weft.operators.regions import ChunkPlace, KernelKind, OperandSlot
 
 if TYPE_CHECKING:
-    import numpy as np
-
+    from weft.frontends.tensors.types import DType
     from weft.graph.axes import Axis
 
 _numbers = itertools.count(1)
@@ -115,7 +114,7 @@ class ArrayNode:
         fn: Any,
         inputs: Sequence[NodeInput],
         grid: Grid,
-        dtype: np.dtype[Any],
+        dtype: DType,
         *,
         args: Sequence[Any] | None = None,
         kwargs: Mapping[str, Any] | None = None,

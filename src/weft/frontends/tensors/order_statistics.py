@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import ceil, prod, sqrt
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from weft.frontends.tensors.blocks import call, mapped
 from weft.frontends.tensors.chunks import Cut, Grid, largest
 from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read
 from weft.operators.regions import KernelKind
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import DType
 
 Sample = tuple[int, Any, Any]
 
@@ -207,7 +210,7 @@ def _found(
     *,
     wanted: Quantiles | Median,
     shape: tuple[int, ...],
-    dtype: np.dtype[Any],
+    dtype: DType,
 ) -> Any:
     if not sought.ends:
         return np.full(shape, np.nan, dtype)
@@ -219,7 +222,7 @@ def _found(
     return np.asarray(wanted.value(np.asarray(values), sought.n), dtype).reshape(shape)
 
 
-def select(node: ArrayNode, wanted: Quantiles | Median, grid: Grid, dtype: np.dtype[Any], name: str) -> ArrayNode:
+def select(node: ArrayNode, wanted: Quantiles | Median, grid: Grid, dtype: DType, name: str) -> ArrayNode:
     """Return what is wanted of all elements of a long array; `grid`, of one chunk, is that of the result."""
     many = prod([cut.size for cut in grid])
     step = max(1, ceil(sqrt(largest(node.grid) / (2 * many))))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.indexing import take_slices
 from weft.frontends.tensors.nodes import ArrayNode, ChunkLocator, NodeInput
 from weft.operators.regions import ChunkPlace, KernelKind
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import Chunk
 
 INDEX = np.dtype(np.int64)
 
@@ -24,7 +27,7 @@ Fields = tuple[str, ...] | None
 """Of a structured array: those to compare, the first one first."""
 
 
-def _sorted(x: Any, *, axis: int, descending: bool, stable: bool, order: Fields) -> Any:
+def _sorted(x: Chunk, *, axis: int, descending: bool, stable: bool, order: Fields) -> Chunk:
     if stable and order is None:
         made = sample_sort.ascending(x, axis)
     else:
@@ -32,7 +35,7 @@ def _sorted(x: Any, *, axis: int, descending: bool, stable: bool, order: Fields)
     return np.flip(made, axis) if descending else made
 
 
-def _ordered(x: Any, *, axis: int, descending: bool, stable: bool, order: Fields) -> Any:
+def _ordered(x: Chunk, *, axis: int, descending: bool, stable: bool, order: Fields) -> Chunk:
     kind: Any = "stable" if stable else None
     if not descending:
         return np.argsort(x, axis=axis, kind=kind, order=order)
@@ -64,7 +67,7 @@ def argsort(node: ArrayNode, axis: int, *, descending: bool, stable: bool, order
     return call(_ordered, node, node.grid, INDEX, kwargs=kwargs, name="argsort")
 
 
-def _divided(x: Any, *, kth: Sequence[int], axis: int, order: Fields, places: bool) -> Any:
+def _divided(x: Chunk, *, kth: Sequence[int], axis: int, order: Fields, places: bool) -> Chunk:
     return (np.argpartition if places else np.partition)(x, kth, axis=axis, order=order)
 
 
@@ -86,7 +89,7 @@ def argpartition(node: ArrayNode, axis: int, kth: Sequence[int], *, order: Field
     return call(_divided, node, node.grid, INDEX, kwargs=kwargs, name="argpartition")
 
 
-def _largest(x: Any, places: Any = None, *, k: int, axis: int, largest: bool, order: Fields, inner: bool) -> Any:
+def _largest(x: Chunk, places: Any = None, *, k: int, axis: int, largest: bool, order: Fields, inner: bool) -> Chunk:
     """Return values and places of the k largest (or smallest) along an axis, in order but for `inner` ones."""
     n = x.shape[axis]
     k = min(k, n)
@@ -100,7 +103,7 @@ def _largest(x: Any, places: Any = None, *, k: int, axis: int, largest: bool, or
     return values, at if places is None else np.take_along_axis(places, at, axis)
 
 
-def _largest_here(place: ChunkPlace, x: Any, *, where: ChunkLocator, axis: int, **how: Any) -> Any:
+def _largest_here(place: ChunkPlace, x: Chunk, *, where: ChunkLocator, axis: int, **how: Any) -> Chunk:
     values, places = _largest(x, axis=axis, **how)
     return values, places + where(place.number).begin[axis]
 
@@ -132,7 +135,7 @@ def largest(
     return pick(made, 0, grid, node.dtype, "topk"), pick(made, 1, grid, INDEX, "argtopk")
 
 
-def _found(x2: Any, x1: Any, sorter: Any = None, *, side: str) -> Any:
+def _found(x2: Chunk, x1: Chunk, sorter: Any = None, *, side: str) -> Chunk:
     return np.searchsorted(x1, x2, side=side, sorter=sorter)  # type: ignore[call-overload]
 
 
@@ -144,7 +147,7 @@ def searchsorted(x1: ArrayNode, x2: ArrayNode, side: str, sorter: ArrayNode | No
     return ArrayNode(KernelKind.CALL, _found, inputs, x2.grid, INDEX, kwargs={"side": side}, name="searchsorted")
 
 
-def _along(x: Any, indices: Any, *, axis: int) -> Any:
+def _along(x: Chunk, indices: Chunk, *, axis: int) -> Chunk:
     return np.take_along_axis(x, indices, axis)
 
 
@@ -181,7 +184,7 @@ def nonzero(node: ArrayNode) -> tuple[ArrayNode, ...]:
     return tuple([pick(found, axis, (cut,), INDEX, "nonzero") for axis in range(len(node.grid))])
 
 
-def _unique(x: Any, *, one_nan: bool) -> Any:
+def _unique(x: Chunk, *, one_nan: bool) -> Chunk:
     values, indices, inverse, counts = np.unique(
         x, return_counts=True, return_index=True, return_inverse=True, equal_nan=one_nan
     )
@@ -225,7 +228,7 @@ def unique(
     )
 
 
-def _isin(x: Any, values: Any, *, invert: bool) -> Any:
+def _isin(x: Chunk, values: Chunk, *, invert: bool) -> Chunk:
     return np.isin(x, values, invert=invert)
 
 

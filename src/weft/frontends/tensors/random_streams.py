@@ -23,6 +23,7 @@ from weft.operators.regions import ChunkPlace, KernelKind, OperandSlot
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.chunks import Grid
+    from weft.frontends.tensors.types import DType
 
 Seed = tuple[int, ...]
 """The words that a generator was seeded with, and the number of the call."""
@@ -62,7 +63,7 @@ def _streams(
             yield np.random.Generator(np.random.SFC64(own)), (min(lo + each, last) - lo) * inner
 
 
-def _stream(place: ChunkPlace, *, method: str, seed: Seed, dtype: np.dtype[Any], block: Block) -> Callable[[Any], None]:
+def _stream(place: ChunkPlace, *, method: str, seed: Seed, dtype: DType, block: Block) -> Callable[[Any], None]:
     streams = _streams(place.begin, place.shape, seed, block)
     draw: Any = None
     left = 0
@@ -113,7 +114,7 @@ def _drawn(
     return made.reshape(place.shape)
 
 
-def streamed(method: str, grid: Grid, seed: Seed, dtype: np.dtype[Any], block: Block) -> ArrayNode:
+def streamed(method: str, grid: Grid, seed: Seed, dtype: DType, block: Block) -> ArrayNode:
     """Return numbers of a distribution without parameters."""
     kwargs = {"method": method, "seed": seed, "dtype": dtype, "block": block}
     return ArrayNode(KernelKind.FILL, _stream, [], grid, dtype, kwargs=kwargs, unique=True, name=method)
@@ -124,7 +125,7 @@ def drawn(
     args: Sequence[Any],
     grid: Grid,
     seed: Seed,
-    dtype: np.dtype[Any],
+    dtype: DType,
     more: Mapping[str, Any],
     block: Block,
 ) -> ArrayNode:
@@ -143,7 +144,7 @@ def drawn(
     )
 
 
-def vectors(method: str, args: Sequence[Any], grid: Grid, seed: Seed, dtype: np.dtype[Any], block: Block) -> ArrayNode:
+def vectors(method: str, args: Sequence[Any], grid: Grid, seed: Seed, dtype: DType, block: Block) -> ArrayNode:
     """Return draws that are vectors along the last axis, which is one chunk."""
     kwargs = {"method": method, "seed": seed, "more": (), "extra": 1, "block": block}
     return ArrayNode(KernelKind.PLACED, _drawn, [], grid, dtype, args=args, kwargs=kwargs, unique=True, name=method)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from weft.frontends.tensors.chunks import Cut, Grid, counts
 from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read
 from weft.graph.axes import Axis, copy, group, whole
 from weft.operators.regions import ChunkPlace, KernelKind, sums_in
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import Chunk, DType
 
 FAN_IN = 8
 """How many parts are put together at a time."""
@@ -42,7 +45,7 @@ def combine_ufunc(parts: list[Any], *, fn: np.ufunc, axes: tuple[int, ...]) -> A
     return made
 
 
-def _drop(x: Any, *, axes: tuple[int, ...]) -> Any:
+def _drop(x: Chunk, *, axes: tuple[int, ...]) -> Chunk:
     return np.asarray(x).reshape([n for axis, n in enumerate(np.shape(x)) if axis not in axes])
 
 
@@ -89,7 +92,7 @@ def finished(node: ArrayNode, axes: tuple[int, ...], *, keepdims: bool) -> Array
 
 
 def reduce(
-    fn: np.ufunc, node: ArrayNode, axis: int | Sequence[int] | None, *, keepdims: bool, dtype: np.dtype[Any], name: str
+    fn: np.ufunc, node: ArrayNode, axis: int | Sequence[int] | None, *, keepdims: bool, dtype: DType, name: str
 ) -> ArrayNode:
     """Reduce by a ufunc (add, multiply, minimum, maximum, logical_and, logical_or).
 
@@ -115,7 +118,7 @@ def reduce(
     return finished(made, axes, keepdims=keepdims)
 
 
-def _part(x: Any, *, fn: np.ufunc, axes: tuple[int, ...]) -> Any:
+def _part(x: Chunk, *, fn: np.ufunc, axes: tuple[int, ...]) -> Chunk:
     if any(x.shape[axis] == 0 for axis in axes):
         return np.empty([0 if axis in axes else n for axis, n in enumerate(x.shape)], x.dtype)
     return fn.reduce(x, axis=axes, keepdims=True)
@@ -126,14 +129,14 @@ def _combine_some(parts: list[Any], *, fn: np.ufunc, axes: tuple[int, ...]) -> A
     return combine_ufunc(there or parts[:1], fn=fn, axes=axes)
 
 
-def _there(x: Any, *, fn: np.ufunc, axes: tuple[int, ...]) -> Any:
+def _there(x: Chunk, *, fn: np.ufunc, axes: tuple[int, ...]) -> Chunk:
     if x.shape[axes[0]] == 0:
         raise ValueError(f"zero-size array to reduction operation {fn.__name__} which has no identity")
     return x
 
 
 def _reduce_unknown(
-    fn: np.ufunc, node: ArrayNode, axes: tuple[int, ...], *, keepdims: bool, dtype: np.dtype[Any], name: str
+    fn: np.ufunc, node: ArrayNode, axes: tuple[int, ...], *, keepdims: bool, dtype: DType, name: str
 ) -> ArrayNode:
     """Reduce chunks that may turn out to have no elements, by a ufunc that says nothing of those."""
     kwargs = {"fn": fn, "axes": axes}
@@ -152,7 +155,7 @@ def count_along(node: ArrayNode, axes: Sequence[int], *, keepdims: bool) -> Arra
     return finished(made, tuple(axes), keepdims=keepdims)
 
 
-def _many(x: Any, *, axes: tuple[int, ...]) -> Any:
+def _many(x: Chunk, *, axes: tuple[int, ...]) -> Chunk:
     shape = [1 if axis in axes else n for axis, n in enumerate(x.shape)]
     return np.full(shape, float(prod([x.shape[axis] for axis in axes])))
 
@@ -160,7 +163,7 @@ def _many(x: Any, *, axes: tuple[int, ...]) -> Any:
 # Moments: (count, mean, sum of squared distances from the mean), one element for each chunk.
 
 
-def _moments(x: Any, *, axes: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+def _moments(x: Chunk, *, axes: tuple[int, ...], dtype: DType) -> Chunk:
     count = 1
     for axis in axes:
         count *= x.shape[axis]
@@ -172,7 +175,7 @@ def _moments(x: Any, *, axes: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     return count, mean, np.add.reduce(_square(away), axis=axes, dtype=None, keepdims=True)
 
 
-def _square(x: Any) -> Any:
+def _square(x: Chunk) -> Chunk:
     return (x * np.conj(x)).real if np.iscomplexobj(x) else np.square(x, out=x) if isinstance(x, np.ndarray) else x * x
 
 
@@ -192,14 +195,14 @@ def _combine_moments(parts: list[Any], *, axes: tuple[int, ...]) -> Any:
     return count, mean, squares
 
 
-def _variance(parts: Any, *, correction: float, dtype: np.dtype[Any]) -> Any:
+def _variance(parts: Chunk, *, correction: float, dtype: DType) -> Chunk:
     count, _, squares = parts
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(np.true_divide(squares, max(count - correction, 0)), dtype)
 
 
 def variance(
-    node: ArrayNode, axis: int | Sequence[int] | None, *, correction: float, keepdims: bool, dtype: np.dtype[Any]
+    node: ArrayNode, axis: int | Sequence[int] | None, *, correction: float, keepdims: bool, dtype: DType
 ) -> ArrayNode:
     """Return the variance; `dtype` is that of the result, real."""
     axes = axes_of(axis, len(node.grid))
@@ -215,7 +218,7 @@ def variance(
 # Positions of the largest or smallest.
 
 
-def _arg_parts(place: ChunkPlace, x: Any, *, fn: Callable[..., Any], axis: int, cut: Cut) -> Any:
+def _arg_parts(place: ChunkPlace, x: Chunk, *, fn: Callable[..., Any], axis: int, cut: Cut) -> Chunk:
     begin = cut.span(place.at[axis])[0]
     at = fn(x, axis=axis, keepdims=True)
     return np.take_along_axis(x, at, axis), at + begin
@@ -228,7 +231,7 @@ def _combine_args(parts: list[Any], *, fn: Callable[..., Any], axis: int) -> Any
     return np.take_along_axis(values, best, axis), np.take_along_axis(places, best, axis)
 
 
-def _second(parts: Any) -> Any:
+def _second(parts: Chunk) -> Chunk:
     return np.asarray(parts[1], np.int64)
 
 
@@ -248,7 +251,7 @@ def arg_reduce(fn: Callable[..., Any], node: ArrayNode, axis: int, *, keepdims: 
 # ----------------------------------------------------------------------------------------------------- running sums
 
 
-def _running(x: Any, *, fn: np.ufunc, axis: int, dtype: np.dtype[Any]) -> Any:
+def _running(x: Chunk, *, fn: np.ufunc, axis: int, dtype: DType) -> Chunk:
     return fn.accumulate(x, axis=axis, dtype=sums_in(dtype))
 
 
@@ -259,7 +262,7 @@ def _before(totals: list[Any], *, fn: np.ufunc, axis: int) -> Any:
     return fn.accumulate(joined, axis=axis, dtype=sums_in(joined.dtype))
 
 
-def scan(fn: np.ufunc, node: ArrayNode, axis: int, dtype: np.dtype[Any]) -> ArrayNode:
+def scan(fn: np.ufunc, node: ArrayNode, axis: int, dtype: DType) -> ArrayNode:
     """Return running sums (`numpy.add`) or products along an axis.
 
     Each chunk by itself, and onto it what all before it come to: those are few numbers, put together by one task. So
@@ -290,7 +293,7 @@ def scan(fn: np.ufunc, node: ArrayNode, axis: int, dtype: np.dtype[Any]) -> Arra
     return ArrayNode(KernelKind.PLACED, _carried, inputs, node.grid, dtype, kwargs=kwargs, name="carry")
 
 
-def _carried(place: ChunkPlace, x: Any, before: Any, *, fn: np.ufunc, axis: int, dtype: np.dtype[Any]) -> Any:
+def _carried(place: ChunkPlace, x: Chunk, before: Any, *, fn: np.ufunc, axis: int, dtype: DType) -> Chunk:
     at = place.at[axis]
     carry = before[tuple([slice(at, at + 1) if a == axis else slice(None) for a in range(before.ndim)])]
     made = _running(x, fn=fn, axis=axis, dtype=dtype)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import ceil, sqrt
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from weft.frontends.tensors.chunks import Cut, Grid, counts
 from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read
 from weft.graph.axes import whole
 from weft.operators.regions import ChunkPlace, KernelKind
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import Chunk
 
 SORTED_FROM = 2**22
 """Arrays of this many bytes are sorted, and their values found, chunk by chunk; smaller ones by one task."""
@@ -108,7 +111,7 @@ def counts_within(run: SortedRun, brackets: list[tuple[Any, Any]]) -> list[tuple
     return found
 
 
-def _differs(a: Any, b: Any) -> Any:
+def _differs(a: Chunk, b: Chunk) -> Chunk:
     differs = a != b
     return differs & ~(np.isnan(a) & np.isnan(b)) if a.dtype.kind in "fc" else differs
 
@@ -211,7 +214,7 @@ def _united(parts: list[tuple[Any, Any, Any]], *, one_nan: bool) -> tuple[Any, A
     return values[new], None if first is None else np.minimum.reduceat(first, new), np.add.reduceat(many, new)
 
 
-def _distinct(x: Any, *, one_nan: bool) -> Any:
+def _distinct(x: Chunk, *, one_nan: bool) -> Chunk:
     return np.unique(x, equal_nan=one_nan)
 
 
@@ -219,10 +222,10 @@ def _united_distinct(parts: list[Any], *, one_nan: bool) -> Any:
     return np.unique(np.concatenate(parts), equal_nan=one_nan)
 
 
-def _which(place: ChunkPlace, x: Any, found: tuple[Any, Any, Any], *, shape: tuple[int, ...], one_nan: bool) -> Any:
+def _which(place: ChunkPlace, x: Chunk, found: tuple[Any, Any, Any], *, shape: tuple[int, ...], one_nan: bool) -> Chunk:
     """Return which of the values each element is; a NaN is the one that was found in its place."""
     values, first, _ = found
-    made = np.searchsorted(values, x)
+    made: Chunk = np.searchsorted(values, x)
     if not one_nan and x.dtype.kind == "f" and (lost := np.nonzero(np.isnan(x)))[0].size:
         begin = int(np.searchsorted(values, np.nan))
         at = np.ravel_multi_index([index + lo for index, lo in zip(lost, place.begin, strict=True)], shape)
@@ -264,7 +267,7 @@ def values_of(node: ArrayNode, *, one_nan: bool = False, firsts: bool = True) ->
 # ------------------------------------------------------------------------------------------------- not zero
 
 
-def _not_zero(place: ChunkPlace, x: Any, *, rows: Cut) -> tuple[Any, ...]:
+def _not_zero(place: ChunkPlace, x: Chunk, *, rows: Cut) -> tuple[Any, ...]:
     found = np.nonzero(x)
     return (found[0] + rows.span(place.number)[0], *found[1:])
 

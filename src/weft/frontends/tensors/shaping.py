@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import lcm, prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,13 +16,16 @@ from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read
 from weft.graph.axes import copy, ranges
 from weft.operators.regions import TILE, ChunkPlace, KernelKind
 
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import Chunk, DType
+
 TOGETHER = 16
 """How many arrays are put one behind the other at a time."""
 _FEW = 64
 """A chunk that is made of so few elements in all is made by the task that puts it beside others."""
 
 
-def _transposed(x: Any, *, axes: tuple[int, ...]) -> Any:
+def _transposed(x: Chunk, *, axes: tuple[int, ...]) -> Chunk:
     return np.transpose(x, axes)
 
 
@@ -38,7 +41,7 @@ def permute(node: ArrayNode, axes: Sequence[int]) -> ArrayNode:
     )
 
 
-def _reshaped(place: ChunkPlace, x: Any) -> Any:
+def _reshaped(place: ChunkPlace, x: Chunk) -> Chunk:
     return np.reshape(x, place.shape)
 
 
@@ -108,7 +111,7 @@ def _rows(cuts: Sequence[Cut], sizes: Sequence[int]) -> tuple[Sequence[Cut], Seq
     return old, new
 
 
-def _dropped(x: Any, *, axes: tuple[int, ...]) -> Any:
+def _dropped(x: Chunk, *, axes: tuple[int, ...]) -> Chunk:
     return np.squeeze(x, axes)
 
 
@@ -118,7 +121,7 @@ def squeeze(node: ArrayNode, axes: tuple[int, ...]) -> ArrayNode:
     return call(_dropped, node, grid, node.dtype, kwargs={"axes": axes}, cheap=node.cheap, name="squeeze")
 
 
-def _spread(place: ChunkPlace, x: Any) -> Any:
+def _spread(place: ChunkPlace, x: Chunk) -> Chunk:
     return np.broadcast_to(x, place.shape)
 
 
@@ -138,12 +141,12 @@ def flip(node: ArrayNode, axes: Sequence[int]) -> ArrayNode:
 # ---------------------------------------------------------------------------------------------------- put together
 
 
-def _first(*parts: list[Any], dtype: np.dtype[Any]) -> Any:
+def _first(*parts: list[Any], dtype: DType) -> Any:
     (found,) = [one for part in parts for one in part]
     return np.asarray(found, dtype)
 
 
-def concat(nodes: Sequence[ArrayNode], axis: int, dtype: np.dtype[Any]) -> ArrayNode:
+def concat(nodes: Sequence[ArrayNode], axis: int, dtype: DType) -> ArrayNode:
     """Put arrays one behind the other along an axis; they agree along all others.
 
     Chunks stay as they are; but of many arrays small ones that follow one another are put into one chunk. The cost
@@ -174,7 +177,7 @@ def _runs(nodes: Sequence[ArrayNode]) -> list[list[ArrayNode]]:
     return found
 
 
-def _joined(nodes: Sequence[ArrayNode], axis: int, dtype: np.dtype[Any]) -> ArrayNode:
+def _joined(nodes: Sequence[ArrayNode], axis: int, dtype: DType) -> ArrayNode:
     """Put arrays of one chunk each into one chunk, by one task."""
     if len(nodes) == 1:
         return nodes[0]
@@ -186,7 +189,7 @@ def _joined(nodes: Sequence[ArrayNode], axis: int, dtype: np.dtype[Any]) -> Arra
     )
 
 
-def _in_one(*parts: Any, axis: int, dtype: np.dtype[Any]) -> Any:
+def _in_one(*parts: Chunk, axis: int, dtype: DType) -> Chunk:
     listed = [part[0] if isinstance(part, list) else part for part in parts]
     return np.concatenate(listed, axis=axis, dtype=dtype)
 
@@ -214,7 +217,7 @@ def _light(node: ArrayNode, room: int) -> bool:
     return True
 
 
-def _beside(nodes: Sequence[ArrayNode], axis: int, dtype: np.dtype[Any]) -> ArrayNode:
+def _beside(nodes: Sequence[ArrayNode], axis: int, dtype: DType) -> ArrayNode:
     """Put arrays one behind the other, chunk by chunk."""
     if len(nodes) == 1:
         return cast(nodes[0], dtype)
@@ -239,18 +242,18 @@ def _beside(nodes: Sequence[ArrayNode], axis: int, dtype: np.dtype[Any]) -> Arra
     return ArrayNode(KernelKind.CALL, _first, inputs, grid, dtype, kwargs={"dtype": dtype}, name="concat")
 
 
-def _cast(x: Any, *, dtype: np.dtype[Any]) -> Any:
+def _cast(x: Chunk, *, dtype: DType) -> Chunk:
     return np.asarray(x).astype(dtype)
 
 
-def cast(node: ArrayNode, dtype: np.dtype[Any]) -> ArrayNode:
+def cast(node: ArrayNode, dtype: DType) -> ArrayNode:
     """Return the array with another dtype."""
     if node.dtype == dtype:
         return node
     return call(_cast, node, node.grid, dtype, kwargs={"dtype": dtype}, name="astype")
 
 
-def _repeated(x: Any, *, repeats: int, axis: int) -> Any:
+def _repeated(x: Chunk, *, repeats: int, axis: int) -> Chunk:
     return np.repeat(x, repeats, axis)
 
 
@@ -268,7 +271,7 @@ def repeat(node: ArrayNode, repeats: int, axis: int) -> ArrayNode:
     return call(_repeated, node, grid, node.dtype, kwargs={"repeats": repeats, "axis": axis}, name="repeat")
 
 
-def _triangle(place: ChunkPlace, x: Any, *, k: int, upper: bool) -> Any:
+def _triangle(place: ChunkPlace, x: Chunk, *, k: int, upper: bool) -> Chunk:
     shift = k + place.begin[-2] - place.begin[-1]
     return np.triu(x, shift) if upper else np.tril(x, shift)
 

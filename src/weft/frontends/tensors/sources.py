@@ -15,6 +15,7 @@ from weft.operators.regions import ChunkPlace, KernelKind
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.chunks import Grid
+    from weft.frontends.tensors.types import DType
 
 # ------------------------------------------------------------------------------------------------------- kernels
 
@@ -26,14 +27,14 @@ def _filled(place: ChunkPlace, value: Any) -> Callable[[Any], None]:
     return fill
 
 
-def _counted(place: ChunkPlace, start: Any, step: Any, dtype: np.dtype[Any]) -> Any:
+def _counted(place: ChunkPlace, start: Any, step: Any, dtype: DType) -> Any:
     lo, n = place.begin[0], place.shape[0]
     if dtype.kind in "iu" and isinstance(start, int) and isinstance(step, int):
         return (np.arange(lo, lo + n) * step + start).astype(dtype)
     return (start + np.arange(lo, lo + n) * step).astype(dtype)
 
 
-def _spaced(place: ChunkPlace, start: Any, stop: Any, num: int, endpoint: bool, dtype: np.dtype[Any]) -> Any:
+def _spaced(place: ChunkPlace, start: Any, stop: Any, num: int, endpoint: bool, dtype: DType) -> Any:
     lo, n = place.begin[0], place.shape[0]
     div = num - 1 if endpoint else num
     wide = np.result_type(dtype, np.float64)
@@ -46,7 +47,7 @@ def _spaced(place: ChunkPlace, start: Any, stop: Any, num: int, endpoint: bool, 
     return made.astype(dtype)
 
 
-def _diagonal(place: ChunkPlace, k: int, dtype: np.dtype[Any]) -> Any:
+def _diagonal(place: ChunkPlace, k: int, dtype: DType) -> Any:
     rows, columns = place.shape
     return np.eye(rows, columns, k + place.begin[0] - place.begin[1], dtype=dtype)
 
@@ -125,7 +126,7 @@ class Part:
 
     __slots__ = ("array", "begin", "dtype", "shape")
 
-    def __init__(self, array: Any, begin: tuple[int, ...], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    def __init__(self, array: Any, begin: tuple[int, ...], shape: tuple[int, ...], dtype: DType) -> None:
         self.array = array
         self.begin = begin
         self.shape = shape
@@ -159,12 +160,12 @@ class Stored:
         return Stored, ([*self.values],)
 
 
-def full(grid: Grid, value: Any, dtype: np.dtype[Any]) -> ArrayNode:
+def full(grid: Grid, value: Any, dtype: DType) -> ArrayNode:
     """Return an array of one value."""
     return ArrayNode(KernelKind.FILL, _filled, [], grid, dtype, kwargs={"value": value}, cheap=True, name="full")
 
 
-def arange(grid: Grid, start: Any, step: Any, dtype: np.dtype[Any]) -> ArrayNode:
+def arange(grid: Grid, start: Any, step: Any, dtype: DType) -> ArrayNode:
     """Return `start + i * step`."""
     kwargs = {"start": start, "step": step, "dtype": dtype}
     return ArrayNode(KernelKind.PLACED, _counted, [], grid, dtype, kwargs=kwargs, cheap=True, name="arange")
@@ -177,20 +178,20 @@ def arange_length(start: float, stop: float, step: float) -> int:
     return max(0, ceil((stop - start) / step))
 
 
-def linspace(grid: Grid, start: Any, stop: Any, num: int, dtype: np.dtype[Any], *, endpoint: bool) -> ArrayNode:
+def linspace(grid: Grid, start: Any, stop: Any, num: int, dtype: DType, *, endpoint: bool) -> ArrayNode:
     """Return `num` numbers from `start` to `stop`, evenly spaced."""
     kwargs = {"start": start, "stop": stop, "num": num, "endpoint": endpoint, "dtype": dtype}
     return ArrayNode(KernelKind.PLACED, _spaced, [], grid, dtype, kwargs=kwargs, cheap=True, name="linspace")
 
 
-def eye(grid: Grid, k: int, dtype: np.dtype[Any]) -> ArrayNode:
+def eye(grid: Grid, k: int, dtype: DType) -> ArrayNode:
     """Return ones on the k-th diagonal of a matrix of zeros."""
     return ArrayNode(
         KernelKind.PLACED, _diagonal, [], grid, dtype, kwargs={"k": k, "dtype": dtype}, cheap=True, name="eye"
     )
 
 
-def from_array(array: Any, grid: Grid, dtype: np.dtype[Any]) -> ArrayNode:
+def from_array(array: Any, grid: Grid, dtype: DType) -> ArrayNode:
     """Return an array that is read from another one, slice by slice, where it is needed."""
     return ArrayNode(
         KernelKind.PLACED, _slice_of, [], grid, dtype, kwargs={"source": ArraySource(array)}, cheap=True, name="array"
@@ -223,7 +224,7 @@ def is_stored(node: ArrayNode) -> bool:
     return node.fn is _chunk_of
 
 
-def stored(values: Chunks, grid: Grid, dtype: np.dtype[Any]) -> ArrayNode:
+def stored(values: Chunks, grid: Grid, dtype: DType) -> ArrayNode:
     """Return an array whose chunks are there already."""
     return ArrayNode(
         KernelKind.PLACED, _chunk_of, [], grid, dtype, kwargs={"source": Stored(values)}, cheap=True, name="stored"

@@ -7,7 +7,7 @@ The QR factorisation of the blocks' R factors, put below one another, gives R an
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,13 +16,16 @@ from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read
 from weft.operators.regions import ChunkPlace, KernelKind
 
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import Chunk, DType
+
 
 def is_tall(node: ArrayNode) -> bool:
     """Whether a matrix is worth it: several blocks of rows, and no block wider than it is high on the average."""
     return len(node.grid) == 2 and node.grid[0].n > 1 and node.shape[0] // node.grid[0].n >= node.shape[1] > 0
 
 
-def _block(x: Any) -> Any:
+def _block(x: Chunk) -> Chunk:
     return tuple(np.linalg.qr(x))
 
 
@@ -41,7 +44,7 @@ def _turned(place: ChunkPlace, block: Any, joined: Any, *, begins: tuple[int, ..
     return block[0] @ joined[0][begins[at] : begins[at + 1]]
 
 
-def factored(node: ArrayNode, out: tuple[np.dtype[Any], ...], *, singular: bool) -> tuple[ArrayNode, ...]:
+def factored(node: ArrayNode, out: tuple[DType, ...], *, singular: bool) -> tuple[ArrayNode, ...]:
     """Return Q and R of a tall matrix; U, the singular values and V's conjugate transpose if `singular`.
 
     `out` are the dtypes of the results. The columns are one chunk.

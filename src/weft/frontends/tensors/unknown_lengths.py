@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from math import prod
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read, walk
 from weft.graph.axes import ranges
 from weft.model.errors import InternalError
 from weft.operators.regions import KernelKind
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import Chunk, DType
 
 
 class Build(Protocol):
@@ -57,7 +60,7 @@ def lengths_known(node: ArrayNode) -> bool:
     return known(node.grid) and not isinstance(node, DeferredNode)
 
 
-def stand_in(shape: Sequence[int], dtype: np.dtype[Any]) -> ArrayNode:
+def stand_in(shape: Sequence[int], dtype: DType) -> ArrayNode:
     """Return an array without values, to ask an operation for the dtype and the axes of what it makes."""
     return ArrayNode(KernelKind.CALL, _unmade, [], one_chunk(shape), dtype, unique=True, name="sample")
 
@@ -71,7 +74,7 @@ def sample_of(node: ArrayNode) -> ArrayNode:
     return stand_in([cut.size if cut.known else 1 for cut in node.grid], node.dtype)
 
 
-def _unmade(*parts: Any) -> Any:
+def _unmade(*parts: Chunk) -> Chunk:
     raise InternalError("an operation was computed before its lengths were known", hint="Please report this.")
 
 
@@ -115,7 +118,7 @@ def _lengths(axis: int, cut: Cut, along: Sequence[int], shapes: Sequence[tuple[i
     return [shapes[i * step][axis] for i in range(cut.n)]
 
 
-def made(grid: Grid, dtype: np.dtype[Any], name: str) -> ArrayNode:
+def made(grid: Grid, dtype: DType, name: str) -> ArrayNode:
     """Return a node for chunks that the graph makes elsewhere."""
     return ArrayNode(KernelKind.CALL, _unmade, [], grid, dtype, unique=True, name=name)
 
@@ -127,7 +130,7 @@ def without_empty(node: ArrayNode, found: Measured) -> ArrayNode:
     return ArrayNode(KernelKind.CALL, _only, [one], found.grid, node.dtype, name=node.name)
 
 
-def _only(x: Any) -> Any:
+def _only(x: Chunk) -> Chunk:
     if isinstance(x, list):
         (x,) = x
     return x

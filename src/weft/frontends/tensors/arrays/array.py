@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType, ref
 
 import numpy as np
+import numpy.typing as npt
 
 from weft.frontends.tensors import (
     blocks,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from weft.frontends.tensors.arrays.executables import Watch
+    from weft.frontends.tensors.types import ArrayLike, ChunkSize, DType, NumpyArray
 
 _VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
 """Of the array standard. What came new in one takes nothing from those before, but for 2025.12: lists became tuples."""
@@ -117,7 +119,7 @@ class Tensor(Methods, Expressed):
         return views.lying(whole.shape, whole.dtype, whole._order, self._steps).flags.c_contiguous
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
         """The type of the elements."""
         return self._node.dtype
 
@@ -240,10 +242,10 @@ class Tensor(Methods, Expressed):
             if x._node is node:  # somebody may have assigned to it meanwhile
                 x._own = settled
 
-    def _value_of(self) -> np.ndarray[Any, Any]:
+    def _value_of(self) -> NumpyArray:
         self.must_compute()
         node = self._node
-        found: np.ndarray[Any, Any] | None = self._value
+        found: NumpyArray | None = self._value
         if found is None:
             found = computing.assemble(node, self._order)
             if found.nbytes <= AT_HAND:
@@ -254,15 +256,15 @@ class Tensor(Methods, Expressed):
         (session or runners.current()).name(name, self)
 
     @classmethod
-    def of_values(cls, values: np.ndarray[Any, Any]) -> Tensor:
+    def of_values(cls, values: NumpyArray) -> Tensor:
         """Return an array of NumPy's as one of ours."""
         return cls(as_node(values))
 
-    def to_numpy(self, session: runners.Runner | None = None) -> np.ndarray[Any, Any]:
+    def to_numpy(self, session: runners.Runner | None = None) -> NumpyArray:
         """Return the values as a NumPy array, computing them first where that was not done yet."""
         return self.fetch(session)  # type: ignore[no-any-return]
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NumpyArray:
         value = self.fetch()
         if copy is False and dtype is not None and np.dtype(dtype) != value.dtype:
             raise ValueError("a copy is needed to change the dtype")
@@ -323,7 +325,7 @@ class Tensor(Methods, Expressed):
     def __format__(self, how: str) -> str:
         return format(self.fetch()[()], how) if how else str(self)
 
-    def _corners(self) -> np.ndarray[Any, Any]:
+    def _corners(self) -> NumpyArray:
         """Return the values, which are there; of a large array those at the ends of each axis."""
         if self._value is not None or self.size <= display.FEW:
             return self._value_of()
@@ -425,7 +427,7 @@ class Tensor(Methods, Expressed):
 
     @needs_lengths
     def astype(
-        self, dtype: Any, /, order: str = "K", casting: Any = "unsafe", subok: bool = True, copy: bool = True
+        self, dtype: npt.DTypeLike, /, order: str = "K", casting: Any = "unsafe", subok: bool = True, copy: bool = True
     ) -> Tensor:
         """Return the array with another dtype. TypeError: `casting` does not allow it."""
         if not np.can_cast(self.dtype, dtype, casting):
@@ -433,7 +435,7 @@ class Tensor(Methods, Expressed):
         return Tensor(shaping.cast(self.loose, np.dtype(dtype)), self._order).ordered(order)
 
     @needs_lengths(sample=_first)
-    def rechunk(self, chunk_size: Any) -> Tensor:
+    def rechunk(self, chunk_size: ChunkSize) -> Tensor:
         """Return the same array in other chunks."""
         node = self.node
         grid = chunking.cut(node.shape, node.dtype.itemsize, chunk_size)
@@ -490,7 +492,7 @@ class Flat:
         self._x._set(shaping.reshape(elements._node, self._x.shape))
 
 
-def _from_values(values: np.ndarray[Any, Any]) -> Tensor:
+def _from_values(values: NumpyArray) -> Tensor:
     import_module(FACE)
     grid = chunking.cut(values.shape, values.dtype.itemsize)
     return Tensor(sources.from_array(values, grid, values.dtype))
@@ -595,7 +597,7 @@ def order_of(x: Any) -> str:
 
 
 @needs_lengths
-def part_of(x: Any, fn: Callable[[Any], Any]) -> Tensor:
+def part_of(x: ArrayLike, fn: Callable[[Any], Any]) -> Tensor:
     """Return the real or the imaginary part (`numpy.real`, `numpy.imag`)."""
     node = as_node(x)
     return Tensor(elementwise(fn, [node], fn(np.empty(0, node.dtype)).dtype))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,10 +15,13 @@ from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.nodes import ArrayNode, ChunkLocator, NodeInput
 from weft.operators.regions import KernelKind
 
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import ArrayLike, ChunkSize
+
 
 @public(method=True)
 @needs_lengths
-def map_chunk(x: Any, fn: Callable[..., Any], args: Sequence[Any] = (), **kwargs: Any) -> Tensor:
+def map_chunk(x: ArrayLike, fn: Callable[..., Any], args: Sequence[Any] = (), **kwargs: Any) -> Tensor:
     """Return what a function makes of each chunk, which keeps its shape unless it is told.
 
     `dtype` is found by calling it on a chunk of a single 1; where that fails, give `dtype=`. `elementwise=False` says
@@ -87,6 +90,6 @@ class _Numbered(_Mapped):
 
 
 @public("tensor", ignored="reassign_worker")
-def rechunk(x: Any, chunk_size: Any) -> Tensor:
+def rechunk(x: ArrayLike, chunk_size: ChunkSize) -> Tensor:
     """Return the same array in other chunks."""
     return as_tensor(x).rechunk(chunk_size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,10 +13,13 @@ from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.registry import public
 
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import ArrayLike
+
 
 @public()
 @needs_lengths
-def isclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
+def isclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
     """Return where two arrays are as good as equal: |a - b| <= atol + rtol * |b|."""
     nodes = [as_node(a), as_node(b)]
     kwargs = {"rtol": rtol, "atol": atol, "equal_nan": equal_nan}
@@ -24,13 +27,13 @@ def isclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan:
 
 
 @public()
-def allclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
+def allclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
     """Return whether two arrays are as good as equal everywhere."""
     return statistics.all(isclose(a, b, rtol, atol, equal_nan))
 
 
 @public("a1", "a2")
-def array_equal(a: Any, b: Any) -> Tensor:
+def array_equal(a: ArrayLike, b: ArrayLike) -> Tensor:
     """Return whether two arrays have the same shape and elements."""
     x, y = Tensor(as_node(a)), Tensor(as_node(b))
     if x.shape != y.shape:

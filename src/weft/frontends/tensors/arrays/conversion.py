@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import EllipsisType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from weft.frontends.tensors.arrays import chunking
 from weft.frontends.tensors.arrays.deferred import Expressed
 from weft.frontends.tensors.chunks import known
 from weft.frontends.tensors.nodes import ArrayNode
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import DType
 
 Scalar = bool | int | float | complex
 """A Python number: it takes the dtype of what it goes together with."""
@@ -26,7 +29,7 @@ def dense(value: Any) -> Any:
     return value
 
 
-def as_node(value: Any, like: np.dtype[Any] | None = None) -> ArrayNode:
+def as_node(value: Any, like: DType | None = None) -> ArrayNode:
     """Return the expression of an array, of something that NumPy makes an array of, or of a Python number.
 
     A number takes dtype `like` where that can hold it.

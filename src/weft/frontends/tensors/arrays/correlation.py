@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,9 +14,12 @@ from weft.frontends.tensors.arrays.products import matmul
 from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.arrays.shapes import atleast_2d
 
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import ArrayLike
+
 
 @public()
-def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Tensor:
+def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True) -> Tensor:
     """Return the matrix of correlations between variables, which are rows (or columns)."""
     c = cov(x, y, rowvar)
     if not c.ndim:
@@ -26,7 +29,9 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Tensor:
 
 
 @public("m")
-def cov(x: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None) -> Tensor:
+def cov(
+    x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None
+) -> Tensor:
     """Return the matrix of covariances between variables, which are rows (or columns)."""
     made = atleast_2d(x)
     if not rowvar and made.shape[0] != 1:

@@ -19,6 +19,7 @@ from weft.frontends.tensors.blocks import broadcast_shapes
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.chunks import Grid
+    from weft.frontends.tensors.types import ArrayLike, ChunkSize, DType, DTypeLike
 
 
 def _shape(shape: Any) -> tuple[int, ...]:
@@ -31,7 +32,7 @@ def _shape(shape: Any) -> tuple[int, ...]:
     return given
 
 
-def _grid(shape: Sequence[int], dtype: np.dtype[Any], chunk_size: Any) -> Grid:
+def _grid(shape: Sequence[int], dtype: DType, chunk_size: ChunkSize) -> Grid:
     return chunking.cut(shape, dtype.itemsize, chunk_size)
 
 
@@ -44,13 +45,13 @@ def _here(device: str | None) -> None:
 def asarray(
     obj: Any,
     /,
-    dtype: Any = None,
+    dtype: DTypeLike = None,
     *,
     device: str | None = None,
     copy: bool | None = None,
     order: str | None = None,
     ndmin: int = 0,
-    chunk_size: Any = None,
+    chunk_size: ChunkSize = None,
 ) -> Tensor:
     """Return an array of what NumPy makes an array of; `copy=True` takes the values as they are now.
 
@@ -63,7 +64,7 @@ def asarray(
     return made.ordered(order)
 
 
-def _array_of(obj: Any, dtype: Any, copy: bool | None, chunk_size: Any) -> Tensor:
+def _array_of(obj: Any, dtype: Any, copy: bool | None, chunk_size: ChunkSize) -> Tensor:
     if isinstance(obj, Tensor):
         if dtype is not None and np.dtype(dtype) != obj.dtype:
             if copy is False:
@@ -94,7 +95,7 @@ def _unwrapped(obj: Any) -> Any:
 
 
 @public()
-def from_array(array: Any, chunk_size: Any = None) -> Tensor:
+def from_array(array: Any, chunk_size: ChunkSize = None) -> Tensor:
     """Return an array over one that takes slices: NumPy, a memory map, Zarr, HDF5. It is read where it is needed.
 
     TypeError: it is none, is sparse, or has masked elements.
@@ -117,8 +118,8 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = Non
 def full(
     shape: Any,
     fill_value: Any,
-    dtype: Any = None,
-    chunk_size: Any = None,
+    dtype: DTypeLike = None,
+    chunk_size: ChunkSize = None,
     *,
     order: str = "C",
     device: str | None = None,
@@ -136,7 +137,7 @@ def full(
 
 @public(also="empty", refused="gpu sparse")
 def zeros(
-    shape: Any, dtype: Any = FLOAT, chunk_size: Any = None, *, order: str = "C", device: str | None = None
+    shape: Any, dtype: DTypeLike = FLOAT, chunk_size: ChunkSize = None, *, order: str = "C", device: str | None = None
 ) -> Tensor:
     """Return an array of zeros."""
     return full(shape, 0, FLOAT if dtype is None else dtype, chunk_size, order=order, device=device)
@@ -144,7 +145,7 @@ def zeros(
 
 @public(refused="gpu")
 def ones(
-    shape: Any, dtype: Any = FLOAT, chunk_size: Any = None, *, order: str = "C", device: str | None = None
+    shape: Any, dtype: DTypeLike = FLOAT, chunk_size: ChunkSize = None, *, order: str = "C", device: str | None = None
 ) -> Tensor:
     """Return an array of ones."""
     return full(shape, 1, FLOAT if dtype is None else dtype, chunk_size, order=order, device=device)
@@ -158,19 +159,21 @@ def _like(x: Any, value: Any, dtype: Any, order: str, device: str | None) -> Ten
 
 
 @public("a", refused="gpu")
-def full_like(x: Any, /, fill_value: Any, dtype: Any = None, *, order: str = "K", device: str | None = None) -> Tensor:
+def full_like(
+    x: ArrayLike, /, fill_value: Any, dtype: DTypeLike = None, *, order: str = "K", device: str | None = None
+) -> Tensor:
     """Return an array of one value, in shape and chunks like `x`."""
     return _like(x, fill_value.fetch()[()] if isinstance(fill_value, Tensor) else fill_value, dtype, order, device)
 
 
 @public("a", also="empty_like", refused="gpu")
-def zeros_like(x: Any, /, dtype: Any = None, *, order: str = "K", device: str | None = None) -> Tensor:
+def zeros_like(x: ArrayLike, /, dtype: DTypeLike = None, *, order: str = "K", device: str | None = None) -> Tensor:
     """Return zeros, in shape and chunks like `x`."""
     return _like(x, 0, dtype, order, device)
 
 
 @public("a", refused="gpu")
-def ones_like(x: Any, /, dtype: Any = None, *, order: str = "K", device: str | None = None) -> Tensor:
+def ones_like(x: ArrayLike, /, dtype: DTypeLike = None, *, order: str = "K", device: str | None = None) -> Tensor:
     """Return ones, in shape and chunks like `x`."""
     return _like(x, 1, dtype, order, device)
 
@@ -181,10 +184,10 @@ def arange(
     /,
     stop: Any = None,
     step: Any = 1,
-    dtype: Any = None,
+    dtype: DTypeLike = None,
     *,
     device: str | None = None,
-    chunk_size: Any = None,
+    chunk_size: ChunkSize = None,
 ) -> Tensor:
     """Return numbers, or dates, from `start` up to `stop`, `step` apart."""
     _here(device)
@@ -209,10 +212,10 @@ def linspace(
     num: int = 50,
     endpoint: bool = True,
     *,
-    dtype: Any = None,
+    dtype: DTypeLike = None,
     retstep: bool = False,
     device: str | None = None,
-    chunk_size: Any = None,
+    chunk_size: ChunkSize = None,
 ) -> Any:
     """Return `num` numbers from `start` to `stop`, evenly spaced; with `retstep`, and how far they are apart."""
     _here(device)
@@ -231,12 +234,12 @@ def eye(
     n_cols: int | None = None,
     /,
     k: int = 0,
-    dtype: Any = FLOAT,
+    dtype: DTypeLike = FLOAT,
     *,
     M: int | None = None,  # noqa: N803 - as NumPy calls it
     order: str = "C",
     device: str | None = None,
-    chunk_size: Any = None,
+    chunk_size: ChunkSize = None,
 ) -> Tensor:
     """Return a matrix of zeros with ones on its k-th diagonal."""
     _here(device)
@@ -247,19 +250,19 @@ def eye(
 
 
 @public("m", refused="gpu")
-def tril(x: Any, /, k: int = 0) -> Tensor:
+def tril(x: ArrayLike, /, k: int = 0) -> Tensor:
     """Set what is above the k-th diagonal to zero."""
     return _triangle(x, k, upper=False)
 
 
 @public("m", refused="gpu")
-def triu(x: Any, /, k: int = 0) -> Tensor:
+def triu(x: ArrayLike, /, k: int = 0) -> Tensor:
     """Set what is below the k-th diagonal to zero."""
     return _triangle(x, k, upper=True)
 
 
 @needs_lengths
-def _triangle(x: Any, k: int, *, upper: bool) -> Tensor:
+def _triangle(x: ArrayLike, k: int, *, upper: bool) -> Tensor:
     node = as_node(x)
     if len(node.grid) < 2:
         raise ValueError("the array has fewer than two axes")
@@ -297,13 +300,13 @@ def shape_of_all(*arrays: Any) -> tuple[int, ...]:
 
 
 @public(refused="gpu sparse")
-def identity(n: int, dtype: Any = FLOAT, *, chunk_size: Any = None) -> Tensor:
+def identity(n: int, dtype: DTypeLike = FLOAT, *, chunk_size: ChunkSize = None) -> Tensor:
     """Return the identity matrix."""
     return eye(n, dtype=dtype, chunk_size=chunk_size)
 
 
 @public()
-def indices(dimensions: Sequence[int], dtype: Any = INT, *, chunk_size: Any = None) -> Tensor:
+def indices(dimensions: Sequence[int], dtype: DTypeLike = INT, *, chunk_size: ChunkSize = None) -> Tensor:
     """Return the coordinates of a grid: an array of one more axis, with the number along axis i at place i of it."""
     sizes = tuple(dimensions)
     made = []
@@ -316,19 +319,19 @@ def indices(dimensions: Sequence[int], dtype: Any = INT, *, chunk_size: Any = No
 
 
 @public("a")
-def ascontiguousarray(x: Any, dtype: Any = None, *, chunk_size: Any = None) -> Tensor:
+def ascontiguousarray(x: ArrayLike, dtype: DTypeLike = None, *, chunk_size: ChunkSize = None) -> Tensor:
     """Return an array whose values lie by rows when they are fetched."""
     made = asarray(x, dtype=dtype, order="C", chunk_size=chunk_size)
     return shapes.reshape(made, (1,)) if not made.ndim else made
 
 
 @public("a")
-def asfortranarray(x: Any, dtype: Any = None, *, chunk_size: Any = None) -> Tensor:
+def asfortranarray(x: ArrayLike, dtype: DTypeLike = None, *, chunk_size: ChunkSize = None) -> Tensor:
     """Return an array whose values lie by columns when they are fetched."""
     return ascontiguousarray(x, dtype, chunk_size=chunk_size).ordered("F")
 
 
 @public("a", method=True)
-def copy(x: Any, order: str = "K") -> Tensor:
+def copy(x: ArrayLike, order: str = "K") -> Tensor:
     """Return an array of its own: what is assigned to one does not change the other."""
     return asarray(x, copy=True, order=order)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,17 +15,24 @@ from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.arrays.shapes import ravel
 from weft.frontends.tensors.arrays.statistics import _sum_dtype
 
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import ArrayLike, DTypeLike
+
 
 @public(out=9)
 @needs_lengths
-def cumulative_sum(x: Any, /, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
+def cumulative_sum(
+    x: ArrayLike, /, axis: int | None = None, dtype: DTypeLike = None, include_initial: bool = False
+) -> Tensor:
     """Return running sums along an axis, which may be left out with one axis only."""
     return _scan(np.add, x, axis, dtype, include_initial)
 
 
 @public(out=9)
 @needs_lengths
-def cumulative_prod(x: Any, /, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
+def cumulative_prod(
+    x: ArrayLike, /, axis: int | None = None, dtype: DTypeLike = None, include_initial: bool = False
+) -> Tensor:
     """Return running products along an axis, which may be left out with one axis only."""
     return _scan(np.multiply, x, axis, dtype, include_initial)
 
@@ -51,7 +58,7 @@ def _scan(fn: np.ufunc, x: Any, axis: int | None, dtype: Any, include_initial: b
 
 @public("a")
 @needs_lengths
-def diff(x: Any, /, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
+def diff(x: ArrayLike, /, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
     """Return differences of neighbours along an axis, `n` times over; with `n` 0 the array itself."""
     node = as_node(x)
     (axis,) = reductions.axes_of(axis, len(node.grid))
@@ -73,21 +80,21 @@ def diff(x: Any, /, n: int = 1, axis: int = -1, prepend: Any = None, append: Any
 
 
 @public("a", method=True, out=3)
-def cumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Tensor:
+def cumsum(x: ArrayLike, axis: int | None = None, dtype: DTypeLike = None) -> Tensor:
     """Return running sums along an axis; with none, of the flat array."""
     given = ravel(x) if axis is None else x
     return cumulative_sum(given, axis=0 if axis is None else axis, dtype=dtype)
 
 
 @public("a", method=True, out=3)
-def cumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Tensor:
+def cumprod(x: ArrayLike, axis: int | None = None, dtype: DTypeLike = None) -> Tensor:
     """Return running products along an axis; with none, of the flat array."""
     given = ravel(x) if axis is None else x
     return cumulative_prod(given, axis=0 if axis is None else axis, dtype=dtype)
 
 
 @public("a")
-def ediff1d(x: Any, to_end: Any = None, to_begin: Any = None) -> Tensor:
+def ediff1d(x: ArrayLike, to_end: Any = None, to_begin: Any = None) -> Tensor:
     """Return the differences between neighbours in the flat array, between what is put at its ends."""
     flat = shapes.ravel(x)
     parts = [diff(flat)]

@@ -24,6 +24,7 @@ from weft.model.errors import UsageError
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.nodes import ArrayNode
+    from weft.frontends.tensors.types import NumpyArray
 
 Given = ParamSpec("Given")
 Returned = TypeVar("Returned")
@@ -98,7 +99,7 @@ class Expressed(Executable):
             raise LengthsNeededError
 
     @classmethod
-    def of_values(cls, values: np.ndarray[Any, Any]) -> Expressed:
+    def of_values(cls, values: NumpyArray) -> Expressed:
         """Return an array of NumPy's as one of ours."""
         raise NotImplementedError
 

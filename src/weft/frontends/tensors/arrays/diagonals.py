@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,10 +13,13 @@ from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.blocks import call, in_one
 from weft.frontends.tensors.chunks import Cut
 
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import ArrayLike, Chunk, ChunkSize
+
 
 @public(method=True)
 @needs_lengths
-def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+def diagonal(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """Return the diagonals of two axes; they come last."""
     made = as_tensor(x)
     a, b = axis1 % made.ndim, axis2 % made.ndim
@@ -24,13 +27,13 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     return linalg.diagonal(shapes.permute_dims(made, (*order, a, b)), offset=offset)
 
 
-def _put_diagonal(x: Any, *, k: int) -> Any:
+def _put_diagonal(x: Chunk, *, k: int) -> Chunk:
     return np.diag(x, k)
 
 
 @public(refused="gpu sparse")
 @needs_lengths
-def diag(v: Any, k: int = 0, *, chunk_size: Any = None) -> Tensor:
+def diag(v: ArrayLike, k: int = 0, *, chunk_size: ChunkSize = None) -> Tensor:
     """Return the k-th diagonal of a matrix, or a matrix with a vector on it."""
     made = as_tensor(v)
     if made.ndim == 2:
@@ -46,19 +49,19 @@ def diag(v: Any, k: int = 0, *, chunk_size: Any = None) -> Tensor:
 
 
 @public(method=True)
-def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+def trace(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """Return sums along diagonals."""
     return statistics.sum(diagonal(x, offset, axis1, axis2), axis=-1)
 
 
 @public(refused="gpu sparse")
-def diagflat(v: Any, k: int = 0, *, chunk_size: Any = None) -> Tensor:
+def diagflat(v: ArrayLike, k: int = 0, *, chunk_size: ChunkSize = None) -> Tensor:
     """Return a matrix with the elements of an array, however many axes it has, on its k-th diagonal."""
     return diag(shapes.ravel(v), k, chunk_size=chunk_size)
 
 
 @public()
-def fill_diagonal(a: Tensor, val: Any, wrap: bool = False) -> None:
+def fill_diagonal(a: Tensor, val: ArrayLike, wrap: bool = False) -> None:
     """Put a value, or the elements of an array one after the other, on the diagonal of an array, in place."""
     if a.ndim < 2:
         raise ValueError("array must be at least 2-d")

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import NumpyArray
 
 FEW = 1000
 """Arrays of at most this many elements are shown with all their values."""
@@ -22,7 +25,7 @@ _DEPTH = 0.45
 _MARGIN = 6.0
 
 
-def values(dtype: np.dtype[np.generic], shape: Sequence[int], corners: np.ndarray[Any, Any]) -> str:
+def values(dtype: np.dtype[np.generic], shape: Sequence[int], corners: NumpyArray) -> str:
     """Return what `repr` shows of an array with values; `corners` has all of them, or those near the ends."""
     large = prod(shape) > FEW
     shown = np.array2string(corners, separator=", ", prefix="Tensor(", threshold=0 if large else FEW, edgeitems=EDGE)

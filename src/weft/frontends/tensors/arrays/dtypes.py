@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
@@ -10,6 +10,9 @@ from msgspec import Struct
 from weft.frontends.tensors.arrays.array import DEVICE, Tensor
 from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.registry import expose, public
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import ArrayLike, DType, DTypeLike
 
 FLOAT = np.dtype(np.float64)
 """The dtype of numbers where none is named."""
@@ -47,7 +50,7 @@ class finfo_object(Struct, frozen=True):  # noqa: N801
     max: float
     min: float
     smallest_normal: float
-    dtype: np.dtype[Any]
+    dtype: DType
 
 
 class iinfo_object(Struct, frozen=True):  # noqa: N801
@@ -56,7 +59,7 @@ class iinfo_object(Struct, frozen=True):  # noqa: N801
     bits: int
     max: int
     min: int
-    dtype: np.dtype[Any]
+    dtype: DType
 
 
 @public()
@@ -82,13 +85,13 @@ def iinfo(type: Any, /) -> iinfo_object:
 
 
 @public()
-def isdtype(dtype: Any, kind: Any) -> bool:
+def isdtype(dtype: DTypeLike, kind: Any) -> bool:
     """Return whether a type is of a kind: "bool", "signed integer", "integral", "numeric", ..., a type, or a tuple."""
     return bool(np.isdtype(np.dtype(dtype), kind))
 
 
 @public()
-def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
+def result_type(*arrays_and_dtypes: Any) -> DType:
     """Return the type that arrays, types and Python numbers make together; numbers give way to all else."""
     given = [one.dtype if isinstance(one, Tensor | np.ndarray) else one for one in arrays_and_dtypes]
     return np.result_type(*given)
@@ -101,7 +104,7 @@ def can_cast(from_: Any, to: Any, /) -> bool:
 
 
 @public()
-def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: str | None = None) -> Tensor:
+def astype(x: ArrayLike, dtype: DTypeLike, /, *, copy: bool = True, device: str | None = None) -> Tensor:
     """Return the array with another type; TypeError from complex numbers to real ones: take `real` for that."""
     if device not in (None, DEVICE):
         raise ValueError(f"there is no device {device!r}; there is {DEVICE!r}")

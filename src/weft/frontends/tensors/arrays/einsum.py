@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,9 +14,12 @@ from weft.frontends.tensors.arrays.diagonals import diagonal
 from weft.frontends.tensors.arrays.products import matmul
 from weft.frontends.tensors.arrays.registry import public
 
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import DTypeLike
+
 
 @public(ignored="optimize")
-def einsum(subscripts: Any, *operands: Any, dtype: Any = None, casting: Any = "safe", order: str = "K") -> Tensor:
+def einsum(subscripts: Any, *operands: Any, dtype: DTypeLike = None, casting: Any = "safe", order: str = "K") -> Tensor:
     """Return sums of products in Einstein's notation, two operands at a time, in the order that is cheapest.
 
     They are computed in `dtype`. Subscripts may be numbers too: `einsum(x, [0, 1], y, [1, 2], [0, 2])`. ValueError: the

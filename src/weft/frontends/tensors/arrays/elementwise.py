@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from inspect import Parameter, Signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from weft.frontends.tensors.arrays.registry import method, public
 from weft.frontends.tensors.arrays.ufuncs import called
 from weft.frontends.tensors.blocks import elementwise as elementwise_nodes
 from weft.frontends.tensors.shaping import cast
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import ArrayLike, Chunk
 
 
 def _signature(*names: str) -> Signature:
@@ -129,18 +132,18 @@ subtract = _ufunc("subtract", np.subtract)
 # ----------------------------------------------------------------- where the standard asks for other special values
 
 
-def _floor_divide(x1: Any, x2: Any) -> Any:
+def _floor_divide(x1: Chunk, x2: Chunk) -> Chunk:
     """Divide and round down; where one of both is infinite, what a division gives: an infinity, or a zero."""
-    made = np.floor_divide(x1, x2)
+    made: Chunk = np.floor_divide(x1, x2)
     infinite = np.isinf(x1) != np.isinf(x2)
     if np.any(infinite):
-        made = np.where(infinite, np.true_divide(x1, x2), made).astype(made.dtype)
+        made = np.asarray(np.where(infinite, np.true_divide(x1, x2), made), made.dtype)
     return made
 
 
 @public()
 @needs_lengths
-def floor_divide(x1: Any, x2: Any, /) -> Tensor:
+def floor_divide(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     """Divide and round down."""
     plain = apply(np.floor_divide, x1, x2)
     if plain.dtype.kind != "f":
@@ -149,7 +152,7 @@ def floor_divide(x1: Any, x2: Any, /) -> Tensor:
     return Tensor(elementwise_nodes(_floor_divide, operands, plain.dtype, "floor_divide"))
 
 
-def _expm1(x: Any) -> Any:
+def _expm1(x: Chunk) -> Chunk:
     """exp(x) - 1 of complex numbers, with the special values that C's cexp has; of -0 + 0j it is 0 + 0j."""
     made = np.expm1(x)
     special = ~np.isfinite(x) | (x == 0)
@@ -160,7 +163,7 @@ def _expm1(x: Any) -> Any:
 
 @public()
 @needs_lengths
-def expm1(x: Any, /) -> Tensor:
+def expm1(x: ArrayLike, /) -> Tensor:
     """exp(x) - 1, exact for small x."""
     plain = apply(np.expm1, x)
     if plain.dtype.kind != "c":
@@ -168,7 +171,7 @@ def expm1(x: Any, /) -> Tensor:
     return Tensor(elementwise_nodes(_expm1, [as_node(x)], plain.dtype, "expm1"))
 
 
-def _tanh(x: Any) -> Any:
+def _tanh(x: Chunk) -> Chunk:
     """The hyperbolic tangent of complex numbers; of an infinite real part it is 1 with the sign of that."""
     made = np.tanh(x)
     far = np.isinf(x.real)
@@ -181,7 +184,7 @@ def _tanh(x: Any) -> Any:
 
 @public()
 @needs_lengths
-def tanh(x: Any, /) -> Tensor:
+def tanh(x: ArrayLike, /) -> Tensor:
     """The hyperbolic tangent."""
     plain = apply(np.tanh, x)
     if plain.dtype.kind != "c":
@@ -190,20 +193,20 @@ def tanh(x: Any, /) -> Tensor:
 
 
 @public("val")
-def real(x: Any, /) -> Tensor:
+def real(x: ArrayLike, /) -> Tensor:
     """The real part."""
     return part_of(x, np.real)
 
 
 @public("val")
-def imag(x: Any, /) -> Tensor:
+def imag(x: ArrayLike, /) -> Tensor:
     """The imaginary part."""
     return part_of(x, np.imag)
 
 
 @public("a", also="around round_", method=True, out=2)
 @needs_lengths
-def round(x: Any, /, decimals: int = 0) -> Tensor:
+def round(x: ArrayLike, /, decimals: int = 0) -> Tensor:
     """Round to the nearest integer, halves to even; with `decimals`, to so many of them. TypeError: of bools."""
     node = as_node(x)
     if node.dtype.kind == "b" and decimals:
@@ -215,13 +218,13 @@ def round(x: Any, /, decimals: int = 0) -> Tensor:
     return Tensor(elementwise_nodes(_rounded, [node], node.dtype, "round", decimals=decimals), order_of(x))
 
 
-def _rounded(x: Any, *, decimals: int) -> Any:
+def _rounded(x: Chunk, *, decimals: int) -> Chunk:
     return np.round(x, decimals)
 
 
 @public("a", "a_min", "a_max", method=True, out=3)
 @needs_lengths
-def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
+def clip(x: ArrayLike, /, min: Any = None, max: Any = None) -> Tensor:
     """Bring elements between `min` and `max`, which have the dtype of `x`; that of bools is what NumPy makes of all."""
     node = as_node(x)
     made, dtype = node, node.dtype
@@ -243,13 +246,13 @@ def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
 
 
 @public()
-def modf(x: Any, *into: Any, out: Any = (None, None), where: Any = True, **how: Any) -> ExecutableTuple:
+def modf(x: ArrayLike, *into: Any, out: Any = (None, None), where: ArrayLike = True, **how: Any) -> ExecutableTuple:
     """Return the fractional and the whole part of each element."""
     return _both(np.modf, x, into or out, where, how)
 
 
 @public()
-def frexp(x: Any, *into: Any, out: Any = (None, None), where: Any = True, **how: Any) -> ExecutableTuple:
+def frexp(x: ArrayLike, *into: Any, out: Any = (None, None), where: ArrayLike = True, **how: Any) -> ExecutableTuple:
     """Return mantissa and exponent of each element."""
     return _both(np.frexp, x, into or out, where, how)
 
@@ -260,14 +263,14 @@ def _both(ufunc: np.ufunc, x: Any, out: Any, where: Any, how: Any) -> Executable
 
 
 @public()
-def divmod(x1: Any, x2: Any) -> ExecutableTuple:
+def divmod(x1: ArrayLike, x2: ArrayLike) -> ExecutableTuple:
     """Return quotients rounded down, and what is left."""
     return ExecutableTuple([apply(np.floor_divide, x1, x2), apply(np.remainder, x1, x2)])
 
 
 @public()
 def nan_to_num(
-    x: Any, copy: bool = True, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+    x: ArrayLike, copy: bool = True, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
     """Put numbers in the place of NaN and of the infinities; without `copy`, in the array that was given."""
     made = _nan_to_num(x, {"nan": nan, "posinf": posinf, "neginf": neginf})
@@ -275,7 +278,7 @@ def nan_to_num(
 
 
 @needs_lengths
-def _nan_to_num(x: Any, instead: dict[str, Any]) -> Tensor:
+def _nan_to_num(x: ArrayLike, instead: dict[str, Any]) -> Tensor:
     node = loose_node(x)
     return Tensor(blocks.elementwise(np.nan_to_num, [node], node.dtype, "nan_to_num", **instead))
 
@@ -290,19 +293,19 @@ def angle(z: Any, deg: bool = False) -> Tensor:
 
 
 @public(out=1)
-def fix(x: Any) -> Tensor:
+def fix(x: ArrayLike) -> Tensor:
     """Round towards zero."""
     return apply(np.trunc, as_tensor(x).astype(np.result_type(as_tensor(x).dtype, np.float16)))
 
 
 @public()
-def isreal(x: Any) -> Tensor:
+def isreal(x: ArrayLike) -> Tensor:
     """Tell of each element whether its imaginary part is zero; of what is no number, that it is not."""
     return apply(np.equal, imag(x), 0) if _numbers(x) else all_the_same(False, x)
 
 
 @public()
-def iscomplex(x: Any) -> Tensor:
+def iscomplex(x: ArrayLike) -> Tensor:
     """Tell of each element whether its imaginary part is not zero; of what is no number, that it is not."""
     return apply(np.not_equal, imag(x), 0) if _numbers(x) else all_the_same(False, x)
 
@@ -312,13 +315,13 @@ def _numbers(x: Any) -> bool:
 
 
 @public()
-def sinc(x: Any) -> Tensor:
+def sinc(x: ArrayLike) -> Tensor:
     """Return sin(pi x) / (pi x), and 1 at 0."""
     return _by_function(np.sinc, x)
 
 
 @public()
-def i0(x: Any) -> Tensor:
+def i0(x: ArrayLike) -> Tensor:
     """Return the modified Bessel function of the first kind, order 0."""
     return _by_function(np.i0, x)
 
@@ -357,7 +360,7 @@ def all_the_same(value: bool, *arrays: Any) -> Tensor:
     return Tensor(elementwise_nodes(_constant, [as_node(x) for x in arrays], np.dtype(bool), value=value))
 
 
-def _constant(*arrays: Any, value: bool) -> Any:
+def _constant(*arrays: Chunk, value: bool) -> Chunk:
     return np.full(np.broadcast_shapes(*map(np.shape, arrays)), value)
 
 

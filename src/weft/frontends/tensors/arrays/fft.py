@@ -19,24 +19,25 @@ from weft.frontends.tensors.reductions import axes_of
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.nodes import ArrayNode
+    from weft.frontends.tensors.types import ArrayLike, Chunk, ChunkSize, DType, DTypeLike
 
 _NORMS = (None, "backward", "ortho", "forward")
 
 
-def _complex(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _complex(dtype: DType) -> DType:
     return np.result_type(dtype, np.complex64) if dtype.kind in "fc" else np.dtype(np.complex128)
 
 
-def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _real(dtype: DType) -> DType:
     return np.empty(0, _complex(dtype)).real.dtype
 
 
-def _transformed(x: Any, *, fn: Callable[..., Any], dtype: np.dtype[Any], options: tuple[tuple[str, Any], ...]) -> Any:
+def _transformed(x: Chunk, *, fn: Callable[..., Any], dtype: DType, options: tuple[tuple[str, Any], ...]) -> Chunk:
     return fn(x, **dict(options)).astype(dtype, copy=False)
 
 
 def _transform(
-    fn: Callable[..., Any], node: ArrayNode, sizes: dict[int, int], dtype: np.dtype[Any], options: dict[str, Any]
+    fn: Callable[..., Any], node: ArrayNode, sizes: dict[int, int], dtype: DType, options: dict[str, Any]
 ) -> Tensor:
     """Transform along axes; `sizes` are the lengths that they have afterwards."""
     if options["norm"] not in _NORMS:
@@ -69,21 +70,21 @@ def _one(
 
 @public("a", space="fft")
 @needs_lengths
-def fft(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
+def fft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
     """Return the transform along an axis, which is cut or filled with zeros to `n` elements first."""
     return _one(np.fft.fft, x, n, axis, norm, kinds="biufc", real=False, half=False)
 
 
 @public("a", space="fft")
 @needs_lengths
-def ifft(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
+def ifft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
     """Return the inverse transform along an axis."""
     return _one(np.fft.ifft, x, n, axis, norm, kinds="biufc", real=False, half=False)
 
 
 @public("a", space="fft")
 @needs_lengths
-def rfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
+def rfft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
     """Return the transform of real numbers along an axis: the half of it that says all."""
     return _one(np.fft.rfft, x, n, axis, norm, kinds="biuf", real=False, half=True)
 
@@ -94,7 +95,7 @@ def _irfft_sample(x: Any, /, n: int | None = None, axis: int = -1, norm: str | N
 
 @public("a", space="fft")
 @needs_lengths(sample=_irfft_sample)
-def irfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
+def irfft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
     """Return the inverse of `rfft`: `n` real numbers along an axis, 2(m - 1) of m where it is not given."""
     return _one(np.fft.irfft, x, n, axis, norm, kinds="biufc", real=True, half=False)
 
@@ -105,14 +106,14 @@ def _hfft_sample(x: Any, /, n: int | None = None, axis: int = -1, norm: str | No
 
 @public("a", space="fft")
 @needs_lengths(sample=_hfft_sample)
-def hfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
+def hfft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
     """Return the transform of a signal with Hermitian symmetry: real numbers."""
     return _one(np.fft.hfft, x, n, axis, norm, kinds="biufc", real=True, half=False)
 
 
 @public("a", space="fft")
 @needs_lengths
-def ihfft(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
+def ihfft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
     """Return the inverse of `hfft`."""
     return _one(np.fft.ihfft, x, n, axis, norm, kinds="biuf", real=False, half=True)
 
@@ -149,7 +150,7 @@ def _several(
 @public("a", space="fft")
 @needs_lengths
 def fftn(
-    x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = "backward"
+    x: ArrayLike, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = "backward"
 ) -> Tensor:
     """Return the transform along several axes, which are cut or filled with zeros to the lengths `s` first."""
     return _several(np.fft.fftn, x, s, axes, norm)
@@ -158,7 +159,7 @@ def fftn(
 @public("a", space="fft")
 @needs_lengths
 def ifftn(
-    x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = "backward"
+    x: ArrayLike, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = "backward"
 ) -> Tensor:
     """Return the inverse transform along several axes."""
     return _several(np.fft.ifftn, x, s, axes, norm)
@@ -167,7 +168,7 @@ def ifftn(
 @public("a", space="fft")
 @needs_lengths
 def rfftn(
-    x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = "backward"
+    x: ArrayLike, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = "backward"
 ) -> Tensor:
     """Return the transform of real numbers along several axes: of the last one the half that says all."""
     return _several(np.fft.rfftn, x, s, axes, norm, "half")
@@ -182,7 +183,7 @@ def _irfftn_sample(
 @public("a", space="fft")
 @needs_lengths(sample=_irfftn_sample)
 def irfftn(
-    x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = "backward"
+    x: ArrayLike, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = "backward"
 ) -> Tensor:
     """Return the inverse of `rfftn`."""
     return _several(np.fft.irfftn, x, s, axes, norm, "real")
@@ -190,7 +191,7 @@ def irfftn(
 
 @public("a", space="fft")
 def fft2(
-    x: Any, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = "backward"
+    x: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = "backward"
 ) -> Tensor:
     """Return the transform along two axes, the last ones if none are named."""
     return fftn(x, s=s, axes=axes, norm=norm)
@@ -198,7 +199,7 @@ def fft2(
 
 @public("a", space="fft")
 def ifft2(
-    x: Any, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = "backward"
+    x: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = "backward"
 ) -> Tensor:
     """Return the inverse transform along two axes."""
     return ifftn(x, s=s, axes=axes, norm=norm)
@@ -206,7 +207,7 @@ def ifft2(
 
 @public("a", space="fft")
 def rfft2(
-    x: Any, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = "backward"
+    x: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = "backward"
 ) -> Tensor:
     """Return the transform of real numbers along two axes: of the last one the half that says all."""
     return rfftn(x, s=s, axes=axes, norm=norm)
@@ -214,13 +215,15 @@ def rfft2(
 
 @public("a", space="fft")
 def irfft2(
-    x: Any, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = "backward"
+    x: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = "backward"
 ) -> Tensor:
     """Return the inverse of `rfft2`."""
     return irfftn(x, s=s, axes=axes, norm=norm)
 
 
-def _frequencies(fn: Callable[..., Any], n: int, d: float, dtype: Any, device: str | None, chunk_size: Any) -> Tensor:
+def _frequencies(
+    fn: Callable[..., Any], n: int, d: float, dtype: Any, device: str | None, chunk_size: ChunkSize
+) -> Tensor:
     if device not in (None, DEVICE):
         raise ValueError(f"there is no device {device!r}; there is {DEVICE!r}")
     kind = np.dtype(np.float64 if dtype is None else dtype)
@@ -228,13 +231,17 @@ def _frequencies(fn: Callable[..., Any], n: int, d: float, dtype: Any, device: s
 
 
 @public(space="fft", refused="gpu")
-def fftfreq(n: int, /, d: float = 1.0, dtype: Any = None, device: str | None = None, chunk_size: Any = None) -> Tensor:
+def fftfreq(
+    n: int, /, d: float = 1.0, dtype: DTypeLike = None, device: str | None = None, chunk_size: ChunkSize = None
+) -> Tensor:
     """Return the frequencies of a transform of `n` samples that are `d` apart."""
     return _frequencies(np.fft.fftfreq, n, d, dtype, device, chunk_size)
 
 
 @public(space="fft", refused="gpu")
-def rfftfreq(n: int, /, d: float = 1.0, dtype: Any = None, device: str | None = None, chunk_size: Any = None) -> Tensor:
+def rfftfreq(
+    n: int, /, d: float = 1.0, dtype: DTypeLike = None, device: str | None = None, chunk_size: ChunkSize = None
+) -> Tensor:
     """Return the frequencies of `rfft` of `n` samples that are `d` apart."""
     return _frequencies(np.fft.rfftfreq, n, d, dtype, device, chunk_size)
 
@@ -248,13 +255,13 @@ def _centred(x: Any, axes: int | Sequence[int] | None, direction: int) -> Tensor
 
 @public(space="fft")
 @needs_lengths
-def fftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Tensor:
+def fftshift(x: ArrayLike, /, axes: int | Sequence[int] | None = None) -> Tensor:
     """Put the frequency 0 into the middle of axes."""
     return _centred(x, axes, 1)
 
 
 @public(space="fft")
 @needs_lengths
-def ifftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Tensor:
+def ifftshift(x: ArrayLike, /, axes: int | Sequence[int] | None = None) -> Tensor:
     """Undo `fftshift`."""
     return _centred(x, axes, -1)

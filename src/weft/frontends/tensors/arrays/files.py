@@ -8,12 +8,15 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from weft.frontends.tensors.arrays.extras import needed
 from weft.model.errors import NotFoundError, UnreadableError, UsageError
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import DType, NumpyArray
 
 _lock = threading.Lock()
 
@@ -35,11 +38,11 @@ class NpyFile:
     def __init__(self, path: str, writable: bool = False) -> None:
         self.path = path
         self._mode: Any = "r+" if writable else "r"
-        self._mapped: np.ndarray[Any, Any] | None = None
+        self._mapped: NumpyArray | None = None
         array = self._array()
         self.shape, self.dtype = array.shape, array.dtype
 
-    def _array(self) -> np.ndarray[Any, Any]:
+    def _array(self) -> NumpyArray:
         if self._mapped is None:
             try:
                 self._mapped = np.lib.format.open_memmap(self.path, mode=self._mode)
@@ -62,7 +65,7 @@ class NpyFile:
 class MappedFile:
     """A memory map of NumPy's, which other processes map for themselves."""
 
-    def __init__(self, path: str, dtype: np.dtype[Any], offset: int, shape: tuple[int, ...], order: Any) -> None:
+    def __init__(self, path: str, dtype: DType, offset: int, shape: tuple[int, ...], order: Any) -> None:
         self._made = (path, dtype, offset, shape, order)
         self.dtype, self.shape = dtype, shape
         self._mapped: Any = None

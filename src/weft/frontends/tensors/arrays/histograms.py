@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,13 +20,16 @@ from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.nodes import ArrayNode, NodeInput
 from weft.operators.regions import KernelKind
 
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import ArrayLike, Chunk, NumpyArray
 
-def _histogram(x: Any, weights: Any = None, *, edges: tuple[float, ...]) -> Any:
+
+def _histogram(x: Chunk, weights: Any = None, *, edges: tuple[float, ...]) -> Chunk:
     counts, _ = np.histogram(x, np.asarray(edges), weights=weights)
     return counts
 
 
-def edges_of(x: Tensor, bins: Any, range: tuple[float, float] | None) -> np.ndarray[Any, Any]:
+def edges_of(x: Tensor, bins: Any, range: tuple[float, float] | None) -> NumpyArray:
     """Return the edges of a histogram, as `numpy.histogram_bin_edges`, of which a number needs the extremes alone."""
     dtype = np.dtype(np.uint8) if x.dtype.kind == "b" else x.dtype
     if isinstance(bins, str):
@@ -41,10 +44,10 @@ def edges_of(x: Tensor, bins: Any, range: tuple[float, float] | None) -> np.ndar
 
 @public("a")
 def histogram(
-    x: Any,
+    x: ArrayLike,
     bins: int | str | Sequence[float] = 10,
     range: tuple[float, float] | None = None,
-    weights: Any = None,
+    weights: ArrayLike | None = None,
     density: bool = False,
 ) -> ExecutableTuple:
     """Return how many elements (or what weight) lie between edges, and the edges.
@@ -77,7 +80,7 @@ def histogram(
 
 @public(ignored="chunk_size_limit")
 @needs_lengths
-def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Tensor:
+def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0) -> Tensor:
     """Return how often each whole number occurs, or the sum of the weights there; chunks are added up by a tree."""
     node = as_node(x)
     if len(node.grid) != 1:
@@ -89,7 +92,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Tensor:
     if not np.can_cast(node.dtype, INT, "safe"):
         raise TypeError(f"Cannot cast array data from {node.dtype} to {INT} according to the rule 'safe'")
     inputs = [NodeInput(node)] + (
-        [NodeInput(as_tensor(weights).rechunk(node.grid).node)] if weights is not None else []
+        [NodeInput(as_tensor(weights).rechunk((node.grid[0].lengths(),)).node)] if weights is not None else []
     )
     dtype = INT if weights is None else FLOAT
     whole = (Cut.unknown(1),)
@@ -108,7 +111,7 @@ def _added(parts: list[Any]) -> Any:
 
 
 @public()
-def digitize(x: Any, bins: Any, right: bool = False) -> Tensor:
+def digitize(x: ArrayLike, bins: Any, right: bool = False) -> Tensor:
     """Return between which edges each element lies."""
     node, edges = as_node(x), np.asarray(as_tensor(bins).fetch())
     kwargs = {"bins": tuple(edges.tolist()), "right": right}
@@ -117,7 +120,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Tensor:
 
 @public("a")
 def histogram_bin_edges(
-    x: Any, bins: Any = 10, range: tuple[float, float] | None = None, weights: Any = None
+    x: ArrayLike, bins: Any = 10, range: tuple[float, float] | None = None, weights: ArrayLike | None = None
 ) -> Tensor:
     """Return the edges between which `histogram` counts; a rule by its name reads the array as a whole."""
     return as_tensor(edges_of(shapes.ravel(x), bins, range))

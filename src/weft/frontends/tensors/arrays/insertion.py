@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,13 +13,16 @@ from weft.frontends.tensors.arrays import creation, joining, selection, shapes
 from weft.frontends.tensors.arrays.array import Tensor, as_tensor
 from weft.frontends.tensors.arrays.registry import public
 
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import ArrayLike, NumpyArray
+
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int | np.integer)
 
 
 @public("arr")
-def insert(x: Any, obj: Any, values: Any, axis: int | None = None) -> Tensor:
+def insert(x: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None) -> Tensor:
     """Put values in front of the given places along an axis; without one, of the flat array."""
     given = shapes.ravel(x) if axis is None else as_tensor(x)
     along = reductions.axes_of(axis or 0, given.ndim)[0]
@@ -44,7 +47,7 @@ def insert(x: Any, obj: Any, values: Any, axis: int | None = None) -> Tensor:
 
 
 @public("arr")
-def delete(x: Any, obj: Any, axis: int | None = None) -> Tensor:
+def delete(x: ArrayLike, obj: Any, axis: int | None = None) -> Tensor:
     """Leave out the given places along an axis; without one, of the flat array."""
     given = shapes.ravel(x) if axis is None else as_tensor(x)
     along = reductions.axes_of(axis or 0, given.ndim)[0]
@@ -58,7 +61,7 @@ def delete(x: Any, obj: Any, axis: int | None = None) -> Tensor:
     return selection.take(given, creation.asarray(np.flatnonzero(kept)), axis=along)
 
 
-def _places(obj: Any, n: int, end: int) -> np.ndarray[Any, Any]:
+def _places(obj: Any, n: int, end: int) -> NumpyArray:
     """Return places along an axis of length n, which are below `end`; IndexError where they are not."""
     if isinstance(obj, slice):
         return np.arange(n)[obj]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.frontends.tensors import reductions
 from weft.frontends.tensors.arrays import cumulative, shapes, statistics
@@ -10,9 +10,12 @@ from weft.frontends.tensors.arrays.array import Tensor, as_tensor
 from weft.frontends.tensors.arrays.insertion import part_along
 from weft.frontends.tensors.arrays.registry import public
 
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import ArrayLike
 
-@public()
-def trapz(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Tensor:
+
+@public(also="trapz")
+def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: float = 1.0, axis: int = -1) -> Tensor:
     """Integrate along an axis by the rule of trapezoids; `x` are the places of the values, else `dx` apart."""
     given = as_tensor(y)
     along = reductions.axes_of(axis, given.ndim)[0]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from weft.frontends.tensors.arrays import (
 from weft.frontends.tensors.arrays.array import Tensor, apply, as_tensor, put_into
 from weft.frontends.tensors.arrays.executables import fetch
 from weft.frontends.tensors.arrays.registry import method
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import Chunk
 
 _REDUCED: Mapping[np.ufunc, Callable[..., Tensor]] = {
     np.add: statistics.sum,
@@ -164,7 +167,7 @@ def array_function(self: Tensor, func: Any, types: Any, args: Sequence[Any], kwa
     return func(*values[0], **values[1])
 
 
-def _where(condition: Any, *values: Any) -> Any:
+def _where(condition: Any, *values: Chunk) -> Chunk:
     return searching.where(condition, *values) if values else searching.nonzero(condition)
 
 
@@ -179,7 +182,9 @@ def _size(x: Any, axis: int | None = None) -> int:
     return as_tensor(x).size if axis is None else as_tensor(x).shape[axis]
 
 
-def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None) -> Any:
+def _clip(
+    a: Chunk, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None
+) -> Chunk:
     made = elementwise.clip(a, a_min if min is None else min, a_max if max is None else max)
     return made if out is None else put_into(out, made, True)
 
@@ -200,7 +205,7 @@ _OF_THE_TYPE: Mapping[Any, Callable[..., Any]] = {
 """Functions that say something of an array without its values, or that read their arguments in a way of their own."""
 
 
-def _rounded(x: Any, decimals: int, out: Any) -> Any:
+def _rounded(x: Chunk, decimals: int, out: Any) -> Chunk:
     made = elementwise.round(x, decimals)
     return made if out is None else put_into(out, made, True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.executables import ExecutableTuple
 from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.arrays.shapes import _axis, atleast_1d, atleast_2d, atleast_3d, expand_dims, reshape
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import ArrayLike
 
 
 @public("tensors", out=2)
@@ -52,7 +55,7 @@ def column_stack(arrays: Sequence[Any]) -> Tensor:
 
 @public("ary", "indices_or_sections")
 @needs_lengths
-def array_split(x: Any, parts: int | Sequence[int], axis: int = 0) -> ExecutableTuple:
+def array_split(x: ArrayLike, parts: int | Sequence[int], axis: int = 0) -> ExecutableTuple:
     """Cut an array into parts along an axis, which may differ by one in length, or at the given places."""
     made = as_tensor(x)
     size = made.shape[axis]
@@ -67,7 +70,7 @@ def array_split(x: Any, parts: int | Sequence[int], axis: int = 0) -> Executable
 
 @public("ary", "indices_or_sections")
 @needs_lengths(sample=array_split)
-def split(x: Any, parts: int | Sequence[int], axis: int = 0) -> ExecutableTuple:
+def split(x: ArrayLike, parts: int | Sequence[int], axis: int = 0) -> ExecutableTuple:
     """Cut an array into equal parts along an axis, or at the given places. ValueError: it cannot be cut evenly."""
     if isinstance(parts, int) and as_tensor(x).shape[axis] % parts:
         raise ValueError("array split does not result in an equal division")
@@ -75,32 +78,32 @@ def split(x: Any, parts: int | Sequence[int], axis: int = 0) -> ExecutableTuple:
 
 
 @public("ary", "indices_or_sections")
-def vsplit(x: Any, parts: int | Sequence[int]) -> ExecutableTuple:
+def vsplit(x: ArrayLike, parts: int | Sequence[int]) -> ExecutableTuple:
     """Cut along the first axis."""
     return split(x, parts, 0)
 
 
 @public("ary", "indices_or_sections")
-def hsplit(x: Any, parts: int | Sequence[int]) -> ExecutableTuple:
+def hsplit(x: ArrayLike, parts: int | Sequence[int]) -> ExecutableTuple:
     """Cut along the second axis, or the only one."""
     return split(x, parts, 0 if as_tensor(x).ndim == 1 else 1)
 
 
 @public("ary", "indices_or_sections")
-def dsplit(x: Any, parts: int | Sequence[int]) -> ExecutableTuple:
+def dsplit(x: ArrayLike, parts: int | Sequence[int]) -> ExecutableTuple:
     """Cut along the third axis."""
     return split(x, parts, 2)
 
 
 @public("arr")
-def append(x: Any, values: Any, axis: int | None = None) -> Tensor:
+def append(x: ArrayLike, values: ArrayLike, axis: int | None = None) -> Tensor:
     """Put values behind an array; with no axis, both flat."""
     return concat([x, values], axis=axis)
 
 
 @public("a")
 @needs_lengths
-def roll(x: Any, /, shift: Any, *, axis: Any = None) -> Tensor:
+def roll(x: ArrayLike, /, shift: Any, *, axis: Any = None) -> Tensor:
     """Move elements along axes; those that leave at one end come in at the other."""
     if axis is None:
         flat = reshape(x, (-1,)) if as_node(x).size else Tensor(as_node(x))
@@ -173,7 +176,7 @@ def stack(arrays: Sequence[Any], /, axis: int = 0) -> Tensor:
 
 
 @public()
-def unstack(x: Any, /, axis: int = 0) -> tuple[Tensor, ...]:
+def unstack(x: ArrayLike, /, axis: int = 0) -> tuple[Tensor, ...]:
     """Return the parts of an array along an axis."""
     made = x if isinstance(x, Tensor) else Tensor(as_node(x))
     at = _axis(axis, made.ndim)
@@ -184,7 +187,7 @@ def unstack(x: Any, /, axis: int = 0) -> tuple[Tensor, ...]:
 
 @public("A", "reps")
 @needs_lengths
-def tile(x: Any, repetitions: int | tuple[int, ...], /) -> Tensor:
+def tile(x: ArrayLike, repetitions: int | tuple[int, ...], /) -> Tensor:
     """Repeat the whole array along its axes."""
     made = Tensor(as_node(x))
     times = tuple(repetitions) if isinstance(repetitions, tuple | list) else (repetitions,)
@@ -204,7 +207,7 @@ def tile(x: Any, repetitions: int | tuple[int, ...], /) -> Tensor:
 
 @public("a", method=True)
 @needs_lengths
-def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> Tensor:
+def repeat(x: ArrayLike, repeats: Any, /, axis: int | None = None) -> Tensor:
     """Repeat elements along an axis: each as often as `repeats` says."""
     node = as_node(x)
     if axis is None:

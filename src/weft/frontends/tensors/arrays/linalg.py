@@ -35,6 +35,7 @@ from weft.frontends.tensors.reductions import axes_of
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.nodes import ArrayNode
+    from weft.frontends.tensors.types import ArrayLike, Chunk, DType, DTypeLike
 
 expose("numpy.linalg", "LinAlgError", space="linalg")
 
@@ -88,7 +89,7 @@ class SVDResult(NamedTuple):
 # ------------------------------------------------------------------------------------------------ what goes in
 
 
-def _matrices(x: Any, *, square: bool = False) -> tuple[ArrayNode, np.dtype[Any]]:
+def _matrices(x: Any, *, square: bool = False) -> tuple[ArrayNode, DType]:
     """Return a stack of matrices, and the type that it is computed in; LinAlgError, TypeError as NumPy words them."""
     node = as_node(x)
     if len(node.grid) < 2:
@@ -98,7 +99,7 @@ def _matrices(x: Any, *, square: bool = False) -> tuple[ArrayNode, np.dtype[Any]
     return node, _computed_in(node.dtype)
 
 
-def _computed_in(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _computed_in(dtype: DType) -> DType:
     if dtype.kind in "biu":
         return np.dtype(np.float64)
     if dtype.kind not in "fc" or dtype.itemsize < 4 or dtype.itemsize > 8 * (1 + (dtype.kind == "c")):
@@ -106,11 +107,11 @@ def _computed_in(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype
 
 
-def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _real(dtype: DType) -> DType:
     return np.empty(0, dtype).real.dtype
 
 
-def _complex(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _complex(dtype: DType) -> DType:
     return np.result_type(dtype, np.complex64)
 
 
@@ -121,7 +122,7 @@ def _adjoint(x: Tensor) -> Tensor:
 def _factored(
     fn: Callable[..., Any],
     node: ArrayNode,
-    out: Sequence[tuple[Sequence[int], np.dtype[Any]]],
+    out: Sequence[tuple[Sequence[int], DType]],
     name: str,
     **kwargs: Any,
 ) -> tuple[Tensor, ...]:
@@ -131,47 +132,47 @@ def _factored(
 # ------------------------------------------------------------------------------------------------------- kernels
 
 
-def _cholesky(x: Any, *, upper: bool) -> Any:
+def _cholesky(x: Chunk, *, upper: bool) -> Chunk:
     return np.linalg.cholesky(x, upper=upper)
 
 
-def _tuple_of(x: Any, *, of: Callable[..., Any]) -> tuple[Any, ...]:
+def _tuple_of(x: Chunk, *, of: Callable[..., Any]) -> tuple[Any, ...]:
     return tuple(of(x))
 
 
-def _eig(x: Any, *, dtype: np.dtype[Any]) -> tuple[Any, ...]:
+def _eig(x: Chunk, *, dtype: DType) -> tuple[Any, ...]:
     return tuple([one.astype(dtype, copy=False) for one in np.linalg.eig(x)])
 
 
-def _eigvals(x: Any, *, dtype: np.dtype[Any]) -> Any:
+def _eigvals(x: Chunk, *, dtype: DType) -> Chunk:
     return np.linalg.eigvals(x).astype(dtype, copy=False)
 
 
-def _qr(x: Any, *, mode: Any) -> tuple[Any, ...]:
+def _qr(x: Chunk, *, mode: Any) -> tuple[Any, ...]:
     return tuple(np.linalg.qr(x, mode=mode))
 
 
-def _svd(x: Any, *, full_matrices: bool) -> tuple[Any, ...]:
+def _svd(x: Chunk, *, full_matrices: bool) -> tuple[Any, ...]:
     return tuple(np.linalg.svd(x, full_matrices=full_matrices))
 
 
-def _solve(a: Any, b: Any) -> Any:
+def _solve(a: Chunk, b: Chunk) -> Chunk:
     return np.linalg.solve(a, b)
 
 
-def _pinv(x: Any, rtol: Any = None) -> Any:
+def _pinv(x: Chunk, rtol: Any = None) -> Chunk:
     return np.linalg.pinv(x, rtol=rtol)
 
 
-def _rank(x: Any, rtol: Any = None) -> Any:
+def _rank(x: Chunk, rtol: Any = None) -> Chunk:
     return np.asarray(np.linalg.matrix_rank(x, rtol=rtol), np.int64)
 
 
-def _power(x: Any, *, n: int) -> Any:
+def _power(x: Chunk, *, n: int) -> Chunk:
     return np.linalg.matrix_power(x, n)
 
 
-def _matrix_norm(x: Any, *, ord: Any) -> Any:
+def _matrix_norm(x: Chunk, *, ord: Any) -> Chunk:
     return np.linalg.matrix_norm(x, ord=ord, keepdims=True)
 
 
@@ -180,7 +181,7 @@ def _matrix_norm(x: Any, *, ord: Any) -> Any:
 
 @public("a", space="linalg")
 @needs_lengths
-def cholesky(x: Any, /, lower: bool | None = None, *, upper: bool = False) -> Tensor:
+def cholesky(x: ArrayLike, /, lower: bool | None = None, *, upper: bool = False) -> Tensor:
     """Return the lower (or upper) triangular factor of positive definite matrices; `lower=False` is `upper=True`."""
     upper = upper if lower is None else not lower
     node, dtype = _matrices(x, square=True)
@@ -194,7 +195,7 @@ def cholesky(x: Any, /, lower: bool | None = None, *, upper: bool = False) -> Te
 
 @public(space="linalg")
 @needs_lengths
-def det(x: Any, /) -> Tensor:
+def det(x: ArrayLike, /) -> Tensor:
     """Return the determinants of square matrices."""
     node, dtype = _matrices(x, square=True)
     if blocked_factorizations.is_large(node):
@@ -205,7 +206,7 @@ def det(x: Any, /) -> Tensor:
 
 @public(space="linalg")
 @needs_lengths
-def slogdet(x: Any, /) -> SlogdetResult:
+def slogdet(x: ArrayLike, /) -> SlogdetResult:
     """Return the signs of the determinants of square matrices, and the logarithms of their absolute values."""
     node, dtype = _matrices(x, square=True)
     out = [((), dtype), ((), _real(dtype))]
@@ -217,7 +218,7 @@ def slogdet(x: Any, /) -> SlogdetResult:
 
 @public(space="linalg")
 @needs_lengths
-def eigh(x: Any, /) -> EighResult:
+def eigh(x: ArrayLike, /) -> EighResult:
     """Return eigenvalues and eigenvectors of symmetric (or Hermitian) matrices."""
     node, dtype = _matrices(x, square=True)
     out = [(node.shape[-1:], _real(dtype)), (node.shape[-2:], dtype)]
@@ -226,7 +227,7 @@ def eigh(x: Any, /) -> EighResult:
 
 @public(space="linalg")
 @needs_lengths
-def eigvalsh(x: Any, /) -> Tensor:
+def eigvalsh(x: ArrayLike, /) -> Tensor:
     """Return the eigenvalues of symmetric (or Hermitian) matrices, ascending."""
     node, dtype = _matrices(x, square=True)
     (made,) = _factored(np.linalg.eigvalsh, node, [(node.shape[-1:], _real(dtype))], "eigvalsh")
@@ -235,7 +236,7 @@ def eigvalsh(x: Any, /) -> Tensor:
 
 @public(space="linalg")
 @needs_lengths
-def eig(x: Any, /) -> EigResult:
+def eig(x: ArrayLike, /) -> EigResult:
     """Return eigenvalues and eigenvectors of square matrices, as complex numbers."""
     node, own = _matrices(x, square=True)
     dtype = _complex(own)
@@ -245,7 +246,7 @@ def eig(x: Any, /) -> EigResult:
 
 @public(space="linalg")
 @needs_lengths
-def eigvals(x: Any, /) -> Tensor:
+def eigvals(x: ArrayLike, /) -> Tensor:
     """Return the eigenvalues of square matrices, as complex numbers."""
     node, own = _matrices(x, square=True)
     dtype = _complex(own)
@@ -255,7 +256,7 @@ def eigvals(x: Any, /) -> Tensor:
 
 @public("a", space="linalg", refused="sparse")
 @needs_lengths
-def inv(x: Any, /) -> Tensor:
+def inv(x: ArrayLike, /) -> Tensor:
     """Return the inverses of square matrices; LinAlgError, when it is computed, for a singular one."""
     node, dtype = _matrices(x, square=True)
     if blocked_factorizations.is_large(node):
@@ -267,7 +268,7 @@ def inv(x: Any, /) -> Tensor:
 
 @public("a", space="linalg", ignored="method")
 @needs_lengths
-def qr(x: Any, /, mode: str = "reduced") -> QRResult:
+def qr(x: ArrayLike, /, mode: str = "reduced") -> QRResult:
     """Return orthonormal and upper triangular factors; `mode` "complete" makes the first one square."""
     if mode not in ("reduced", "complete"):
         raise ValueError(f"mode is {mode!r}; give 'reduced' or 'complete'")
@@ -294,7 +295,7 @@ def _lies(node: ArrayNode) -> bool:
 
 @public("a", space="linalg")
 @needs_lengths
-def svd(x: Any, /, full_matrices: bool = True, *, method: str | None = None) -> SVDResult:
+def svd(x: ArrayLike, /, full_matrices: bool = True, *, method: str | None = None) -> SVDResult:
     """Return the singular value decomposition of matrices; Mars's `method="tsqr"` is `full_matrices=False`."""
     if method not in (None, "tsqr"):
         raise NotImplementedError(f"method is {method!r}; give 'tsqr', or none")
@@ -320,7 +321,7 @@ def svd(x: Any, /, full_matrices: bool = True, *, method: str | None = None) -> 
 
 @public(space="linalg")
 @needs_lengths
-def svdvals(x: Any, /) -> Tensor:
+def svdvals(x: ArrayLike, /) -> Tensor:
     """Return the singular values of matrices, descending."""
     node, dtype = _matrices(x)
     if len(node.grid) == 2 and (tsqr.is_tall(whole_along(node, (1,))) or _lies(node)):
@@ -331,7 +332,7 @@ def svdvals(x: Any, /) -> Tensor:
 
 @public("a", "b", space="linalg", ignored="sym_pos", refused="sparse")
 @needs_lengths
-def solve(x1: Any, x2: Any, /) -> Tensor:
+def solve(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     """Return x of `x1 @ x = x2` for square matrices `x1`; `x2` is one vector or a stack of matrices."""
     left, own = _matrices(x1, square=True)
     right = as_node(x2)
@@ -351,7 +352,7 @@ def solve(x1: Any, x2: Any, /) -> Tensor:
 
 
 def _with_tolerance(
-    fn: Callable[..., Any], node: ArrayNode, rtol: Any, size: Sequence[int], dtype: np.dtype[Any], name: str
+    fn: Callable[..., Any], node: ArrayNode, rtol: Any, size: Sequence[int], dtype: DType, name: str
 ) -> Tensor:
     nodes, core = [node], [2]
     if rtol is not None:
@@ -365,7 +366,7 @@ def _with_tolerance(
 
 @public(space="linalg")
 @needs_lengths
-def pinv(x: Any, /, rtol: Any = None) -> Tensor:
+def pinv(x: ArrayLike, /, rtol: ArrayLike | None = None) -> Tensor:
     """Return the pseudo-inverses; singular values below `rtol` times the largest count as 0."""
     node, dtype = _matrices(x)
     return _with_tolerance(_pinv, shaping.cast(node, dtype), rtol, node.shape[-2:][::-1], dtype, "pinv")
@@ -373,7 +374,7 @@ def pinv(x: Any, /, rtol: Any = None) -> Tensor:
 
 @public(space="linalg")
 @needs_lengths
-def matrix_rank(x: Any, /, rtol: Any = None) -> Tensor:
+def matrix_rank(x: ArrayLike, /, rtol: ArrayLike | None = None) -> Tensor:
     """Return how many singular values are above `rtol` times the largest."""
     node, _ = _matrices(x)
     return _with_tolerance(_rank, node, rtol, (), np.dtype(np.int64), "matrix_rank")
@@ -381,7 +382,7 @@ def matrix_rank(x: Any, /, rtol: Any = None) -> Tensor:
 
 @public(space="linalg")
 @needs_lengths
-def matrix_power(x: Any, n: int, /) -> Tensor:
+def matrix_power(x: ArrayLike, n: int, /) -> Tensor:
     """Return the n-th power of square matrices; of their inverses where n is negative."""
     node, dtype = _matrices(x, square=True)
     made = Tensor(node)
@@ -406,7 +407,7 @@ def matrix_power(x: Any, n: int, /) -> Tensor:
 
 @public(space="linalg")
 @needs_lengths
-def diagonal(x: Any, /, offset: int = 0) -> Tensor:
+def diagonal(x: ArrayLike, /, offset: int = 0) -> Tensor:
     """Return the diagonals of matrices, `offset` above the main one."""
     node = as_node(x)
     if len(node.grid) < 2:
@@ -415,7 +416,7 @@ def diagonal(x: Any, /, offset: int = 0) -> Tensor:
 
 
 @public(space="linalg")
-def trace(x: Any, /, offset: int = 0, dtype: Any = None) -> Tensor:
+def trace(x: ArrayLike, /, offset: int = 0, dtype: DTypeLike = None) -> Tensor:
     """Return the sums of the diagonals of matrices, `offset` above the main one; integers are summed in 64 bits."""
     return total(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
@@ -425,7 +426,7 @@ _ORDERS = (None, 1, -1, 2, -2, np.inf, -np.inf, "fro", "nuc")
 
 @public(space="linalg")
 @needs_lengths
-def matrix_norm(x: Any, /, keepdims: bool = False, ord: Any = "fro") -> Tensor:
+def matrix_norm(x: ArrayLike, /, keepdims: bool = False, ord: Any = "fro") -> Tensor:
     """Return a norm of matrices: "fro", "nuc", 1, 2, inf, or -1, -2, -inf."""
     node, dtype = _matrices(x)
     if ord not in _ORDERS:
@@ -440,7 +441,7 @@ def matrix_norm(x: Any, /, keepdims: bool = False, ord: Any = "fro") -> Tensor:
 @public(space="linalg")
 @needs_lengths
 def vector_norm(
-    x: Any,
+    x: ArrayLike,
     /,
     axis: int | tuple[int, ...] | None = None,
     keepdims: bool = False,
@@ -467,7 +468,7 @@ def vector_norm(
 
 
 @public(space="linalg")
-def norm(x: Any, ord: Any = None, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tensor:
+def norm(x: ArrayLike, ord: Any = None, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tensor:
     """Return a norm of vectors along one axis, of matrices along two, or of all elements, as `numpy.linalg.norm`."""
     given = as_tensor(x)
     axes = None if axis is None else tuple([axes_of(a, given.ndim)[0] for a in np.atleast_1d(axis).tolist()])
@@ -488,7 +489,7 @@ def norm(x: Any, ord: Any = None, axis: int | tuple[int, ...] | None = None, kee
     return made
 
 
-def _triangular(a: Any, b: Any, *, lower: bool) -> Any:
+def _triangular(a: Chunk, b: Chunk, *, lower: bool) -> Chunk:
     from scipy.linalg import solve_triangular
 
     return solve_triangular(a, b, lower=lower)
@@ -496,7 +497,7 @@ def _triangular(a: Any, b: Any, *, lower: bool) -> Any:
 
 @public(space="linalg", refused="sparse")
 @needs_lengths
-def solve_triangular(a: Any, b: Any, lower: bool = False) -> Tensor:
+def solve_triangular(a: ArrayLike, b: ArrayLike, lower: bool = False) -> Tensor:
     """Return x of `a @ x = b`, of whose `a` only the upper (or lower) triangle is read; SciPy does it."""
     needed("scipy")
     left, own = _matrices(a, square=True)
@@ -508,7 +509,7 @@ def solve_triangular(a: Any, b: Any, lower: bool = False) -> Tensor:
     return Tensor(made)
 
 
-def _lu(x: Any) -> tuple[Any, ...]:
+def _lu(x: Chunk) -> tuple[Any, ...]:
     from scipy.linalg import lu
 
     return tuple(lu(x))
@@ -516,7 +517,7 @@ def _lu(x: Any) -> tuple[Any, ...]:
 
 @public("a", space="linalg")
 @needs_lengths
-def lu(x: Any) -> tuple[Tensor, Tensor, Tensor]:
+def lu(x: ArrayLike) -> tuple[Tensor, Tensor, Tensor]:
     """Return a permutation, a lower and an upper triangular matrix whose product is the matrix.
 
     SciPy does it, but for a large matrix, which is factored by panels.
@@ -534,7 +535,7 @@ def lu(x: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 @public("M", space="linalg", ignored="power_iteration_normalizer transpose")
 def randomized_svd(
-    x: Any,
+    x: ArrayLike,
     n_components: int,
     n_oversamples: int = 10,
     n_iter: int | str = "auto",

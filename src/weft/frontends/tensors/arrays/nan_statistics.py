@@ -15,11 +15,11 @@ from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.registry import public
 
 if TYPE_CHECKING:
-    from weft.frontends.tensors.arrays.types import Axis
+    from weft.frontends.tensors.types import ArrayLike, Axis, DTypeLike
 
 
 @needs_lengths
-def _without_nan(x: Any, value: Any) -> Tensor:
+def _without_nan(x: ArrayLike, value: Any) -> Tensor:
     node = as_node(x)
     if node.dtype.kind not in "fc":
         return Tensor(node)
@@ -28,7 +28,12 @@ def _without_nan(x: Any, value: Any) -> Tensor:
 
 @public("a", ignored="combine_size", out=3)
 def nansum(
-    x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
+    x: ArrayLike,
+    axis: Axis = None,
+    dtype: DTypeLike = None,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike = True,
 ) -> Tensor:
     """Return the sum, NaN taken as 0."""
     return statistics.sum(_without_nan(x, 0), axis, dtype, keepdims=keepdims, initial=initial, where=where)
@@ -36,34 +41,43 @@ def nansum(
 
 @public("a", ignored="combine_size", out=3)
 def nanprod(
-    x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
+    x: ArrayLike,
+    axis: Axis = None,
+    dtype: DTypeLike = None,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike = True,
 ) -> Tensor:
     """Return the product, NaN taken as 1."""
     return statistics.prod(_without_nan(x, 1), axis, dtype, keepdims=keepdims, initial=initial, where=where)
 
 
 @public("a", out=3)
-def nancumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Tensor:
+def nancumsum(x: ArrayLike, axis: int | None = None, dtype: DTypeLike = None) -> Tensor:
     """Return running sums, NaN taken as 0."""
     return cumsum(_without_nan(x, 0), axis, dtype)
 
 
 @public("a", out=3)
-def nancumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Tensor:
+def nancumprod(x: ArrayLike, axis: int | None = None, dtype: DTypeLike = None) -> Tensor:
     """Return running products, NaN taken as 1."""
     return cumprod(_without_nan(x, 1), axis, dtype)
 
 
 @public("a", ignored="combine_size", out=2)
 @needs_lengths
-def nanmax(x: Any, axis: Axis = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Tensor:
+def nanmax(
+    x: ArrayLike, axis: Axis = None, keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike = True
+) -> Tensor:
     """Return the largest element that is not NaN."""
     return statistics.extreme(np.fmax, x, axis, keepdims, "nanmax", initial, where)
 
 
 @public("a", ignored="combine_size", out=2)
 @needs_lengths
-def nanmin(x: Any, axis: Axis = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Tensor:
+def nanmin(
+    x: ArrayLike, axis: Axis = None, keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike = True
+) -> Tensor:
     """Return the smallest element that is not NaN."""
     return statistics.extreme(np.fmin, x, axis, keepdims, "nanmin", initial, where)
 
@@ -78,7 +92,9 @@ def _there(x: Tensor, where: Any) -> Any:
 
 @public("a", ignored="combine_size", out=3)
 @needs_lengths
-def nanmean(x: Any, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, where: Any = True) -> Tensor:
+def nanmean(
+    x: ArrayLike, axis: Axis = None, dtype: DTypeLike = None, *, keepdims: bool = False, where: ArrayLike = True
+) -> Tensor:
     """Return the mean of what is not NaN."""
     given = as_tensor(x)
     return statistics.mean(given, axis, dtype, keepdims=keepdims, where=_there(given, where))
@@ -87,7 +103,13 @@ def nanmean(x: Any, axis: Axis = None, dtype: Any = None, *, keepdims: bool = Fa
 @public("a", ignored="combine_size", out=3)
 @needs_lengths
 def nanvar(
-    x: Any, axis: Axis = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False, where: Any = True
+    x: ArrayLike,
+    axis: Axis = None,
+    dtype: DTypeLike = None,
+    *,
+    ddof: float = 0,
+    keepdims: bool = False,
+    where: ArrayLike = True,
 ) -> Tensor:
     """Return the variance of what is not NaN, which is NaN where there are no more than `ddof` elements."""
     given = as_tensor(x)
@@ -101,20 +123,26 @@ def nanvar(
 
 @public("a", ignored="combine_size", out=3)
 def nanstd(
-    x: Any, axis: Axis = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False, where: Any = True
+    x: ArrayLike,
+    axis: Axis = None,
+    dtype: DTypeLike = None,
+    *,
+    ddof: float = 0,
+    keepdims: bool = False,
+    where: ArrayLike = True,
 ) -> Tensor:
     """Return the standard deviation of what is not NaN."""
     return apply(np.sqrt, nanvar(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=where))
 
 
 @public("a", ignored="combine_size", out=2)
-def nanargmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Tensor:
+def nanargmax(x: ArrayLike, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Return the place of the largest element that is not NaN. ValueError, when computed: all are."""
     return _nan_place(statistics.argmax, -np.inf, x, axis, keepdims)
 
 
 @public("a", ignored="combine_size", out=2)
-def nanargmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Tensor:
+def nanargmin(x: ArrayLike, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Return the place of the smallest element that is not NaN. ValueError, when computed: all are."""
     return _nan_place(statistics.argmin, np.inf, x, axis, keepdims)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from weft.frontends.tensors.arrays.array import Tensor, apply, as_tensor
 from weft.frontends.tensors.arrays.dtypes import INT
 from weft.frontends.tensors.arrays.insertion import joined, part_along
 from weft.frontends.tensors.arrays.registry import public
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import ArrayLike
 
 _SUMMARIES = {
     "maximum": statistics.max,
@@ -23,7 +26,7 @@ _SUMMARIES = {
 
 @public()
 def pad(
-    x: Any,
+    x: ArrayLike,
     pad_width: Any,
     mode: str = "constant",
     *,

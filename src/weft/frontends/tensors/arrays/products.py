@@ -23,11 +23,12 @@ from weft.frontends.tensors.reductions import axes_of
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.nodes import ArrayNode
+    from weft.frontends.tensors.types import ArrayLike, Chunk
 
 
 @public("a", "b", also="linalg.matmul", refused="sparse")
 @needs_lengths
-def matmul(x1: Any, x2: Any, /) -> Tensor:
+def matmul(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     """Return the matrix product; axes before the last two are broadcast. ValueError: the shapes do not fit."""
     left, right = as_node(x1), as_node(x2)
     if not left.grid or not right.grid:
@@ -46,7 +47,7 @@ def matmul(x1: Any, x2: Any, /) -> Tensor:
 
 @named("outer", space="linalg")
 @needs_lengths
-def vector_outer(x1: Any, x2: Any, /) -> Tensor:
+def vector_outer(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     """Return the products of all elements of one vector with all of another."""
     left, right = as_node(x1), as_node(x2)
     if len(left.grid) != 1 or len(right.grid) != 1:
@@ -55,17 +56,17 @@ def vector_outer(x1: Any, x2: Any, /) -> Tensor:
 
 
 @public()
-def outer(a: Any, b: Any) -> Tensor:
+def outer(a: ArrayLike, b: ArrayLike) -> Tensor:
     """Return all products of elements of one array with those of another, both taken flat."""
     return vector_outer(ravel(a), ravel(b))
 
 
-def _cross(a: Any, b: Any, *, axis: int) -> Any:
+def _cross(a: Chunk, b: Chunk, *, axis: int) -> Chunk:
     return np.cross(a, b, axis=axis)
 
 
 @public(also="linalg.matrix_transpose")
-def matrix_transpose(x: Any, /) -> Tensor:
+def matrix_transpose(x: ArrayLike, /) -> Tensor:
     """Return the transposes of matrices; ValueError for fewer than two axes."""
     return Tensor(as_node(x)).mT
 
@@ -87,7 +88,7 @@ def _paired(x1: Any, x2: Any, axis: int, name: str) -> tuple[ArrayNode, ArrayNod
 
 @public(also="linalg.vecdot")
 @needs_lengths
-def vecdot(x1: Any, x2: Any, /, axis: int = -1) -> Tensor:
+def vecdot(x1: ArrayLike, x2: ArrayLike, /, axis: int = -1) -> Tensor:
     """Return the products of vectors that lie along an axis, the first one conjugated."""
     left, right, at = _paired(x1, x2, axis, "vecdot")
     first = apply(np.conjugate, Tensor(left)) if left.dtype.kind == "c" else Tensor(left)
@@ -97,7 +98,7 @@ def vecdot(x1: Any, x2: Any, /, axis: int = -1) -> Tensor:
 
 @public(space="linalg")
 @needs_lengths
-def cross(x1: Any, x2: Any, /, axis: int = -1) -> Tensor:
+def cross(x1: ArrayLike, x2: ArrayLike, /, axis: int = -1) -> Tensor:
     """Return the cross products of vectors of three elements that lie along an axis."""
     left, right, at = _paired(x1, x2, axis, "cross")
     if left.shape[at] != 3:
@@ -109,7 +110,7 @@ def cross(x1: Any, x2: Any, /, axis: int = -1) -> Tensor:
 
 @public("a", "b", also="linalg.tensordot", refused="sparse")
 @needs_lengths
-def tensordot(x1: Any, x2: Any, /, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
+def tensordot(x1: ArrayLike, x2: ArrayLike, /, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
     """Return sums of products along pairs of axes: the last ones of `x1` and first of `x2`, or those that are named."""
     left, right = as_node(x1), as_node(x2)
     one, two = len(left.grid), len(right.grid)
@@ -131,7 +132,7 @@ def tensordot(x1: Any, x2: Any, /, axes: int | tuple[Sequence[int], Sequence[int
 
 
 @public(also="linalg.dot", refused="sparse", method=True, out=2)
-def dot(a: Any, b: Any) -> Tensor:
+def dot(a: ArrayLike, b: ArrayLike) -> Tensor:
     """Return the product as `numpy.dot`: of vectors the inner one, of matrices the matrix product."""
     x, y = as_tensor(a), as_tensor(b)
     if not x.ndim or not y.ndim:
@@ -142,7 +143,7 @@ def dot(a: Any, b: Any) -> Tensor:
 
 
 @public(also="innerproduct linalg.inner linalg.innerproduct", refused="sparse")
-def inner(a: Any, b: Any) -> Tensor:
+def inner(a: ArrayLike, b: ArrayLike) -> Tensor:
     """Return sums of products over the last axes."""
     x, y = as_tensor(a), as_tensor(b)
     if not x.ndim or not y.ndim:
@@ -151,7 +152,7 @@ def inner(a: Any, b: Any) -> Tensor:
 
 
 @public(also="linalg.vdot")
-def vdot(a: Any, b: Any) -> Tensor:
+def vdot(a: ArrayLike, b: ArrayLike) -> Tensor:
     """Return the inner product of two arrays taken flat, the first conjugated."""
     flat = reshape(a, (-1,))
     return matmul(apply(np.conjugate, flat) if flat.dtype.kind == "c" else flat, reshape(b, (-1,)))

@@ -18,10 +18,10 @@ from weft.frontends.tensors.nodes import ArrayNode
 from weft.operators.regions import KernelKind
 
 if TYPE_CHECKING:
-    from weft.frontends.tensors.arrays.types import Axis
+    from weft.frontends.tensors.types import ArrayLike, Axis, Chunk, DType
 
 
-def _order_statistic(x: Any, *, fn: Any, q: Any, how: tuple[tuple[str, Any], ...], dtype: np.dtype[Any]) -> Any:
+def _order_statistic(x: Chunk, *, fn: Any, q: Any, how: tuple[tuple[str, Any], ...], dtype: DType) -> Chunk:
     return np.asarray(fn(x, **_wanted(q), **dict(how)), dtype)  # NumPy's NaNs may be of the array's dtype
 
 
@@ -33,7 +33,7 @@ def _wanted(q: Any) -> dict[str, Any]:
 
 
 @needs_lengths
-def _order(fn: Any, x: Any, axis: Axis, keepdims: bool, q: Any = None, **how: Any) -> Tensor:
+def _order(fn: Any, x: ArrayLike, axis: Axis, keepdims: bool, q: Any = None, **how: Any) -> Tensor:
     """Return medians or quantiles by a function of NumPy's; `q` goes to it as it is, since its dtype counts."""
     node = as_node(x)
     axes = reductions.axes_of(axis, len(node.grid))
@@ -88,12 +88,12 @@ nanpercentile = _quantiles(
 
 
 @public("a", out=2)
-def median(x: Any, axis: Axis = None, overwrite_input: bool = False, keepdims: bool = False) -> Tensor:
+def median(x: ArrayLike, axis: Axis = None, overwrite_input: bool = False, keepdims: bool = False) -> Tensor:
     """Return the median; of a long array by looking for it in its chunks, else of axes read as one chunk."""
     return _order(np.median, x, axis, keepdims)
 
 
 @public("a", out=2)
-def nanmedian(x: Any, axis: Axis = None, overwrite_input: bool = False, keepdims: bool = False) -> Tensor:
+def nanmedian(x: ArrayLike, axis: Axis = None, overwrite_input: bool = False, keepdims: bool = False) -> Tensor:
     """Return the median of what is not NaN, as `median`."""
     return _order(np.nanmedian, x, axis, keepdims)

@@ -32,7 +32,7 @@ from weft.model.errors import UsageError
 if TYPE_CHECKING:
     import builtins
 
-    from weft.frontends.tensors.arrays.types import Size
+    from weft.frontends.tensors.types import ChunkSize, DType, Size
 
 
 def _size(size: Size) -> tuple[int, ...]:
@@ -53,11 +53,11 @@ def _parameter(value: Any) -> Any:
 _NEEDED = object()
 
 
-def _distribution(method: str, *, result: np.dtype[Any] = FLOAT, **parameters: Any) -> Callable[..., Tensor]:
+def _distribution(method: str, *, result: DType = FLOAT, **parameters: Any) -> Callable[..., Tensor]:
     """Return a method that draws from a distribution of NumPy's; `_NEEDED` stands for what has no default."""
     names = tuple(parameters)
 
-    def draw(self: Any, *args: Any, size: Size = None, chunk_size: Any = None, **named: Any) -> Tensor:
+    def draw(self: Any, *args: Any, size: Size = None, chunk_size: ChunkSize = None, **named: Any) -> Tensor:
         if len(args) > len(names):
             *args_list, size = args
             args = tuple(args_list)
@@ -102,7 +102,7 @@ class Generator:
         with self._lock:
             return (*self._entropy, next(self._calls))
 
-    def _cut(self, shape: tuple[int, ...], dtype: np.dtype[Any], chunk_size: Any) -> tuple[Grid, random_streams.Block]:
+    def _cut(self, shape: tuple[int, ...], dtype: DType, chunk_size: ChunkSize) -> tuple[Grid, random_streams.Block]:
         """Return the chunks, and the blocks that they hold where nobody names chunks."""
         grid = chunking.cut(shape, dtype.itemsize, chunk_size)
         named = chunking.chunking().chunk_size if chunk_size is None else chunk_size
@@ -111,7 +111,7 @@ class Generator:
         block = blocks(shape)
         return tuple([cut.holding(length) for cut, length in zip(grid, block, strict=True)]), block
 
-    def _streamed(self, method: str, size: Size, dtype: Any, chunk_size: Any) -> Tensor:
+    def _streamed(self, method: str, size: Size, dtype: Any, chunk_size: ChunkSize) -> Tensor:
         kind = np.dtype(dtype)
         if kind not in (np.float64, np.float32):
             raise TypeError(f"Unsupported dtype {kind!r} for {method}")
@@ -124,7 +124,7 @@ class Generator:
         args: Sequence[Any],
         size: Size,
         dtype: Any,
-        chunk_size: Any,
+        chunk_size: ChunkSize,
         more: Mapping[str, Any] | None = None,
     ) -> Tensor:
         given = [_parameter(one) for one in args]
@@ -145,38 +145,38 @@ class Generator:
     # ------------------------------------------------------------------------------------------------------ simple
 
     @_as_in_mars
-    def random(self, size: Size = None, dtype: Any = FLOAT, *, chunk_size: Any = None) -> Tensor:
+    def random(self, size: Size = None, dtype: Any = FLOAT, *, chunk_size: ChunkSize = None) -> Tensor:
         """Return numbers evenly spread over [0, 1)."""
         return self._streamed("random", size, dtype, chunk_size)
 
     @_as_in_mars
-    def standard_normal(self, size: Size = None, dtype: Any = FLOAT, *, chunk_size: Any = None) -> Tensor:
+    def standard_normal(self, size: Size = None, dtype: Any = FLOAT, *, chunk_size: ChunkSize = None) -> Tensor:
         """Return normal numbers of mean 0 and variance 1."""
         return self._streamed("standard_normal", size, dtype, chunk_size)
 
     @_as_in_mars
-    def standard_exponential(self, size: Size = None, dtype: Any = FLOAT, *, chunk_size: Any = None) -> Tensor:
+    def standard_exponential(self, size: Size = None, dtype: Any = FLOAT, *, chunk_size: ChunkSize = None) -> Tensor:
         """Return exponential numbers of mean 1."""
         return self._streamed("standard_exponential", size, dtype, chunk_size)
 
     @_as_in_mars
-    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Size = None, *, chunk_size: Any = None) -> Tensor:
+    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Size = None, *, chunk_size: ChunkSize = None) -> Tensor:
         """Return numbers evenly spread over [low, high)."""
         return self._scaled(self.random, low, _minus(high, low), size, chunk_size)
 
     @_as_in_mars
-    def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Size = None, *, chunk_size: Any = None) -> Tensor:
+    def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Size = None, *, chunk_size: ChunkSize = None) -> Tensor:
         """Return normal numbers of mean `loc` and standard deviation `scale`."""
         _not_negative(scale)
         return self._scaled(self.standard_normal, loc, scale, size, chunk_size)
 
     @_as_in_mars
-    def exponential(self, scale: Any = 1.0, size: Size = None, *, chunk_size: Any = None) -> Tensor:
+    def exponential(self, scale: Any = 1.0, size: Size = None, *, chunk_size: ChunkSize = None) -> Tensor:
         """Return exponential numbers of mean `scale`."""
         _not_negative(scale)
         return self._scaled(self.standard_exponential, 0.0, scale, size, chunk_size)
 
-    def _scaled(self, draw: Callable[..., Tensor], shift: Any, scale: Any, size: Size, chunk_size: Any) -> Tensor:
+    def _scaled(self, draw: Callable[..., Tensor], shift: Any, scale: Any, size: Size, chunk_size: ChunkSize) -> Tensor:
         if size is None:
             size = np.broadcast_shapes(np.shape(_shape_of(shift)), np.shape(_shape_of(scale)))
         made = draw(size, chunk_size=chunk_size)
@@ -193,7 +193,7 @@ class Generator:
         dtype: Any = INT,
         endpoint: bool = False,
         *,
-        chunk_size: Any = None,
+        chunk_size: ChunkSize = None,
     ) -> Tensor:
         """Return whole numbers from `low` up to, not including, `high`; below `low` from 0 if `high` is left out."""
         if high is None:
@@ -203,7 +203,7 @@ class Generator:
 
     @_as_in_mars
     def choice(
-        self, a: Any, size: Size = None, replace: bool = True, p: Any = None, *, chunk_size: Any = None
+        self, a: Any, size: Size = None, replace: bool = True, p: Any = None, *, chunk_size: ChunkSize = None
     ) -> Tensor:
         """Return elements of `a` (of `range(a)` for a number), each drawn by itself or, without `replace`, once."""
         values = None if isinstance(a, int | np.integer) else Tensor(as_node(a))
@@ -219,7 +219,7 @@ class Generator:
         at = self._drawn("choice", (n,), shape, INT, chunks, more)
         return at if values is None else values[at]
 
-    def permutation(self, x: Any, axis: int = 0, *, chunk_size: Any = None) -> Tensor:
+    def permutation(self, x: Any, axis: int = 0, *, chunk_size: ChunkSize = None) -> Tensor:
         """Return the elements of an array (of `range(x)` for a number) along an axis, in random order."""
         values = None if isinstance(x, int | np.integer) else Tensor(as_node(x))
         axis = 0 if values is None else axes_of(axis, values.ndim)[0]
@@ -272,12 +272,12 @@ class Generator:
     # ----------------------------------------------------------------------------------------------------- vectors
 
     @_as_in_mars
-    def multinomial(self, n: int, pvals: Any, size: Size = None, *, chunk_size: Any = None) -> Tensor:
+    def multinomial(self, n: int, pvals: Any, size: Size = None, *, chunk_size: ChunkSize = None) -> Tensor:
         """Return how often each of several outcomes came in `n` draws; outcomes are along the last axis."""
         return self._vectors("multinomial", (int(n), _numbers(pvals)), len(_numbers(pvals)), size, INT, chunk_size)
 
     @_as_in_mars
-    def dirichlet(self, alpha: Any, size: Size = None, *, chunk_size: Any = None) -> Tensor:
+    def dirichlet(self, alpha: Any, size: Size = None, *, chunk_size: ChunkSize = None) -> Tensor:
         """Return vectors of shares that add up to 1."""
         return self._vectors("dirichlet", (_numbers(alpha),), len(_numbers(alpha)), size, FLOAT, chunk_size)
 
@@ -290,7 +290,7 @@ class Generator:
         check_valid: str = "warn",
         tol: float = 1e-8,
         *,
-        chunk_size: Any = None,
+        chunk_size: ChunkSize = None,
     ) -> Tensor:
         """Return normal vectors with a mean and a covariance, which is checked here as NumPy does."""
         middle = _numbers(mean)
@@ -299,7 +299,7 @@ class Generator:
         return self._vectors("multivariate_normal", (middle, spread), len(middle), size, FLOAT, chunk_size)
 
     def _vectors(
-        self, method: str, args: Sequence[Any], n: int, size: Size, dtype: np.dtype[Any], chunk_size: Any
+        self, method: str, args: Sequence[Any], n: int, size: Size, dtype: DType, chunk_size: ChunkSize
     ) -> Tensor:
         getattr(np.random.default_rng(0), method)(*args, size=0)
         grid, block = self._cut(_size(size), dtype, chunk_size)
@@ -310,17 +310,17 @@ class RandomState(Generator):
     """The older interface of the same name, whose functions this module has too."""
 
     @_as_in_mars
-    def rand(self, *shape: int, dtype: Any = FLOAT, chunk_size: Any = None) -> Tensor:
+    def rand(self, *shape: int, dtype: Any = FLOAT, chunk_size: ChunkSize = None) -> Tensor:
         """Return numbers evenly spread over [0, 1); each argument is the length of an axis."""
         return self.random(shape, dtype, chunk_size=chunk_size)
 
     @_as_in_mars
-    def randn(self, *shape: int, dtype: Any = FLOAT, chunk_size: Any = None) -> Tensor:
+    def randn(self, *shape: int, dtype: Any = FLOAT, chunk_size: ChunkSize = None) -> Tensor:
         """Return standard normal numbers; each argument is the length of an axis."""
         return self.standard_normal(shape, dtype, chunk_size=chunk_size)
 
     @_as_in_mars
-    def random_sample(self, size: Size = None, *, chunk_size: Any = None) -> Tensor:
+    def random_sample(self, size: Size = None, *, chunk_size: ChunkSize = None) -> Tensor:
         """Return numbers evenly spread over [0, 1)."""
         return self.random(size, chunk_size=chunk_size)
 
@@ -328,13 +328,13 @@ class RandomState(Generator):
 
     @_as_in_mars
     def randint(
-        self, low: Any, high: Any = None, size: Size = None, dtype: Any = INT, *, chunk_size: Any = None
+        self, low: Any, high: Any = None, size: Size = None, dtype: Any = INT, *, chunk_size: ChunkSize = None
     ) -> Tensor:
         """Return whole numbers from `low` up to, not including, `high`."""
         return self.integers(low, high, size, dtype, chunk_size=chunk_size)
 
     @_as_in_mars
-    def random_integers(self, low: Any, high: Any = None, size: Size = None, *, chunk_size: Any = None) -> Tensor:
+    def random_integers(self, low: Any, high: Any = None, size: Size = None, *, chunk_size: ChunkSize = None) -> Tensor:
         """Return whole numbers from `low` to `high`, from 1 to `low` if `high` is left out."""
         if high is None:
             low, high = 1, low

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,12 +16,15 @@ from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.arrays.shapes import ravel
 from weft.frontends.tensors.nodes import ArrayNode
 
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import ArrayLike, DType
+
 _NONE = object()
 
 
 @public("condition", "x", "y")
 @needs_lengths
-def where(condition: Any, x1: Any = _NONE, x2: Any = _NONE, /) -> Any:
+def where(condition: ArrayLike, x1: Any = _NONE, x2: Any = _NONE, /) -> Any:
     """Return elements of `x1` where a condition holds, else of `x2`; without both, `nonzero` of the condition."""
     if x1 is _NONE and x2 is _NONE:
         return nonzero(condition)
@@ -35,14 +38,14 @@ def where(condition: Any, x1: Any = _NONE, x2: Any = _NONE, /) -> Any:
     return Tensor(blocks.where(chosen, _held(left, dtype), _held(right, dtype), dtype))
 
 
-def _held(value: Any, dtype: np.dtype[Any]) -> Any:
+def _held(value: Any, dtype: DType) -> Any:
     """Return a node as it is, a number as one of that type: OverflowError if it cannot be."""
     return value if isinstance(value, ArrayNode) else np.asarray(value, dtype)[()].item()
 
 
 @public("a", method=True)
 @needs_lengths
-def nonzero(x: Any, /) -> tuple[Tensor, ...]:
+def nonzero(x: ArrayLike, /) -> tuple[Tensor, ...]:
     """Return the coordinates of the elements that are not zero, one array for each axis; ValueError for a 0-d array."""
     node = as_node(x)
     if not node.grid:
@@ -52,7 +55,7 @@ def nonzero(x: Any, /) -> tuple[Tensor, ...]:
 
 @public("a", "v", ignored="combine_size")
 @needs_lengths
-def searchsorted(x1: Any, x2: Any, /, side: str = "left", sorter: Any = None) -> Tensor:
+def searchsorted(x1: ArrayLike, x2: ArrayLike, /, side: str = "left", sorter: Any = None) -> Tensor:
     """Return where each element of `x2` would go into `x1`, which is sorted, or is so in the order of `sorter`."""
     if side not in ("left", "right"):
         raise ValueError(f"side is {side!r}; give 'left' or 'right'")
@@ -67,14 +70,14 @@ def searchsorted(x1: Any, x2: Any, /, side: str = "left", sorter: Any = None) ->
 
 @public("a")
 @needs_lengths
-def flatnonzero(x: Any) -> Tensor:
+def flatnonzero(x: ArrayLike) -> Tensor:
     """Return the places of the elements that are not zero, in the flat array."""
     return Tensor(ordering.nonzero(ravel(x).node)[0])
 
 
 @public("a")
 @needs_lengths
-def argwhere(x: Any) -> Tensor:
+def argwhere(x: ArrayLike) -> Tensor:
     """Return the coordinates of the elements that are not zero, a row for each."""
     found = ordering.nonzero(as_node(x))
     return joining.stack([Tensor(one) for one in found], axis=-1)

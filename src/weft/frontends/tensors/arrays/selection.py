@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,9 +19,12 @@ from weft.frontends.tensors.arrays.searching import flatnonzero
 from weft.frontends.tensors.arrays.shapes import ravel
 from weft.frontends.tensors.reductions import axes_of
 
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import ArrayLike, Chunk
+
 
 @public("condition", "a", out=3)
-def compress(condition: Any, x: Any, axis: int | None = None) -> Tensor:
+def compress(condition: ArrayLike, x: ArrayLike, axis: int | None = None) -> Tensor:
     """Return the elements along an axis where a condition holds."""
     given = ravel(x) if axis is None else as_tensor(x)
     (along,) = reductions.axes_of(axis or 0, given.ndim)
@@ -31,7 +34,7 @@ def compress(condition: Any, x: Any, axis: int | None = None) -> Tensor:
 
 @public("a", method=True, out=3)
 @needs_lengths
-def take(x: Any, indices: Any, /, axis: int | None = None) -> Tensor:
+def take(x: ArrayLike, indices: ArrayLike, /, axis: int | None = None) -> Tensor:
     """Return elements along an axis by their numbers; without an axis, of the flat array."""
     node, numbers = as_node(x), as_node(indices)
     if numbers.dtype.kind not in "iu":
@@ -45,7 +48,7 @@ def take(x: Any, indices: Any, /, axis: int | None = None) -> Tensor:
 
 @public()
 @needs_lengths
-def take_along_axis(x: Any, indices: Any, /, axis: int = -1) -> Tensor:
+def take_along_axis(x: ArrayLike, indices: ArrayLike, /, axis: int = -1) -> Tensor:
     """Return elements along an axis, by an index for each place of the other axes, which are broadcast."""
     node, numbers = as_node(x), as_node(indices)
     if numbers.dtype.kind not in "iu":
@@ -56,7 +59,7 @@ def take_along_axis(x: Any, indices: Any, /, axis: int = -1) -> Tensor:
 
 
 @public()
-def copyto(dst: Tensor, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
+def copyto(dst: Tensor, src: Any, casting: Any = "same_kind", where: ArrayLike = True) -> None:
     """Put the elements of `src`, broadcast, into `dst`: those for which `where` holds. TypeError: they do not fit."""
     given = as_tensor(src)
     if not np.can_cast(given.dtype, dst.dtype, casting):
@@ -67,13 +70,13 @@ def copyto(dst: Tensor, src: Any, casting: Any = "same_kind", where: Any = True)
 
 
 @public("condition", "a")
-def extract(condition: Any, x: Any) -> Tensor:
+def extract(condition: ArrayLike, x: ArrayLike) -> Tensor:
     """Return the elements of the flat array for which a condition holds."""
     return compress(shapes.ravel(condition), shapes.ravel(x), axis=0)
 
 
 @public(method=True, out=2)
-def choose(a: Any, choices: Sequence[Any], mode: str = "raise") -> Tensor:
+def choose(a: ArrayLike, choices: Sequence[Any], mode: str = "raise") -> Tensor:
     """Return for each element of `a` that of the array of this number. ValueError: there is no such array."""
     if mode not in ("raise", "wrap", "clip"):
         raise ValueError(f"mode is {mode!r}; give 'raise', 'wrap' or 'clip'")
@@ -86,12 +89,12 @@ def choose(a: Any, choices: Sequence[Any], mode: str = "raise") -> Tensor:
     return Tensor(blocks.elementwise(_chosen, [at, *inputs], dtype, "choose", mode=mode))
 
 
-def _chosen(a: Any, *choices: Any, mode: str) -> Any:
+def _chosen(a: Chunk, *choices: Chunk, mode: str) -> Chunk:
     return np.choose(a, choices, mode=mode)  # type: ignore[call-overload]
 
 
 @public("indices", "dims")
-def unravel_index(indices: Any, shape: Sequence[int], order: str = "C") -> tuple[Tensor, ...]:
+def unravel_index(indices: ArrayLike, shape: Sequence[int], order: str = "C") -> tuple[Tensor, ...]:
     """Return the coordinates that numbers in the flat array stand for. ValueError: a number is out of bounds."""
     given = as_tensor(indices)
     if order not in ("C", "F"):
@@ -103,12 +106,12 @@ def unravel_index(indices: Any, shape: Sequence[int], order: str = "C") -> tuple
     return ExecutableTuple(made)
 
 
-def _coordinate(x: Any, *, shape: tuple[int, ...], order: Any, at: int) -> Any:
+def _coordinate(x: Chunk, *, shape: tuple[int, ...], order: Any, at: int) -> Chunk:
     return np.asarray(np.unravel_index(x, shape, order)[at])
 
 
 @method("compress", "condition", "a")
-def _compress_method(self: Tensor, condition: Any, axis: int | None = None, out: Any = None) -> Tensor:
+def _compress_method(self: Tensor, condition: ArrayLike, axis: int | None = None, out: Any = None) -> Tensor:
     """Return the elements along an axis where a condition holds; without an axis, of the flat array."""
     return compress(condition, self, axis, out)
 

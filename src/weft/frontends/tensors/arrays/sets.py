@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from weft.frontends.tensors.blocks import in_one
 from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.nodes import ArrayNode, NodeInput
 from weft.operators.regions import KernelKind
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import ArrayLike, Chunk
 
 
 @together
@@ -48,7 +51,7 @@ class UniqueInverse(NamedTuple):
 
 @public()
 @needs_lengths
-def unique_all(x: Any, /) -> UniqueAll:
+def unique_all(x: ArrayLike, /) -> UniqueAll:
     """Return the values of an array, ascending, their first places in the flat array, inverse and counts."""
     values, indices, inverse, counts = ordering.unique(as_node(x))
     return UniqueAll(Tensor(values), Tensor(indices), Tensor(inverse), Tensor(counts))
@@ -56,7 +59,7 @@ def unique_all(x: Any, /) -> UniqueAll:
 
 @public()
 @needs_lengths
-def unique_counts(x: Any, /) -> UniqueCounts:
+def unique_counts(x: ArrayLike, /) -> UniqueCounts:
     """Return the values of an array, ascending, and how often each is there; NaNs are all different."""
     values, _, _, counts = ordering.unique(as_node(x), firsts=False)
     return UniqueCounts(Tensor(values), Tensor(counts))
@@ -64,7 +67,7 @@ def unique_counts(x: Any, /) -> UniqueCounts:
 
 @public()
 @needs_lengths
-def unique_inverse(x: Any, /) -> UniqueInverse:
+def unique_inverse(x: ArrayLike, /) -> UniqueInverse:
     """Return the values of an array, ascending, and for each element which of them it is."""
     values, _, inverse, _ = ordering.unique(as_node(x))
     return UniqueInverse(Tensor(values), Tensor(inverse))
@@ -72,26 +75,26 @@ def unique_inverse(x: Any, /) -> UniqueInverse:
 
 @public()
 @needs_lengths
-def unique_values(x: Any, /) -> Tensor:
+def unique_values(x: ArrayLike, /) -> Tensor:
     """Return the values of an array, ascending; NaNs are all different."""
     return Tensor(ordering.unique_values(as_node(x)))
 
 
 @public("element", "test_elements", ignored="assume_unique")
 @needs_lengths
-def isin(x1: Any, x2: Any, /, invert: bool = False) -> Tensor:
+def isin(x1: ArrayLike, x2: ArrayLike, /, invert: bool = False) -> Tensor:
     """Return for each element of `x1` whether it is one of `x2`; with `invert`, whether it is none."""
     left = as_node(x1, as_node(x2).dtype)
     return Tensor(ordering.isin(left, as_node(x2, left.dtype), invert=invert))
 
 
-def _unique_of(x: Any, *, axis: int, at: int) -> Any:
+def _unique_of(x: Chunk, *, axis: int, at: int) -> Chunk:
     return np.unique(x, True, True, True, axis=axis)[at]
 
 
 @public("ar", ignored="aggregate_size")
 def unique(
-    x: Any,
+    x: ArrayLike,
     return_index: bool = False,
     return_inverse: bool = False,
     return_counts: bool = False,
@@ -133,20 +136,20 @@ def _slices(x: Any, axis: int) -> list[Tensor]:
 
 
 @public("ar1", "ar2")
-def in1d(x1: Any, x2: Any, assume_unique: bool = False, invert: bool = False) -> Tensor:
+def in1d(x1: ArrayLike, x2: ArrayLike, assume_unique: bool = False, invert: bool = False) -> Tensor:
     """Return for each element of the flat `x1` whether it is one of `x2`."""
     return isin(shapes.ravel(x1), x2, invert=invert)
 
 
 @public("ar1", "ar2", ignored="aggregate_size")
-def union1d(x1: Any, x2: Any) -> Tensor:
+def union1d(x1: ArrayLike, x2: ArrayLike) -> Tensor:
     """Return the values that are in one of two arrays, ascending."""
     both: Tensor = unique(joining.concat([shapes.ravel(x1), shapes.ravel(x2)]))
     return both
 
 
 @public("ar1", "ar2")
-def setdiff1d(x1: Any, x2: Any, assume_unique: bool = False) -> Tensor:
+def setdiff1d(x1: ArrayLike, x2: ArrayLike, assume_unique: bool = False) -> Tensor:
     """Return the values of one array that are not in another one, ascending; in their order if they are unique."""
     values = shapes.ravel(x1) if assume_unique else unique(x1)
     return values[isin(values, x2, invert=True)]

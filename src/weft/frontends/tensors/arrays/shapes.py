@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from weft.frontends.tensors.arrays.registry import method, public
 from weft.frontends.tensors.reductions import axes_of
 from weft.frontends.tensors.unknown_lengths import stand_in
 
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import ArrayLike
+
 
 def _axis(axis: int, ndim: int) -> int:
     return axes_of(axis, ndim)[0]
@@ -27,7 +30,7 @@ def _order(axes: Any, ndim: int) -> tuple[int, ...]:
 
 @public()
 @needs_lengths
-def permute_dims(x: Any, /, axes: tuple[int, ...]) -> Tensor:
+def permute_dims(x: ArrayLike, /, axes: tuple[int, ...]) -> Tensor:
     """Put the axes into another order."""
     node = as_node(x)
     order = _order(axes, len(node.grid))
@@ -38,7 +41,7 @@ def permute_dims(x: Any, /, axes: tuple[int, ...]) -> Tensor:
 
 @public("a")
 @needs_lengths
-def moveaxis(x: Any, source: Any, destination: Any, /) -> Tensor:
+def moveaxis(x: ArrayLike, source: Any, destination: Any, /) -> Tensor:
     """Move axes to other places; the others keep their order."""
     node = as_node(x)
     ndim = len(node.grid)
@@ -65,7 +68,7 @@ def _reshaping(shape: Any) -> views.Reshaped:
 
 @public("a", "newshape")
 @needs_lengths(sample=_reshaped_sample)
-def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Tensor:
+def reshape(x: ArrayLike, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Tensor:
     """Give another shape; one length may be -1.
 
     Elements are taken and put in row-major order, or with order "F" column after column; "A" is "F" for an array that
@@ -94,7 +97,7 @@ def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
 
 @public("a")
 @needs_lengths
-def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
+def expand_dims(x: ArrayLike, /, axis: int | Sequence[int] = 0) -> Tensor:
     """Put in axes of length 1."""
     node = as_node(x)
     listed = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
@@ -104,7 +107,7 @@ def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
 
 
 @public("a", method=True)
-def squeeze(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
+def squeeze(x: ArrayLike, /, axis: int | Sequence[int] | None = None) -> Tensor:
     """Drop axes of length 1: those that are named, or all; ValueError for one that is longer."""
     if axis is None:
         axis = tuple([a for a, n in enumerate(as_node(x).shape) if n == 1])
@@ -112,7 +115,7 @@ def squeeze(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
 
 
 @needs_lengths
-def _squeezed(x: Any, axis: int | Sequence[int]) -> Tensor:
+def _squeezed(x: ArrayLike, axis: int | Sequence[int]) -> Tensor:
     node = as_node(x)
     axes = axes_of(axis, len(node.grid))
     if any(node.shape[a] != 1 for a in axes):
@@ -123,7 +126,7 @@ def _squeezed(x: Any, axis: int | Sequence[int]) -> Tensor:
 
 @public("m")
 @needs_lengths
-def flip(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
+def flip(x: ArrayLike, /, axis: int | Sequence[int] | None = None) -> Tensor:
     """Turn the order of elements along axes round."""
     node = as_node(x)
     axes = axes_of(axis, len(node.grid))
@@ -133,7 +136,7 @@ def flip(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
 
 @public("tensor")
 @needs_lengths
-def broadcast_to(x: Any, /, shape: tuple[int, ...]) -> Tensor:
+def broadcast_to(x: ArrayLike, /, shape: tuple[int, ...]) -> Tensor:
     """Repeat along axes of length 1 until the array has a shape; ValueError if it cannot have it."""
     node = as_node(x)
     shape = tuple(shape)
@@ -166,7 +169,7 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 @public("a")
 @needs_lengths
-def transpose(x: Any, axes: Sequence[int] | None = None) -> Tensor:
+def transpose(x: ArrayLike, axes: Sequence[int] | None = None) -> Tensor:
     """Put the axes into another order, the opposite one if none is given."""
     made = as_tensor(x)
     return made.T if axes is None else permute_dims(made, tuple(axes))
@@ -174,7 +177,7 @@ def transpose(x: Any, axes: Sequence[int] | None = None) -> Tensor:
 
 @public("a", method=True)
 @needs_lengths
-def swapaxes(x: Any, axis1: int, axis2: int) -> Tensor:
+def swapaxes(x: ArrayLike, axis1: int, axis2: int) -> Tensor:
     """Exchange two axes."""
     made = as_tensor(x)
     order = list(range(made.ndim))
@@ -185,7 +188,7 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Tensor:
 
 @public("tensor")
 @needs_lengths
-def rollaxis(x: Any, axis: int, start: int = 0) -> Tensor:
+def rollaxis(x: ArrayLike, axis: int, start: int = 0) -> Tensor:
     """Move an axis to before another."""
     ndim = as_node(x).grid.__len__()
     axis %= ndim
@@ -195,7 +198,7 @@ def rollaxis(x: Any, axis: int, start: int = 0) -> Tensor:
 
 @public("a", method=True)
 @needs_lengths
-def ravel(x: Any, order: str = "C") -> Tensor:
+def ravel(x: ArrayLike, order: str = "C") -> Tensor:
     """Return the elements along one axis: row after row, or, with order "F", column after column.
 
     It is a view, if they lie so.
@@ -206,7 +209,7 @@ def ravel(x: Any, order: str = "C") -> Tensor:
 
 
 @public(method=True)
-def flatten(x: Any, order: str = "C") -> Tensor:
+def flatten(x: ArrayLike, order: str = "C") -> Tensor:
     """Return the elements along one axis as `ravel`, as an array of its own."""
     return Tensor(ravel(x, order)._node)
 
@@ -242,25 +245,25 @@ def _all(made: list[Tensor]) -> Any:
 
 
 @public("m")
-def flipud(x: Any) -> Tensor:
+def flipud(x: ArrayLike) -> Tensor:
     """Turn the order of rows round."""
     return flip(x, axis=0)
 
 
 @public("m")
-def fliplr(x: Any) -> Tensor:
+def fliplr(x: ArrayLike) -> Tensor:
     """Turn the order of columns round."""
     return flip(x, axis=1)
 
 
 @public("a")
-def ndim(x: Any) -> int:
+def ndim(x: ArrayLike) -> int:
     """Return the number of axes."""
     return as_tensor(x).ndim
 
 
 @public("a")
-def shape(x: Any) -> tuple[int, ...]:
+def shape(x: ArrayLike) -> tuple[int, ...]:
     """Return the length of each axis."""
     return as_tensor(x).shape
 

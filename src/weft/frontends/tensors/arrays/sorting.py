@@ -19,6 +19,7 @@ from weft.frontends.tensors.reductions import axes_of
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.nodes import ArrayNode
+    from weft.frontends.tensors.types import ArrayLike
 
 
 def _top(x: Any, k: int, axis: int | None, largest: bool, order: bool, fields: Any) -> tuple[Tensor, Tensor]:
@@ -34,7 +35,7 @@ def _top(x: Any, k: int, axis: int | None, largest: bool, order: bool, fields: A
 @public("a", ignored="parallel_kind psrs_kinds", method=True)
 @needs_lengths
 def topk(
-    x: Any,
+    x: ArrayLike,
     k: int,
     axis: int | None = -1,
     largest: bool = True,
@@ -53,7 +54,7 @@ def topk(
 @public("a", ignored="parallel_kind psrs_kinds")
 @needs_lengths
 def argtopk(
-    x: Any, k: int, axis: int | None = -1, largest: bool = True, sorted: bool = True, order: Any = None
+    x: ArrayLike, k: int, axis: int | None = -1, largest: bool = True, sorted: bool = True, order: Any = None
 ) -> Tensor:
     """Return the places of the k largest (or smallest) elements along an axis, as `topk` has them."""
     return _top(x, k, axis, largest, sorted, order)[1]
@@ -85,7 +86,7 @@ def _to_sort(x: Any, axis: int | None, kind: str | None, order: Any) -> tuple[Ar
 @public("a", ignored="parallel_kind psrs_kinds")
 @needs_lengths
 def sort(
-    x: Any,
+    x: ArrayLike,
     /,
     axis: int | None = -1,
     kind: str | None = None,
@@ -111,7 +112,7 @@ def sort(
 @public("a", ignored="parallel_kind psrs_kinds", method=True)
 @needs_lengths
 def argsort(
-    x: Any,
+    x: ArrayLike,
     /,
     axis: int | None = -1,
     kind: str | None = None,
@@ -126,7 +127,7 @@ def argsort(
 
 
 @public("a")
-def partition(x: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Tensor:
+def partition(x: ArrayLike, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Tensor:
     """Return an array whose elements at places `kth` along an axis are those of the sorted one.
 
     What is not larger comes before them, what is not smaller behind. `order` are fields of a structured array, the
@@ -139,7 +140,7 @@ def partition(x: Any, kth: Any, axis: int | None = -1, kind: str = "introselect"
 
 
 @public("a", method=True)
-def argpartition(x: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Tensor:
+def argpartition(x: ArrayLike, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Tensor:
     """Return the places of the elements in the order of `partition`."""
     given, along, places = _split_at(x, kth, axis, kind)
     if not given.shape[along]:

@@ -18,12 +18,12 @@ from weft.frontends.tensors.blocks import where as choose
 from weft.frontends.tensors.nodes import ArrayNode
 
 if TYPE_CHECKING:
-    from weft.frontends.tensors.arrays.types import Axis
     from weft.frontends.tensors.nodes import ArrayNode
+    from weft.frontends.tensors.types import ArrayLike, Axis, Chunk, DType, DTypeLike
 
 
-def _sum_dtype(node: ArrayNode, dtype: Any) -> np.dtype[Any]:
-    found: np.dtype[Any] = node.dtype if dtype is None else np.dtype(dtype)
+def _sum_dtype(node: ArrayNode, dtype: Any) -> DType:
+    found: DType = node.dtype if dtype is None else np.dtype(dtype)
     if dtype is None and found.kind in "bi":
         return np.dtype(np.int64)
     return np.dtype(np.uint64) if dtype is None and found.kind == "u" else found
@@ -66,7 +66,13 @@ def extreme(fn: np.ufunc, x: Any, axis: Axis, keepdims: bool, name: str, initial
 @public("a", ignored="combine_size", method=True, out=3)
 @needs_lengths
 def sum(
-    x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
+    x: ArrayLike,
+    /,
+    axis: Axis = None,
+    dtype: DTypeLike = None,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike = True,
 ) -> Tensor:
     """Return the sum; integers are summed in 64 bits. It begins with `initial`, and has what `where` is true for."""
     return _total(np.add, x, axis, dtype, keepdims, "sum", initial, where)
@@ -75,7 +81,13 @@ def sum(
 @public("a", also="product", ignored="combine_size", method=True, out=3)
 @needs_lengths
 def prod(
-    x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
+    x: ArrayLike,
+    /,
+    axis: Axis = None,
+    dtype: DTypeLike = None,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike = True,
 ) -> Tensor:
     """Return the product; integers are multiplied in 64 bits. `initial` and `where` as of `sum`."""
     return _total(np.multiply, x, axis, dtype, keepdims, "prod", initial, where)
@@ -83,35 +95,49 @@ def prod(
 
 @public("a", ignored="combine_size", method=True, out=2)
 @needs_lengths
-def max(x: Any, /, axis: Axis = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Tensor:
+def max(
+    x: ArrayLike,
+    /,
+    axis: Axis = None,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike = True,
+) -> Tensor:
     """Return the largest element, `initial` at least; NaN if there is one. ValueError: `where` without `initial`."""
     return extreme(np.maximum, x, axis, keepdims, "max", initial, where)
 
 
 @public("a", ignored="combine_size", method=True, out=2)
 @needs_lengths
-def min(x: Any, /, axis: Axis = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Tensor:
+def min(
+    x: ArrayLike,
+    /,
+    axis: Axis = None,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike = True,
+) -> Tensor:
     """Return the smallest element, `initial` at most; NaN if there is one. ValueError: `where` without `initial`."""
     return extreme(np.minimum, x, axis, keepdims, "min", initial, where)
 
 
 @public("a", ignored="combine_size", method=True, out=2)
 @needs_lengths
-def all(x: Any, /, axis: Axis = None, keepdims: bool = False, *, where: Any = True) -> Tensor:
+def all(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False, *, where: ArrayLike = True) -> Tensor:
     """Return whether all elements are true, of those for which `where` is."""
     return _reduced(np.logical_and, _chosen(x, where, True), axis, np.dtype(bool), keepdims, "all", None)
 
 
 @public("a", ignored="combine_size", method=True, out=2)
 @needs_lengths
-def any(x: Any, /, axis: Axis = None, keepdims: bool = False, *, where: Any = True) -> Tensor:
+def any(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False, *, where: ArrayLike = True) -> Tensor:
     """Return whether some element is true, of those for which `where` is."""
     return _reduced(np.logical_or, _chosen(x, where, False), axis, np.dtype(bool), keepdims, "any", None)
 
 
 @public("a", ignored="combine_size", method=True, out=9)
 @needs_lengths
-def count_nonzero(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def count_nonzero(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return how many elements are not zero."""
     node = loose_node(x)
     if node.dtype.kind in "biufcO":
@@ -122,13 +148,15 @@ def count_nonzero(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Tenso
     return Tensor(reductions.reduce(np.add, true, axis, keepdims=keepdims, dtype=kind, name="count_nonzero"))
 
 
-def _true(x: Any) -> Any:
+def _true(x: Chunk) -> Chunk:
     return x.astype(bool)
 
 
 @public("a", ignored="combine_size", method=True, out=3)
 @needs_lengths
-def mean(x: Any, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False, *, where: Any = True) -> Tensor:
+def mean(
+    x: ArrayLike, /, axis: Axis = None, dtype: DTypeLike = None, keepdims: bool = False, *, where: ArrayLike = True
+) -> Tensor:
     """Return the mean, of what `where` is true for; of integers, in float64."""
     node = _chosen(x, where, 0)
     kind = np.dtype(np.float64) if node.dtype.kind in "biu" else node.dtype
@@ -149,15 +177,15 @@ def _many(node: ArrayNode, axis: Axis, keepdims: bool, where: Any) -> ArrayNode 
 @public("a", ignored="combine_size", method=True, out=3)
 @needs_lengths
 def var(
-    x: Any,
+    x: ArrayLike,
     /,
     axis: Axis = None,
-    dtype: Any = None,
+    dtype: DTypeLike = None,
     *,
     correction: float = 0.0,
     ddof: float | None = None,
     keepdims: bool = False,
-    where: Any = True,
+    where: ArrayLike = True,
 ) -> Tensor:
     """Return the variance: squared distances from the mean over the number of elements less `correction`.
 
@@ -191,15 +219,15 @@ def _two_passes(x: Any, axis: Axis, dtype: Any, less: float, keepdims: bool, whe
 @public("a", ignored="combine_size", method=True, out=3)
 @needs_lengths
 def std(
-    x: Any,
+    x: ArrayLike,
     /,
     axis: Axis = None,
-    dtype: Any = None,
+    dtype: DTypeLike = None,
     *,
     correction: float = 0.0,
     ddof: float | None = None,
     keepdims: bool = False,
-    where: Any = True,
+    where: ArrayLike = True,
 ) -> Tensor:
     """Return the standard deviation: the root of `var`."""
     made = apply(np.sqrt, var(x, axis, dtype, correction=correction, ddof=ddof, keepdims=keepdims, where=where))
@@ -214,14 +242,14 @@ def _flat(node: ArrayNode, axis: int | None) -> tuple[ArrayNode, int]:
 
 @public("a", ignored="combine_size", method=True, out=2)
 @needs_lengths
-def argmax(x: Any, /, axis: int | None = None, keepdims: bool = False) -> Tensor:
+def argmax(x: ArrayLike, /, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Return the first position of the largest element along an axis, or in the flat array."""
     return _arg(np.argmax, x, axis, keepdims)
 
 
 @public("a", ignored="combine_size", method=True, out=2)
 @needs_lengths
-def argmin(x: Any, /, axis: int | None = None, keepdims: bool = False) -> Tensor:
+def argmin(x: ArrayLike, /, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Return the first position of the smallest element along an axis, or in the flat array."""
     return _arg(np.argmin, x, axis, keepdims)
 
@@ -236,26 +264,30 @@ def _arg(fn: Any, x: Any, axis: int | None, keepdims: bool) -> Tensor:
 
 
 @public("a", ignored="combine_size", out=2)
-def amax(x: Any, axis: Axis = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Tensor:
+def amax(
+    x: ArrayLike, axis: Axis = None, keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike = True
+) -> Tensor:
     """Return the largest element, as `max`."""
     return max(x, axis=axis, keepdims=keepdims, initial=initial, where=where)
 
 
 @public("a", ignored="combine_size", out=2)
-def amin(x: Any, axis: Axis = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Tensor:
+def amin(
+    x: ArrayLike, axis: Axis = None, keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike = True
+) -> Tensor:
     """Return the smallest element, as `min`."""
     return min(x, axis=axis, keepdims=keepdims, initial=initial, where=where)
 
 
 @public("a", method=True, out=2)
-def ptp(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def ptp(x: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return the largest element less the smallest."""
     return apply(np.subtract, amax(x, axis, keepdims=keepdims), amin(x, axis, keepdims=keepdims))
 
 
 @public("a")
 @needs_lengths
-def average(x: Any, axis: Axis = None, weights: Any = None, returned: bool = False) -> Any:
+def average(x: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None, returned: bool = False) -> Any:
     """Return the mean, weighted where weights are given; with `returned`, and the sums of the weights."""
     if weights is None:
         made = mean(x, axis=axis)

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import ceil, prod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -30,11 +30,14 @@ from weft.frontends.tensors.sources import ArraySource, stored
 from weft.model.errors import ConflictError, NotFoundError, UsageError
 from weft.operators.regions import ChunkPlace, KernelKind
 
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import ArrayLike, ChunkSize
+
 # --------------------------------------------------------------------------------------------------------- reading
 
 
 @public()
-def load(path: Any, *, chunk_size: Any = None) -> Tensor:
+def load(path: Any, *, chunk_size: ChunkSize = None) -> Tensor:
     """Return the array in a `.npy` file, of which each task reads its part.
 
     NotFoundError: there is no such file. UnreadableError: it holds no array.
@@ -43,7 +46,9 @@ def load(path: Any, *, chunk_size: Any = None) -> Tensor:
 
 
 @public("hdf5_file", also="fromhdf5")
-def from_hdf5(path: Any, group: str | None = None, dataset: str | None = None, *, chunk_size: Any = None) -> Tensor:
+def from_hdf5(
+    path: Any, group: str | None = None, dataset: str | None = None, *, chunk_size: ChunkSize = None
+) -> Tensor:
     """Return a data set of an HDF5 file, of which each task reads its part, or an `h5py.Dataset` as such.
 
     Chunks are whole chunks of the file where none are asked for. NotFoundError: there is no such file or data set.
@@ -61,7 +66,9 @@ def from_hdf5(path: Any, group: str | None = None, dataset: str | None = None, *
 
 
 @public(also="fromzarr")
-def from_zarr(path: Any, group: str | None = None, dataset: str | None = None, *, chunk_size: Any = None) -> Tensor:
+def from_zarr(
+    path: Any, group: str | None = None, dataset: str | None = None, *, chunk_size: ChunkSize = None
+) -> Tensor:
     """Return a Zarr array, of which each task reads its part: of a path or URL, a store, or a `zarr.Array`.
 
     Chunks are whole chunks of the Zarr array where none are asked for. NotFoundError: there is no such array.
@@ -243,7 +250,7 @@ def store(sources: Any, targets: Any, *, compute: bool = True) -> Any:
 
 
 @public()
-def save(path: Any, x: Any) -> None:
+def save(path: Any, x: ArrayLike) -> None:
     """Write an array into a `.npy` file, whose parts are written by the tasks that make them, side by side.
 
     The file is there when all of it is; one that was there before stays until then. As with NumPy, a name without an
@@ -268,7 +275,7 @@ def save(path: Any, x: Any) -> None:
 @public("hdf5_file", also="tohdf5")
 def to_hdf5(
     path: Any,
-    x: Any,
+    x: ArrayLike,
     group: str | None = None,
     dataset: str | None = None,
     *,
@@ -312,7 +319,7 @@ def to_hdf5(
 @public(also="tozarr")
 def to_zarr(
     path: Any,
-    x: Any,
+    x: ArrayLike,
     group: str | None = None,
     dataset: str | None = None,
     *,

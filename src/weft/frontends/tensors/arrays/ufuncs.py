@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from weft.frontends.tensors import shaping
 from weft.frontends.tensors.arrays.array import Tensor, apply, put_into
 from weft.frontends.tensors.arrays.conversion import as_node
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import DType
 
 
 def called(
@@ -35,7 +38,7 @@ def called(
     return put_into(out[0] if isinstance(out, tuple) else out, made, where, casting)  # type: ignore[no-any-return]
 
 
-def _cast_by(value: Any, dtype: np.dtype[Any], casting: Any) -> Tensor:
+def _cast_by(value: Any, dtype: DType, casting: Any) -> Tensor:
     node = as_node(value, dtype)
     if not np.can_cast(node.dtype, dtype, casting):
         raise TypeError(f"Cannot cast ufunc input from {node.dtype} to {dtype} with casting rule {casting!r}")

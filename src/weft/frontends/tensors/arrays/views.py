@@ -20,6 +20,7 @@ from weft.frontends.tensors.blocks import elementwise
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.nodes import ArrayNode
+    from weft.frontends.tensors.types import Chunk, DType, NumpyArray
 
 
 class Indexed(NamedTuple):
@@ -35,7 +36,7 @@ class Indexed(NamedTuple):
         """Return the array with other values in the place of the view."""
         return indexing.put(node, self.index, value)
 
-    def of(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def of(self, x: NumpyArray) -> NumpyArray:
         """Return the view of an array of NumPy's."""
         return np.asarray(x[self.index])
 
@@ -53,7 +54,7 @@ class Permuted(NamedTuple):
         """Return the array with other values in the place of the view."""
         return shaping.permute(value, tuple(np.argsort(self.axes).tolist()))
 
-    def of(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def of(self, x: NumpyArray) -> NumpyArray:
         """Return the view of an array of NumPy's."""
         return x.transpose(self.axes)
 
@@ -72,7 +73,7 @@ class Reshaped(NamedTuple):
         """Return the array with other values in the place of the view."""
         return shaping.reshape(value, node.shape)
 
-    def of(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def of(self, x: NumpyArray) -> NumpyArray:
         """Return the view of an array of NumPy's. ValueError: there is none, it would be a copy."""
         return np.reshape(x, self.shape, copy=False)
 
@@ -90,16 +91,16 @@ class Field(NamedTuple):
         """Return the array with other values in the place of the view."""
         return elementwise(_with_field, [node, value], node.dtype, self.name, field=self.name)
 
-    def of(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def of(self, x: NumpyArray) -> NumpyArray:
         """Return the view of an array of NumPy's."""
         return np.asarray(x[self.name])
 
 
-def _field(x: Any, *, field: str) -> Any:
+def _field(x: Chunk, *, field: str) -> Chunk:
     return x[field]
 
 
-def _with_field(x: Any, value: Any, *, field: str) -> Any:
+def _with_field(x: Chunk, value: Any, *, field: str) -> Chunk:
     made = x.copy()
     made[field] = value
     return made
@@ -132,7 +133,7 @@ def written(node: ArrayNode, steps: Steps, value: ArrayNode) -> ArrayNode:
     return value
 
 
-def in_memory(shape: Sequence[int], dtype: np.dtype[Any], order: str) -> np.ndarray[Any, Any]:
+def in_memory(shape: Sequence[int], dtype: DType, order: str) -> NumpyArray:
     """Return an array that lies in memory as one of a shape would, without room for values: only to look at strides."""
     lengths = [max(n, 1) for n in shape]
     steps = np.cumprod([dtype.itemsize, *(lengths[::-1] if order == "C" else lengths)])[:-1].tolist()
@@ -140,7 +141,7 @@ def in_memory(shape: Sequence[int], dtype: np.dtype[Any], order: str) -> np.ndar
     return np.lib.stride_tricks.as_strided(np.empty(1, dtype), shape, strides)
 
 
-def lying(shape: Sequence[int], dtype: np.dtype[Any], order: str, steps: Steps) -> np.ndarray[Any, Any]:
+def lying(shape: Sequence[int], dtype: DType, order: str, steps: Steps) -> NumpyArray:
     """Return the view of an array `in_memory` that steps lead to. ValueError: they lead to a copy."""
     found = in_memory(shape, dtype, order)
     for step in steps:
@@ -148,7 +149,7 @@ def lying(shape: Sequence[int], dtype: np.dtype[Any], order: str, steps: Steps) 
     return found
 
 
-def there_is(shape: Sequence[int], dtype: np.dtype[Any], order: str, steps: Steps) -> bool:
+def there_is(shape: Sequence[int], dtype: DType, order: str, steps: Steps) -> bool:
     """Whether steps from an array of a shape lead to a view."""
     try:
         lying(shape, dtype, order, steps)

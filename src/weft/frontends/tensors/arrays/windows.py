@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from weft.frontends.tensors import reductions
 from weft.frontends.tensors.arrays import joining
@@ -11,10 +11,13 @@ from weft.frontends.tensors.arrays.array import Tensor
 from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.registry import public
 
+if TYPE_CHECKING:
+    from weft.frontends.tensors.types import ArrayLike
+
 
 @public(space="lib.stride_tricks")
 def sliding_window_view(
-    x: Any,
+    x: ArrayLike,
     window_shape: int | Sequence[int],
     axis: int | Sequence[int] | None = None,
     *,
