@@ -8,6 +8,7 @@ from weft.durability.journal import JOURNAL, FileJournal, Header, graph_digest, 
 from weft.graph.builder import Graph, Node, controlled, gather
 from weft.graph.logical import CONCURRENT, NONE, Edge, Patch, Range, Storage, Vertex
 from weft.graph.task import DECIDE, Past
+from weft.graph.validate import mark_results
 from weft.model.errors import CapacityError, TaskError, UsageError
 from weft.model.program import Program
 from weft.model.resources import Resources
@@ -146,6 +147,7 @@ def test_a_damaged_index_is_a_problem_and_fails_no_job(tmp_path):
 def test_what_a_control_vertex_decided_is_replayed(tmp_path):
     run(tmp_path, graph())
     made = graph()
+    mark_results(made)
     with Session(workers=2, history=tmp_path) as session:
         tuning = session.executor.tuning
         journal = FileJournal.create(tmp_path / JOURNAL, Header(graph=graph_digest(made), tuning=tuning))
@@ -154,7 +156,9 @@ def test_what_a_control_vertex_decided_is_replayed(tmp_path):
         assert journal.faults == []
     recorded = read_journal(tmp_path / JOURNAL)
     assert any(getattr(event, "name", "") == DECIDE for tick in recorded.records for event in tick.events)
-    core = recover(graph(), recorded, MANAGERS).master.core
+    again = graph()
+    mark_results(again)
+    core = recover(again, recorded, MANAGERS).master.core
     assert core.by_id["work"].resources == (Resources(memory=202),)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weft.backends.streams import END, Streams
 from weft.engine.core import Tuning
 from weft.engine.events import Done, Failed, GaveBack, Noted, TimerFired, UserEvent, Weighed
-from weft.engine.machines.job import JobState
+from weft.engine.machines.job import GOING, JobState
 from weft.engine.notes import NoteKind
 from weft.engine.provider import FixedProvider, NodeSpec
 from weft.graph.task import Watched
@@ -200,7 +200,7 @@ class LocalJob:
         streams = self._streams
         if streams is not None:
             streams.left(lease.root, lo, hi)
-            if not self.running and self.job.inspector.status is not JobState.RUNNING:
+            if not self.running and self.job.inspector.status not in GOING:
                 streams.reset()()
 
     @staticmethod

@@ -123,6 +123,8 @@ def plan_resume(
         for index, paths in enumerate(tasks):
             task = (id, index)
             by_records = task in before or told(vertices[id], index)
+            if vertices[id].final and not by_records:
+                continue  # it runs again whenever anything else does
             if by_records and task not in known and recovered is not None:
                 why = why or "the records know more than the journal"
             if not by_records and task not in known:

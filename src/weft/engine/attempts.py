@@ -13,7 +13,7 @@ from weft.engine.core import LeaseRow
 from weft.engine.decisions import BackUp, WeighTasks
 from weft.engine.describe import specs_of
 from weft.engine.dispatch import expected_bytes, unserved
-from weft.engine.machines.job import JobState
+from weft.engine.machines.job import GOING
 from weft.engine.machines.lease import ACTIVE
 from weft.engine.notes import NoteKind
 from weft.engine.policy import STRAGGLERS, AttemptView, WatchView
@@ -163,7 +163,7 @@ def _taken_back(core: Core, lease: LeaseRow) -> bool:
 
 def launch(core: Core) -> None:
     """Give idle workers the leases that are to be run a second time, on another node where there is one."""
-    if core.status is not JobState.RUNNING:
+    if core.status not in GOING:
         core.backups_wanted = []
         return
     free = unserved(core, core.offered)[::-1]

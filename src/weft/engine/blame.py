@@ -20,7 +20,7 @@ from weft.engine.agenda import Phase
 from weft.engine.decisions import Avoid, Forgive, Remake
 from weft.engine.dispatch import dispatch, launch
 from weft.engine.lineage import drop, lose, wanted
-from weft.engine.machines.job import JobState
+from weft.engine.machines.job import GOING
 from weft.engine.notes import NoteKind
 from weft.engine.physical import Intervals
 from weft.engine.policy import BLAME, BlameView, Fault, WorkerView
@@ -65,7 +65,7 @@ def elsewhere(core: Core, stage: Stage, index: int, worker: int) -> None:
 
 def judge(core: Core) -> None:
     """Ask the policy who is to be avoided, and do what it says."""
-    if core.status is not JobState.RUNNING:
+    if core.status not in GOING:
         return
     policy = core.policies[BLAME]
     workers = tuple(
@@ -141,7 +141,7 @@ def _dispatch_with_care(core: Core, workers: Sequence[int]) -> None:
     come.
     """
     good = [w for w in workers if w not in core.avoided and w in core.workers]
-    hidden = _serve_shy(core, good) if core.shy and core.status is JobState.RUNNING else []
+    hidden = _serve_shy(core, good) if core.shy and core.status in GOING else []
     if not good and not _will_come(core, core.avoided):
         good = [w for w in workers if w in core.avoided]
     dispatch(core, good)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.engine.commands import Reply
 from weft.engine.decisions import ApplyPatch, SetParallelism, SetResources
-from weft.engine.machines.job import JobState
+from weft.engine.machines.job import GOING
 from weft.engine.notes import NoteKind, data_of
 from weft.engine.patching import apply
 from weft.graph.logical import Kind, Range
@@ -41,7 +41,7 @@ def heard(core: Core, event: UserEvent) -> None:
 
 def _decide(core: Core, stage: Stage, what: str, vertex: str, value: Any, because: str) -> str:
     """Carry out what a control vertex asks for; return why not, "" if it was done."""
-    if core.status is not JobState.RUNNING:
+    if core.status not in GOING:
         return f"the job is {core.status.value}"
     decision: Decision
     if what == "resources":

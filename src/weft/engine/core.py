@@ -251,6 +251,8 @@ class Core:
         "emitted",
         "answered",
         "unended",
+        "held",
+        "verdict",
         "cause",
         "cancel_reason",
         "out",
@@ -315,6 +317,8 @@ class Core:
         self.emitted: set[tuple[str, str]] = set()
         self.answered: set[tuple[int, int]] = set()
         self.unended = 0
+        self.held = 0  # final vertices that wait for all others to end
+        self.verdict: JobState | None = None  # how the others have ended, once the final ones run
         self.cause: Cause | None = None
         self.cancel_reason = ""
         self.out: list[Command] = []

@@ -16,7 +16,7 @@ from weft.engine.cones import climb, siblings_ready, template
 from weft.engine.core import ANYWHERE, FEW, LIGHT_LANE, LeaseRow
 from weft.engine.describe import describe, specs_of
 from weft.engine.leases import ALONE, alone
-from weft.engine.machines.job import JobState
+from weft.engine.machines.job import GOING
 from weft.engine.machines.vertex import VERTEX, VertexState
 from weft.engine.notes import NoteKind
 from weft.engine.physical import INFINITE, NOTHING, Intervals
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 def dispatch(core: Core, workers: Sequence[int]) -> None:
     """Give each offered worker a lease while there is something ready."""
-    if core.status is not JobState.RUNNING:
+    if core.status not in GOING:
         return
     heaps = core.heaps
     shared = heaps[ANYWHERE]
@@ -105,7 +105,7 @@ def unserved(core: Core, workers: Iterable[int]) -> list[int]:
 
 def has_ready(core: Core) -> bool:
     """Whether an offered worker would get something. Changes nothing: the shell asks as often as it likes."""
-    if core.status is not JobState.RUNNING:
+    if core.status not in GOING:
         return False
     stages = core.stages
     for node, heap in core.heaps.items():
@@ -334,7 +334,7 @@ def expected_bytes(stage: Stage, tasks: int) -> int:
 
 def start_unslotted(core: Core) -> None:
     """Start tasks that hold no slot: as many as their tokens allow."""
-    if core.status is not JobState.RUNNING:
+    if core.status not in GOING:
         return
     heaps = core.unslotted.heaps
     while True:

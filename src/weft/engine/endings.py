@@ -11,7 +11,7 @@ from weft.engine.events import Done, Failed, GaveBack, Progress, Started
 from weft.engine.failures import delay_of, fatal, lease_stopped, may_retry, spread_again
 from weft.engine.leases import attempt_ended, close, hold, lost_one, move, narrow, won, write_rows
 from weft.engine.lineage import lose, missing_inputs, remake
-from weft.engine.machines.job import JobState
+from weft.engine.machines.job import GOING
 from weft.engine.machines.lease import ACTIVE, GIVEN_UP, LeaseState
 from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
 from weft.engine.notes import NoteKind
@@ -289,7 +289,7 @@ def put_back(core: Core, lease: LeaseRow, lo: int, hi: int, *, delayed: int = -1
             make_ready(core, stage, a, b)
         else:
             recount(core, stage)
-        if stage.inputs and core.status is JobState.RUNNING and missing_inputs(stage, a, b):
+        if stage.inputs and core.status in GOING and missing_inputs(stage, a, b):
             remake(core, stage)
             recount(core, stage)
     for stage, _ in lease.members:
@@ -475,7 +475,7 @@ def _fail_unit(core: Core, lease: LeaseRow, event: Failed, kind: Failure) -> Non
         if member.over == member.n:
             end(core, member)
     fatal(core, stage, index, kind, event.message, event.traceback, event.raised)
-    if core.status is JobState.RUNNING:
+    if core.status in GOING:
         gangs.goes_on(core, lease.stage)
         for member in redo.values():
             recount(core, member)

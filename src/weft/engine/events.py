@@ -23,10 +23,11 @@ class JobSubmitted(NamedTuple):
 
 
 class CancelRequested(NamedTuple):
-    """Somebody asked for the whole job to stop."""
+    """Somebody asked for the whole job to stop; with `force` its final vertices do not run either."""
 
     now: float
     reason: str
+    force: bool = False
 
 
 # ---------------------------------------------------------------------------------------- said by the pool

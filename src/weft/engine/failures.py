@@ -9,7 +9,7 @@ from weft.engine.agenda import Phase
 from weft.engine.commands import Complete, Withdraw
 from weft.engine.core import NO_BRANCH, Cause, ChoiceRow
 from weft.engine.leases import stop_both, write_rows
-from weft.engine.machines.job import JOB, JobState
+from weft.engine.machines.job import JOB, OVER, JobState
 from weft.engine.machines.lease import ACTIVE, LeaseState
 from weft.engine.machines.table import step
 from weft.engine.machines.vertex import ENDED, SUCCESS, VertexState
@@ -24,6 +24,7 @@ from weft.engine.readiness import (
     gate_opens,
     let_go,
     one_success_group,
+    recount,
     recount_readers,
     unqueue,
 )
@@ -319,30 +320,89 @@ def lease_stopped(core: Core, lease: LeaseRow, state: int) -> None:
 
 
 def stop_everything(core: Core, reason: str) -> None:
-    """Start nothing more, stop what runs. The job ends when the last worker has said so."""
+    """Start nothing more, stop what runs. The job ends when the last worker has said so.
+
+    Final vertices that wait for the others to end are left to run then.
+    """
     for request in [row for row in core.requests.values() if not row.granted]:
         core.out.append(Withdraw(request.id))
         if request.stage is not None:
             return_tokens(core, request.stage.resources[0])
         del core.requests[request.id]
     for stage in core.order:
-        give_up_rest(core, stage, CANCELLED)
+        if not (core.held and stage.vertex.final):
+            give_up_rest(core, stage, CANCELLED)
     for lease in core.leases.values():
         stop_lease(core, lease, reason)
     core.timers.clear()
 
 
-def cancel(core: Core, reason: str) -> None:
-    """The user asked for the job to stop."""
-    if core.status in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.CANCELLING):
+def cancel(core: Core, reason: str, *, force: bool = False) -> None:
+    """The user asked for the job to stop; final vertices run all the same, unless by `force` or a second cancel."""
+    if core.status in OVER:
         return
-    was = core.status
-    core.cancel_reason = reason
-    move_job(core, "cancel")
-    if was is JobState.RUNNING:
-        stop_everything(core, reason)
-    elif was is JobState.NEW:
+    was, again = core.status, bool(core.cancel_reason)
+    if was is JobState.ENDING and not (force or again):
+        core.note("", NoteKind.ONLY_FINAL, reason)
+    core.cancel_reason = core.cancel_reason or reason
+    if was is JobState.NEW:
+        move_job(core, "cancel")
         core.out.append(Complete("cancelled", message=reason))
+        return
+    if was in (JobState.RUNNING, JobState.FAILING) or (was is JobState.ENDING and (force or again)):
+        move_job(core, "cancel")
+    if core.held and (force or again):
+        core.held = 0
+        for stage in core.order:
+            if stage.vertex.final:
+                give_up_rest(core, stage, CANCELLED)
+    if was in (JobState.RUNNING, JobState.ENDING) and core.status is JobState.CANCELLING:
+        stop_everything(core, reason)
+
+
+def begin_ending(core: Core) -> None:
+    """All but the final vertices have ended: let these run."""
+    if core.status is JobState.RUNNING:
+        core.verdict = JobState.FAILED if _any_failed(core.stages) else JobState.SUCCEEDED
+    else:
+        core.verdict = JobState.FAILED if core.status is JobState.FAILING else JobState.CANCELLED
+    if core.verdict is not JobState.FAILED:
+        core.cause = None  # what failed was not needed in the end; what fails from here on is
+    move_job(core, "finally")
+    core.held = 0
+    for stage in core.order:
+        if stage.vertex.final:
+            recount(core, stage)
+    if core.offered:
+        core.later(Phase.OFFERS)
+
+
+def conclude(core: Core) -> None:
+    """Nothing of the job runs any more: say how it has ended."""
+    if core.status is JobState.RUNNING:
+        move_job(core, "ended_with_failures" if _any_failed(core.stages) else "all_ended")
+    elif core.status is JobState.ENDING:
+        if core.verdict is JobState.FAILED or _any_failed(stage for stage in core.stages if stage.vertex.final):
+            move_job(core, "ended_with_failures")
+        else:
+            move_job(core, "quiet" if core.verdict is JobState.CANCELLED else "all_ended")
+    else:
+        move_job(core, "ended_with_failures" if core.verdict is JobState.FAILED else "quiet")
+    cause = core.cause
+    if core.status is JobState.CANCELLED:
+        free_everything(core)
+        core.out.append(Complete("cancelled", message=core.cancel_reason))
+        return
+    free_leftovers(core)
+    if cause is None or core.status is JobState.SUCCEEDED:  # what failed was not needed in the end
+        core.out.append(Complete(core.status.value))
+    else:
+        told = (cause.task, cause.message, cause.traceback, cause.kind, cause.raised)
+        core.out.append(Complete(core.status.value, *told))
+
+
+def _any_failed(stages: Iterable[Stage]) -> bool:
+    return any(stage.status in (VertexState.FAILED, VertexState.CANCELLED) for stage in stages)
 
 
 def free_everything(core: Core) -> None:

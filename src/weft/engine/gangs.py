@@ -22,7 +22,7 @@ from weft.engine.failures import fatal
 from weft.engine.leases import ALONE, alone, stop
 from weft.engine.lineage import drop, remake
 from weft.engine.machines.bubble import BUBBLE, BubbleState
-from weft.engine.machines.job import JobState
+from weft.engine.machines.job import GOING
 from weft.engine.machines.lease import ACTIVE
 from weft.engine.machines.table import step
 from weft.engine.machines.vertex import ENDED, VertexState
@@ -161,7 +161,7 @@ def _form_again(core: Core, row: BubbleRow, cause: str) -> None:
 def serve(core: Core) -> None:
     """Ask for what stages with special needs could use now."""
     asking = {stage.index: stage for stage in core.taken(Phase.REQUESTS)}
-    if core.status is not JobState.RUNNING:
+    if core.status not in GOING:
         return
     for stage in asking.values():
         if stage.bubble >= 0:
@@ -303,7 +303,7 @@ def avoided(core: Core) -> tuple[int, ...]:
 def granted(core: Core, event: Granted) -> None:
     """The pool gave what was asked for: start, or give it back if nobody needs it any more."""
     row = core.requests.get(event.request)
-    if row is None or core.status is not JobState.RUNNING:
+    if row is None or core.status not in GOING:
         if core.requests.pop(event.request, None) is not None and row is not None and row.stage is not None:
             return_tokens(core, row.stage.resources[0])
         core.out.extend(Release(event.request, worker) for _, worker, _ in event.slots)
@@ -405,7 +405,7 @@ def slot_over(core: Core, lease: LeaseRow, *, worker_alive: bool) -> None:
     if lease.worker == LIGHT_LANE or not worker_alive:
         return
     bubble = core.bubbles[row.bubble]
-    if stage.over < stage.n and bubble.state is BubbleState.HELD and core.status is JobState.RUNNING:
+    if stage.over < stage.n and bubble.state is BubbleState.HELD and core.status in GOING:
         bubble.slots.setdefault(stage.index, []).append((lease.worker, 0, lease.request))
         core.later(Phase.REQUESTS, stage)
     else:
@@ -466,7 +466,7 @@ def refused(core: Core, event: Refused) -> str:
             why = f"{stage.id} and its services need {needed} slots at once; the session has {most}"
             for index in [i for i in range(stage.n) if stage.state[i] in (UNSCHEDULED, READY)][:1]:
                 fatal(core, stage, index, Failure.CAPACITY, why)
-            if core.status is not JobState.RUNNING:
+            if core.status not in GOING:
                 return ""
     shrink(core, bubble, "never_fits")
     return ""
@@ -540,7 +540,7 @@ def keep_on_node(link: Link) -> None:
 
 def restart_region(core: Core, stage: Stage, why: str) -> bool:
     """Stop what runs in the region of `stage`, to start it again when all is quiet; False if it has none."""
-    if stage.region < 0 or core.status is not JobState.RUNNING:
+    if stage.region < 0 or core.status not in GOING:
         return False
     members = core.regions[stage.region]
     core.note(stage.id, NoteKind.REGION_RESTARTS, why)
@@ -557,11 +557,7 @@ def restart_region(core: Core, stage: Stage, why: str) -> bool:
 
 def goes_on(core: Core, stage: Stage) -> None:
     """A lease of `stage` is over that was not stopped for its region, which may wait for that to start again."""
-    if (
-        core.status is JobState.RUNNING
-        and stage.region >= 0
-        and any(member.restarting for member in core.regions[stage.region])
-    ):
+    if core.status in GOING and stage.region >= 0 and any(member.restarting for member in core.regions[stage.region]):
         region_quiet(core, stage.region)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.engine.core import ANYWHERE
-from weft.engine.machines.job import JobState
+from weft.engine.machines.job import GOING, OVER
 from weft.engine.machines.task import TaskState
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.engine.readiness import count_missing, gate_opens
@@ -39,7 +39,9 @@ def check(core: Core) -> None:
     _must(core, "", ended + core.unended == len(core.stages), "the count of vertices that have not ended is right")
     for name, limit in core.graph.limits.items():
         _must(core, "", 0 <= core.tokens[name] <= limit, f"tokens of {name!r} are between 0 and {limit}")
-    if core.status in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED):
+    held = sum(stage.vertex.final and stage.status not in ENDED for stage in core.stages)
+    _must(core, "", core.held in (0, held), "final vertices wait for all others, or for none")
+    if core.status in OVER:
         _must(core, "", not core.leases, "an ended job has no lease")
         for stage in core.stages:
             _must(core, stage.id, stage.status in ENDED, "an ended job has no live vertex")
@@ -96,14 +98,14 @@ def _check_ready(core: Core, stage: Stage) -> None:
         _must(
             core, stage.id, stage.state.count(TaskState.READY, lo, hi) == hi - lo, f"queued tasks {lo}:{hi} are READY"
         )
-    if ready and core.status is JobState.RUNNING and stage.plain and stage.bubble < 0 and stage.ready.count:
+    if ready and core.status in GOING and stage.plain and stage.bubble < 0 and stage.ready.count:
         queued = any(index == stage.index for _, _, index in core.heaps[ANYWHERE])
         _must(core, stage.id, queued, "a stage with ready tasks is in the heap")
 
 
 def _check_inputs(core: Core, stage: Stage) -> None:
     """A task that is READY or live has all its inputs; counters agree with the states that they summarise."""
-    if stage.status in ENDED or core.status is not JobState.RUNNING:
+    if stage.status in ENDED or core.status not in GOING:
         return
     for link in stage.inputs:
         if link.gate and link.router is not None and not link.edge.scheduling.concurrent:  # those never shut

@@ -8,7 +8,7 @@ from weft.engine.agenda import Phase
 from weft.engine.commands import Free
 from weft.engine.failures import spread_again
 from weft.engine.leases import stop, stop_both
-from weft.engine.machines.job import JobState
+from weft.engine.machines.job import GOING
 from weft.engine.machines.lease import ACTIVE
 from weft.engine.machines.vertex import ENDED
 from weft.engine.notes import NoteKind
@@ -28,7 +28,7 @@ AGAIN = "what it reads is made again"
 def lose(core: Core, stage: Stage, indices: Iterable[int], reason: str) -> None:
     """The outputs of these tasks are gone: mark them LOST, make again what is needed, drop the rest."""
     gone = [i for i in indices if stage.state[i] == FINISHED]
-    if core.status is not JobState.RUNNING:  # it is ending: nothing is made again
+    if core.status not in GOING:  # it is ending: nothing is made again
         for i in gone:
             write(core, stage, i, i + 1, FINISHED, FREED)
         return

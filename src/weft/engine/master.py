@@ -14,7 +14,7 @@ from typing import Any
 from weft.engine import attempts, blame, cones, gangs, patching
 from weft.engine.agenda import Phase
 from weft.engine.bulk import end_usual
-from weft.engine.commands import Command, Complete, Publish, Shrink
+from weft.engine.commands import Command, Publish, Shrink
 from weft.engine.consulting import make
 from weft.engine.control import heard
 from weft.engine.core import Core, Tuning, WorkerRow
@@ -50,16 +50,16 @@ from weft.engine.events import (
     WorkerLost,
 )
 from weft.engine.failures import (
+    begin_ending,
     cancel,
+    conclude,
     fatal,
-    free_everything,
-    free_leftovers,
     move_job,
 )
 from weft.engine.inspector import Inspector
 from weft.engine.leases import attempts_on
 from weft.engine.lineage import lose
-from weft.engine.machines.job import JobState
+from weft.engine.machines.job import GOING, OVER, JobState
 from weft.engine.machines.lease import ACTIVE
 from weft.engine.machines.vertex import VertexState
 from weft.engine.notes import NOTE_KINDS, NoteKind
@@ -86,7 +86,7 @@ from weft.model.ids import task_name
 
 _DEFAULT = Tuning()
 _OFFERS = 1 << Phase.OFFERS
-_CAN_END = (JobState.RUNNING, JobState.FAILING, JobState.CANCELLING)
+_CAN_END = (JobState.RUNNING, JobState.FAILING, JobState.CANCELLING, JobState.ENDING)
 
 
 class Master:
@@ -161,9 +161,9 @@ class Master:
             at += 1
         if core.due:
             walk(core)
-            core.offered = ()
-        if core.unended == 0 and core.status in _CAN_END:
+        if core.unended == core.held and core.status in _CAN_END:
             self._see_end()
+        core.offered = ()
         return core.out
 
     # ------------------------------------------------------------------------------------------ for the shell
@@ -180,7 +180,7 @@ class Master:
     @property
     def over(self) -> bool:
         """Whether the job has ended."""
-        return self.core.status in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
+        return self.core.status in OVER
 
     # --------------------------------------------------------------------------------------------- the session
 
@@ -203,28 +203,18 @@ class Master:
         attempts.watch(core)
 
     def _on_cancel_requested(self, event: CancelRequested) -> None:
-        cancel(self.core, event.reason)
+        cancel(self.core, event.reason, force=event.force)
 
     def _see_end(self) -> None:
+        """All vertices that do not wait for the others have ended: let those begin, or end the job."""
         core = self.core
         if core.leases:
             return
-        cause = core.cause
-        if core.status is JobState.RUNNING:
-            failed = any(stage.status in (VertexState.FAILED, VertexState.CANCELLED) for stage in core.stages)
-            move_job(core, "ended_with_failures" if failed else "all_ended")
-        else:
-            move_job(core, "quiet")
-        if core.status is JobState.CANCELLED:
-            free_everything(core)
-            core.out.append(Complete("cancelled", message=core.cancel_reason))
-            return
-        free_leftovers(core)
-        if cause is None or core.status is JobState.SUCCEEDED:  # what failed was not needed in the end
-            core.out.append(Complete(core.status.value))
-        else:
-            told = (cause.task, cause.message, cause.traceback, cause.kind, cause.raised)
-            core.out.append(Complete(core.status.value, *told))
+        if core.held:
+            begin_ending(core)
+            walk(core)
+        if core.unended == 0:
+            conclude(core)
 
     # ------------------------------------------------------------------------------------------------ the pool
 
@@ -297,7 +287,7 @@ class Master:
         row = core.requests.get(event.request)
         stage = row.stage if row is not None else None
         reason = gangs.refused(core, event)
-        if not reason or row is None or stage is None or core.status is not JobState.RUNNING:
+        if not reason or row is None or stage is None or core.status not in GOING:
             return
         index = row.index if row.index >= 0 else gangs.ordinary_task(stage)
         if index >= 0 and stage.state[index] == READY:
@@ -369,7 +359,7 @@ class Master:
     def _on_timer_fired(self, event: TimerFired) -> None:
         core = self.core
         what = core.timers.pop(event.timer, None)
-        if what is not None and core.status is JobState.RUNNING:
+        if what is not None and core.status in GOING:
             TIMERS[what[0]](core, *what[1:])
 
     def _on_idle_tick(self, event: IdleTick) -> None:

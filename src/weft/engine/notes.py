@@ -39,6 +39,7 @@ class NoteKind(Enum):
         self.fields = fields
 
     JOB_STATE = "job_state", "state"
+    ONLY_FINAL = "only_final", "reason"  # a first cancel came when nothing but final vertices was left
 
     # Tasks.
     LEASED = "leased", "lo", "hi", "worker"  # worker -1: beside the workers

@@ -30,6 +30,7 @@ from weft.engine.failures import fatal, finish_early, give_up_rest, spread
 from weft.engine.gangs import derive_regions, form
 from weft.engine.lineage import remake
 from weft.engine.machines.bubble import BubbleState
+from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
 from weft.engine.notes import NoteKind
 from weft.engine.physical import INFINITE, NOTHING, Link, Stage
@@ -80,6 +81,8 @@ def add(core: Core, vertices: Sequence[Vertex], edges: Sequence[Edge], choices: 
             core.sized.setdefault(vertex.parallelism.vertex, []).append(stage)
         if vertex.kind is Kind.SERVICE:
             core.services.append(stage)
+        if vertex.final and core.status is not JobState.ENDING:
+            core.held += 1
     forward = fresh
     core.forget_links()
     for edge in edges:
@@ -197,7 +200,7 @@ def start(core: Core, given: Collection[str] = ()) -> None:
     for stage in core.order:
         if stage.n < 0:
             continue
-        if stage.inputs or stage.id in blocked:
+        if stage.inputs or stage.id in blocked or (core.held and stage.vertex.final):
             settle_links(core, stage)
             if stage.closed:
                 continue

@@ -14,7 +14,7 @@ from weft.engine.consulting import consult
 from weft.engine.dispatch import start_unslotted, unserved
 from weft.engine.failures import starve
 from weft.engine.leases import attempt_of, stop
-from weft.engine.machines.job import JobState
+from weft.engine.machines.job import GOING
 from weft.engine.machines.lease import ACTIVE
 from weft.engine.machines.vertex import ENDED
 from weft.engine.readiness import recount
@@ -32,7 +32,7 @@ def walk(core: Core) -> None:
 
 
 def _managers(core: Core) -> None:
-    if core.status is JobState.RUNNING:
+    if core.status in GOING:
         consult(core, patching.apply)
 
 

@@ -364,6 +364,8 @@ def end(core: Core, stage: Stage) -> None:
 def ended(core: Core, stage: Stage) -> None:
     """A vertex has come to its end: gates, services, bubbles, the job."""
     core.unended -= 1
+    if core.held and stage.vertex.final:
+        core.held -= 1
     if stage.vertex.expands:
         _asks_no_more(core, stage)
     if stage.listeners:
@@ -604,6 +606,8 @@ def _delayed(stage: Stage, index: int) -> bool:
 def settle_links(core: Core, stage: Stage) -> None:
     """Work out gates, narrow inputs and readers of the input links of a stage."""
     closed = int(stage.restarting)
+    if core.held and stage.vertex.final:
+        closed += 1
     narrow = group = 0
     for link in stage.inputs:
         if link.router is None and link.data and link.src.status is not VertexState.SKIPPED:

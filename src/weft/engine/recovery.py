@@ -6,7 +6,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.engine.events import Done, Event, Failed, GaveBack, Unanswered, WorkerLost
-from weft.engine.machines.job import JobState
+from weft.engine.machines.job import GOING
 from weft.engine.machines.lease import ACTIVE
 from weft.engine.machines.vertex import VertexState
 from weft.model.failures import Failure
@@ -62,9 +62,7 @@ def losses(core: Core, now: float, reason: str = "the process that ran it is gon
 def may_go_on(core: Core) -> bool:
     """Whether a job runs and nothing of it has failed, so that it may simply go on."""
     bad = (VertexState.FAILED, VertexState.CANCELLED)
-    return (
-        core.status is JobState.RUNNING and core.cause is None and all(stage.status not in bad for stage in core.stages)
-    )
+    return core.status in GOING and core.cause is None and all(stage.status not in bad for stage in core.stages)
 
 
 def digest(core: Core) -> str:
@@ -74,6 +72,8 @@ def digest(core: Core) -> str:
         core.now,
         core.counter,
         core.unended,
+        core.held,
+        None if core.verdict is None else core.verdict.value,
         core.cause,
         core.cancel_reason,
         sorted(core.tokens.items()),

@@ -44,7 +44,8 @@ def restorable(
             done = set(range(n)) if any(link.data for link in stage.outputs) else set(has(stage.id))
         if stage.id in answered or stage.status is VertexState.SKIPPED:
             continue
-        if stage.id not in fixed or stage.index in whole or stage.vertex.kind is Kind.SERVICE:
+        anew = stage.vertex.kind is Kind.SERVICE or stage.vertex.final
+        if stage.id not in fixed or stage.index in whole or anew:
             runs[stage.id] = set(range(n)) or {0}
             continue
         there = set(has(stage.id)) & done

@@ -68,6 +68,7 @@ def _shrunk(note: Note) -> str:
 
 _FORMS: Final[Mapping[NoteKind, str | Callable[[Note], str]]] = {
     NoteKind.JOB_STATE: "job {state}",
+    NoteKind.ONLY_FINAL: "only final vertices run, which a first cancel ({reason}) does not end: a second one does",
     NoteKind.LEASED: _leased,
     NoteKind.FINISHED: "tasks {lo}:{hi} finished",
     NoteKind.FINISHED_AGAIN: "finished on attempt {attempt}",

@@ -30,6 +30,7 @@ class VertexFields(TypedDict, total=False):
     label: str
     role: Role
     outputs: tuple[str, ...] | None
+    final: bool
 
 
 class LinkOptions(TypedDict, total=False):
@@ -74,6 +75,7 @@ FIELDS: Wanted = {
     "label": _TEXT,
     "role": ((Role,), "Role.OWN or Role.HELPER"),
     "outputs": ((tuple, NoneType), "a tuple of names"),
+    "final": _FLAG,
 }
 
 OPTIONS: Wanted = {

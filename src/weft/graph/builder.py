@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from weft.graph.arguments import FIELDS, OPTIONS, check_keywords, check_params, wrong_type
 from weft.graph.axes import TO_ALL, Axis, GridMap, group, whole_number
 from weft.graph.logical import (
+    AFTER_ANY,
     BROADCAST,
     GRAPH,
     NONE,
@@ -420,9 +421,17 @@ class Graph(LogicalGraph):
             edges = [self._edge(reads, id, n) for reads in inputs]
             if len(edges) > 1:
                 _tell_apart(edges)
+            if fields and fields.get("final"):
+                edges = [self._whatever_the_end(edge) for edge in edges]
             self.edges += edges
         vertices[id] = vertex
         return Node(self, id, n)
+
+    def _whatever_the_end(self, edge: Edge) -> Edge:
+        """Have an edge into a final vertex wait for any end of its source, if nothing else was said."""
+        if edge.scheduling is SEQUENTIAL and not self.vertices[edge.src].final:
+            edge.scheduling = AFTER_ANY
+        return edge
 
     def _edge(self, reads: Reads, id: str, n: Parallelism) -> Edge:
         if type(reads) is Node:

@@ -70,6 +70,8 @@ def _notes(vertex: Vertex) -> list[str]:
     notes = []
     if vertex.kind is Kind.SERVICE:
         notes.append("service")
+    if vertex.final:
+        notes.append("at the end, whatever happened")
     if vertex.expands:
         notes.append("expands")
     if vertex.keep:

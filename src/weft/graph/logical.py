@@ -234,6 +234,9 @@ class Vertex(Struct):
 
     `label` is the name by which users know it (default: its id, none for a HELPER), and `role` says whether it is that
     step itself. `outputs` names the files that each task leaves beside its value; None: no task leaves any.
+
+    A `final` vertex runs whatever happened, once all others have ended: after a success, a failure and a cancel. Its
+    inputs from others may be missing. Its failure fails the job; a second cancel ends it.
     """
 
     id: str
@@ -255,6 +258,7 @@ class Vertex(Struct):
     label: str = ""
     role: Role = Role.OWN
     outputs: tuple[str, ...] | None = None
+    final: bool = False
 
     @property
     def step(self) -> str:

@@ -29,6 +29,7 @@ STATES: Final[Mapping[str, StateWords]] = {
     "running":        StateWords("running",     "running",          "running"),
     "failing":        StateWords("running"),
     "cancelling":     StateWords("terminating"),
+    "ending":         StateWords("running"),
     "succeeded":      StateWords("succeeded"),
     "configuring":    StateWords("",            "pending",          "pending"),
     "configured":     StateWords("",            "pending",          "pending"),
@@ -46,13 +47,14 @@ class Projection(Struct, frozen=True):
     """The words of one front end for `states`.
 
     `warning` names the user event whose payload becomes the message of its step, if that succeeds; `not_run` the one by
-    which a task says that it was skipped.
+    which a task says that it was skipped; `final` stands for all final vertices in sentences.
     """
 
     frontend: str
     states: Mapping[str, StateWords] = field(default_factory=lambda: STATES)
     warning: str = ""
     not_run: str = ""
+    final: str = "what is final"
 
     def run(self, state: Enum | str) -> str:
         """Return the word for a state of a job."""

@@ -30,9 +30,9 @@ class RunSpec(Struct, frozen=True):
     """One run, compiled for its id and its folder.
 
     `parameters` are shown by `weft ls`, `about` is added to the description of the run, `steps` are in order, and
-    `warnings` are lines for people. `end` is the graph that runs after `graph`, whatever became of that. `paths`
-    returns the paths of the outputs of a task, by name; without it the values of tasks are kept by the store, `program`
-    is the pickled graph and `digest` tells it from others. `roots` are the folders below which outputs lie.
+    `warnings` are lines for people. `paths` returns the paths of the outputs of a task, by name; without it the values
+    of tasks are kept by the store, `program` is the pickled graph and `digest` tells it from others. `roots` are the
+    folders below which outputs lie.
     """
 
     graph: LogicalGraph
@@ -43,7 +43,6 @@ class RunSpec(Struct, frozen=True):
     steps: Sequence[str] = ()
     about: Mapping[str, Any] = field(default_factory=dict)
     warnings: Sequence[str] = ()
-    end: LogicalGraph | None = None
     paths: Callable[[Vertex, int], dict[str, str]] | None = None
     program: bytes = b""
     digest: str = ""

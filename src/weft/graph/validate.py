@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from heapq import heapify, heappop, heappush
 from math import inf
 
+from weft.graph.final import check_final
 from weft.graph.grid import check_grid
 from weft.graph.logical import (
     DEFAULT_RETRY,
@@ -70,6 +71,7 @@ def validate(graph: LogicalGraph, capacity: Sequence[Resources] | None = None) -
         _check_bubbles(graph)
     if graph.choices:
         _check_choices(graph, graph.choices)
+    check_final(graph, [vertex for vertex in graph.vertices.values() if vertex.final])
 
 
 def mark_results(graph: LogicalGraph) -> None:
@@ -857,6 +859,11 @@ def check_patch(graph: LogicalGraph, patch: Patch, expander_id: str) -> None:
         # Nothing old is reached from anything new, so a cycle could only lie among the new vertices.
         topological(LogicalGraph(graph.name, new, [edge for edge in patch.edges if edge.src in new]))
     _check_served(services, served)
+    if expander.final and not all(vertex.final for vertex in patch.vertices):
+        raise GraphError(
+            f"the patch of {expander_id!r}, which is final, has a vertex that is not", subject=expander_id, rule="final"
+        )
+    check_final(merged, [vertex for vertex in merged.vertices.values() if vertex.final])
     whole = merged if kept else LogicalGraph(merged.name, merged.vertices, graph.edges)
     if not kept and (patch.choices or any(isinstance(vertex.parallelism, (Source, SameAs)) for vertex in new.values())):
         whole.edges = [*graph.edges, *patch.edges]

@@ -73,7 +73,7 @@ class Stack(Struct):
     """The parts of a run on disk, closed with it in the opposite order of their making: `undo` does that.
 
     `values` is None where steps exchange files. With `strict` nothing follows from the end of a task before it is
-    durable. `last` is the step of the graph that runs at the end, if that is to run.
+    durable.
     """
 
     folder: RunFolder
@@ -85,15 +85,13 @@ class Stack(Struct):
     cache: StepCache | None
     left: LeftBySteps | None
     strict: bool = False
-    last: str | None = None
     copies: Sequence[Copy] = ()
 
 
 class ActiveRun:
     """A run that goes on in this process. `wait` for it, `cancel` it, take its `events`, read its `result`.
 
-    `settled` is set when its end is on disk and its folder is given up. `runs` are its jobs: that of its graph, and
-    that of the graph that runs at the end.
+    `settled` is set when its end is on disk and its folder is given up.
     """
 
     def __init__(self, spec: RunSpec, stack: Stack, plan: Plan | None, events: RunEvents) -> None:
@@ -108,10 +106,9 @@ class ActiveRun:
         if plan is not None and stack.values is not None:
             self.gone = {vertex: [n for v, n in plan.gone if v == vertex] for vertex, _ in plan.gone}
         self.events = events
-        self._forced = False
         self._suspended = False
-        self._at_end = False
-        self.runs: list[Run] = []
+        self.run: Run
+        """Its job, once it has been started."""
         self._result: RunResult | None = None
         self._control: ControlServer | None = None
 
@@ -160,7 +157,7 @@ class ActiveRun:
                 incarnation=0 if plan is None else plan.header.incarnation,
                 strict=stack.strict,
             )
-            self.runs.append(run)
+            self.run = run
             if stack.left is not None:
                 stack.left.run = run
             self._control = ControlServer(self.folder, self.orders())
@@ -169,12 +166,12 @@ class ActiveRun:
                 stack.recorder.run_state("failed", error=error, ended=True)
             self.close()
             raise
-        threading.Thread(target=self._see_to_end, args=(session, run), name=f"end of {self.name}", daemon=True).start()
+        threading.Thread(target=self._see_to_end, args=(run,), name=f"end of {self.name}", daemon=True).start()
         return run
 
     def orders(self) -> dict[str, Handler]:
         """Return the verbs that other processes may send to it, and the functions that answer."""
-        run = self.runs[0]
+        run = self.run
         word = self.spec.projection.run
         handlers: dict[str, Handler] = {
             "cancel": lambda order: self.cancel(order.get("reason") or "cancelled", force=bool(order.get("force"))),
@@ -185,25 +182,29 @@ class ActiveRun:
         return protocol(handlers)
 
     def cancel(self, reason: str = "cancelled", *, force: bool = False) -> None:
-        """Cancel it; with `force` nothing runs after it. ConflictError: only that goes on which runs at the end."""
-        self._forced = self._forced or force
-        if self._at_end and not self._forced:
-            raise ConflictError("only post_process runs, which a cancel does not end", hint="Add --force to end it.")
-        self.runs[-1].cancel(reason)
+        """Cancel it; with `force` its final vertices too. ConflictError: only these go on."""
+        if self._ending and not force:
+            words = self.spec.projection.final
+            raise ConflictError(f"only {words} runs, which a cancel does not end", hint="Add --force to end it.")
+        self.run.cancel(reason, force=force)
 
     def suspend(self, *, now: bool = False) -> None:
         """Start nothing more of it, and give it up once all that runs has ended; with `now` that is stopped.
 
         A resume goes on where it was. ConflictError: it has ended, or only that goes on which runs at the end.
         """
-        if self._at_end or self.runs[0].job.outcome is not None:
+        if self._ending or self.run.job.outcome is not None:
             raise ConflictError(f"{self.name} is just ending", hint=f"Look at it: weft show {self.name}")
         self._suspended = True
-        self.runs[0].suspend(drain=not now)
+        self.run.suspend(drain=not now)
 
     def interrupt(self, reason: str) -> None:
         """Cancel it, whatever of it goes on."""
-        self.runs[-1].cancel(reason)
+        self.run.cancel(reason, force=self._ending)
+
+    @property
+    def _ending(self) -> bool:
+        return self.run.status == JobState.ENDING.value
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until its end is on disk; False if `timeout_s` seconds were not enough."""
@@ -215,38 +216,29 @@ class ActiveRun:
         assert self._result is not None
         return self._result
 
-    def _see_to_end(self, session: Session, run: Run) -> None:
+    def _see_to_end(self, run: Run) -> None:
         run.job.finished.wait()
         try:
-            self._conclude(session, run)
+            self._conclude(run)
         except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
             broken = error if isinstance(error, WeftError) else InternalError(f"{type(error).__name__}: {error}")
             self._result = RunResult(self.name, "failed", self.folder, {}, broken)
         finally:
             self.close()
 
-    def _conclude(self, session: Session, run: Run) -> None:
-        """Write the end of it, with what runs after it."""
+    def _conclude(self, run: Run) -> None:
+        """Write the end of it."""
         recorder, spec = self.stack.recorder, self.spec
         if self._suspended and run.job.draining:
             self._conclude_suspended(run.job)
             return
         recorder.finish(run.job)
-        if self.stack.last is not None and spec.end is not None:
-            if self._forced:
-                recorder.end_now(self.stack.last)
-            else:
-                recorder.next_job()
-                self.runs.append(session.submit(spec.end, listeners=[recorder]))
-                self._at_end = True
-                self.runs[-1].wait()
-                recorder.finish(self.runs[-1].job)
         if self._control is not None:
             self._control.close()
         recorder.flush()
         self._free(run.job)
-        error = next((found for one in self.runs if (found := error_of(one)) is not None), None)
-        state = worst(spec.projection.run(one.status) for one in self.runs)
+        error = error_of(run)
+        state = spec.projection.run(run.status)
         if self.stack.strict and not recorder.complete and error is None:
             state, error = "failed", RunFailedError(f"{self.name} ended, but not on the disk: see its notes")
         self._result = RunResult(self.name, state, self.folder, self._made_outputs(), error)
@@ -276,7 +268,7 @@ class ActiveRun:
         paths, found = self.spec.paths, {}
         if paths is None:
             return {}
-        for stage in (stage for run in self.runs for stage in run.job.inspector.vertices):
+        for stage in self.run.job.inspector.vertices:
             for index in range(max(stage.n, 0)):
                 for output, path in paths(stage.vertex, index).items():
                     found[f"{item_name(stage.vertex.step, index)}.{output}"] = path
@@ -345,12 +337,6 @@ class RunEvents:
         if event is None:
             self._queue.put(None)
         return event
-
-
-def worst(states: Iterable[str]) -> str:
-    """Return the word for a run from those for its parts: failed if one is, else terminated if one is."""
-    found = list(states)
-    return next((word for word in ("failed", "terminated") if word in found), found[0])
 
 
 def error_of(run: Run) -> WeftError | None:

@@ -224,13 +224,12 @@ def open_run(
             remove_folder(folder.path)
             raise
         _describe(catalog, folder, spec, number, durability)
-        last = None if spec.end is None else step_of(spec.end)
         values = _open_values(spec, folder, undo)
         digest = spec.digest or graph_digest(spec.graph)
         mark_results(spec.graph)
         create = partial(FileJournal.create, folder.path / JOURNAL, Header(graph=digest, tuning=tuning))
         make = _with_values(create, values, spec.graph, managers)
-        stack = _make_stack(folder, catalog, undo, spec, events, durability, make, values=values, last=last)
+        stack = _make_stack(folder, catalog, undo, spec, events, durability, make, values=values)
         stack.copies = copies
         stack.recorder.run_state("pending")
         return ActiveRun(spec, stack, None, events)
@@ -262,9 +261,9 @@ def _describe(catalog: Catalog, folder: RunFolder, spec: RunSpec, number: int, d
     catalog.add_run(RunRow(id=folder.run_id, folder=str(folder.path), parameters=spec.parameters, **told))
 
 
-def step_of(graph: LogicalGraph) -> str:
-    """Return the name of the first step of a graph."""
-    return next(vertex.step for vertex in graph.vertices.values() if vertex.step)
+def final_steps(graph: LogicalGraph) -> frozenset[str]:
+    """Return the names of the steps that run whatever happened."""
+    return frozenset(vertex.step for vertex in graph.vertices.values() if vertex.final)
 
 
 # ------------------------------------------------------------------------------------------------------- the durability
@@ -290,7 +289,6 @@ def _make_stack(
     *,
     values: Outputs | None,
     over: Collection[str] = (),
-    last: str | None = None,
 ) -> Stack:
     """Return the parts of a run on disk; `make` makes its journal. `over` names steps of which everything is told."""
     cache = None
@@ -308,7 +306,6 @@ def _make_stack(
         RealClock(),
         catalog=catalog,
         projection=spec.projection,
-        goes_on=last is not None,
         over=over,
         items=spec.paths is not None,
         on_record=events.on_record,
@@ -319,8 +316,8 @@ def _make_stack(
     undo.callback(journal.join, JOURNAL_S)
     undo.callback(journal.close)
     if strict:
-        recorder.wait_for(journal, systems)
-    return Stack(folder, catalog, undo, journal, recorder, values, cache, left, strict=strict, last=last)
+        recorder.wait_for(journal)
+    return Stack(folder, catalog, undo, journal, recorder, values, cache, left, strict=strict)
 
 
 def _with_values(
@@ -434,7 +431,6 @@ def _reopened(
     values = _open_values(spec, folder, undo)
     plan = _plan(folder, spec, tuning, managers, before, values)
     over = _over(plan, spec, before)
-    last = _last(spec, before, over)
     spec = replace(spec, graph=plan.graph)
     if plan.recovered is not None and plan.recorded is not None:
         changed = tuning if plan.recorded.tuning != tuning else None
@@ -445,7 +441,7 @@ def _reopened(
     else:
         found = partial(FileJournal.create, folder.path / JOURNAL, plan.header)
     make = _with_values(found, values, plan.graph, managers)
-    stack = _make_stack(folder, catalog, undo, spec, events, durability, make, values=values, over=over, last=last)
+    stack = _make_stack(folder, catalog, undo, spec, events, durability, make, values=values, over=over)
     stack.copies = copies
     if stack.cache is not None:
         stack.cache.go_on()
@@ -468,10 +464,12 @@ def plan_files(folder: Path, spec: RunSpec, tuning: Tuning, managers: Managers, 
     paths = spec.paths
     assert paths is not None
     steps = {step.name: step for step in before.steps}
+    last = final_steps(spec.graph)
+    all_done = all(step.state in ("succeeded", "skipped") for name, step in steps.items() if name not in last)
 
     def succeeded(vertex: Vertex, index: int) -> bool:
         step = steps.get(vertex.step)
-        if step is None or vertex.outputs is None:
+        if step is None or vertex.outputs is None or (vertex.final and not all_done):
             return False
         found = step if step.width is None else step.items.get(index)
         return found is not None and found.state == "succeeded"
@@ -516,15 +514,6 @@ def _over(plan: Plan, spec: RunSpec, before: RunRecord) -> frozenset[str]:
     return frozenset(over)
 
 
-def _last(spec: RunSpec, before: RunRecord, over: Collection[str]) -> str | None:
-    """Return the step that runs at the end if it is to run: not if all was done and it was the last thing that was."""
-    if spec.end is None:
-        return None
-    last = step_of(spec.end)
-    done = all(step.name in over for step in before.steps if step.name != last)
-    return None if done and before.step(last).state == "succeeded" else last
-
-
 def _tell_values(stack: Stack, plan: Plan, events: RunEvents) -> None:
     """Say which tasks are run again though they had finished."""
     for vertex, count in Counter(vertex for vertex, _ in plan.gone).items():
@@ -544,12 +533,13 @@ def _tell_files(
 ) -> None:
     """Say of each step that goes on why it is run again, or that it was resumed."""
     gone = {}
+    last = final_steps(spec.graph)
     for (vertex, index), output in plan.gone.items():
         name = plan.vertices[vertex].step
         gone[name] = f"its output {Path(output).name} ({output}) is gone"
         events.note(f"{item_name(name, index)} is run again: {gone[name]}")
     for step in before.steps:
-        if step.name in over or (step.name == stack.last and step.state == "succeeded"):
+        if step.name in over or (step.name in last and step.state == "succeeded"):
             continue
         if step.name in again:
             stack.recorder.keep_saying(step.name, f"run again: {again[step.name]}")

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from weft.runtime.clock import WallClock
     from weft.runtime.loop import JobRun
     from weft.store.catalog import Catalog
-    from weft.store.disk import FileSystems
     from weft.store.state import RunFolder
 
 INTERRUPTED: Final = "interrupted"
@@ -177,13 +176,6 @@ class Going(Struct):
 # ------------------------------------------------------------------------------------------------------------ recorder
 
 
-class _Last(NamedTuple):
-    """Another job follows, the last one; or none, if the run has ended without `step`, of which that would be."""
-
-    time: float
-    step: str = ""
-
-
 class _Known(NamedTuple):
     """Something about a step that the records tell already."""
 
@@ -210,11 +202,9 @@ class _Tick:
 class RunRecorder:
     """Writes down what happens to one run; add it to `JobRun.listeners` before the job is submitted.
 
-    `over` names steps of which nothing is to be told any more. With
-    `items` each task of a step that has several is told of. With `goes_on` the end of the first job is not yet that of
-    the run: `next_job` or `end_now` follows. `on_record`
-    is called on the recorder's thread, with every record, in order. `outputs` returns where those of a task lie, by
-    name, as far as the description of the run does not tell.
+    `over` names steps of which nothing is to be told any more. With `items` each task of a step that has several is
+    told of. `on_record` is called on the recorder's thread, with every record, in order. `outputs` returns where those
+    of a task lie, by name, as far as the description of the run does not tell.
     Nothing here raises into the run: what goes wrong is kept in `problems`, and what could not be written is tried
     again with what comes next. The index is never told what the folder does not know.
     """
@@ -228,7 +218,6 @@ class RunRecorder:
         catalog: Catalog | None = None,
         over: Iterable[str] = (),
         items: bool = False,
-        goes_on: bool = False,
         on_record: Callable[[Record], None] | None = None,
         outputs: Callable[[Vertex, int], dict[str, str]] = lambda _vertex, _index: {},
     ) -> None:
@@ -239,18 +228,14 @@ class RunRecorder:
         self._words = projection
         self._over = set(over)
         self._per_item = items
-        self._goes_on = goes_on
-        self._ending: Complete | None = None
         self._on_record = on_record
         self._outputs = outputs
-        self._queue: queue.SimpleQueue[_Tick | _Last | _Known | Record | threading.Event | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Tick | _Known | Record | threading.Event | None] = queue.SimpleQueue()
         self._known = 0  # stages that were told of
         self._job: JobState | None = None
         self._saw_end = threading.Event()
         self._awaited = threading.Event()
         self._journal: FileJournal | None = None
-        self._files: FileSystems | None = None
-        self._alone = False
         self._held = self._let_go = 0  # ticks for the journal: while some are held, so is what comes after them
         self._fd = open_events(folder.events)
         self._before = Going.of(read_records(folder.path))
@@ -308,13 +293,12 @@ class RunRecorder:
 
     # -------------------------------------------------------------------------------------------------- said by hand
 
-    def wait_for(self, journal: FileJournal, files: FileSystems) -> None:
-        """Tell of the first job no end that its journal has not made durable; call it before that job is submitted.
+    def wait_for(self, journal: FileJournal) -> None:
+        """Tell of no end that the journal has not made durable, and of nothing that could not be written down.
 
-        Of the next one, which has no journal, the end of a step is told once all of `files` and the record of it are
-        durable.
+        Call it before the job is submitted.
         """
-        self._journal, self._files = journal, files
+        self._journal = journal
 
     def say(self, step: str, message: str, *, exit: int | None = None) -> None:
         """Note something about a step (`step` empty: the run), from any thread; its state stays as it is."""
@@ -341,15 +325,6 @@ class RunRecorder:
         ending = job.outcome or Complete("failed", message="its end was not seen", kind=Failure.INTERNAL.value)
         stages = [] if lost else [(row.vertex, row.status, row.n) for row in job.inspector.vertices]
         self._queue.put(_Tick(self._clock.wall(), (), (ending,), stages, JobState.FAILED))
-
-    def next_job(self) -> None:
-        """Tell of another job of the same run from now on; the run has ended when that has."""
-        self._known, self._job, self._saw_end, self._journal = 0, None, threading.Event(), None
-        self._queue.put(_Last(self._clock.wall()))
-
-    def end_now(self, step: str) -> None:
-        """Say that the run ended with its first job after all, and that its last `step` does not begin."""
-        self._queue.put(_Last(self._clock.wall(), step))
 
     def flush(self, timeout: float = 10.0) -> bool:
         """Wait until all that was said so far is written; False if that took longer than `timeout` seconds."""
@@ -408,10 +383,10 @@ class RunRecorder:
             for record in self._unwritten:
                 if self._catalog is not None and not record.step and record.state:
                     self._index(self._catalog, record)
-            if self._files is not None:
+            if self._journal is not None:
                 records = self._unwritten
             self._unwritten = []
-        elif self._files is not None:  # nothing is told that is not written
+        elif self._journal is not None:  # nothing is told that is not written
             records = []
         for record in records:
             if self._on_record is not None:
@@ -425,14 +400,11 @@ class RunRecorder:
         """Write records as they are, all or none of them."""
         before = os.fstat(self._fd).st_size
         last = any(record.ended and not record.step for record in records)
-        alone = self._files is not None and self._alone and any(record.ended for record in records)
         try:
-            if self._files is not None and alone:
-                self._files.sync()
             data = memoryview(b"".join(record.to_line() for record in records))
             while data:
                 data = data[os.write(self._fd, data) :]
-            if last or alone:
+            if last:
                 os.fdatasync(self._fd)
         except OSError as error:
             if not self._full:
@@ -460,19 +432,13 @@ class RunRecorder:
         except WeftError as error:
             self.problems.append(error)
 
-    def _take(self, item: _Tick | _Last | _Known | Record) -> list[Record]:
+    def _take(self, item: _Tick | _Known | Record) -> list[Record]:
         if isinstance(item, _Tick):
             return self._tick(item)
         if isinstance(item, _Known):
             self._said[item.step] = item.message
             return []
-        if isinstance(item, Record):
-            return self._by_hand(item)
-        self._goes_on, self._alone = False, True
-        if not item.step or self._ending is None:
-            return []
-        word = self._words.step(VertexState.CANCELLED, started=False)
-        return [Record(time=item.time, step=item.step, state=word, ended=True), *self._end(item.time, self._ending)]
+        return self._by_hand(item)
 
     def _by_hand(self, record: Record) -> list[Record]:
         if record.step:
@@ -495,7 +461,7 @@ class RunRecorder:
     def _tick(self, tick: _Tick) -> list[Record]:
         records: list[Record] = []
         outcome = next((command for command in tick.commands if type(command) is Complete), None)
-        if outcome is None and self._ending is None:
+        if outcome is None and not (self._run and tick.job is JobState.ENDING):  # it is still running, or terminating
             records += self._run_is(self._words.run(tick.job), tick.time, "", "", ended=False)
         for vertex, _, n in tick.stages:
             self._meet(vertex, n)
@@ -634,14 +600,6 @@ class RunRecorder:
         return Record(time=time, step=step, state=state, message=message, attempt=self._attempt.get(step, 0))
 
     def _end(self, time: float, outcome: Complete) -> list[Record]:
-        first = self._ending
-        if first is not None and (
-            first.state == "failed" or (first.state != "succeeded" and outcome.state != "failed")
-        ):
-            outcome = first
-        if self._goes_on:
-            self._ending = outcome
-            return []
         state = self._words.run(JobState(outcome.state))
         message = f"{outcome.task}: {outcome.message}" if outcome.task else outcome.message
         code = ""

@@ -211,9 +211,9 @@ class Loop:
                     self._do[type(command)](job, command)
         self.drain()
 
-    def cancel(self, job: JobRun, reason: str) -> None:
-        """Ask a job to stop."""
-        self.post(job.id, CancelRequested(self.clock.now(), reason))
+    def cancel(self, job: JobRun, reason: str, *, force: bool = False) -> None:
+        """Ask a job to stop; with `force` its final vertices do not run either."""
+        self.post(job.id, CancelRequested(self.clock.now(), reason, force))
 
     def suspend(self, job: JobRun, *, drain: bool) -> None:
         """Start nothing more of a job, and end it: with its last lease, or without `drain` now, its leases stopped.

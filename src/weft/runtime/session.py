@@ -33,7 +33,7 @@ from weft.model.errors import (
 )
 from weft.model.failures import error_of
 from weft.model.ids import parse_task
-from weft.runtime.arguments import functions, patience, shown, text, whole
+from weft.runtime.arguments import functions, patience, shown, text, truth, whole
 from weft.runtime.arguments import graph as check_graph
 from weft.runtime.clock import RealClock
 from weft.runtime.kept import Kept, Shelf
@@ -163,9 +163,12 @@ class Run:
             self._session.check_process()
         return ended.wait(patience("timeout_s", timeout_s))
 
-    def cancel(self, reason: str = "cancelled") -> None:
-        """Ask for the run to stop; it has when `wait` returns."""
-        self._session.loop.cancel(self._job, text("reason", reason))
+    def cancel(self, reason: str = "cancelled", *, force: bool = False) -> None:
+        """Ask for the run to stop; it has when `wait` returns.
+
+        Final vertices run all the same, unless the run is cancelled a second time, or with `force`.
+        """
+        self._session.loop.cancel(self._job, text("reason", reason), force=bool(truth("force", force)))
 
     def suspend(self, *, drain: bool) -> None:
         """Start nothing more of the run; it ends with what runs, or without `drain` now, and can be recovered."""

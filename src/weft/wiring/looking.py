@@ -45,6 +45,8 @@ def plan_pipeline(loaded: Loaded, settings: Settings) -> list[Foreseen]:
         if not isinstance(node, ResolvedStep) or node.id not in compiled.graph.vertices:
             continue
         vertex = compiled.graph.vertices[node.id]
+        if vertex.final:  # it runs in any case
+            continue
         depends = "on the list that it loops over" if node.lister else "on a loop above" if node.delivered else ""
         items = vertex.program.items or (None,)
         off = {"uncached": "no result is used or kept (--no-cache)"} if loaded.caching.off and node.cache.enable else {}

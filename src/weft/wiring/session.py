@@ -227,7 +227,7 @@ class Session(runtime.Session):
         except NotFoundError as error:
             error.hint = f"List the runs: weft ls --state-dir {self._state.path}"
             raise
-        return self.reopen(run_id, RunEvents(on_record, records=False)).runs[0]
+        return self.reopen(run_id, RunEvents(on_record, records=False)).run
 
     def reopen(self, run_id: str, events: RunEvents) -> ActiveRun:
         """Go on with a durable run of an id, as `resume`; `events` are told of it."""
@@ -240,7 +240,7 @@ class Session(runtime.Session):
             if isinstance(self.loop.clock, ResumedClock):
                 self.loop.clock.reach(plan.recovered.pending.now)
             if plan.ended:
-                active.runs.append(self.show(plan.graph, plan.recovered.master, active))
+                active.run = self.show(plan.graph, plan.recovered.master, active)
                 return active
         self._start(active)
         return active

@@ -22,6 +22,12 @@ SEEN = {"n": 10, "finished": 4, "rows": 0, "inputs": []}
 
 SAMPLES: dict[NoteKind, list[tuple[dict[str, Any], str]]] = {
     NoteKind.JOB_STATE: [({"state": "running"}, "job running")],
+    NoteKind.ONLY_FINAL: [
+        (
+            {"reason": "enough"},
+            "only final vertices run, which a first cancel (enough) does not end: a second one does",
+        )
+    ],
     NoteKind.LEASED: [
         ({"lo": 1, "hi": 3, "worker": 2}, "tasks 1:3 leased to worker 2"),
         ({"lo": 1, "hi": 2, "worker": -1}, "started beside the workers"),

@@ -18,6 +18,7 @@ class JobState(Enum):
     RUNNING = "running"  # tasks may start
     FAILING = "failing"  # a task is fatal and the graph says fail_fast: nothing starts, what runs is being cancelled
     CANCELLING = "cancelling"  # the user asked: nothing starts, what runs is being cancelled
+    ENDING = "ending"  # all but the final vertices have ended, in whatever way; these run
     SUCCEEDED = "succeeded"  # every vertex done or skipped
     FAILED = "failed"  # something was fatal, nothing runs any more
     CANCELLED = "cancelled"  # ended by the user, nothing runs any more
@@ -30,10 +31,25 @@ JOB: Table[JobState] = {
         "ended_with_failures": JobState.FAILED,
         "task_fatal": JobState.FAILING,
         "cancel": JobState.CANCELLING,
+        "finally": JobState.ENDING,
     },
-    JobState.FAILING: {"quiet": JobState.FAILED, "cancel": JobState.CANCELLING},
-    JobState.CANCELLING: {"quiet": JobState.CANCELLED},
+    JobState.FAILING: {"quiet": JobState.FAILED, "cancel": JobState.CANCELLING, "finally": JobState.ENDING},
+    JobState.CANCELLING: {
+        "quiet": JobState.CANCELLED,
+        "ended_with_failures": JobState.FAILED,
+        "finally": JobState.ENDING,
+    },
+    JobState.ENDING: {
+        "all_ended": JobState.SUCCEEDED,
+        "ended_with_failures": JobState.FAILED,
+        "quiet": JobState.CANCELLED,
+        "cancel": JobState.CANCELLING,
+    },
     JobState.SUCCEEDED: {},
     JobState.FAILED: {},
     JobState.CANCELLED: {},
 }
+
+GOING = frozenset({JobState.RUNNING, JobState.ENDING})
+"""States in which tasks may start."""
+OVER = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})

@@ -136,14 +136,14 @@ class Origin(Struct, frozen=True):
 
 
 def compile_run(
-    pipeline: Pipeline, run: Run, place: RunPlace, origin: Origin, part: str = paths.ENTRY_POINTS
+    pipeline: Pipeline, run: Run, place: RunPlace, origin: Origin, *, post_process: bool = True
 ) -> tuple[list[Node], LogicalGraph]:
-    """Return the nodes of one part of a run, and their graph.
+    """Return the nodes of a run, and their graph, in which those of its `post_process` are final.
 
     Vertices have the ids of nodes. A disabled step is skipped and counts as a success; what depends on it also waits
     for what it would have waited for.
     """
-    nodes = resolve_nodes(pipeline, run, part)
+    nodes = resolve_nodes(pipeline, run)
     graph = LogicalGraph(
         pipeline.name,
         on_failure=_STRATEGIES[pipeline.failure_options.strategy],
@@ -156,7 +156,14 @@ def compile_run(
     where["containers"] = None if place.containers is None else as_dict(place.containers)
     repeating = {"run": as_dict(run), "place": where, "origin": again}
     _add(graph, nodes, pipeline, place, repeating, DISABLED, ())
-    return nodes, graph
+    if not post_process:
+        return nodes, graph
+    last = resolve_nodes(pipeline, run, paths.POST_PROCESS)
+    earlier = set(graph.vertices)
+    _add(graph, last, pipeline, replace(place, cache=None), repeating, f"{DISABLED}/{paths.POST_PROCESS}", ())
+    for id in graph.vertices.keys() - earlier:
+        graph.vertices[id].final = True
+    return [*nodes, *last], graph
 
 
 def compile_items(

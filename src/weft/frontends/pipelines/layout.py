@@ -27,7 +27,6 @@ from weft.frontends.pipelines.compiler import (
     unbound,
 )
 from weft.frontends.pipelines.options import part_asked_for, refreshed_vertices
-from weft.frontends.pipelines.paths import POST_PROCESS
 from weft.frontends.pipelines.resolve import ResolvedStep
 from weft.frontends.pipelines.resolve import Run as RunOf
 from weft.frontends.pipelines.states import PROJECTION
@@ -56,7 +55,7 @@ CODE: Final = "code"
 
 
 class Compiled(Struct, frozen=True):
-    """A pipeline compiled for one run: nodes and graph of the entry points, graph of post_process, names of steps.
+    """A pipeline compiled for one run: its nodes, its graph, the names of its steps.
 
     `unbound` are names of file systems that steps mount and nothing is given for. `hopeless` are the mounts that no
     step can have on this machine, each with the image that the step names.
@@ -64,7 +63,6 @@ class Compiled(Struct, frozen=True):
 
     nodes: list[Node]
     graph: LogicalGraph
-    end: LogicalGraph | None
     steps: list[str]
     warnings: list[str]
     unbound: list[str]
@@ -75,21 +73,14 @@ def compile_loaded(loaded: PipelineWork, run_id: str, place: RunPlace) -> Compil
     """Compile a pipeline for a run. UsageError: the options of the run name a step that there is not."""
     folder = str(loaded.base)
     run = RunOf(run_id, loaded.user, str(loaded.root), loaded.file_systems, folder)
-    nodes, graph = compile_run(loaded.pipeline, run, place, loaded.origin)
-    last, end = loaded.pipeline.post_process, None
-    if last and not loaded.caching.only:
-        at_end, end = compile_run(loaded.pipeline, run, place, loaded.origin, POST_PROCESS)
-        nodes = [*nodes, *at_end]
+    nodes, graph = compile_run(loaded.pipeline, run, place, loaded.origin, post_process=not loaded.caching.only)
     refreshed_vertices(graph, loaded.caching)
     graph = part_asked_for(graph, loaded.caching)
-    chosen = [
-        node for node in nodes if isinstance(node, ResolvedStep) and (node.id in graph.vertices or node.name in last)
-    ]
+    chosen = [node for node in nodes if isinstance(node, ResolvedStep) and node.id in graph.vertices]
     around = loaded.around
     return Compiled(
         nodes,
         graph,
-        end,
         [node.name for node in chosen],
         notes(nodes, contained=around.docker_env != "ignore"),
         unbound(nodes),
@@ -142,7 +133,6 @@ def spec_of(loaded: PipelineWork, compiled: Compiled, about: Mapping[str, Any] |
         steps=compiled.steps,
         about={**told, **own},
         warnings=compiled.warnings,
-        end=compiled.end,
         paths=outputs_of,
         roots=(outputs,),
         cache=_cache_of(loaded, compiled.graph),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from weft.frontends.pipelines.paths import POST_PROCESS
 from weft.graph.projection import Projection
 
 FRONTEND: Final = "pipelines"
@@ -12,4 +13,4 @@ WARNING: Final = "warning"
 NOT_RUN: Final = "skipped"
 """The event of a task that has found that it is not to run."""
 
-PROJECTION: Final = Projection(FRONTEND, warning=WARNING, not_run=NOT_RUN)
+PROJECTION: Final = Projection(FRONTEND, warning=WARNING, not_run=NOT_RUN, final=POST_PROCESS)

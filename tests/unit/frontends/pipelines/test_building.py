@@ -12,7 +12,6 @@ from weft.frontends.pipelines.building import build_with
 from weft.frontends.pipelines.check import parse_pipeline
 from weft.frontends.pipelines.compiler import Origin, RunPlace, compile_run
 from weft.frontends.pipelines.language import FsScope
-from weft.frontends.pipelines.paths import POST_PROCESS
 from weft.frontends.pipelines.resolve import Run
 from weft.graph.wire import to_json
 from weft.model.errors import DefinitionError, PipelineError, UsageError
@@ -325,13 +324,13 @@ def test_the_graph_is_that_of_the_file_that_is_written():
     flow = trial()
     run = Run("run-000001", "me", "/data", folder=str(HERE.parent))
     place = RunPlace(Path("/logs"), Path("/processes"))
-    for where in ("entry_points", POST_PROCESS):
-        graphs = []
-        for tree in (flow._built.tree(str(HERE.parent)), yaml.load(flow.to_yaml(), "f")):
-            from weft.frontends.pipelines.check import checked
+    graphs = []
+    for tree in (flow._built.tree(str(HERE.parent)), yaml.load(flow.to_yaml(), "f")):
+        from weft.frontends.pipelines.check import checked
 
-            graphs.append(compile_run(checked(tree, "f"), run, place, Origin("", "f"), where)[1])
-        assert json.dumps(to_json(graphs[0])) == json.dumps(to_json(graphs[1]))
+        graphs.append(compile_run(checked(tree, "f"), run, place, Origin("", "f"))[1])
+    assert json.dumps(to_json(graphs[0])) == json.dumps(to_json(graphs[1]))
+    assert [vertex.label for vertex in graphs[0].vertices.values() if vertex.final] == ["say"]
 
 
 class TestWrongUse:
