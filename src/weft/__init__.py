@@ -40,10 +40,12 @@ if TYPE_CHECKING:
     from weft.graph.builder import grid as grid
     from weft.graph.builder import one_to_one as one_to_one
     from weft.graph.builder import shuffle as shuffle
+    from weft.graph.logical import Backoff as Backoff
     from weft.graph.logical import Kind as Kind
     from weft.graph.logical import OnFailure as OnFailure
     from weft.graph.logical import Outcome as Outcome
     from weft.graph.logical import Range as Range
+    from weft.graph.logical import Restart as Restart
     from weft.graph.logical import Retry as Retry
     from weft.graph.logical import SameAs as SameAs
     from weft.graph.logical import Source as Source
@@ -83,7 +85,8 @@ _HOMES = {
     ),
     "weft.graph.builder": ("Graph", "Node", "after", "controlled", "custom", "gather", "grid", "one_to_one", "shuffle"),
     "weft.graph.logical": (
-        "Kind", "OnFailure", "Outcome", "Range", "Retry", "SameAs", "Source", "Storage", "Trigger",
+        "Backoff", "Kind", "OnFailure", "Outcome", "Range", "Restart", "Retry", "SameAs", "Source", "Storage",
+        "Trigger",
     ),
     "weft.model.errors": (
         "CapacityError", "ConflictError", "DefinitionError", "DiskFullError", "ForbiddenError", "GraphError",

@@ -58,6 +58,8 @@ PUBLIC = {
     "Range",
     "Resources",
     "Results",
+    "Backoff",
+    "Restart",
     "Retry",
     "Run",
     "RunCancelledError",

@@ -988,6 +988,7 @@ class TestTask:
             run_command(self.context(tmp_path, command, name="my step"), {})
         error = caught.value
         assert error.task == "train[0]"
+        assert error.status == 3
         assert "step my step ended with exit code 3" in error.message
         assert str(tmp_path / "log") in error.message
         assert error.traceback_text.split("\n") == [*map(str, range(12, 31)), "boom"]
@@ -1004,6 +1005,7 @@ class TestTask:
         with pytest.raises(TaskError, match="It printed nothing") as caught:
             run_command(self.context(tmp_path, command, **params), {})
         assert told in caught.value.message
+        assert caught.value.status in (128 + signal.SIGKILL, 128 + signal.SIGTERM)
 
     def test_a_kill_for_memory_is_an_error_of_its_own(self, tmp_path, monkeypatch):
         (tmp_path / "vmstat").write_text("oom_kill 0\n")

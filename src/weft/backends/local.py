@@ -308,6 +308,7 @@ class LocalJob:
             outcome.nbytes,
             outcome.lost,
             outcome.raised,
+            outcome.status,
         )
 
     def restore(self, vertex: str, indices: Collection[int]) -> None:

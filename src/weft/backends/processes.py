@@ -554,7 +554,8 @@ class Processes(LocalBackend):
                 self._lane.put(partial(self._answer_cell, lease, *question[1:]))
 
     def _done(self, conn: Conn, lease: RemoteLease, rest: list[Any]) -> None:
-        _, hi, reached, packed, seconds, kind, vertex, index, message, traceback, raised, lost, stats, rows = rest
+        _, hi, reached, packed, seconds, kind, vertex, index, message, traceback, *more = rest
+        raised, status, lost, stats, rows = more
         del self._leases[lease.token]
         with conn.lock:
             conn.current = None
@@ -563,7 +564,7 @@ class Processes(LocalBackend):
         outcome = Outcome(hi, [], seconds)
         outcome.reached = reached
         outcome.kind, outcome.message, outcome.lost = kind, message, lost
-        outcome.traceback, outcome.raised = traceback, raised
+        outcome.traceback, outcome.raised, outcome.status = traceback, raised, status
         outcome.vertex, outcome.index = vertex or lease.root.vertex, index if vertex else lease.lo
         outcome.stats, outcome.rows = stats, rows
         with self.store.holding(ref for _, ref in packed.large):

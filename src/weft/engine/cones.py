@@ -84,6 +84,7 @@ def _ordinary(stage: Stage) -> bool:
         and vertex.manager is None
         and not vertex.expands
         and not vertex.retry.delay_s
+        and vertex.restart is None
     )
 
 

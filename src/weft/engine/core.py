@@ -273,6 +273,7 @@ class Core:
         "weights",
         "shrunk",
         "faults",
+        "restarts",
         "avoided",
         "forgiven",
         "shy",
@@ -343,6 +344,8 @@ class Core:
         self.weights: dict[int, float] = {}
         self.shrunk: dict[int, int] = {}
         self.faults: deque[Fault] = deque(maxlen=FAULTS)
+        self.restarts = 0
+        """How often failures of their code have had tasks of the job started again."""
         self.avoided: dict[int, int] = {}
         self.forgiven: dict[int, tuple[int, float]] = {}
         self.shy: dict[tuple[int, int], float] = {}

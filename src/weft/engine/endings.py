@@ -30,7 +30,7 @@ from weft.engine.rows import (
     write,
     write_mixed,
 )
-from weft.graph.logical import Kind
+from weft.graph.logical import Kind, Restart
 from weft.model.failures import FAILURES, Failure
 from weft.model.ids import task_name
 
@@ -65,6 +65,9 @@ def on_done(core: Core, event: Done) -> None:
     if lease.state not in ACTIVE:
         _stopped(core, lease, event.hi)
         return
+    if lease.stage.vertex.restart is Restart.ALWAYS and lease.stage.status is not VertexState.DRAINING:
+        _restart_ended(core, lease, event)
+        return
     close(core, lease)
     hi = max(event.hi, lease.lo)  # the other attempt may have done more before it was lost
     cone = lease.cone
@@ -78,6 +81,15 @@ def on_done(core: Core, event: Done) -> None:
         if hi < lease.hi:
             put_back(core, lease, hi, lease.hi)
     _give_slot_back(core, lease)
+
+
+def _restart_ended(core: Core, lease: LeaseRow, event: Done) -> None:
+    """A service that is to run always has ended by itself, and well: that counts as a failure of its code."""
+    stage, at = lease.stage, lease.lo
+    if event.hi > at:
+        core.out.append(Free(stage.id, at, event.hi))
+    message = "it has ended by itself, and is to run always"
+    on_failed(core, Failed(event.now, lease.id, at, stage.id, at, Failure.USER, message, status=0))
 
 
 def _learn(core: Core, lease: LeaseRow, units: int, seconds: float, nbytes: int) -> None:
@@ -422,7 +434,7 @@ def _failed_unit(core: Core, lease: LeaseRow, event: Failed, kind: Failure) -> N
     blame.failed(core, lease, kind, (stage.id, index), event.lost)
     if not _is_gone(core, kind):
         event = event._replace(lost=None)
-    if not may_retry(core, stage, index, kind, lease.worker):
+    if not may_retry(core, stage, index, kind, lease.worker, event.status):
         _fail_unit(core, lease, event, kind)
     elif stage.region >= 0:
         _put_back_region(core, lease)
@@ -430,7 +442,7 @@ def _failed_unit(core: Core, lease: LeaseRow, event: Failed, kind: Failure) -> N
             _lose_unread(core, event, name)
         gangs.restart_region(core, stage, f"{name} failed")
     else:
-        pause = delay_of(stage, index, kind)
+        pause = delay_of(core, stage, index, kind)
         delayed = pause > 0 and lease.cone is None
         if delayed:
             if stage.retry_at is None:

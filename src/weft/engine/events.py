@@ -147,7 +147,7 @@ class Failed(NamedTuple):
     """A lease ended badly: units below `hi` are done, task `index` of `vertex` failed, the rest never started.
 
     `lost` names an input that is gone or could not be read, `raised` is the class of what the code of the task raised,
-    as `module:qualname`.
+    as `module:qualname`, `status` the exit code of its process, if one has ended (128 and the signal).
     """
 
     now: float
@@ -162,6 +162,7 @@ class Failed(NamedTuple):
     nbytes: int = 0
     lost: tuple[str, int] | None = None
     raised: str = ""
+    status: int | None = None
 
 
 class GaveBack(NamedTuple):

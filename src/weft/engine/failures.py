@@ -40,8 +40,8 @@ from weft.engine.rows import (
 )
 from weft.engine.story import story
 from weft.engine.tokens import return_tokens
-from weft.graph.logical import OnFailure, Outcome, Storage
-from weft.model.failures import FAILURES, Failure, RetryClass
+from weft.graph.logical import OnFailure, Outcome, Restart, Storage
+from weft.model.failures import FAILURES, SIGNALLED, Failure, RetryClass
 from weft.model.ids import task_name
 
 if TYPE_CHECKING:
@@ -59,8 +59,11 @@ def move_job(core: Core, cause: str) -> None:
     core.note("", NoteKind.JOB_STATE, core.status.value)
 
 
-def may_retry(core: Core, stage: Stage, index: int, kind: Failure, worker: int) -> bool:
-    """Count a failure of one kind against the vertex's `retry`, and tell whether the task may run again."""
+def may_retry(core: Core, stage: Stage, index: int, kind: Failure, worker: int, status: int | None = None) -> bool:
+    """Count a failure of one kind against the vertex and the job, and tell whether the task may run again.
+
+    `status` is the exit code of the attempt's process, if it had one.
+    """
     if stage.attempts is None:
         stage.attempts = {}
         core.later(Phase.CONES)  # no cone may hide a task that is being retried
@@ -69,9 +72,15 @@ def may_retry(core: Core, stage: Stage, index: int, kind: Failure, worker: int) 
     if column is None:
         return False
     counts[column] += 1
-    retry = stage.vertex.retry
-    if counts[column] > retry[column]:
+    retry, rule = stage.vertex.retry, stage.vertex.restart
+    if column is RetryClass.INFRASTRUCTURE:
+        rule = None
+    if not (counts[column] <= retry[column] if rule is None else restarts(rule, kind, status)):
         return False
+    if column is not RetryClass.INFRASTRUCTURE:
+        core.restarts += 1
+        if is_spent(core):
+            return False
     if column is RetryClass.INFRASTRUCTURE and worker >= 0:
         if stage.avoid is None:
             stage.avoid = {}
@@ -86,6 +95,19 @@ def may_retry(core: Core, stage: Stage, index: int, kind: Failure, worker: int) 
     return True
 
 
+def restarts(rule: Restart, kind: Failure, status: int | None) -> bool:
+    """Whether a failure of the code of a task has it started again."""
+    if rule is Restart.EXIT_CODE:
+        return (FAILURES[kind].exit_code if status is None else status) >= SIGNALLED
+    return rule is not Restart.NEVER
+
+
+def is_spent(core: Core) -> bool:
+    """Whether the job has been restarted more often than its backoff allows, so that it must fail."""
+    limit = core.graph.backoff.limit
+    return limit is not None and core.restarts > limit
+
+
 def _ask_from_now_on(core: Core, stage: Stage) -> None:
     """Some task needs a grant of memory: all of the stage go to the pool with a request, none by an offer."""
     stage.plain = False
@@ -98,12 +120,15 @@ def _ask_from_now_on(core: Core, stage: Stage) -> None:
     core.later(Phase.REQUESTS, stage)
 
 
-def delay_of(stage: Stage, index: int, kind: Failure) -> float:
+def delay_of(core: Core, stage: Stage, index: int, kind: Failure) -> float:
     """Return the pause in seconds before the next attempt: doubled at each retry of that kind, up to 64 times.
 
-    What a lost worker was at goes elsewhere at once.
+    With a restart rule it is the pause of the job's backoff. What a lost worker was at goes elsewhere at once.
     """
     pause, column = stage.vertex.retry.delay_s, FAILURES[kind].retry
+    if stage.vertex.restart is not None and column is not RetryClass.INFRASTRUCTURE and stage.attempts is not None:
+        counts = stage.attempts[index]
+        return core.graph.backoff.pause(counts[RetryClass.USER] + counts[RetryClass.MEMORY])
     if not pause or column is None or column is RetryClass.INFRASTRUCTURE or stage.attempts is None:
         return 0.0
     return float(pause * 2 ** min(stage.attempts[index][column] - 1, 6))
@@ -118,6 +143,9 @@ def fatal(
     tries = counts[RetryClass.INFRASTRUCTURE] if counts is not None and kind is Failure.INFRASTRUCTURE else 0
     if tries > 1:
         message += f"\nThat was attempt {tries}: its retries after lost workers are used up."
+    spent = is_spent(core)
+    if spent:
+        message += f"\nThe job may restart tasks {core.graph.backoff.limit} times in all, which is used up."
     core.note(name, NoteKind.FAILED, kind.value, message)
     if core.cause is None:
         core.cause = Cause(name, message, traceback, kind.value, raised)
@@ -131,7 +159,7 @@ def fatal(
     spread(core, stage, index, index + 1)
     if stage.over == stage.n:
         end(core, stage)
-    if core.graph.on_failure is OnFailure.FAIL_FAST and core.status is JobState.RUNNING:
+    if (spent or core.graph.on_failure is OnFailure.FAIL_FAST) and core.status is JobState.RUNNING:
         move_job(core, "task_fatal")
         stop_everything(core, f"{name} failed")
 

@@ -27,10 +27,12 @@ from weft.graph.axes import TO_ALL, Axis, GridMap, group, whole_number
 from weft.graph.logical import (
     AFTER_ANY,
     BROADCAST,
+    DEFAULT_BACKOFF,
     GRAPH,
     NONE,
     ONE_TO_ONE,
     SEQUENTIAL,
+    Backoff,
     Bubble,
     Choice,
     Edge,
@@ -228,6 +230,7 @@ class Graph(LogicalGraph):
         on_failure: OnFailure = OnFailure.FAIL_FAST,
         limits: Mapping[str, int] | None = None,
         frontend: str = GRAPH,
+        backoff: Backoff = DEFAULT_BACKOFF,
     ) -> None:
         if not isinstance(name, str):
             raise wrong_type("name of a graph", name, "text")
@@ -235,7 +238,9 @@ class Graph(LogicalGraph):
             raise wrong_type(f"on_failure of graph {name!r}", on_failure, "an OnFailure", name)
         if not isinstance(limits, (Mapping, NoneType)):
             raise wrong_type(f"limits of graph {name!r}", limits, "a mapping of token to count", name)
-        super().__init__(name, on_failure=on_failure, limits=dict(limits or {}), frontend=frontend)
+        if not isinstance(backoff, Backoff):
+            raise wrong_type(f"backoff of graph {name!r}", backoff, "a Backoff", name)
+        super().__init__(name, on_failure=on_failure, limits=dict(limits or {}), frontend=frontend, backoff=backoff)
         self._counts: dict[str, int] = {}
 
     # ------------------------------------------------------------------------------------------------- vertices

@@ -85,6 +85,46 @@ class Retry(Struct, frozen=True, forbid_unknown_fields=True):
 DEFAULT_RETRY = Retry()
 
 
+class Restart(Enum):
+    """Which ends of the code of a task have it started again, in place of the counts `user` and `memory` of `Retry`.
+
+    Lost workers are counted by `Retry.infrastructure` under every rule. How long and how often is the `Backoff` of the
+    job.
+    """
+
+    ALWAYS = "always"
+    """Every end, success too, as long as the vertex is needed: for a SERVICE."""
+    ON_FAILURE = "on_failure"
+    """Every failure."""
+    NEVER = "never"
+    """None."""
+    EXIT_CODE = "exit_code"
+    """A failure with an exit code above 127 (a signal, such as a kill for memory); 1 to 127 are for good.
+
+    An exception counts as exit code 1.
+    """
+
+
+class Backoff(Struct, frozen=True):
+    """How often tasks of a job may start again after failures of their code, and the pauses of vertices with `restart`.
+
+    `limit` counts over all tasks of all vertices; the failure after that fails the job (None: no limit). The first
+    restart of a task waits `delay_s` seconds, each further one `factor` times as long, up to `max_s`.
+    """
+
+    limit: int | None = None
+    delay_s: float = 10.0
+    factor: float = 2.0
+    max_s: float = 300.0
+
+    def pause(self, restart: int) -> float:
+        """Return the seconds before a restart of a task, of which 1 is the first."""
+        return float(min(self.delay_s * self.factor ** min(restart - 1, 64), self.max_s))
+
+
+DEFAULT_BACKOFF = Backoff()
+
+
 # ------------------------------------------------------------------------------------------------------ edges
 
 
@@ -226,7 +266,8 @@ class Role(Enum):
 class Vertex(Struct):
     """One logical step: a program, how wide, with what, and what to do when it fails.
 
-    `resources` are ordered alternatives; `timeout_s` is per attempt; `keep` says that the session wants the values,
+    `resources` are ordered alternatives; `restart` stands for the counts `user` and `memory` of `retry`; `timeout_s` is
+    per attempt; `keep` says that the session wants the values,
     or that it does not (None: it wants those that nothing reads);
     `output_bytes` estimates the output of one task, `scratch_bytes` what it holds beside that and its inputs; `expands`
     marks a vertex whose small return value the master reads: a parallelism, the answer of a choice, or a `Patch`;
@@ -246,6 +287,7 @@ class Vertex(Struct):
     resources: tuple[Resources, ...] = ONE_SLOT_ONLY
     placement: Placement | None = None
     retry: Retry = DEFAULT_RETRY
+    restart: Restart | None = None
     timeout_s: float | None = None
     idempotent: bool = True
     cache_key: str | None = None
@@ -309,8 +351,9 @@ class LogicalGraph:
     """A job as written: vertices, edges, bubbles, choices, and what failure means.
 
     `limits` are tokens that tasks of this job share (name to count). `frontend` names the front end that made it, whose
-    words users see for its states. The order in which vertices and edges were added
-    is the order of inputs and of ties in scheduling, so that equal graphs run alike. The containers are kept as given.
+    words users see for its states. `backoff` bounds how often tasks start again. The order in which vertices and edges
+    were added is the order of inputs and of ties in scheduling, so that equal graphs run alike. The containers are kept
+    as given.
     """
 
     def __init__(
@@ -323,6 +366,7 @@ class LogicalGraph:
         on_failure: OnFailure = OnFailure.FAIL_FAST,
         limits: dict[str, int] | None = None,
         frontend: str = GRAPH,
+        backoff: Backoff = DEFAULT_BACKOFF,
     ) -> None:
         self.name = name
         self.vertices = {} if vertices is None else vertices
@@ -332,6 +376,7 @@ class LogicalGraph:
         self.on_failure = on_failure
         self.limits = {} if limits is None else limits
         self.frontend = frontend
+        self.backoff = backoff
 
     def copy(self) -> LogicalGraph:
         """Return an equal graph with containers of its own."""
@@ -344,6 +389,7 @@ class LogicalGraph:
             self.on_failure,
             dict(self.limits),
             self.frontend,
+            self.backoff,
         )
 
     def add_vertex(self, vertex: Vertex) -> Vertex:

@@ -16,9 +16,11 @@ from math import inf
 from weft.graph.final import check_final
 from weft.graph.grid import check_grid
 from weft.graph.logical import (
+    DEFAULT_BACKOFF,
     DEFAULT_RETRY,
     ONE_TO_ONE,
     SEQUENTIAL,
+    Backoff,
     Bubble,
     Choice,
     Edge,
@@ -29,6 +31,7 @@ from weft.graph.logical import (
     Parallelism,
     Patch,
     Range,
+    Restart,
     Retry,
     SameAs,
     Source,
@@ -63,6 +66,8 @@ def validate(graph: LogicalGraph, capacity: Sequence[Resources] | None = None) -
         raise _bad_name("front end", graph.frontend)
     for token, count in graph.limits.items():
         _check_limit(token, count)
+    if graph.backoff != DEFAULT_BACKOFF:
+        _check_backoff(graph.backoff)
     services = _check_vertices(graph, graph.vertices.values(), capacity)
     _check_served(services, _check_edges(graph, graph.edges))
     topological(graph)
@@ -112,6 +117,8 @@ def _check_vertices(graph: LogicalGraph, vertices: Iterable[Vertex], capacity: S
             raise _never_fits(vertex, capacity)
         if vertex.retry != DEFAULT_RETRY:
             _check_retry(vertex, vertex.retry)
+        if vertex.restart is not None:
+            _check_restart(vertex)
         if vertex.expands and vertex.cache_key is not None:
             raise GraphError(
                 f"vertex {id!r} expands the graph and has a cache key: a cache keeps values, not answers",
@@ -254,6 +261,27 @@ def _never_fits(vertex: Vertex, capacity: Sequence[Resources] | None) -> Capacit
         f"vertex {vertex.id!r} asks for {wants}, which no worker can ever give: {has}",
         hint="Ask for less, or start the session with larger workers.",
     )
+
+
+def _check_restart(vertex: Vertex) -> None:
+    if vertex.restart is Restart.ALWAYS and vertex.kind is not Kind.SERVICE:
+        raise GraphError(
+            f"vertex {vertex.id!r} restarts always, so its tasks would never be done",
+            subject=vertex.id,
+            rule="restart",
+            hint="Make it a SERVICE, which ends with its last consumer, or restart it on_failure.",
+        )
+
+
+def _check_backoff(backoff: Backoff) -> None:
+    numbers = all(map(_number, (backoff.delay_s, backoff.factor, backoff.max_s)))
+    counted = backoff.limit is None or (_whole(backoff.limit) and backoff.limit >= 0)
+    if not (counted and numbers and 0 <= backoff.delay_s <= backoff.max_s < inf and 1 <= backoff.factor < inf):
+        raise GraphError(
+            f"the graph has the impossible {backoff}",
+            rule="backoff",
+            hint="The limit is None or at least 0, the factor at least 1, and delay_s from 0 to max_s.",
+        )
 
 
 def _check_retry(vertex: Vertex, retry: Retry) -> None:

@@ -22,7 +22,9 @@ from msgspec.structs import asdict
 
 from weft.graph.axes import Axis, GridMap, Op
 from weft.graph.logical import (
+    DEFAULT_BACKOFF,
     GRAPH,
+    Backoff,
     Bubble,
     Choice,
     Edge,
@@ -35,6 +37,7 @@ from weft.graph.logical import (
     Parallelism,
     Patch,
     Range,
+    Restart,
     Role,
     SameAs,
     Scheduling,
@@ -125,6 +128,7 @@ class _Graph(_Parts, forbid_unknown_fields=True):
     on_failure: OnFailure = OnFailure.FAIL_FAST
     limits: dict[str, int] = {}
     frontend: str = GRAPH
+    backoff: Backoff = DEFAULT_BACKOFF
 
 
 class _Patch(_Parts, forbid_unknown_fields=True):
@@ -153,6 +157,8 @@ def to_json(graph: LogicalGraph) -> Json:
         out["on_failure"] = graph.on_failure.value
     if graph.frontend != GRAPH:
         out["frontend"] = graph.frontend
+    if graph.backoff != DEFAULT_BACKOFF:
+        out["backoff"] = _sparse(graph.backoff, DEFAULT_BACKOFF)
     if graph.limits:
         out["limits"] = dict(graph.limits)
     out["vertices"] = [_vertex_out(vertex) for vertex in graph.vertices.values()]
@@ -354,7 +360,15 @@ def from_json(obj: Any) -> LogicalGraph:
         vertices[vertex.id] = _vertex_in(vertex, f"vertices[{at}]")
     edges = [_edge_in(edge, f"edges[{at}]") for at, edge in enumerate(given.edges)]
     return LogicalGraph(
-        given.name, vertices, edges, given.bubbles, given.choices, given.on_failure, given.limits, given.frontend
+        given.name,
+        vertices,
+        edges,
+        given.bubbles,
+        given.choices,
+        given.on_failure,
+        given.limits,
+        given.frontend,
+        given.backoff,
     )
 
 
@@ -475,6 +489,7 @@ _CHOICES: Final = {
     "on_failure": OnFailure,
     "op": Op,
     "outcome": Outcome,
+    "restart": Restart,
     "role": Role,
     "storage": Storage,
     "style": Style,

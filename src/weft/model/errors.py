@@ -164,18 +164,27 @@ class RunFailedError(WeftError):
 class TaskError(RunFailedError):
     """The user's code raised. `task` names it as `vertex[index]`, `traceback_text` is the remote traceback.
 
-    `raised` is the class of what it raised, as `module:qualname`; "" where that is not known.
+    `raised` is the class of what it raised, as `module:qualname`; "" where that is not known. `status` is the exit code
+    of its command, 128 and the signal where a signal has ended it; None where no process has ended.
     """
 
     code = "WEFT501"
 
     def __init__(
-        self, message: str, *, task: str = "", traceback_text: str = "", raised: str = "", hint: str = ""
+        self,
+        message: str,
+        *,
+        task: str = "",
+        traceback_text: str = "",
+        raised: str = "",
+        status: int | None = None,
+        hint: str = "",
     ) -> None:
         super().__init__(message, hint=hint)
         self.task = task
         self.traceback_text = traceback_text
         self.raised = raised
+        self.status = status
 
 
 class OutOfMemoryError(TaskError):

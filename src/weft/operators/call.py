@@ -35,7 +35,7 @@ from weft.model.errors import (
     RunCancelledError,
     TaskError,
 )
-from weft.model.failures import Failure, kind_of_exit
+from weft.model.failures import SIGNALLED, Failure, kind_of_exit
 from weft.model.ids import task_name
 from weft.model.records import as_dict
 from weft.operators.guardians import start_guardian, take_back_guardian
@@ -117,6 +117,11 @@ class CommandResult(Struct, frozen=True, kw_only=True):
     """Whether it was killed, or a process of its that it speaks for, while the kernel killed for want of memory."""
     shell_only: tuple[str, ...] = ()
     """Variables that are too long for an environment: the command's own shell has them, what it starts does not."""
+
+    @property
+    def status(self) -> int:
+        """What a shell would report: its exit code, or 128 and the signal."""
+        return SIGNALLED + self.signal if self.signal is not None else self.exit_code or 0
 
     @property
     def ok(self) -> bool:
@@ -437,6 +442,7 @@ def _failure(spec: CommandSpec, result: CommandResult, task: str) -> TaskError:
     return error(
         f"step {spec.name} {how} (log: {spec.log}).{lost}\n{tail}",
         task=task,
+        status=result.status,
         traceback_text="\n".join(lines),
         hint=f"The whole log: {spec.log}",
     )

@@ -98,9 +98,9 @@ class WorkerLease:
 class Outcome:
     """What became of a lease: units below `hi` are done and `values` are the root's, the first of them of unit `lo`.
 
-    With `kind` set, task `index` of `vertex` failed in unit `hi`, and `raised` is the class of what its code raised,
-    as `module:qualname`. `reached` >= 0: a linear cone stopped after that
-    member, whose value is the only one in `values`.
+    With `kind` set, task `index` of `vertex` failed in unit `hi`, `raised` is the class of what its code raised, as
+    `module:qualname`, and `status` the exit code of its process, if one has ended. `reached` >= 0: a linear cone
+    stopped after that member, whose value is the only one in `values`.
     """
 
     __slots__ = (
@@ -115,6 +115,7 @@ class Outcome:
         "rows",
         "seconds",
         "stats",
+        "status",
         "traceback",
         "values",
         "vertex",
@@ -132,6 +133,7 @@ class Outcome:
         self.message = ""
         self.traceback = ""
         self.raised = ""
+        self.status: int | None = None
         self.lost: tuple[str, int] | None = None
         self.stats: tuple[tuple[str, list[int]], ...] = ()
         self.rows = 0

@@ -401,6 +401,7 @@ class Worker:
                 outcome.message,
                 outcome.traceback,
                 outcome.raised,
+                outcome.status,
                 outcome.lost,
                 outcome.stats,
                 outcome.rows,

@@ -138,8 +138,11 @@ def _failed(lease: WorkerLease, values: list[Any], where: list[Any], error: Base
         if isinstance(error, WeftError):
             outcome.message = str(error)
             outcome.traceback = error.traceback_text if isinstance(error, TaskError) else ""
+            outcome.status = error.status if isinstance(error, TaskError) else None
         elif not isinstance(error, MemoryError):
             outcome.raised = f"{type(error).__module__}:{type(error).__qualname__}"
+            if isinstance(error, SystemExit) and isinstance(error.code, int):
+                outcome.status = error.code & 0xFF
     if not outcome.traceback and not isinstance(error, (TaskError, CapacityError, ProgramError)):
         outcome.traceback = _user_traceback(error)
     return outcome

@@ -231,6 +231,7 @@ class Hand:
         hi: int | None = None,
         message: str = "bad",
         lost: tuple[str, int] | None = None,
+        status: int | None = None,
     ) -> Failed:
         """Task `at` (the first of the lease if it is not said) of a lease failed, in unit `hi`."""
         vertex, lo, _ = parts(lease)
@@ -239,7 +240,7 @@ class Hand:
             vertex, at_index, _ = parts(at)
         else:
             at_index = index
-        return Failed(self.now, self._number(lease), index, vertex, at_index, kind, message, lost=lost)
+        return Failed(self.now, self._number(lease), index, vertex, at_index, kind, message, lost=lost, status=status)
 
     def stopped(self, lease: str) -> Failed:
         """A lease that was told to stop has."""

@@ -17,6 +17,7 @@ from weft.graph.logical import (
     LogicalGraph,
     Patch,
     Range,
+    Restart,
     Retry,
     SameAs,
     Source,
@@ -83,7 +84,14 @@ def test_constants_come_back_equal():
 
 def test_equal_graphs_have_equal_text():
     """Whole numbers that are floats in one of them are written as the other's."""
-    whole = Vertex("a", Program("m:f"), resources=(Resources(cpu=2),), timeout_s=5, retry=Retry(delay_s=1))
+    whole = Vertex(
+        "a",
+        Program("m:f"),
+        resources=(Resources(cpu=2),),
+        timeout_s=5,
+        retry=Retry(delay_s=1),
+        restart=Restart.EXIT_CODE,
+    )
     made = LogicalGraph(vertices={"a": whole})
     assert dumps(loads(dumps(made))) == dumps(made)
     assert '"timeout_s": 5}' in dumps(loads(dumps(made)))
