@@ -83,7 +83,7 @@ def test_seeds_that_once_found_a_fault(seed, words, hard):
 
 
 def test_a_job_that_looks_again_and_again_for_what_does_not_come_does_not_end(monkeypatch):
-    monkeypatch.setattr(Master, "_on_done", lambda self, event: None)
+    monkeypatch.setattr("weft.engine.master.on_done", lambda core, event: None)
     graph = Graph("g")
     graph.add(work, n=2, name="a")
     with pytest.raises(AssertionError, match="it does not end"):
