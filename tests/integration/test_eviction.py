@@ -115,7 +115,7 @@ SHAPES: tuple[Callable[[], Graph], ...] = (
 
 def chunks_moved(make: Callable[[], Graph], eviction: str | Callable[[ChunkInfo], Any], spill_dir: str) -> int:
     """Return how many chunks were written to disk or read back."""
-    with weft.Session(workers=1, memory=BUDGET, eviction=eviction, spill_dir=spill_dir) as session:
+    with weft.Session(workers=1, memory=BUDGET, eviction=eviction, spill=spill_dir) as session:
         session.executor.tuning = replace(session.executor.tuning, target_s=0.0, cones=False)  # one task at a time
         session.run(make(), timeout_s=TIMEOUT_S)
         stats = session.store.stats()

@@ -215,7 +215,7 @@ def test_a_resume_has_what_the_session_had(tmp_path, monkeypatch):
     folder = failed(tmp_path, **options, history=tmp_path / "known")
     result, asked = opened_by(monkeypatch, folder)
     assert (result.state, result.error) == ("succeeded", None)
-    del asked["spill_dir"], asked["durable"]
+    del asked["spill"], asked["durable"]
     assert asked == {
         "workers": 2,
         "memory": 64 << 20,

@@ -87,7 +87,7 @@ class TestSession:
 
     def test_spills_where_it_is_told(self, tmp_path):
         (tmp_path / "runs" / "mine").mkdir(parents=True)
-        with Session(workers=1, spill_dir=tmp_path):
+        with Session(workers=1, spill=tmp_path):
             assert list((tmp_path / f"weft-{os.getuid()}" / "runs").iterdir())
         assert not list((tmp_path / f"weft-{os.getuid()}" / "runs").iterdir())
         assert (tmp_path / "runs" / "mine").is_dir(), "what is not ours is never swept"
@@ -142,10 +142,10 @@ class TestSession:
             ({"name": "a b"}, "'a b'"),
             ({"name": "../x"}, "'../x'"),
             ({"name": 3}, "3 cannot name a session"),
-            ({"spill_dir": "/proc/none"}, "/proc/none"),
-            ({"spill_dir": 3}, "spill_dir is 3; it must be the path of a folder"),
-            ({"spill_dir": ""}, "spill_dir is ''"),
-            ({"spill_dir": b"x"}, "spill_dir is b'x'"),
+            ({"spill": "/proc/none"}, "/proc/none"),
+            ({"spill": 3}, "spill is 3; it must be the path of a folder"),
+            ({"spill": ""}, "spill is ''"),
+            ({"spill": b"x"}, "spill is b'x'"),
             ({"grace_s": -1}, "grace_s is -1; it must be a number of seconds from 0 on"),
             ({"grace_s": "x"}, "grace_s is 'x'"),
             ({"grace_s": None}, "grace_s is None"),
@@ -176,7 +176,7 @@ class TestSession:
 
     def test_a_folder_may_begin_with_that_of_a_user(self, tmp_path, monkeypatch):
         monkeypatch.setenv("HOME", str(tmp_path))
-        with Session(workers=1, durable="~/kept", spill_dir="~"):
+        with Session(workers=1, durable="~/kept", spill="~"):
             pass
         with Session(workers=1, history=Path("~/known")):
             pass

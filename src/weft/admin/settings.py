@@ -67,8 +67,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """How many GPUs are handed out to tasks that ask for them."""
     gpu_type: str = ""
     """The type of all of these."""
-    spill_dir: Path | None = None
-    """The folder for chunks on disk; None: `spill` in the state folder."""
+    spill: Path | str | None = None
+    """The folder for chunks on disk, or a URL; None: `spill` in the state folder."""
     state_dir: Path | None = None
     """The state folder; None: `.weft` beside the project, else in the user's state folder."""
     color: str = "auto"
@@ -207,6 +207,10 @@ def _path(value: object, shown: str, base: Path) -> Path:
     return base.absolute() / Path(value).expanduser()
 
 
+def _path_or_url(value: object, shown: str, base: Path) -> Path | str:
+    return value if isinstance(value, str) and "://" in value else _path(value, shown, base)
+
+
 def _truth(value: object, shown: str, _: Path) -> bool:
     words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
     if isinstance(value, str):
@@ -240,7 +244,7 @@ _PARSERS: Final[dict[str, Callable[[object, str, Path], Any]]] = {
     "stream_window": _bytes,
     "gpus": _count,
     "gpu_type": _text,
-    "spill_dir": _path,
+    "spill": _path_or_url,
     "state_dir": _path,
     "color": _one_of(COLORS),
     "quiet": _truth,

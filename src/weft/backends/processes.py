@@ -35,7 +35,7 @@ from weft.engine.core import Tuning
 from weft.engine.events import Progress, Started, UserEvent
 from weft.engine.ports import WorkerSpec
 from weft.graph.task import USAGE
-from weft.model.chunks import ChunkRef
+from weft.model.chunks import ChunkRef, Tier
 from weft.model.errors import CapacityError, NotFoundError, ProgramError, RunCancelledError
 from weft.store.api import ABSENT
 from weft.store.segments import SegmentWriter
@@ -425,7 +425,11 @@ class Processes(LocalBackend):
         values = column.values[lo:hi]
         large = []
         for at in mine:
-            if type(values[at - lo]) is not ChunkRef and values[at - lo] is not ABSENT:
+            cell = values[at - lo]
+            if type(cell) is ChunkRef:
+                if cell.tier is Tier.OBJECT:  # the worker may not be able to read it there
+                    large.append(at)
+            elif cell is not ABSENT:
                 entry = tracked.get(at)
                 if entry is not None and entry.nbytes >= LARGE:
                     large.append(at)

@@ -21,8 +21,9 @@ from weft.runs.records import read_run, tell_interruption
 from weft.runtime.clock import RealClock, ResumedClock
 from weft.runtime.session import BackendPlace, Session
 from weft.store.blocks import BlockManager
-from weft.store.folders import SPILL_NAME
+from weft.store.folders import SPILL_NAME, is_url
 from weft.store.state import RunFolder, StateRoot, owned, read_description
+from weft.store.tiers import spill_tier
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +64,7 @@ class Concrete(Protocol):
         """Return the key by which values are spilled."""
         ...
 
-    def session_folders(self, name: str, spill_dir: Path | None) -> RunFolders:
+    def session_folders(self, name: str, spill: Path | str | None) -> RunFolders:
         """Make the folders of something that leaves nothing behind."""
         ...
 
@@ -199,7 +200,7 @@ class RunService:
             backend = str(began_on) if began_on in self._concrete.BACKENDS else backend
         options = opened.options_of(said, settings)
         state = folder.parent.parent
-        session = self._concrete.make_session(backend, spill_dir=settings.spill_dir, durable=state, **options)
+        session = self._concrete.make_session(backend, spill=settings.spill, durable=state, **options)
         self._undo.callback(session.close)
         run: ActiveRun = session.reopen(folder.name, events)
         return run
@@ -224,13 +225,16 @@ class RunService:
 
     def _make_workers(self, state: StateRoot) -> Session:
         settings, concrete = self._settings, self._concrete
-        base = settings.spill_dir
-        if base is None:
+        base = settings.spill
+        if base is None or is_url(base):
             base = state.path / SPILL_NAME
             base.mkdir(mode=0o700, parents=True, exist_ok=True)
         folders = self._undo.enter_context(concrete.session_folders("runs", base))
         key = concrete.eviction_key(settings.eviction)
-        store = BlockManager(settings.memory or None, shm=folders.shm, spill=folders.spill, eviction=key)
+        spill = spill_tier(settings.spill, folders)
+        store = BlockManager(
+            settings.memory or None, shm=folders.shm, spill=spill, overflow=folders.spill, eviction=key
+        )
         self._undo.callback(store.close)
         node = Resources(settings.worker_count, store.memory.budget, settings.gpus, settings.gpu_type)
         window = settings.stream_window or None

@@ -276,6 +276,9 @@ class BlockManager:
             cell = column.values[index]
             try:
                 if type(cell) is ChunkRef:
+                    entry = column.tracked.get(index)
+                    if entry is not None and entry.freed_parts is not None and entry.freed_parts[part]:
+                        raise self._freed(column, index, part)
                     whole = not cell.parts
                     value = self.load(column, index, last=last)[part] if whole else tiers.read_chunk_part(cell, part)
                 elif cell is ABSENT:
@@ -287,7 +290,7 @@ class BlockManager:
                     raise
                 continue
             if value is ABSENT:
-                raise NotFoundError(f"piece {part} of {'/'.join(column.key)}[{index}] has been freed")
+                raise self._freed(column, index, part)
             if column.tracked:
                 self._touch(column, index)
             return value
@@ -332,6 +335,10 @@ class BlockManager:
             memory.used += nbytes
             memory.offer(entry)
             return value
+
+    @staticmethod
+    def _freed(column: Column, index: int, part: int) -> NotFoundError:
+        return NotFoundError(f"piece {part} of {'/'.join(column.key)}[{index}] has been freed")
 
     @staticmethod
     def _absent(column: Column, index: int) -> NotFoundError:
@@ -589,7 +596,13 @@ class BlockManager:
         for at, (index, cell) in enumerate(zip(wanted, cells, strict=True)):
             if cell is ABSENT:
                 raise self._absent(column, index)
-            if type(cell) is ChunkRef or type(cell) in FIXED:
+            if type(cell) in FIXED:
+                continue
+            if type(cell) is ChunkRef:
+                tier = self._files.tier_of(cell.location)
+                if tier is not None and tier.local:
+                    moving.append(at)
+                    chunks.append(codec.raw(tiers.read(cell), cell.parts))
                 continue
             chunk = codec.encode_row(cell) if column.parts else codec.encode(cell)
             if chunk.nbytes <= INLINE_MAX or index not in column.tracked:

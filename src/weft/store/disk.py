@@ -65,6 +65,8 @@ class ChunkFiles:
         self._count = itertools.count()
         self._token = os.urandom(4).hex()
 
+    local = False
+
     @property
     def root(self) -> str:
         """See `TierStore.root`."""
@@ -80,13 +82,9 @@ class ChunkFiles:
         DiskFullError: no room. CapacityError: the folder cannot be written to for another reason.
         """
         refs: list[ChunkRef | None] = [None] * len(chunks)
-        small = [i for i, chunk in enumerate(chunks) if chunk.nbytes < OWN_FILE]
-        groups = [[i] for i, chunk in enumerate(chunks) if chunk.nbytes >= OWN_FILE]
-        if small:
-            groups.append(small)
         done: list[str] = []
         try:
-            for group in groups:
+            for group in grouped(chunks):
                 path = self.new_path()
                 offsets = self._write_file(path, [chunks[i] for i in group])
                 done.append(path)
@@ -154,6 +152,13 @@ class ChunkFiles:
     def close(self) -> None:
         """See `TierStore.close`."""
         self.sweep("", ())
+
+
+def grouped(chunks: Sequence[Encoded]) -> list[list[int]]:
+    """Return the numbers of chunks that lie together: large ones have a place each, all small ones share one."""
+    groups = [[i] for i, chunk in enumerate(chunks) if chunk.nbytes >= OWN_FILE]
+    small = [i for i, chunk in enumerate(chunks) if chunk.nbytes < OWN_FILE]
+    return [*groups, small] if small else groups
 
 
 def _laid_out(chunks: Sequence[Encoded], offsets: Sequence[int]) -> Iterator[bytes | memoryview]:
@@ -279,7 +284,7 @@ def failed(error: OSError, folder: str, nbytes: int) -> CapacityError:
     if error.errno in _FULL:
         return DiskFullError(
             f"no room for {nbytes:,} bytes in {folder}: {error.strerror}",
-            hint="Free some space there, set `spill_dir` to a folder on a larger disk, or give the run more memory.",
+            hint="Free some space there, set `spill` to a folder on a larger disk, or give the run more memory.",
         )
     return CapacityError(
         f"cannot write {nbytes:,} bytes to {folder}: {error.strerror or error}",

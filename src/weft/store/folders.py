@@ -22,12 +22,14 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, TypeGuard
 
 from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, UsageError
 
 LOCK_NAME: Final = "owner.lock"
 SPILL_NAME: Final = "spill"
+URL_FILE: Final = "spill.url"
+"""The file in the state folder of a run that says where its objects lie, if it spills to a URL."""
 _TRASH: Final = ".trash-"
 _RUN_ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _SHM_ENOUGH: Final = 256 << 20
@@ -169,6 +171,11 @@ def user_root(root: Path) -> Path:
     return folder
 
 
+def is_url(place: object) -> TypeGuard[str]:
+    """Whether a place to spill to is a URL, and not a folder."""
+    return isinstance(place, str) and "://" in place
+
+
 class RunFolders:
     """The folders of one run, owned by this process until `close`.
 
@@ -213,16 +220,21 @@ def sweep(shm_root: Path) -> list[str]:
     return _sweep(root, None) if root.is_dir() and not root.is_symlink() else []
 
 
-def sweep_runs(state_root: Path, resumable: Callable[[Path], bool]) -> list[str]:
+def sweep_runs(
+    state_root: Path, resumable: Callable[[Path], bool], elsewhere: Callable[[Path], bool] | None = None
+) -> list[str]:
     """Remove the state of runs whose owner is dead; of those that are `resumable`, only spilled chunks.
 
-    Returns the ids of the runs that were removed.
+    `elsewhere` removes the objects of such a run that spilled to a URL; where it returns False the folder stays, so
+    that the next sweep tries again. Returns the ids of the runs that were removed.
     """
     root = state_root / "runs"
-    return _sweep(root, resumable) if root.is_dir() else []
+    return _sweep(root, resumable, elsewhere) if root.is_dir() else []
 
 
-def _sweep(root: Path, resumable: Callable[[Path], bool] | None) -> list[str]:
+def _sweep(
+    root: Path, resumable: Callable[[Path], bool] | None, elsewhere: Callable[[Path], bool] | None = None
+) -> list[str]:
     swept: list[str] = []
     for entry in sorted(os.scandir(root), key=lambda entry: entry.name):
         folder = Path(entry.path)
@@ -238,6 +250,8 @@ def _sweep(root: Path, resumable: Callable[[Path], bool] | None) -> list[str]:
         if fd is None:
             continue
         try:
+            if elsewhere is not None and (folder / URL_FILE).exists() and not elsewhere(folder):
+                continue
             if resumable is not None and resumable(folder):
                 shutil.rmtree(folder / SPILL_NAME, ignore_errors=True)
                 continue

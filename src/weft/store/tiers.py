@@ -16,12 +16,14 @@ from weft.model.chunks import ChunkRef, Tier
 from weft.store import codec, disk, segments
 from weft.store.api import ABSENT
 from weft.store.disk import ChunkFiles
+from weft.store.folders import is_url
 from weft.store.segments import SegmentWriter
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from weft.store.codec import Encoded
+    from weft.store.folders import RunFolders
     from weft.store.recycling import FreeFiles
 
 
@@ -31,6 +33,11 @@ class TierStore(Protocol):
     @property
     def root(self) -> str:
         """The beginning of all its locations, and of no others."""
+        ...
+
+    @property
+    def local(self) -> bool:
+        """Whether no process but this one can read the chunks."""
         ...
 
     def write(self, chunks: Sequence[Encoded]) -> list[ChunkRef]:
@@ -66,6 +73,8 @@ class SharedMemoryTier:
 
     Freed files are kept in `recycled` while there is `room()` in the memory budget.
     """
+
+    local = False
 
     def __init__(
         self, folder: Path | str, recycled: FreeFiles, room: Callable[[], int], *, fallback: Path | str | None = None
@@ -105,6 +114,19 @@ class SharedMemoryTier:
         self.sweep("", ())
 
 
+def spill_tier(spill: object, folders: RunFolders) -> Path | TierStore:
+    """Return the place that a store spills to: the folder of a run, or objects below the URL `spill`, if it is one.
+
+    Errors: see `weft.store.objects.ObjectTier`.
+    """
+    if not is_url(spill):
+        return folders.spill
+    from weft.store.objects import ObjectTier, remember  # fsspec is slow to import
+
+    remember(folders.state, f"{spill.rstrip('/')}/{folders.run_id}/")
+    return ObjectTier(spill, folders.run_id)
+
+
 def as_tier(spill: Path | str | TierStore) -> TierStore:
     """Return the tier of a folder; a tier is returned as it is."""
     return ChunkFiles(spill) if isinstance(spill, (str, os.PathLike)) else spill
@@ -119,9 +141,16 @@ NotFoundError: they are not there; UnreadableError: they are there and cannot be
 """
 
 
+def _read_object(location: str, offset: int, nbytes: int) -> memoryview:
+    from weft.store import objects  # fsspec is slow to import
+
+    return objects.read_range(location, offset, nbytes)
+
+
 _READERS: Final[dict[Tier, RangeReader]] = {
     Tier.SHM: disk.read_range,
     Tier.DISK: disk.read_range,
+    Tier.OBJECT: _read_object,
 }
 
 

@@ -21,7 +21,7 @@ from weft.policies.pruning import PartitionPruning
 from weft.policies.shuffle import ShuffleManager
 from weft.policies.stragglers import Stragglers
 from weft.policies.waves import WaveManager
-from weft.store.folders import RunFolders, shm_root, sweep, sweep_runs, user_root
+from weft.store.folders import RunFolders, is_url, shm_root, sweep, sweep_runs, user_root
 
 if TYPE_CHECKING:
     from weft.engine.policy import ManagerFactory
@@ -79,17 +79,26 @@ def projection_of(frontend: str) -> Projection:
     return found
 
 
-def session_folders(name: str, spill_dir: Path | None) -> RunFolders:
-    """Make the folders of something that leaves nothing behind, and sweep what killed ones left."""
-    base = Path(tempfile.gettempdir() if spill_dir is None else spill_dir)
+def session_folders(name: str, spill: Path | str | None) -> RunFolders:
+    """Make the folders of something that leaves nothing behind, and sweep what killed ones left.
+
+    They lie in the folder `spill`; where that is a URL or None, in the folder for temporary files.
+    """
+    base = Path(tempfile.gettempdir() if spill is None or is_url(spill) else spill)
     try:
         root = user_root(base)
     except OSError as error:
         raise UsageError(f"no folder can be made in {base}: {error.strerror}", hint="Name one that exists.") from None
     shared = shm_root()
     sweep(shared)
-    sweep_runs(root, lambda _: False)
+    sweep_runs(root, lambda _: False, _sweep_objects)
     return RunFolders(f"{name}-{os.getpid()}-{os.urandom(4).hex()}", shared, root)
+
+
+def _sweep_objects(folder: Path) -> bool:
+    from weft.store.objects import sweep as sweep_objects  # few sessions need it
+
+    return sweep_objects(folder)
 
 
 def _threads(at: BackendPlace) -> Executor:

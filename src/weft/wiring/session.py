@@ -22,7 +22,9 @@ from weft.runtime import session as runtime
 from weft.runtime.clock import RealClock, ResumedClock
 from weft.store.accounting import resident_bytes
 from weft.store.blocks import BlockManager
+from weft.store.folders import is_url
 from weft.store.state import StateRoot
+from weft.store.tiers import spill_tier
 from weft.wiring.concrete import (
     BACKENDS,
     MANAGERS,
@@ -62,16 +64,17 @@ class Session(runtime.Session):
     `backend` is "threads" (work that releases the GIL, the default), "processes", "simulator" (tasks compute one after
     another, and take a virtual second each), or an executor made elsewhere.
     `workers` tasks run at a time (default: one for each core). `memory` bounds the values held in memory and shared
-    memory, in bytes or as "4GiB" (default: half of what the machine has); what is over goes to `spill_dir` (default:
-    the folder for temporary files). `name` is for people. A task that was told to stop is given up after `grace_s`
-    seconds. `eviction` says what goes to disk first: "furthest" (what will be read last, the default), "lru" (what was
-    not touched for longest), "largest", or a key function of `weft.store.api.ChunkInfo`. `stream_window` is how many
-    bytes an edge between tasks that stream may hold (default: 64 MiB, or a sixteenth of the memory if that is less).
-    `gpus` of this machine, all of `gpu_type`, are handed out to tasks that ask for them. With `backups` what takes far
-    too long is run a second time on an idle worker, and the first to end counts (default: with "processes", where what
-    a process was at when it died is run again in any case); a mapping gives the parameters of
-    `weft.policies.stragglers.Stragglers`, and with `looks_s` the shortest and longest seconds between two looks.
-    Nothing of a session is left when it is closed, and what a killed one leaves is swept by the next.
+    memory, in bytes or as "4GiB" (default: half of what the machine has); the rest goes to `spill`, a folder or a URL
+    such as "s3://bucket/prefix" (default: the folder for temporary files). `name` is for people. A task that was told
+    to stop is given up after `grace_s` seconds. `eviction` says what goes to disk first: "furthest" (what will be read
+    last, the default), "lru" (what was not touched for longest), "largest", or a key function of
+    `weft.store.api.ChunkInfo`. `stream_window` is how many bytes an edge between tasks that stream may hold (default:
+    64 MiB, or a sixteenth of the memory if that is less). `gpus` of this machine, all of `gpu_type`, are handed out to
+    tasks that ask for them. With `backups` what takes far too long is run a second time on an idle worker, and the
+    first to end counts (default: with "processes", where what a process was at when it died is run again in any case);
+    a mapping gives the parameters of `weft.policies.stragglers.Stragglers`, and with `looks_s` the shortest and longest
+    seconds between two looks. Nothing of a session is left when it is closed, and what a killed one leaves is swept by
+    the next.
 
     With `whole_process` the `memory` that is given bounds all that this process holds, as far as the tasks say what
     they work in: what it holds already is taken off, but for half of the memory. Workers that are processes of their
@@ -93,7 +96,7 @@ class Session(runtime.Session):
         backend: str | Executor = "threads",
         workers: int | None = None,
         memory: int | str | None = None,
-        spill_dir: str | os.PathLike[str] | None = None,
+        spill: str | os.PathLike[str] | None = None,
         name: str | None = None,
         grace_s: float = GRACE_S,
         *,
@@ -109,7 +112,7 @@ class Session(runtime.Session):
         self.name = _session_name(name)
         count = Settings().worker_count if workers is None else arguments.whole("workers", workers, lo=1)
         budget, window = _size("memory", memory), _size("stream_window", stream_window)
-        base = None if spill_dir is None else arguments.folder("spill_dir", spill_dir)
+        base = spill if spill is None or is_url(spill) else arguments.folder("spill", spill)
         gpus, gpu_type = arguments.whole("gpus", gpus, lo=0), arguments.text("gpu_type", gpu_type)
         grace_s = arguments.seconds("grace_s", grace_s)
         managers, looks_s = MANAGERS, None
@@ -127,7 +130,8 @@ class Session(runtime.Session):
             store = BlockManager(
                 room,
                 shm=folders.shm,
-                spill=folders.spill,
+                spill=spill_tier(base, folders),
+                overflow=folders.spill,
                 eviction=eviction_key(eviction),
                 ceiling=budget if whole else None,
             )

@@ -57,7 +57,7 @@ def test_every_setting_can_be_given_everywhere(load):
         "stream_window": "8MiB",
         "gpus": "2",
         "gpu_type": "T4",
-        "spill_dir": "/a",
+        "spill": "/a",
         "state_dir": "/b",
         "color": "never",
         "quiet": "true",
@@ -80,7 +80,8 @@ def test_every_setting_can_be_given_everywhere(load):
 
 def test_paths_in_a_file_count_from_it(load, tmp_path):
     assert load(project_text='state_dir = "../x"').state_dir == tmp_path / "project" / ".." / "x"
-    assert load(user_text='spill_dir = "y"').spill_dir == tmp_path / "y"
+    assert load(user_text='spill = "y"').spill == tmp_path / "y"
+    assert load(user_text='spill = "s3://bucket/y"').spill == "s3://bucket/y"
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ def test_a_process_never_holds_more_than_the_memory(name, tmp_path):
     program = f"""
 import weft.tensor as wt
 random = wt.random.default_rng(1).random
-with wt.Session(workers=2, memory=200 * 2**20, spill_dir={str(tmp_path)!r}) as session:
+with wt.Session(workers=2, memory=200 * 2**20, spill={str(tmp_path)!r}) as session:
     {PROGRAMS[name]}
     assert session.engine.store.stats().spilled > 2**27
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
