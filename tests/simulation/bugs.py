@@ -13,22 +13,10 @@ from typing import Any
 import pytest
 
 from weft.durability import journal
-from weft.engine import (
-    attempts,
-    blame,
-    dispatch,
-    endings,
-    failures,
-    gangs,
-    leases,
-    lineage,
-    patching,
-    readiness,
-    replay,
-    tokens,
-)
+from weft.engine import dispatch, endings, failures, gangs, leases, lineage, patching, readiness, replay, tokens
 from weft.engine.commands import Acquire, Free, Probe
 from weft.engine.events import Done, GaveBack
+from weft.engine.extensions import exclusion, speculation
 from weft.engine.master import Master
 from weft.engine.physical import Intervals
 from weft.engine.rows import FINISHED
@@ -229,13 +217,13 @@ BUGS = [
     Bug("a lost message is not repeated", ReliableLink, "due", _repeats_nothing, hard=True),
     Bug("messages are taken out of order", ReliableLink, "take", _out_of_order, hard=True),
     Bug("silence tells nothing", ReliableLink, "lost", answers(False), hard=True),
-    Bug("what waits for another worker waits on", blame, "_serve_shy", _forgets_what_is_hidden, policies=True),
+    Bug("what waits for another worker waits on", exclusion, "_serve_shy", _forgets_what_is_hidden, policies=True),
     Bug("who has lost a race is not told to stop", leases, "_cancel_attempt", nothing, policies=True),
-    Bug("a backup starts though what it reads is gone", attempts, "_can_start", answers(True), policies=True),
+    Bug("a backup starts though what it reads is gone", speculation, "_can_start", answers(True), policies=True),
     Bug("the backups of a dead worker count as running", leases, "attempts_on", answers([]), "-", True, True),
     Bug("what a lease gave back its rival still holds", leases, "narrow", nothing, ",", True, True),
     Bug("what is made again is freed under its readers", lineage, "_start_again", nothing, "-", True, True),
-    Bug("what cannot be read is freed and not made again", blame, "_remake", _frees_what_is_not_read, policies=True),
+    Bug("what cannot be read is freed and not remade", exclusion, "_remake", _frees_what_is_not_read, policies=True),
 ]  # fmt: skip
 
 

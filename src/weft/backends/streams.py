@@ -8,8 +8,8 @@ something of it was read; a stream that holds nothing always takes a block, howe
 claimed from the quota when a source task first writes and given back as the task ends and its blocks are read, so
 that streams within their windows never touch a disk.
 
-Where waiting could close a circle (`engine.cycles`) a writer never waits. What is over its share becomes an ordinary
-chunk of the store, which spills it as it spills others; it leaves the store when it is read.
+Where waiting could close a circle (`engine.cycles`) a writer never waits. What is over its share becomes an
+ordinary chunk of the store, which spills it as it spills others; it leaves the store when it is read.
 
 Nothing here blocks: who has to wait leaves a `wake`, which is called once when it is worth trying again. One lock
 guards all of it; bytes are moved and files removed without it.

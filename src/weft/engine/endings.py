@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.engine import blame, gangs, patching
+from weft.engine import gangs, patching
 from weft.engine.commands import Free
 from weft.engine.core import ANYWHERE, FEW
 from weft.engine.events import Done, Failed, GaveBack, Progress, Started
+from weft.engine.extensions import exclusion
 from weft.engine.failures import delay_of, fatal, lease_stopped, may_retry, spread_again
 from weft.engine.leases import attempt_ended, close, hold, lost_one, move, narrow, won, write_rows
 from weft.engine.lineage import lose, missing_inputs, remake
@@ -407,7 +408,7 @@ def _attempt_failed(core: Core, lease: LeaseRow, event: Failed) -> None:
     lease.lo = max(lease.lo, hi)
     other = lost_one(core, lease)
     name = task_name(event.vertex, event.index)
-    blame.failed(core, lease, event.kind, (event.vertex, event.index), event.lost)
+    exclusion.failed(core, lease, event.kind, (event.vertex, event.index), event.lost)
     core.note(name, NoteKind.ATTEMPT_FAILED, lease.worker, event.kind.value, event.message, other.worker)
     if _is_gone(core, event.kind):
         _lose_unread(core, event, name)
@@ -431,7 +432,7 @@ def _failed_unit(core: Core, lease: LeaseRow, event: Failed, kind: Failure) -> N
     index = event.index
     name = task_name(stage.id, index)
     core.note(name, NoteKind.ATTEMPT_FAILED, lease.worker, kind.value, event.message, None)
-    blame.failed(core, lease, kind, (stage.id, index), event.lost)
+    exclusion.failed(core, lease, kind, (stage.id, index), event.lost)
     if not _is_gone(core, kind):
         event = event._replace(lost=None)
     if not may_retry(core, stage, index, kind, lease.worker, event.status):
@@ -451,7 +452,7 @@ def _failed_unit(core: Core, lease: LeaseRow, event: Failed, kind: Failure) -> N
             core.set_timer(event.now + pause, "retry", stage.id, index)
         put_back(core, lease, event.hi, lease.hi, delayed=index if delayed else -1)
         if FAILURES[kind].excludes and lease.worker in core.workers:
-            blame.elsewhere(core, stage, index, lease.worker)
+            exclusion.elsewhere(core, stage, index, lease.worker)
         _lose_unread(core, event, name)
 
 

@@ -23,7 +23,7 @@ from weft.engine.tokens import return_tokens
 
 if TYPE_CHECKING:
     from weft.engine.core import Core, LeaseRow
-    from weft.engine.events import Done, Failed
+    from weft.engine.events import Done, Failed, WorkerLost
     from weft.engine.physical import Stage
 
 ALONE: frozenset[int] = frozenset()
@@ -35,6 +35,13 @@ def alone(stage: Stage) -> tuple[tuple[Stage, int], ...]:
     if not stage.alone:
         stage.alone = ((stage, 1),)
     return stage.alone
+
+
+def lost_task(lease: LeaseRow, event: WorkerLost) -> tuple[str, int]:
+    """Return the vertex and the index of the task that a lost worker was at."""
+    stage, mult = lease.members[0]
+    unit = event.unit if lease.lo <= event.unit < lease.hi else lease.lo
+    return stage.id, unit * mult
 
 
 def move(core: Core, lease: LeaseRow, cause: str) -> None:

@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from weft.engine import attempts, blame, cones, gangs, patching
+from weft.engine import cones, gangs, patching
 from weft.engine.agenda import Phase
 from weft.engine.bulk import end_usual
 from weft.engine.commands import Command, Publish, Shrink
 from weft.engine.consulting import make
-from weft.engine.control import heard
 from weft.engine.core import Core, Tuning, WorkerRow
 from weft.engine.dispatch import has_ready
 from weft.engine.endings import on_done, on_failed, on_gave_back, on_progress, on_started
@@ -45,10 +44,10 @@ from weft.engine.events import (
     Unanswered,
     UserEvent,
     Waiting,
-    Weighed,
     WorkerJoined,
     WorkerLost,
 )
+from weft.engine.extensions import exclusion
 from weft.engine.failures import (
     begin_ending,
     cancel,
@@ -57,13 +56,13 @@ from weft.engine.failures import (
     move_job,
 )
 from weft.engine.inspector import Inspector
-from weft.engine.leases import attempts_on
+from weft.engine.leases import attempts_on, lost_task
 from weft.engine.lineage import lose
 from weft.engine.machines.job import GOING, OVER, JobState
 from weft.engine.machines.lease import ACTIVE
 from weft.engine.machines.vertex import VertexState
 from weft.engine.notes import NOTE_KINDS, NoteKind
-from weft.engine.phases import TIMERS, walk
+from weft.engine.phases import HEARD, TIMERS, hearing, walk
 from weft.engine.placement import assign_sources
 from weft.engine.policy import JOB_POLICY, ManagerFactory, Moment
 from weft.engine.readiness import (
@@ -110,7 +109,7 @@ class Master:
         self.core.policies = {
             name: factory() for name, factory in self.core.managers.items() if name.startswith(JOB_POLICY)
         }
-        self._on: dict[type[Any], Callable[[Any], None]] = {
+        own: dict[type[Any], Callable[[Any], None]] = {
             Done: partial(on_done, self.core),
             JobSubmitted: self._on_job_submitted,
             WorkerJoined: self._on_worker_joined,
@@ -118,7 +117,6 @@ class Master:
             Started: partial(on_started, self.core),
             Progress: partial(on_progress, self.core),
             GaveBack: partial(on_gave_back, self.core),
-            Weighed: partial(attempts.weighed, self.core),
             Granted: self._on_granted,
             Refused: self._on_refused,
             WorkerLost: self._on_worker_lost,
@@ -138,6 +136,7 @@ class Master:
             IdleTick: self._on_idle_tick,
             CancelRequested: self._on_cancel_requested,
         }
+        self._on = {kind: hearing(self.core, kind, own.get(kind)) for kind in own.keys() | HEARD}
 
     def handle(self, events: Iterable[Event]) -> list[Command]:
         """Take what happened, return what to do. Late and repeated reports are ignored; an illegal step raises."""
@@ -175,7 +174,7 @@ class Master:
 
     def choice(self, idle: Sequence[int]) -> Sequence[int]:
         """Return which of the idle workers, the first one last, to offer one after another until the job takes one."""
-        return blame.choice(self.core, idle)
+        return exclusion.choice(self.core, idle)
 
     @property
     def over(self) -> bool:
@@ -200,7 +199,6 @@ class Master:
             assign_sources(core)
         patching.start(core, frozenset(event.given))
         cones.plan(core)
-        attempts.watch(core)
 
     def _on_cancel_requested(self, event: CancelRequested) -> None:
         cancel(self.core, event.reason, force=event.force)
@@ -221,8 +219,6 @@ class Master:
     def _on_worker_joined(self, event: WorkerJoined) -> None:
         core = self.core
         core.workers[event.worker] = WorkerRow(event.node, event.node_name, event.party)
-        if core.faults:
-            core.later(Phase.EXCLUSION)  # it may be on a bad node
 
     def _on_node_joined(self, event: NodeJoined) -> None:
         core, has = self.core, event.resources
@@ -248,26 +244,11 @@ class Master:
         if row is None:
             return
         core.note(f"worker {event.worker}", NoteKind.WORKER_LOST, event.reason)
-        if core.avoided:
-            core.later(Phase.EXCLUSION)  # too many of those that are left may be avoided
         gangs.slot_lost(core, event.worker)
         for lease in [lease for lease in core.leases.values() if lease.worker == event.worker]:
-            stage, mult = lease.members[0]
-            unit = event.unit if lease.lo <= event.unit < lease.hi else lease.lo
-            if lease.state in ACTIVE:
-                blame.fault(core, event.worker, row.node, (stage.id, unit * mult))
-            on_failed(
-                core,
-                Failed(
-                    event.now,
-                    lease.id,
-                    lease.lo,
-                    stage.id,
-                    unit * mult,
-                    Failure.INFRASTRUCTURE,
-                    f"worker {event.worker} was lost: {event.reason}",
-                ),
-            )
+            vertex, index = lost_task(lease, event)
+            reason = f"worker {event.worker} was lost: {event.reason}"
+            on_failed(core, Failed(event.now, lease.id, lease.lo, vertex, index, Failure.INFRASTRUCTURE, reason))
         for lease in attempts_on(core, event.worker):
             at, reason = lease.lo, f"worker {event.worker} was lost: {event.reason}"
             on_failed(core, Failed(event.now, lease.id, at, lease.stage.id, at, Failure.INFRASTRUCTURE, reason))
@@ -309,7 +290,6 @@ class Master:
     def _on_user_event(self, event: UserEvent) -> None:
         core = self.core
         if event.name.startswith(RESERVED):
-            heard(core, event)
             return
         core.note(task_name(event.vertex, event.index), NoteKind.EMITTED, event.name)
         core.out.append(Publish(event.vertex, event.index, event.name, event.payload))

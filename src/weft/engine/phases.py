@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from weft.engine import attempts, blame, cones, gangs, patching
+from weft.engine import cones, gangs, patching
 from weft.engine.agenda import Phase
 from weft.engine.consulting import consult
 from weft.engine.dispatch import start_unslotted, unserved
+from weft.engine.extensions import control, exclusion, speculation
 from weft.engine.failures import starve
 from weft.engine.leases import attempt_of, stop
 from weft.engine.machines.job import GOING
@@ -55,21 +56,21 @@ def _offer_again(core: Core) -> None:
 def _offers(core: Core) -> None:
     workers = unserved(core, core.offered) if core.served else core.offered
     core.served = True
-    blame.offer(core, workers)
+    exclusion.offer(core, workers)
     if core.backups_wanted:
         core.later(Phase.BACKUPS)
 
 
+EXTENSIONS: Final = (speculation.EXTENSION, exclusion.EXTENSION, control.EXTENSION)
+"""What few jobs need."""
 RUN: Final[dict[Phase, Callable[[Core], None]]] = {
     Phase.MANAGERS: _managers,
-    Phase.EXCLUSION: blame.judge,
     Phase.RESTARTS: gangs.mend,
     Phase.BLOCKED: starve,
     Phase.CONES: cones.plan,
     Phase.REQUESTS: _requests,
     Phase.UNSLOTTED: _unslotted,
     Phase.OFFERS: _offers,
-    Phase.BACKUPS: attempts.launch,
 }
 """What each phase does."""
 
@@ -92,7 +93,29 @@ TIMERS: Final[dict[str, Callable[..., Any]]] = {
     "timeout": _lease_timed_out,
     "retry": _retry_is_due,
     "bubble": gangs.timed_out,
-    "look": attempts.look_again,
-    "forgive": blame.forgive_in_time,
 }
 """What a timer is for, by the name that it was set with: the other values of it are given after the core."""
+for _extension in EXTENSIONS:
+    RUN.update(_extension.phases)
+    TIMERS.update(_extension.timers)
+
+HEARD: Final = {kind for extension in EXTENSIONS for kind in (*extension.before, *extension.after)}
+"""The events that extensions hear."""
+
+
+def hearing(core: Core, kind: type, own: Callable[[Any], None] | None) -> Callable[[Any], None]:
+    """Return what takes an event of a kind: the core's `own` handler, with those of extensions before and after it."""
+    before = [extension.before[kind] for extension in EXTENSIONS if kind in extension.before]
+    after = [extension.after[kind] for extension in EXTENSIONS if kind in extension.after]
+    if own is not None and not before and not after:
+        return own
+
+    def take(event: Any) -> None:
+        for handler in before:
+            handler(core, event)
+        if own is not None:
+            own(event)
+        for handler in after:
+            handler(core, event)
+
+    return take

@@ -7,28 +7,29 @@ job goes on.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from weft.engine.commands import Reply
 from weft.engine.decisions import ApplyPatch, SetParallelism, SetResources
+from weft.engine.events import UserEvent
+from weft.engine.extensions.registry import Extension
 from weft.engine.machines.job import GOING
 from weft.engine.notes import NoteKind, data_of
 from weft.engine.patching import apply
 from weft.graph.logical import Kind, Range
-from weft.graph.task import DECIDE, USAGE
+from weft.graph.task import DECIDE, RESERVED, USAGE
 from weft.model.errors import GraphError, WeftError
 
 if TYPE_CHECKING:
     from weft.engine.core import Core
     from weft.engine.decisions import Decision
-    from weft.engine.events import UserEvent
     from weft.engine.physical import Stage
 
 
 def heard(core: Core, event: UserEvent) -> None:
     """Take an event of a reserved name; whoever asks for a change is replied to."""
     stage = core.by_id.get(event.vertex)
-    if stage is None:
+    if stage is None or not event.name.startswith(RESERVED):
         return
     if event.name == USAGE:
         most = core.usage.setdefault(stage.id, {})
@@ -90,3 +91,6 @@ def _within(stage: Stage, n: int) -> None:
             subject=stage.id,
             rule="parallelism",
         )
+
+
+EXTENSION: Final = Extension("control", before={UserEvent: heard})

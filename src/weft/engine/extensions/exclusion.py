@@ -14,13 +14,17 @@ As long as nothing fails none of this is looked at.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from weft.engine.agenda import Phase
 from weft.engine.decisions import Avoid, Forgive, Remake
 from weft.engine.dispatch import dispatch, launch
+from weft.engine.events import WorkerJoined, WorkerLost
+from weft.engine.extensions.registry import Extension
+from weft.engine.leases import lost_task
 from weft.engine.lineage import drop, lose, wanted
 from weft.engine.machines.job import GOING
+from weft.engine.machines.lease import ACTIVE
 from weft.engine.notes import NoteKind
 from weft.engine.physical import Intervals
 from weft.engine.policy import BLAME, BlameView, Fault, WorkerView
@@ -84,11 +88,6 @@ def judge(core: Core) -> None:
     if core.workers and core.workers.keys() <= core.avoided.keys():
         for worker in list(core.workers):
             forgive(core, worker, "nobody else is left")
-
-
-def forgive_in_time(core: Core, worker: int) -> None:
-    """Avoid a worker no longer, since its time is over."""
-    forgive(core, worker, "its time is over")
 
 
 def _avoid(core: Core, decision: Avoid) -> None:
@@ -186,3 +185,35 @@ def _will_come(core: Core, but: Collection[int]) -> bool:
         for leases in (core.leases, core.speculative, core.cancelled)
         for lease in leases.values()
     )
+
+
+# -------------------------------------------------------------------------------------------------------- registered
+
+
+def _worker_joined(core: Core, _: WorkerJoined) -> None:
+    if core.faults:
+        core.later(Phase.EXCLUSION)  # it may be on a bad node
+
+
+def _worker_lost(core: Core, event: WorkerLost) -> None:
+    row = core.workers.get(event.worker)
+    if row is None:
+        return
+    if core.avoided:
+        core.later(Phase.EXCLUSION)  # too many of those that are left may be avoided
+    for lease in core.leases.values():
+        if lease.worker == event.worker and lease.state in ACTIVE:
+            fault(core, event.worker, row.node, lost_task(lease, event))
+
+
+def _time_is_over(core: Core, worker: int) -> None:
+    forgive(core, worker, "its time is over")
+
+
+EXTENSION: Final = Extension(
+    "exclusion",
+    before={WorkerLost: _worker_lost},
+    after={WorkerJoined: _worker_joined},
+    timers={"forgive": _time_is_over},
+    phases={Phase.EXCLUSION: judge},
+)

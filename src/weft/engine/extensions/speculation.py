@@ -6,13 +6,16 @@ Both attempts of a lease, and how they end, are in `leases`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from weft.engine.agenda import Phase
 from weft.engine.commands import Launch, Shrink, Weigh
 from weft.engine.core import LeaseRow
 from weft.engine.decisions import BackUp, WeighTasks
 from weft.engine.describe import specs_of
 from weft.engine.dispatch import expected_bytes, unserved
+from weft.engine.events import JobSubmitted, Weighed
+from weft.engine.extensions.registry import Extension
 from weft.engine.machines.job import GOING
 from weft.engine.machines.lease import ACTIVE
 from weft.engine.notes import NoteKind
@@ -22,7 +25,6 @@ from weft.graph.logical import Kind, Outcome, Trigger
 
 if TYPE_CHECKING:
     from weft.engine.core import Core
-    from weft.engine.events import Weighed
     from weft.engine.physical import Link, Stage
 
 _SAMPLE = 16
@@ -31,9 +33,9 @@ _SAMPLE = 16
 # ------------------------------------------------------------------------------------------------------- looking
 
 
-def watch(core: Core) -> None:
+def watch(core: Core, _: JobSubmitted) -> None:
     """Begin to look at what runs, if the job has a policy for that and it is on."""
-    if core.tuning.backups and STRAGGLERS in core.policies:
+    if core.tuning.backups and STRAGGLERS in core.policies and core.status in GOING:
         core.set_timer(core.now + core.tuning.looks_s[0], "look")
 
 
@@ -232,3 +234,11 @@ def _start(core: Core, lease: LeaseRow, worker: int, reason: str) -> None:
             specs_of(core, stage, lease.cone),
         )
     )
+
+
+EXTENSION: Final = Extension(
+    "speculation",
+    after={JobSubmitted: watch, Weighed: weighed},
+    timers={"look": look_again},
+    phases={Phase.BACKUPS: launch},
+)
