@@ -219,21 +219,9 @@ def _compile(
         done[node.number].keep()
         if not known(node.grid):
             done[lengths[node.number].number].keep()
-    expander = ""
-    if first:
-        for node in first:
-            done[node.number].vertex.lazy = False  # who reads it is not known yet
-        later = {number: node for number, node in zip(numbers, wanted, strict=True) if isinstance(node, DeferredNode)}
-        sources = [Made(done[n.number].id, n.chunks, n.grid, n.dtype, n.name) for n in first]
-        expander = _free(graph, prefix + "lengths")
-        graph.add(
-            Expansion(expander, DeferredPlan(list(later.values()), first, same), sources, tuple(later), how),
-            *[gather(done[lengths[node.number].number]) for node in first if not known(node.grid)],
-            *[after(done[node.number]) for node in first],
-            name=expander,
-            expands=True,
-            keep=False,
-        )
+    later = {number: node for number, node in zip(numbers, wanted, strict=True) if isinstance(node, DeferredNode)}
+    plan = DeferredPlan(list(later.values()), first, same) if first else None
+    expander = _expand(graph, plan, first, tuple(later), done, lengths, how, prefix) if plan else ""
     asked = {node.number: same[node.number].number for node in wanted if not isinstance(node, DeferredNode)}
     return Compiled(
         graph,
@@ -243,6 +231,32 @@ def _compile(
         needs,
         expander,
     )
+
+
+def _expand(
+    graph: Graph,
+    plan: DeferredPlan,
+    first: Sequence[ArrayNode],
+    numbers: tuple[int, ...],
+    done: Mapping[int, Vertex],
+    lengths: Mapping[int, ArrayNode],
+    how: How,
+    prefix: str,
+) -> str:
+    """Add the vertex that makes nodes when the lengths of the `first` ones are known, and return its name."""
+    for node in first:
+        done[node.number].vertex.lazy = False  # who reads it is not known yet
+    sources = [Made(done[n.number].id, n.chunks, n.grid, n.dtype, n.name) for n in first]
+    name = _free(graph, prefix + "lengths")
+    graph.add(
+        Expansion(name, plan, sources, numbers, how),
+        *[gather(done[lengths[node.number].number]) for node in first if not known(node.grid)],
+        *[after(done[node.number]) for node in first],
+        name=name,
+        expands=True,
+        keep=False,
+    )
+    return name
 
 
 class Made(NamedTuple):
@@ -386,7 +400,6 @@ def _emit(
     """Add the vertex of one region, whose nodes come inputs first; return it and what a task of it needs."""
     nodes = sorted(nodes, key=_in_tiles)  # a slice of an array between two ufuncs would keep them from sharing tiles
     inside = {node.number for node in nodes}
-    slots: dict[int, int] = {}
     outside: dict[tuple[Any, ...], int] = {}
     reads_of: dict[tuple[Any, ...], tuple[NodeInput, ArrayNode]] = {}
     links: list[Any] = []
@@ -400,17 +413,11 @@ def _emit(
             reads_of[key] = (one, node)
             links.append(_link(one, made_by[src.number], node))
     given = [_read_bytes(one, reader) for one, reader in reads_of.values()]
-    for at, node in enumerate(nodes):
-        slots[node.number] = len(links) + at
+    slots = {node.number: len(links) + at for at, node in enumerate(nodes)}
     steps = []
     for node in nodes:
-        reads = []
-        for one in node.inputs:
-            src = same[one.node.number]
-            reads.append(slots[src.number] if src.number in inside else outside[(src.number, *one.key[1:])])
-        args = tuple([OperandSlot(reads[arg.at]) if type(arg) is OperandSlot else arg for arg in node.args])
-        place = ChunkLocator(node.grid) if node.kind in (KernelKind.FILL, KernelKind.PLACED) else None
-        steps.append(RegionStep(node.kind, node.fn, args, node.kwargs, node.dtype, place))
+        keys = [(same[one.node.number].number, *one.key[1:]) for one in node.inputs]
+        steps.append(_step(node, [slots[key[0]] if key[0] in inside else outside[key] for key in keys]))
     last = nodes[-1]
     names = list(dict.fromkeys(node.name for node in nodes))
     name = "-".join(names if len(names) <= _NAMED else [names[0], "etc", names[-1]])
@@ -436,6 +443,13 @@ def _emit(
         lazy=True,
     )
     return vertex, Need(vertex.id.removeprefix(prefix), sum(given) - sum(pieces), made[-1], scratch, nodes)
+
+
+def _step(node: ArrayNode, reads: Sequence[int]) -> RegionStep:
+    """Return the step of a region that calls a node on what lies in these slots."""
+    args = tuple([OperandSlot(reads[arg.at]) if type(arg) is OperandSlot else arg for arg in node.args])
+    place = ChunkLocator(node.grid) if node.kind in (KernelKind.FILL, KernelKind.PLACED) else None
+    return RegionStep(node.kind, node.fn, args, node.kwargs, node.dtype, place)
 
 
 def _in_tiles(node: ArrayNode) -> bool:
