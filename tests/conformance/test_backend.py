@@ -1,4 +1,4 @@
-"""Every backend passes the suite for backends: threads, processes, the simulator, and the fake."""
+"""Every backend passes the suite for backends: threads, processes, one over a socket, the simulator, and the fake."""
 
 from contextlib import contextmanager
 
@@ -14,6 +14,7 @@ from weft.store.blocks import BlockManager
 from weft.store.folders import RunFolders, shm_root
 from weft.testing.conformance.backend import CHECKS, VALUE_CHECKS, SessionRig, SteppedRig, nothing, quiet
 from weft.testing.fakes import ManualClock, MemoryJournal, RecordingExecutor
+from weft.testing.socket_backend import SocketBackend
 
 
 @contextmanager
@@ -42,7 +43,20 @@ def recorded(tmp_path):
     yield SteppedRig(RecordingExecutor(2), ManualClock(), lambda: None)
 
 
-BACKENDS = {"threads": threads, "processes": processes, "simulator": simulated, "fake": recorded}
+@contextmanager
+def over_a_socket(tmp_path):
+    store = BlockManager(1 << 30, spill=tmp_path)
+    with Session(SocketBackend(2, store, grace_s=0.5, window=1 << 20), store) as session:
+        yield SessionRig(session)
+
+
+BACKENDS = {
+    "threads": threads,
+    "socket": over_a_socket,
+    "processes": processes,
+    "simulator": simulated,
+    "fake": recorded,
+}
 
 
 @pytest.fixture(scope="module", params=BACKENDS)
@@ -58,7 +72,7 @@ def test_backend(check, rig):
 
 
 @pytest.mark.parametrize("check", VALUE_CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("rig", ["threads", "processes"], indirect=True)
+@pytest.mark.parametrize("rig", ["threads", "processes", "socket"], indirect=True)
 def test_backend_that_computes(check, rig):
     check(rig)
     quiet(rig)

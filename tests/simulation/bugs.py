@@ -13,7 +13,19 @@ from typing import Any
 import pytest
 
 from weft.durability import journal
-from weft.engine import dispatch, endings, failures, gangs, leases, lineage, patching, readiness, replay, tokens
+from weft.engine import (
+    dispatch,
+    endings,
+    failures,
+    gangs,
+    inspector,
+    leases,
+    lineage,
+    patching,
+    readiness,
+    replay,
+    tokens,
+)
 from weft.engine.commands import Acquire, Free, Probe
 from weft.engine.events import Done, GaveBack
 from weft.engine.extensions import exclusion, speculation
@@ -210,8 +222,8 @@ BUGS = [
     Bug("outputs are freed before that is on disk", Loop, "_hold_back", _carries_out_at_once, hard=True),
     Bug("requests are forgotten in a recovery", replay.Replay, "pending", _pending_without(Acquire), "bubbles,", True),
     Bug("probes are forgotten in a recovery", replay.Replay, "pending", _pending_without(Probe), "cache,", hard=True),
-    Bug("leases of a dead owner count as running", replay, "losses", answers([]), hard=True),
-    Bug("a service that stops starts again in a recovery", replay, "losses", _starts_again, "services,", True),
+    Bug("leases of a dead owner count as running", inspector, "losses", answers([]), hard=True),
+    Bug("a service that stops starts again in a recovery", inspector, "losses", _starts_again, "services,", True),
     Bug("to ask whether a job is hungry changes it", dispatch, "has_ready", _hungry_by_looking, hard=True),
     Bug("a torn record is read", journal, "_frames", _reads_damage, hard=True),
     Bug("a lost message is not repeated", ReliableLink, "due", _repeats_nothing, hard=True),

@@ -25,7 +25,7 @@ from weft.model.failures import Failure, kind_of
 from weft.model.resources import Resources
 from weft.store.api import ABSENT, Column, sizeof
 from weft.store.tiers import part_nbytes
-from weft.worker.code import PIECES, Edges, InputCode, TaskCode
+from weft.worker.code import PIECES, InputCode, TaskCode, code_of
 from weft.worker.context import EdgeValues, not_controlled
 from weft.worker.lease import Outcome as LeaseOutcome
 from weft.worker.lease import WorkerLease
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from weft.engine.ports import Job, Shell
     from weft.engine.provider import Provider
     from weft.graph.task import Past
-    from weft.graph.task_spec import TaskSpec
+    from weft.graph.task_spec import EdgeSpec, TaskSpec
     from weft.store.api import ChunkStore
     from weft.store.outputs import Outputs
     from weft.worker.context import Context
@@ -126,44 +126,16 @@ class LocalJob:
         """Return what a worker must know of a vertex, made once for each record of it."""
         code = self._codes.get(spec)
         if code is None:
-            code = self._codes[spec] = TaskCode(
-                spec.vertex,
-                spec.n,
-                spec.program,
-                partial(self._edges, spec),
-                parts=spec.parts,
-                expands=spec.expands,
-                resources=spec.resources,
-                only=spec.only,
-                measured=spec.measured,
-                counted=spec.counted,
-                kept=spec.kept,
-            )
+            code = self._codes[spec] = code_of(spec, self._column_of)
             for edge in (*spec.inputs, *spec.outputs):
                 if edge.streamed:
                     self.streams.know(edge)
+                if edge.live and edge.destination == spec.vertex:
+                    self.watched = True
         return code
 
-    def _edges(self, spec: TaskSpec) -> Edges:
-        inputs = []
-        for edge in spec.inputs:
-            if edge.live:
-                self.watched = True
-            assert edge.router is not None
-            inputs.append(
-                InputCode(
-                    edge.id,
-                    edge.source,
-                    edge.router,
-                    partial(self.column, edge.source, edge.n_source, edge.source_parts),
-                    lenient=edge.lenient,
-                    live=edge.live,
-                    last=edge.last,
-                    streamed=edge.streamed,
-                )
-            )
-        outputs = {edge.id: edge.parts for edge in spec.outputs}
-        return tuple(inputs), outputs, frozenset([edge.id for edge in spec.outputs if edge.streamed])
+    def _column_of(self, edge: EdgeSpec) -> Column:
+        return self.column(edge.source, edge.n_source, edge.source_parts)
 
     # ------------------------------------------------------------------------------------------------- leases
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from weft.graph.task import does_prepare, resolve
@@ -10,6 +11,7 @@ from weft.model.program import Program, Style
 
 if TYPE_CHECKING:
     from weft.graph.routing import Router
+    from weft.graph.task_spec import EdgeSpec, TaskSpec
     from weft.store.api import Column
 
 SINGLE, SLICE, PIECES = 0, 1, 2
@@ -182,3 +184,39 @@ class TaskCode:
     def simple(self) -> bool:
         """Whether calling the function with its inputs is all there is to a task."""
         return self.style is Style.FUNCTION and not self.streams and not any(inp.live for inp in self.inputs)
+
+
+def code_of(spec: TaskSpec, column: Callable[[EdgeSpec], Column]) -> TaskCode:
+    """Return what a worker makes of the record of a vertex; `column` finds the values of an edge's source."""
+    return TaskCode(
+        spec.vertex,
+        spec.n,
+        spec.program,
+        partial(_edges_of, spec, column),
+        parts=spec.parts,
+        expands=spec.expands,
+        resources=spec.resources,
+        only=spec.only,
+        measured=spec.measured,
+        counted=spec.counted,
+        kept=spec.kept,
+    )
+
+
+def _edges_of(spec: TaskSpec, column: Callable[[EdgeSpec], Column]) -> Edges:
+    inputs = [
+        InputCode(
+            edge.id,
+            edge.source,
+            edge.router,
+            partial(column, edge),
+            lenient=edge.lenient,
+            live=edge.live,
+            last=edge.last,
+            streamed=edge.streamed,
+        )
+        for edge in spec.inputs
+        if edge.router is not None
+    ]
+    outputs = {edge.id: edge.parts for edge in spec.outputs}
+    return tuple(inputs), outputs, frozenset([edge.id for edge in spec.outputs if edge.streamed])
