@@ -29,6 +29,7 @@ from weft.engine.policy import BLAME, STRAGGLERS, ManagerFactory, Moment, View
 from weft.graph.builder import Graph, Link, Node, after, gather, grid, one_to_one, shuffle
 from weft.graph.grid import group, ungroup
 from weft.graph.logical import (
+    BROADCAST,
     NONE,
     ONE_TO_ONE,
     SEQUENTIAL,
@@ -370,7 +371,8 @@ class _Draw:
         if self.graph.edges and rng.random() < 0.3:
             edge = rng.choice(self.graph.edges)
             if edge.movement.move is not Move.NONE:
-                decision = SetEdge(edge.id, scheduling=SEQUENTIAL)
+                movement = (None, BROADCAST, ONE_TO_ONE)[len(self.graph.edges) % 3]  # no number is drawn for it
+                decision = SetEdge(edge.id, scheduling=SEQUENTIAL, movement=movement)
         self.made.answers[decider.id] = lambda: [decision]
 
     # ------------------------------------------------------------------------------------------- what joins them

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from weft.graph.logical import Patch, Scheduling, Storage
+    from weft.graph.logical import Movement, Patch, Scheduling, Storage
     from weft.graph.routing import Router
     from weft.model.resources import Resources
 
@@ -23,11 +23,16 @@ class SetParallelism(NamedTuple):
 
 
 class SetEdge(NamedTuple):
-    """Change scheduling or storage of an edge none of whose destination tasks has started."""
+    """Change scheduling, storage or movement of an edge none of whose destination tasks has started.
+
+    Readers of a shuffle that becomes a broadcast or one to one get the list of all pieces of the source tasks they
+    read. Only a source that has not started can be made to write pieces.
+    """
 
     edge: str
     scheduling: Scheduling | None = None
     storage: Storage | None = None
+    movement: Movement | None = None
 
 
 class SetResources(NamedTuple):

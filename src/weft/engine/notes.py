@@ -142,6 +142,7 @@ def _parts(decision: Decision) -> dict[str, Any]:
             "edge": decision.edge,
             "concurrent": None if scheduling is None else scheduling.concurrent,
             "storage": None if storage is None else storage.value,
+            "movement": None if decision.movement is None else decision.movement.move.value,
         }
     if isinstance(decision, Emit):
         return {

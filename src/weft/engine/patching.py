@@ -48,7 +48,20 @@ from weft.engine.readiness import (
     settle_links,
 )
 from weft.engine.rows import FATAL, FINISHED, FREED, PROBING, READY, SKIPPED, UNSCHEDULED, runs_of, write
-from weft.graph.logical import Choice, Edge, Kind, Patch, Range, SameAs, Source, Trigger, Vertex
+from weft.graph.logical import (
+    Choice,
+    Edge,
+    Kind,
+    Move,
+    Movement,
+    Patch,
+    Range,
+    SameAs,
+    Source,
+    Storage,
+    Trigger,
+    Vertex,
+)
 from weft.graph.routing import Router, bind
 from weft.model.errors import GraphError, WeftError
 from weft.model.failures import Failure
@@ -58,6 +71,7 @@ if TYPE_CHECKING:
 
 _EARLY = (Trigger.FRACTION, Trigger.SOURCE_CONFIGURED, Trigger.SOURCE_RUNNING)
 _STOPPED = frozenset({*ENDED, VertexState.DRAINING})
+_NOT_STARTED = (VertexState.CONFIGURING, VertexState.CONFIGURED)
 _CONFIGURED = VERTEX[VertexState.CONFIGURING]["configured"]
 
 
@@ -466,17 +480,63 @@ def _set_edge(core: Core, decision: SetEdge) -> None:
         )
     if link.src.restarting or link.dst.restarting:
         raise GraphError(f"edge {decision.edge}: its region is starting again", subject=decision.edge, rule="region")
-    link.set_edge(
-        replace(
-            link.edge,
-            scheduling=decision.scheduling or link.edge.scheduling,
-            storage=decision.storage or link.edge.storage,
-        )
+    edge = replace(
+        link.edge,
+        scheduling=decision.scheduling or link.edge.scheduling,
+        storage=decision.storage or link.edge.storage,
     )
+    if decision.movement is None:
+        link.set_edge(edge)
+    else:
+        _set_movement(link, replace(edge, movement=_movement_after(link, edge, decision.movement)))
     link.src.early = True
     derive_regions(core)
     core.later(Phase.CONES)
     recount(core, link.dst)
+
+
+def _movement_after(link: Link, edge: Edge, wanted: Movement) -> Movement:
+    """Return the movement that a decision gives to an edge; GraphError if it cannot have it any more."""
+    src, dst, move, was = link.src, link.dst, wanted.move, link.edge.movement
+    why = ""
+    if Move.NONE in (move, was.move):
+        why = "whether it brings something is settled: the program of its destination counts its inputs"
+    elif edge.scheduling.concurrent or edge.storage is Storage.EPHEMERAL:
+        why = "it streams"
+    elif dst.n > 0 and (dst.over or dst.state.count(PROBING)):
+        why = f"tasks of {dst.id!r} have asked the cache or were given up"
+    elif move is Move.SCATTER_GATHER and was.move is not move and src.status not in _NOT_STARTED:
+        why = f"{src.id!r} has started, and writes no pieces"
+    elif was.move is Move.SCATTER_GATHER or was.partitions:
+        parts = was.partitions if link.router is None else link.router.partitions
+        if move is Move.SCATTER_GATHER:
+            if src.status in _NOT_STARTED or wanted.partitions == parts:
+                return wanted
+            why = f"{src.id!r} has started, and writes {parts} pieces"
+        elif move not in (Move.BROADCAST, Move.ONE_TO_ONE):
+            why = "pieces are read one to one or by all"
+        elif not parts:
+            why = f"it is not known yet how many pieces {src.id!r} writes"
+        else:
+            return replace(wanted, partitions=parts)
+    if why:
+        raise GraphError(f"edge {edge.id} cannot be {move.value}: {why}", subject=edge.id, rule="movement")
+    return wanted
+
+
+def _set_movement(link: Link, edge: Edge) -> None:
+    """Join both ends of a link anew; GraphError if the movement does not allow their numbers of tasks."""
+    src, dst = link.src, link.dst
+    router = bind(edge, src.n, dst.n) if src.n >= 0 and dst.n >= 0 else None
+    move = edge.movement.move
+    link.wide = move in (Move.BROADCAST, Move.SCATTER_GATHER)
+    link.group = 1 if move is Move.ONE_TO_ONE else 0
+    link.set_edge(edge)
+    link.router = None
+    if router is not None:
+        link.bound(router)
+    if src.n > 0:
+        src.refs = count_refs(src)
 
 
 def choose(core: Core, decision: Choose) -> None:

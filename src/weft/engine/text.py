@@ -137,6 +137,8 @@ def _edge(decision: Mapping[str, Any]) -> str:
     parts = [] if concurrent is None else ["concurrent" if concurrent else "sequential"]
     if storage is not None:
         parts.append(f"stored {storage}")
+    if decision["movement"] is not None:
+        parts.append(f"moved {decision['movement']}")
     return f"edge {decision['edge']} {' and '.join(parts) or 'as it is'}"
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from weft.graph.grid import bind_grid
-from weft.graph.logical import Move
+from weft.graph.logical import Move, Movement
 from weft.graph.rectangles import Rectangles
 from weft.graph.routers import Broadcast, Group, OneToOne, Piece, Router, ScatterGather
 from weft.model.errors import GraphError
@@ -29,6 +31,11 @@ def bind(edge: Edge, n_src: int, n_dst: int) -> Router | None:
     move = movement.move
     if move is Move.NONE:
         return None
+    if movement.partitions and move in (Move.ONE_TO_ONE, Move.BROADCAST):  # it was a shuffle: see `SetEdge`
+        whole = bind(replace(edge, movement=Movement(move)), n_src, n_dst)
+        assert whole is not None
+        parts = movement.partitions
+        return Rectangles(n_src, parts, [[(a, b, 0, parts) for a, b, _, _ in whole.inputs(d)] for d in range(n_dst)])
     if move is Move.ONE_TO_ONE:
         if n_src != n_dst:
             raise GraphError(

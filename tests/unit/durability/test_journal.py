@@ -34,7 +34,7 @@ from weft.engine.ports import ManualClock
 from weft.engine.recovery import Epoch, digest
 from weft.engine.replay import Answer, Tape, Tick, replay
 from weft.graph.builder import Graph, gather
-from weft.graph.logical import SEQUENTIAL, Edge, Patch, Scheduling, Storage, Trigger, Vertex
+from weft.graph.logical import SEQUENTIAL, Edge, Patch, Scheduling, Storage, Trigger, Vertex, scatter_gather
 from weft.graph.rectangles import Rectangles
 from weft.graph.routers import Group
 from weft.model.errors import ConflictError, DiskFullError, InternalError, NotFoundError, ProgramError, WeftError
@@ -155,6 +155,7 @@ class TestEncoding:
             d.Avoid(3, 60.0, "r"),
             d.Forgive(3, "r"),
             d.Remake("v", 3, "r"),
+            d.SetEdge("e", movement=scatter_gather(4)),
         )
         assert {type(one) for one in decisions} == {
             kind for kind in vars(d).values() if isinstance(kind, type) and hasattr(kind, "_fields")

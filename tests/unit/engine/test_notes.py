@@ -12,7 +12,7 @@ from weft.engine import decisions as d
 from weft.engine.notes import Note, NoteKind, data_of, figures_of
 from weft.engine.policy import InputView, View
 from weft.engine.text import change_of, seen_by, text_of
-from weft.graph.logical import CONCURRENT, Patch, Storage, Vertex
+from weft.graph.logical import BROADCAST, CONCURRENT, Patch, Storage, Vertex
 from weft.model.program import Program
 from weft.model.resources import Resources
 
@@ -119,6 +119,7 @@ DECISIONS: list[tuple[Any, str]] = [
     (d.SetResources("v", 3), "its tasks ask for 3"),  # type: ignore[arg-type]
     (d.SetEdge("a->v", CONCURRENT, Storage.DURABLE), "edge a->v concurrent and stored durable"),
     (d.SetEdge("a->v"), "edge a->v as it is"),
+    (d.SetEdge("a->v", movement=BROADCAST), "edge a->v moved broadcast"),
     (d.Emit("v", "go"), "emit 'go'"),
     (d.Emit("v", "go", {"x": 1}), "emit 'go' with {'x': 1}"),
     (d.Choose("c", "b"), "choice c takes branch b"),
