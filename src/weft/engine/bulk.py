@@ -34,7 +34,10 @@ def end_usual(core: Core, events: Sequence[Event], at: int) -> int:
     if root.n <= FEW or not root.plain or root.attempts or root.vertex.expands:
         return at
     seconds, nbytes = root.seconds, root.nbytes
-    spans: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []  # neighbours whose rows are in one state are written together
+    lives: list[int] = []
+    first_lo = last_hi = live = -1
+    ended = 0
     each: float
     size: float
     for event in islice(events, at, None):
@@ -63,15 +66,25 @@ def end_usual(core: Core, events: Sequence[Event], at: int) -> int:
             each, size = took / units, made / units
         else:
             break
-        write(core, root, lo, hi, lease.live, FINISHED)
+        if lo == last_hi and lease.live == live:
+            last_hi = hi
+        else:
+            if last_hi >= 0:
+                spans.append((first_lo, last_hi))
+                lives.append(live)
+            first_lo, last_hi, live = lo, hi, lease.live
         lease.state = _ENDED
         del leases[number]
         seconds = 0.5 * (seconds + each) if seconds >= 0 else each
         nbytes = 0.5 * (nbytes + size) if nbytes >= 0 else size
-        spans.append((lo, hi))
+        ended += 1
         core.now = now
-    if spans:
+    if ended:
+        spans.append((first_lo, last_hi))
+        lives.append(live)
+        for (lo, hi), live in zip(spans, lives, strict=True):
+            write(core, root, lo, hi, live, FINISHED)
         root.seconds, root.nbytes = seconds, nbytes
         root.executing -= sum([hi - lo for lo, hi in spans])
         finish(core, root, spans)
-    return at + len(spans)
+    return at + ended

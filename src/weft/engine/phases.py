@@ -29,7 +29,7 @@ def walk(core: Core) -> None:
     while core.due:
         first = core.due & -core.due
         core.due ^= first
-        RUN[Phase(first.bit_length() - 1)](core)
+        _IN_ORDER[first.bit_length() - 1](core)
 
 
 def _managers(core: Core) -> None:
@@ -98,6 +98,7 @@ TIMERS: Final[dict[str, Callable[..., Any]]] = {
 for _extension in EXTENSIONS:
     RUN.update(_extension.phases)
     TIMERS.update(_extension.timers)
+_IN_ORDER = tuple(RUN[phase] for phase in Phase)
 
 HEARD: Final = {kind for extension in EXTENSIONS for kind in (*extension.before, *extension.after)}
 """The events that extensions hear."""
