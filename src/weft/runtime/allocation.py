@@ -51,6 +51,7 @@ class Allocation:
 
     def __init__(self, provider: Provider, clock: Clock) -> None:
         self.provider = provider
+        self.grows = provider.grows
         self.clock = clock
         nodes = provider.nodes()
         self.pool = Pool(nodes, provider.possible)
@@ -123,7 +124,8 @@ class Allocation:
     def tell_provider(self) -> list[Event]:
         """Tell the provider what it may have back; return the loss of workers whose node drains, for all jobs."""
         pool = self.pool
-        for job, request in pool.take_returned():
+        returned, pool.returned = pool.returned, []
+        for job, request in returned:
             self.provider.release(job, request)
         left, pool.left = pool.left, []
         for worker, _ in left:

@@ -300,10 +300,12 @@ class Loop:
                 for found, event in again:
                     self._step(found, [event], offers=False)
                 self._share()
-        left = slots.tell_provider()
-        if left:
-            queue.append(("", tuple(left)))
-        if slots.provider.grows and not self.pool.idle:
+        pool = self.pool
+        if pool.left or pool.empty or pool.returned:
+            left = slots.tell_provider()
+            if left:
+                queue.append(("", tuple(left)))
+        if slots.grows and not pool.idle:
             slots.ask_for_any(job.id for job in self.jobs.values() if job.master.hungry)
 
     def _end_orphan(self, owner: str, event: Event) -> None:

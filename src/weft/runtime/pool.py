@@ -91,8 +91,9 @@ class _Held(Struct):
 class Pool:
     """Slots and node memory of a session. Not thread-safe: the loop's lock guards it.
 
-    `possible` says which nodes could still join. `left` are workers that have left because their node drains, with its
-    name, and `empty` the draining nodes without workers, until the loop has taken note.
+    `possible` says which nodes could still join. Until the loop has taken note, `left` are workers that have left
+    because their node drains, with its name, `empty` the draining nodes without workers, and `returned` the requests
+    (job, number) that the provider has heard of and that hold no slot any more.
     """
 
     def __init__(self, nodes: Iterable[NodeSpec] = (), possible: Callable[[], Sequence[NodeKind]] = lambda: ()) -> None:
@@ -106,7 +107,7 @@ class Pool:
         """Requests that the provider has not heard of."""
         self._acquired: set[tuple[str, int]] = set()
         """Requests that the provider has heard of, by job and number."""
-        self._returned: list[tuple[str, int]] = []
+        self.returned: list[tuple[str, int]] = []
         self.waiting: list[_Request] = []
         self._granted: dict[tuple[str, int, int], _Held] = {}
         self._busy: dict[int, str] = {}
@@ -288,11 +289,6 @@ class Pool:
         self._acquired.update((request.job, request.id) for request in unseen)
         return unseen
 
-    def take_returned(self) -> list[tuple[str, int]]:
-        """Return the requests (job, number) that the provider has heard of and that nobody has slots of any more."""
-        returned, self._returned = self._returned, []
-        return returned
-
     def hopeless(self) -> list[tuple[str, int, str]]:
         """Forget and return what waits and can never be met any more, since nodes have gone: job, number, reason."""
         found: list[tuple[str, int, str]] = []
@@ -314,7 +310,7 @@ class Pool:
         """Have the provider forget a request, if it has heard of it."""
         if (job, request) in self._acquired:
             self._acquired.discard((job, request))
-            self._returned.append((job, request))
+            self.returned.append((job, request))
 
     def release(self, job: str, request: int, worker: int) -> None:
         """Give one granted slot back."""

@@ -502,7 +502,7 @@ def test_what_waits_is_hopeless_once_no_node_could_do():
     assert p.hopeless() == []
     more.clear()
     assert p.hopeless() == [("x", 1, "it needs 4 slots at once; the session has 2")]
-    assert (p.waiting, p.take_returned()) == ([], [("x", 1)])
+    assert (p.waiting, p.returned) == ([], [("x", 1)])
 
 
 def test_the_provider_gets_a_request_back_when_its_last_slot_is_free():
@@ -514,10 +514,9 @@ def test_the_provider_gets_a_request_back_when_its_last_slot_is_free():
     p.free([0])
     assert len(p.grant()) == 1
     p.release("x", 1, 0)
-    assert p.take_returned() == []
+    assert p.returned == []
     p.release("x", 1, 1)
-    assert p.take_returned() == [("x", 1)]
-    assert p.take_returned() == []
+    assert p.returned == [("x", 1)]
 
 
 def test_what_graphs_are_checked_against_has_the_nodes_that_could_join():
