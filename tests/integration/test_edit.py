@@ -9,7 +9,7 @@ import pytest
 from tests.integration.places import RUN, Project
 from weft import wiring
 from weft.model.errors import ConflictError, DefinitionError, UsageError
-from weft.runs import opening
+from weft.runs import reopening
 from weft.runs.records import read_records, read_run
 from weft.store.state import RunFolder, read_description
 
@@ -405,7 +405,7 @@ class TestKilled:
     def test_once_the_edit_is_there_the_run_goes_on_with_it(self, failed, monkeypatch):
         failed.write(chain(b=step("cat {{in}} {{in}} > {{out}}", "out", deps="a", inputs={"in": "{{a.out}}"})))
         with monkeypatch.context() as patch:
-            patch.setattr(opening, "_plan", _die)
+            patch.setattr(reopening, "_plan", _die)
             with pytest.raises(RuntimeError):
                 failed.resume()
         failed.file.unlink()

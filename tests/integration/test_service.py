@@ -10,7 +10,7 @@ from tests.integration.places import DEADLINE_S, until
 from weft.admin.settings import Settings
 from weft.model.errors import RunCancelledError
 from weft.runs.active import ActiveRun
-from weft.runs.opening import GraphSource
+from weft.runs.graphs import GraphSource
 from weft.runs.records import read_run
 from weft.runs.removing import cancel_run, suspend_run
 from weft.runs.service import RunService
@@ -57,7 +57,7 @@ def test_twenty_runs_share_workers_store_and_cache_and_a_cancel_leaves_the_other
         service.submit(GraphSource(graph(n), projection_of("graph"), "me", {}, base=tmp_path)) for n in range(COUNT)
     ]
     until((tmp_path / "begun").exists)
-    assert len({id(run.runs[0]._session) for run in (endless, *pipelines, *graphs)}) == 1
+    assert len({id(run.run._session) for run in (endless, *pipelines, *graphs)}) == 1
     cancel_run(endless.folder)
     assert isinstance(endless.result().error, RunCancelledError)
     results = [run.result() for run in (*pipelines, *graphs)]
@@ -66,7 +66,7 @@ def test_twenty_runs_share_workers_store_and_cache_and_a_cancel_leaves_the_other
     assert [Path(result.outputs["last.out"]).read_text() for result in results[:COUNT]] == [
         f"{n}\n" for n in range(COUNT)
     ]
-    assert [run.runs[0].results()["tens"] for run in graphs] == [[n * 10, n * 10 + 10] for n in range(COUNT)]
+    assert [run.run.results()["tens"] for run in graphs] == [[n * 10, n * 10 + 10] for n in range(COUNT)]
     assert (tmp_path / "ran").read_text() == "once\n"  # one run made it, the others took it from the cache
     assert {read_run(result.folder).state for result in results} == {"succeeded"}
     assert len({result.run_id for result in results}) == 2 * COUNT

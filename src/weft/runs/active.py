@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from msgspec import Struct
 
 from weft.admin.control import ControlServer
-from weft.admin.deleting import end_processes
 from weft.engine.machines.job import JobState
 from weft.model.errors import ConflictError, InternalError, RunFailedError, TaskError, WeftError
 from weft.runs.records import SUSPENDED, Record, item_name
@@ -250,6 +249,8 @@ class ActiveRun:
         job.listeners.remove(self.stack.recorder)
         if self._control is not None:
             self._control.close()
+        from weft.admin.deleting import end_processes  # few runs are suspended
+
         end_processes(self.folder)
         self.stack.recorder.run_state(SUSPENDED, ended=True)
         self.stack.recorder.flush()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from weft.admin.settings import Settings
-    from weft.runs.opening import RunSource
+    from weft.runs.sources import RunSource
 
 
 def run_pipeline(

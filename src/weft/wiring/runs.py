@@ -14,7 +14,7 @@ from weft.wiring.concrete import session_folders as session_folders
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from weft.runs.opening import ResumableSource
+    from weft.runs.sources import ResumableSource
 
 
 def make_session(backend: str, **options: Any) -> Any:

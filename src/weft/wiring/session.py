@@ -190,7 +190,8 @@ class Session(runtime.Session):
                 hint="Give them to a vertex as items, or open the session without durable=.",
             )
         from weft.runs.active import RunEvents
-        from weft.runs.opening import GraphSource, open_run
+        from weft.runs.graphs import GraphSource
+        from weft.runs.opening import open_run
 
         self.check_open()
         arguments.graph("submit", graph)
@@ -235,7 +236,7 @@ class Session(runtime.Session):
 
     def reopen(self, run_id: str, events: RunEvents) -> ActiveRun:
         """Go on with a durable run of an id, as `resume`; `events` are told of it."""
-        from weft.runs.opening import reopen_graph
+        from weft.runs.graphs import reopen_graph
 
         assert self._state is not None
         active = reopen_graph(self._state, run_id, projection_of, self.executor.tuning, self.managers, events)

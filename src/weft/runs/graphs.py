@@ -1,0 +1,104 @@
+"""Durable runs of graphs that a program has built."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from msgspec import Struct
+
+from weft.durability.programs import PROGRAM, load_graph, pickle_graph
+from weft.graph.spec import RunSpec
+from weft.graph.validate import mark_results
+from weft.model.errors import ConflictError
+from weft.runs.listing import open_catalog
+from weft.runs.records import read_run, tell_interruption
+from weft.runs.reopening import reopen_run
+from weft.store.state import GRAPH_DIGEST, RunFolder
+
+if TYPE_CHECKING:
+    from weft.engine.core import Tuning
+    from weft.graph.logical import LogicalGraph
+    from weft.graph.projection import Projection
+    from weft.runs.active import ActiveRun, RunEvents
+    from weft.runs.opening import Managers
+    from weft.store.filesystems import Copy
+    from weft.store.state import StateRoot
+
+
+class GraphSource(Struct):
+    """A graph of a Python program; `about` goes into the description of its run."""
+
+    graph: LogicalGraph
+    projection: Projection
+    user: str
+    about: Mapping[str, Any]
+    base: Path = Path()
+    data: bytes = b""
+
+    def prepare(self, note: Callable[[str], None]) -> Self:
+        """Return it with its pickle. ProgramError: a function or an item cannot be pickled."""
+        mark_results(self.graph)
+        self.graph = self.graph.copy()  # no builder, which has more
+        self.data = pickle_graph(self.graph)
+        return self
+
+    def copies(self, undo: ExitStack, note: Callable[[str], None], *, fetch: bool = True) -> list[Copy]:
+        """Return nothing: its tasks work in no file system that Weft holds."""
+        return []
+
+    def claim(self, run_id: str, folder: Path, copies: Sequence[Copy]) -> RunSpec | None:
+        """Return the run; None where an index that was lost has known a run of this id."""
+        if (folder / PROGRAM).exists():
+            return None
+        script = Path(sys.argv[0]) if sys.argv and sys.argv[0] else Path()
+        file = str(script.absolute()) if script.is_file() else ""
+        paths = [str(Path(path).absolute()) for path in sys.path]
+        digest = sha256(self.data).hexdigest()
+        about = {"paths": paths, GRAPH_DIGEST: digest, **self.about}
+        steps = list(self.graph.vertices)
+        return RunSpec(
+            self.graph,
+            self.projection,
+            self.user,
+            file=file,
+            steps=steps,
+            about=about,
+            program=self.data,
+            digest=digest,
+        )
+
+
+def reopen_graph(
+    state: StateRoot,
+    run_id: str,
+    words: Callable[[str], Projection],
+    tuning: Tuning,
+    managers: Managers,
+    events: RunEvents,
+) -> ActiveRun:
+    """Take up a run of a Python program that this or another process began; `words` returns the words of a front end.
+
+    ConflictError: it still goes on somewhere, or is no durable run of a graph. NotFoundError: no such run.
+    ForbiddenError: others may write to what would be unpickled. ProgramError: its functions cannot be loaded.
+    """
+    path = state.folder(run_id)
+    before = read_run(path)
+    if not before.of_session:
+        raise ConflictError(
+            f"{run_id} is a run of {before.frontend or 'something'} that no session can go on with",
+            hint=f"Go on with it from the command line: weft resume {run_id}",
+        )
+    with ExitStack() as undo:
+        folder = undo.enter_context(RunFolder.create(state, run_id))
+        catalog = open_catalog(state)
+        undo.callback(catalog.close)
+        tell_interruption(folder)
+        before = read_run(path)
+        graph, digest = load_graph(path)
+        spec = RunSpec(graph, words(graph.frontend), "", steps=[step.name for step in before.steps], digest=digest)
+        return reopen_run(folder, catalog, undo.pop_all(), spec, before, tuning, managers, events)

@@ -1,0 +1,363 @@
+"""Runs that go on: a run is taken up where its journal or its records leave it, edited or not."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec.structs import replace
+
+from weft.admin.deleting import end_processes
+from weft.durability.journal import JOURNAL, FileJournal
+from weft.durability.resume import Kept, Plan, plan_resume
+from weft.durability.values import plan_values
+from weft.engine.core import Tuning
+from weft.model.errors import ConflictError, NotFoundError
+from weft.runs.active import ActiveRun, RunEvents, Stack
+from weft.runs.editing import KEPT, edits_that_count, kept_by_edit, record_edit
+from weft.runs.listing import open_catalog
+from weft.runs.opening import DURABILITY, final_steps, make_stack, open_values, with_values
+from weft.runs.records import item_name, read_run, tell_interruption
+from weft.runtime.clock import RealClock, ResumedClock
+from weft.store.state import RunFolder, StateRoot, read_description
+
+if TYPE_CHECKING:
+    from weft.admin.settings import Settings
+    from weft.graph.logical import Vertex
+    from weft.graph.spec import RunSpec
+    from weft.runs.opening import Managers
+    from weft.runs.records import RunRecord
+    from weft.runs.sources import ResumableSource, Revised
+    from weft.runtime.session import Session
+    from weft.store.catalog import Catalog
+    from weft.store.filesystems import Copy
+    from weft.store.outputs import Outputs
+
+
+class Host(Protocol):
+    """What a service gives to a run that goes on."""
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the service."""
+        ...
+
+    @property
+    def managers(self) -> Managers:
+        """The vertex managers and job policies, by name."""
+        ...
+
+    def workers(self, state: StateRoot) -> Session:
+        """Return the store and the workers that all runs share."""
+        ...
+
+    def source_again(self, frontend: str, folder: Path, file: str) -> ResumableSource:
+        """Return the work of a run as its folder tells it."""
+        ...
+
+
+def resume_files(
+    state: StateRoot,
+    folder: Path,
+    undo: ExitStack,
+    events: RunEvents,
+    file: str | None,
+    overrides: Mapping[str, str],
+    host: Host,
+) -> ActiveRun:
+    """Go on with a run whose steps leave files, on the workers of a host; see `RunService.resume`."""
+    held = undo.enter_context(RunFolder.create(state, folder.name))
+    tell_interruption(held)
+    before = read_run(folder)
+    refuse_resume(before, alive=False)
+    _end_what_is_left(folder, events.note)
+    catalog = open_catalog(state)
+    undo.callback(catalog.close)
+    source = host.source_again(before.frontend, folder, before.file)
+    again: Mapping[str, str] = {}
+    if file is not None or overrides:
+        described = read_description(folder)
+        revised = source.revise(held, described, file, overrides, events.note)
+        again = _record_revision(held, revised, before, catalog, host.managers)
+        before, spec, copies_of = read_run(folder), revised.spec, revised.source
+    else:
+        spec = source.resume(held, read_description(folder), _done(before))
+        copies_of = source
+    copies = copies_of.copies(undo, events.note, fetch=file is not None)
+    session = host.workers(state)
+    run = reopen_run(
+        held,
+        catalog,
+        undo.pop_all(),
+        spec,
+        before,
+        session.executor.tuning,
+        host.managers,
+        events,
+        durability=durability_again(held, host.settings),
+        again=again,
+        copies=copies,
+    )
+    _reach(session, run.plan)
+    run.start(session)
+    return run
+
+
+def refuse_resume(run: RunRecord, alive: bool) -> None:
+    """Refuse a resume that can do nothing. ConflictError: the run goes on, or has succeeded."""
+    if alive:
+        raise ConflictError(
+            f"{run.id} still goes on", hint=f"Watch it: weft logs -f {run.id}. Stop it: weft cancel {run.id}"
+        )
+    if run.state == "succeeded":
+        only = read_description(run.folder).get("only") if not run.of_session else ""
+        hint = f"Only {only} and what it needs was asked for; for the rest: weft run {run.file}" if only else ""
+        raise ConflictError(
+            f"{run.id} has succeeded: there is nothing left to do", hint=hint or f"See: weft show {run.id}"
+        )
+
+
+def durability_again(folder: RunFolder, settings: Settings) -> str:
+    """Return what a run that goes on survives: as it was begun, unless a flag says otherwise, from then on."""
+    was = read_description(folder.path).get(DURABILITY, settings.durability)
+    if settings.origin("durability").kind != "flag" or settings.durability == was:
+        return str(was)
+    folder.describe_again(**{DURABILITY: settings.durability})
+    return settings.durability
+
+
+def _reach(session: Session, plan: Plan | None) -> None:
+    """Have the clock of a session go on from the end of a journal."""
+    if plan is not None and plan.recovered is not None and isinstance(session.loop.clock, ResumedClock):
+        session.loop.clock.reach(plan.recovered.pending.now)
+
+
+def _done(before: RunRecord) -> frozenset[str]:
+    """Return the names of the steps of which at least one item has succeeded."""
+    return frozenset(
+        step.name
+        for step in before.steps
+        if step.state == "succeeded" or any(item.state == "succeeded" for item in step.items.values())
+    )
+
+
+def _end_what_is_left(folder: Path, note: Callable[[str], None]) -> None:
+    """End processes and containers of an owner that was killed, and its guardians with it."""
+    for name in end_processes(folder):
+        note(f"ended what was left of {name}")
+    by = None
+    with suppress(FileNotFoundError):
+        by = read_description(folder).get("containers")
+    if isinstance(by, dict):
+        from weft.operators.containers import ContainerEngine
+
+        left = ContainerEngine(by["kind"], by["program"]).remove_containers(str(folder))
+        if left:
+            note(f"removed {left} containers that were left")
+
+
+def _record_revision(
+    folder: RunFolder, revised: Revised, before: RunRecord, catalog: Catalog, managers: Managers
+) -> dict[str, str]:
+    """Write an edit down; return the finished steps that run again, and why."""
+    plan = plan_files(folder.path, revised.before, Tuning(), managers, before)
+    about = {**revised.about, KEPT: _kept(plan, kept_by_edit(folder.path), revised)}
+    again = record_edit(
+        folder,
+        before,
+        RealClock().wall(),
+        why=revised.why,
+        items=revised.items,
+        wider=revised.wider,
+        removed=revised.removed,
+        there=revised.there,
+        about=about,
+    )
+    with suppress(NotFoundError):
+        catalog.update_run(folder.run_id, file=about["file"], parameters=about["parameters"])
+    return again
+
+
+def _kept(plan: Plan, earlier: Sequence[Kept], revised: Revised) -> list[Kept]:
+    """Return the finished tasks that an edit leaves as they are, of vertices that came while the run went on."""
+    paths = revised.before.paths
+    assert paths is not None
+    known = [(id, n, vertex) for id, n in sorted(plan.restored) if (vertex := plan.vertices.get(id)) is not None]
+    found = [
+        Kept(id, n, vertex.step, tuple(paths(vertex, n).values()))
+        for id, n, vertex in known
+        if vertex.outputs is not None
+    ]
+    found += [one for one in earlier if (one.vertex, one.task) in plan.restored and one.vertex not in plan.vertices]
+    return [one for one in found if one.vertex not in revised.spec.graph.vertices and not revised.why(one.name)]
+
+
+def reopen_run(
+    folder: RunFolder,
+    catalog: Catalog,
+    undo: ExitStack,
+    spec: RunSpec,
+    before: RunRecord,
+    tuning: Tuning,
+    managers: Managers,
+    events: RunEvents,
+    *,
+    durability: str = "process",
+    again: Mapping[str, str] = MappingProxyType({}),
+    copies: Sequence[Copy] = (),
+) -> ActiveRun:
+    """Take up a run whose folder this process owns; `before` is what its records tell of an earlier owner.
+
+    `again` says why an edit has steps run again. `undo` closes what was opened, and is the run's from here on.
+    """
+    try:
+        return _reopened(
+            folder, catalog, undo, spec, before, tuning, managers, events, durability, dict(again), list(copies)
+        )
+    except KeyboardInterrupt:
+        undo.pop_all()
+        raise
+    except BaseException:
+        undo.close()
+        raise
+
+
+def _reopened(
+    folder: RunFolder,
+    catalog: Catalog,
+    undo: ExitStack,
+    spec: RunSpec,
+    before: RunRecord,
+    tuning: Tuning,
+    managers: Managers,
+    events: RunEvents,
+    durability: str,
+    again: Mapping[str, str],
+    copies: Sequence[Copy],
+) -> ActiveRun:
+    values = open_values(spec, folder, undo)
+    plan = _plan(folder, spec, tuning, managers, before, values)
+    over = _over(plan, spec, before)
+    spec = replace(spec, graph=plan.graph)
+    if plan.recovered is not None and plan.recorded is not None:
+        changed = tuning if plan.recorded.tuning != tuning else None
+        tape = plan.recovered.tape
+        found: Callable[..., FileJournal] = partial(
+            FileJournal.reopen, folder.path / JOURNAL, plan.recorded, tape, tuning=changed
+        )
+    else:
+        found = partial(FileJournal.create, folder.path / JOURNAL, plan.header)
+    make = with_values(found, values, plan.graph, managers)
+    stack = make_stack(folder, catalog, undo, spec, events, durability, make, values=values, over=over)
+    stack.copies = copies
+    if stack.cache is not None:
+        stack.cache.go_on()
+    if plan.ended:
+        if before.state != "succeeded":
+            stack.recorder.run_state("succeeded", ended=True)
+    else:
+        with suppress(NotFoundError):
+            catalog.update_run(folder.run_id, ended_at=None, error_code="", error_message="", pid=os.getpid())
+        stack.recorder.run_state("pending")
+        if values is None:
+            _tell_files(stack, plan, spec, before, events, over, again)
+        else:
+            _tell_values(stack, plan, events)
+    return ActiveRun(spec, stack, plan, events)
+
+
+def plan_files(folder: Path, spec: RunSpec, tuning: Tuning, managers: Managers, before: RunRecord) -> Plan:
+    """Find out how a run whose steps leave files goes on; see `plan_resume`."""
+    paths = spec.paths
+    assert paths is not None
+    steps = {step.name: step for step in before.steps}
+    last = final_steps(spec.graph)
+    all_done = all(step.state in ("succeeded", "skipped") for name, step in steps.items() if name not in last)
+
+    def succeeded(vertex: Vertex, index: int) -> bool:
+        step = steps.get(vertex.step)
+        if step is None or vertex.outputs is None or (vertex.final and not all_done):
+            return False
+        found = step if step.width is None else step.items.get(index)
+        return found is not None and found.state == "succeeded"
+
+    def outputs(vertex: Vertex, index: int) -> list[str] | None:
+        return list(paths(vertex, index).values()) if vertex.outputs is not None else None
+
+    return plan_resume(
+        folder / JOURNAL,
+        spec.graph,
+        managers,
+        tuning,
+        told=succeeded,
+        outputs=outputs,
+        kept=kept_by_edit(folder),
+        edits=edits_that_count(folder),
+    )
+
+
+def _plan(
+    folder: RunFolder, spec: RunSpec, tuning: Tuning, managers: Managers, before: RunRecord, values: Outputs | None
+) -> Plan:
+    if values is None:
+        return plan_files(folder.path, spec, tuning, managers, before)
+    return plan_values(folder.path, spec.graph, spec.digest, values, tuning, managers)
+
+
+def _over(plan: Plan, spec: RunSpec, before: RunRecord) -> frozenset[str]:
+    """Return the steps of which the records tell everything, so that nothing more is to be told."""
+    if spec.paths is None:
+        over = {step.name for step in before.steps if step.state in ("succeeded", "skipped")}
+        over -= {vertex for vertex, _ in plan.gone}
+        if plan.recovered is None:
+            over -= set(spec.graph.vertices) - {vertex for vertex, _ in plan.restored}
+        return frozenset(over)
+    known = [plan.vertices[vertex] for vertex, _ in plan.restored if vertex in plan.vertices]
+    finished = Counter(vertex.step for vertex in known)
+    over = {step.name for step in before.steps if step.state == "skipped"}
+    for step in before.steps:
+        if step.state == "succeeded" and finished[step.name] == (1 if step.width is None else step.width):
+            over.add(step.name)
+    return frozenset(over)
+
+
+def _tell_values(stack: Stack, plan: Plan, events: RunEvents) -> None:
+    """Say which tasks are run again though they had finished."""
+    for vertex, count in Counter(vertex for vertex, _ in plan.gone).items():
+        what = f"{count} finished {'task is' if count == 1 else 'tasks are'} run again: the output is gone"
+        events.note(f"{vertex}: {what}")
+        stack.recorder.say(vertex, what)
+
+
+def _tell_files(
+    stack: Stack,
+    plan: Plan,
+    spec: RunSpec,
+    before: RunRecord,
+    events: RunEvents,
+    over: Collection[str],
+    again: Mapping[str, str],
+) -> None:
+    """Say of each step that goes on why it is run again, or that it was resumed."""
+    gone = {}
+    last = final_steps(spec.graph)
+    for (vertex, index), output in plan.gone.items():
+        name = plan.vertices[vertex].step
+        gone[name] = f"its output {Path(output).name} ({output}) is gone"
+        events.note(f"{item_name(name, index)} is run again: {gone[name]}")
+    for step in before.steps:
+        if step.name in over or (step.name in last and step.state == "succeeded"):
+            continue
+        if step.name in again:
+            stack.recorder.keep_saying(step.name, f"run again: {again[step.name]}")
+            events.note(f"{step.name} is run again: {again[step.name]}")
+        elif step.name in gone:
+            stack.recorder.say(step.name, f"run again: {gone[step.name]}")
+        else:
+            stack.recorder.say(step.name, "resumed" if step.attempts else "")
