@@ -8,6 +8,8 @@ import zlib
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import postgresql
+
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
 
 # `too_slow` times the machine, not the test. What a change must pass is the same each time; `make soak` looks further.
@@ -30,3 +32,15 @@ def seed(request, record_property) -> int:
     record_property("seed", value)
     print(f"repeat with WEFT_SEED={value}")
     return value
+
+
+@pytest.fixture(scope="session")
+def postgresql_server():
+    with postgresql.server() as folder:
+        yield folder
+
+
+@pytest.fixture
+def postgresql_url(postgresql_server):
+    """The URL of an empty database on a PostgreSQL server; skips where there is none."""
+    return postgresql.fresh_database(postgresql_server)

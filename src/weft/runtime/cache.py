@@ -26,7 +26,7 @@ from weft.engine.events import CancelRequested, Done, Failed, Hit, Miss, Waiting
 from weft.engine.machines.task import TaskState
 from weft.model.errors import NotFoundError, WeftError
 from weft.store.entries import Claim, Entry
-from weft.store.locks import KeyLocks
+from weft.store.locks import locks_of
 from weft.store.results import Key, Recipe, ResultCache, Why
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class StepCache:
         self.results = results
         self.run = run
         self.problems: list[str] = []
-        self._locks = KeyLocks(locks)
+        self._locks = locks_of(results.index.database, locks)
         self._log = log
         self._recipe_of = recipe_of
         self._refresh = frozenset(refresh)
@@ -273,7 +273,7 @@ class StepCache:
                 return self._hit(asked, recipe, found.entry, lines)
             near = Why(found.reason) if found.reason else results.why(recipe, key.leaves)
         other = results.index.claimed(key.key)
-        if other is not None and other.host != self._host and other.lease_until > results.wall():
+        if other is not None and self._is_elsewhere(other):
             asked.locked = False
             self._locks.unlock(key.key)
             return self._wait(asked, lines)
@@ -298,6 +298,10 @@ class StepCache:
                 self._prolonging = True
                 self._start(self._prolong, "leases")
         return self._miss(asked, near, lines)
+
+    def _is_elsewhere(self, other: Claim) -> bool:
+        """Whether a claim on a key locked here belongs to a living owner whom these locks do not reach."""
+        return not self._locks.everywhere and other.host != self._host and other.lease_until > self.results.wall()
 
     def _describe(self, job: Job, probe: Probe) -> Recipe | None:
         program = job.inspector.row(probe.vertex).vertex.program
@@ -428,7 +432,7 @@ class StepCache:
             try:
                 self._locks.wait(key)
                 other = self.results.index.claimed(key)
-                while other is not None and other.host != self._host and other.lease_until > self.results.wall():
+                while other is not None and self._is_elsewhere(other):
                     self._locks.unlock(key)
                     if self._closed.wait(_ELSEWHERE_S):
                         return

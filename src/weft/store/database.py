@@ -47,6 +47,8 @@ WHAT_CAN_GO: Final = "Old runs go with `weft delete RUN`, kept results with `wef
 """What a person may do about a full disk."""
 _MAKE_ROOM: Final = f"Make room on this disk. {WHAT_CAN_GO}"
 _VERSION: Final = "SELECT value FROM weft_about WHERE key = 'version'"
+_OF_SQLITE: Final = " WITHOUT ROWID"
+_ONE_MAKES: Final = "SELECT pg_advisory_xact_lock(5734)"
 _ABOUT: Final = "CREATE TABLE weft_about (key VARCHAR(64) PRIMARY KEY, value TEXT)"
 
 Row = Sequence[Any]
@@ -178,7 +180,8 @@ class Database:
                 if self._engine is not None:
                     with self._engine.connect() as inner:
                         alchemy = _Alchemy(inner)
-                        yield alchemy if "weft_about" in alchemy.tables() and self._check(alchemy) else None
+                        self._checked = self._checked or ("weft_about" in alchemy.tables() and self._check(alchemy))
+                        yield alchemy if self._checked else None
                     return
                 with self._reading() as reader:
                     yield reader
@@ -220,8 +223,12 @@ class Database:
                 if self._engine is not None:
                     with self._engine.begin() as inner:
                         alchemy = _Alchemy(inner)
-                        self._make(alchemy, there="weft_about" in alchemy.tables())
+                        if not self._checked:
+                            if inner.dialect.name == "postgresql":  # two that make the tables at once
+                                alchemy.run(_ONE_MAKES)
+                            self._make(alchemy, there="weft_about" in alchemy.tables())
                         yield alchemy
+                    self._checked = True
                     return
                 with self._transaction() as writer:
                     self._make(writer)
@@ -243,6 +250,20 @@ class Database:
                     writer.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error):
                 self._close_writer()
+            raise
+
+    @contextmanager
+    def apart(self) -> Iterator[Connection]:
+        """A connection to the database at a URL, for locks that last as long as it; each statement commits."""
+        assert self._engine is not None
+        try:
+            with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as inner:
+                try:
+                    yield _Alchemy(inner)
+                finally:
+                    inner.invalidate()  # its locks end with it: it does not go back to the pool
+        except Exception as error:
+            self._tell(error)
             raise
 
     def damage(self) -> str:
@@ -334,7 +355,7 @@ class Database:
     def _make(self, connection: Connection, *, there: bool = True) -> None:
         if not there or not self._check(connection):
             for statement in (_ABOUT, *self._schema):
-                connection.run(statement)
+                connection.run(statement if self._engine is None else statement.removesuffix(_OF_SQLITE))
             values = {"key": "version", "value": self._version}
             connection.run("INSERT INTO weft_about (key, value) VALUES (:key, :value)", values)
 
@@ -479,7 +500,7 @@ def _engine(url: str) -> tuple[Engine, str]:
     except ArgumentError:
         raise UsageError(
             f"{url.partition('://')[0]}://... is not the URL of a database that can be used",
-            hint="Write the path of a file, or postgresql+psycopg://user@host/database",
+            hint="Write the path of a file, or postgresql+pg8000://user@host/database",
         ) from None
     except ModuleNotFoundError as error:
         raise MissingExtraError(

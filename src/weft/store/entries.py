@@ -1,8 +1,9 @@
 """The index of the cache: what results are kept, who is making one now, and which digests files had.
 
 It is a database file of its own in the state folder (`cache.db`), so that the index of runs stays small, and so that it
-can be thrown away: without it nothing is wrong, only nothing is found. A write survives a kill of the process, not
-always a power failure; what is found is verified before it is used.
+can be thrown away: without it nothing is wrong, only nothing is found. A URL names a PostgreSQL database in its place,
+which runs on several machines can share: statements are those that both understand. A write survives a kill of the
+process, not always a power failure; what is found is verified before it is used.
 """
 
 from __future__ import annotations
@@ -28,23 +29,25 @@ _MOST_DIGESTS: Final = 2_000_000
 _NEAR: Final = 50
 _SCHEMA: Final = (
     """CREATE TABLE digests (
-        device INTEGER NOT NULL, inode INTEGER NOT NULL, seen TEXT NOT NULL, digest TEXT NOT NULL,
+        device BIGINT NOT NULL, inode BIGINT NOT NULL, seen TEXT NOT NULL, digest TEXT NOT NULL,
         PRIMARY KEY (device, inode)) WITHOUT ROWID""",
-    "CREATE TABLE trees (digest TEXT PRIMARY KEY, listing BLOB NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE trees (digest TEXT PRIMARY KEY, listing BYTEA NOT NULL) WITHOUT ROWID",
     """CREATE TABLE entries (
         key TEXT PRIMARY KEY, store TEXT NOT NULL, pipeline TEXT NOT NULL, step TEXT NOT NULL, run TEXT NOT NULL,
-        started REAL NOT NULL, completed REAL NOT NULL, expires REAL, used REAL NOT NULL, size INTEGER NOT NULL,
-        pinned INTEGER NOT NULL, leaves TEXT NOT NULL, outputs TEXT NOT NULL)""",
+        started DOUBLE PRECISION NOT NULL,
+        completed DOUBLE PRECISION NOT NULL, expires DOUBLE PRECISION, used DOUBLE PRECISION NOT NULL,
+        size BIGINT NOT NULL,
+        pinned BIGINT NOT NULL, leaves TEXT NOT NULL, outputs TEXT NOT NULL)""",
     "CREATE INDEX ix_entries_step ON entries (pipeline, step, completed)",
     "CREATE INDEX ix_entries_used ON entries (used)",
     "CREATE TABLE uses (key TEXT NOT NULL, run TEXT NOT NULL, PRIMARY KEY (key, run)) WITHOUT ROWID",
     "CREATE INDEX ix_uses_run ON uses (run)",
     """CREATE TABLE claims (
-        key TEXT PRIMARY KEY, epoch INTEGER NOT NULL, run TEXT NOT NULL, step TEXT NOT NULL, task INTEGER NOT NULL,
-        host TEXT NOT NULL, pid INTEGER NOT NULL, since REAL NOT NULL, lease_until REAL NOT NULL,
+        key TEXT PRIMARY KEY, epoch BIGINT NOT NULL, run TEXT NOT NULL, step TEXT NOT NULL, task BIGINT NOT NULL,
+        host TEXT NOT NULL, pid BIGINT NOT NULL, since DOUBLE PRECISION NOT NULL, lease_until DOUBLE PRECISION NOT NULL,
         leaves TEXT NOT NULL)""",
     "CREATE INDEX ix_claims_task ON claims (run, step, task)",
-    "CREATE TABLE epochs (name TEXT PRIMARY KEY, value INTEGER NOT NULL)",
+    "CREATE TABLE epochs (name TEXT PRIMARY KEY, value BIGINT NOT NULL)",
     "INSERT INTO epochs (name, value) VALUES ('claim', 0)",
 )
 _ENTRY: Final = "key, store, pipeline, step, run, started, completed, expires, used, size, pinned, leaves, outputs"
@@ -100,11 +103,14 @@ class Claim(Struct, frozen=True, kw_only=True):
 
 
 class CacheIndex:
-    """The index in one file. Safe to use from several threads and processes. Also a `weft.store.digests.Known`."""
+    """The index in one file, or in the database at a URL. Safe to use from several threads and processes.
 
-    def __init__(self, file: Path) -> None:
+    Also a `weft.store.digests.Known`.
+    """
+
+    def __init__(self, place: Path | str) -> None:
         self.database = Database(
-            file,
+            place,
             what="the index of the cache",
             schema=_SCHEMA,
             version=CACHE_VERSION,
@@ -112,7 +118,7 @@ class CacheIndex:
             lock_name="cache.lock",
             safe_from_power_loss=False,
         )
-        self.file = file
+        self.place = place
         self._mutex = threading.Lock()
         self._digests: dict[tuple[int, int], tuple[str, str]] = {}
         self._passing: dict[tuple[int, int], tuple[str, str]] = {}
@@ -209,16 +215,16 @@ class CacheIndex:
             "ON CONFLICT (device, inode) DO UPDATE SET seen = excluded.seen, digest = excluded.digest",
             (
                 {"device": _signed(device), "inode": _signed(inode), "seen": seen, "digest": digest}
-                for (device, inode), (seen, digest) in digests.items()
+                for (device, inode), (seen, digest) in sorted(digests.items())
             ),
         )
         db.many(
             "INSERT INTO trees (digest, listing) VALUES (:digest, :listing) ON CONFLICT (digest) DO NOTHING",
-            ({"digest": digest, "listing": listing} for digest, listing in trees.items()),
+            ({"digest": digest, "listing": listing} for digest, listing in sorted(trees.items())),
         )
-        rows = [{"key": key, "run": run, "now": now} for (key, run), now in uses.items()]
+        rows = [{"key": key, "run": run, "now": now} for (key, run), now in sorted(uses.items())]
         db.many("INSERT INTO uses (key, run) VALUES (:key, :run) ON CONFLICT (key, run) DO NOTHING", rows)
-        db.many("UPDATE entries SET used = max(used, :now) WHERE key = :key", rows)
+        db.many("UPDATE entries SET used = :now WHERE key = :key AND used < :now", rows)
 
     # --------------------------------------------------------------------------------------------------- entries
 
@@ -230,6 +236,8 @@ class CacheIndex:
     def entries_of(self, keys: Iterable[str]) -> dict[str, Entry]:
         """Return the results that are kept of these keys, by key."""
         values = {f"k{at}": key for at, key in enumerate(dict.fromkeys(keys))}
+        if not values:
+            return {}
         return {entry.key: entry for entry in self._entries(f"WHERE key IN ({_names(values)})", values)}
 
     def find(self, beginning: str) -> Entry:
@@ -300,8 +308,9 @@ class CacheIndex:
     def forget_trees(self, kept: Iterable[str]) -> None:
         """Forget all folders but these."""
         with self.database.write() as db:
-            db.run("CREATE TEMP TABLE kept (digest TEXT PRIMARY KEY) WITHOUT ROWID")
-            db.many("INSERT OR IGNORE INTO kept VALUES (:digest)", ({"digest": digest} for digest in kept))
+            db.run("CREATE TEMP TABLE kept (digest TEXT PRIMARY KEY)")
+            rows = [{"digest": digest} for digest in dict.fromkeys(kept)]
+            db.many("INSERT INTO kept (digest) VALUES (:digest)", rows)
             db.run("DELETE FROM trees WHERE digest NOT IN (SELECT digest FROM kept)")
             db.run("DROP TABLE kept")
 
@@ -320,7 +329,7 @@ class CacheIndex:
             values = {name: getattr(claim, name) for name in _CLAIM.split(", ")}
             values |= {"epoch": epoch, "leaves": json.dumps(dict(claim.leaves))}
             names = ", ".join(f":{name}" for name in values)
-            db.run(f"INSERT OR REPLACE INTO claims ({_CLAIM}) VALUES ({names})", values)
+            db.run(f"INSERT INTO claims ({_CLAIM}) VALUES ({names}) {_replacing(_CLAIM)}", values)
         return _claim([values[name] for name in _CLAIM.split(", ")])
 
     def claimed(self, key: str) -> Claim | None:
@@ -368,7 +377,7 @@ class CacheIndex:
                 ),
             }
             names = ", ".join(f":{name}" for name in values)
-            db.run(f"INSERT OR REPLACE INTO entries ({_ENTRY}) VALUES ({names})", values)
+            db.run(f"INSERT INTO entries ({_ENTRY}) VALUES ({names}) {_replacing(_ENTRY)}", values)
             db.run("DELETE FROM uses WHERE key = :key", {"key": entry.key})
         return True
 
@@ -389,6 +398,12 @@ def _entry(row: Sequence[Any]) -> Entry:
 def _claim(row: Sequence[Any]) -> Claim:
     found = dict(zip(_CLAIM.split(", "), row, strict=True))
     return Claim(**{**found, "leaves": json.loads(found["leaves"])})
+
+
+def _replacing(columns: str) -> str:
+    """Return the end of an INSERT that takes the place of the row with the same key."""
+    others = [name for name in columns.split(", ") if name != "key"]
+    return f"ON CONFLICT (key) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}"
 
 
 def _names(values: Iterable[str]) -> str:

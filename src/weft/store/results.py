@@ -501,18 +501,18 @@ _opening = threading.Lock()
 
 
 def open_cache(index: Path | str, wall: Callable[[], float]) -> ResultCache:
-    """Return the cache whose index is this file; all of a process share one."""
+    """Return the cache whose index is this file, or lies at this URL; all of a process share one."""
     name = str(index)
     with _opening:
         if name not in _open:
-            _open[name] = ResultCache(CacheIndex(Path(name)), wall)
+            _open[name] = ResultCache(CacheIndex(index), wall)
         return _open[name]
 
 
 def close_cache(cache: ResultCache) -> None:
     """Write what was only noted, and let go of a cache."""
     with _opening:
-        _open.pop(str(cache.index.file), None)
+        _open.pop(str(cache.index.place), None)
     cache.index.close()
 
 

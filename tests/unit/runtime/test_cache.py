@@ -48,10 +48,10 @@ class Shell:
 class World:
     """Owners of one state folder, each with its own locks as if it were a process of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, url: str = "") -> None:
         self.folder = folder
         self.now = 1000.0
-        self.results = ResultCache(CacheIndex(folder / "cache.db"), lambda: self.now)
+        self.results = ResultCache(CacheIndex(url or folder / "cache.db"), lambda: self.now)
         self.opened: list[StepCache] = []
 
     def recipe(self, run: str, step: str, said: Mapping[str, str]) -> Recipe:
@@ -107,9 +107,9 @@ def end(cache: StepCache, of: Any, step: str, state: TaskState) -> None:
     cache.watch(of, [event], [])
 
 
-@pytest.fixture
-def world(tmp_path):
-    world = World(tmp_path)
+@pytest.fixture(params=["sqlite", "postgresql"])
+def world(request, tmp_path):
+    world = World(tmp_path, request.getfixturevalue("postgresql_url") if request.param == "postgresql" else "")
     yield world
     world.close()
 
@@ -173,6 +173,7 @@ def test_equal_tasks_of_one_run_wait_for_one_another(world):
     assert isinstance(shell.next(), Hit)
 
 
+@pytest.mark.parametrize("world", ["sqlite"], indirect=True)  # whose locks reach this machine only
 def test_a_lease_of_another_host_counts_until_it_is_over(world):
     key = world.results.key(world.recipe("run-9", "a", {"command": "x"}))
     there = Claim(

@@ -14,9 +14,10 @@ from weft.store.locks import KeyLocks
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture
-def index(tmp_path):
-    index = CacheIndex(tmp_path / "cache.db")
+@pytest.fixture(params=["sqlite", "postgresql"])
+def index(request, tmp_path):
+    url = request.getfixturevalue("postgresql_url") if request.param == "postgresql" else None
+    index = CacheIndex(url or tmp_path / "cache.db")
     yield index
     index.close()
 
@@ -72,7 +73,7 @@ def test_notes_survive(index, tmp_path):
     index.note_tree("d0", b"\0\xff")
     assert index.known(2**63 + 1, 2**64 - 1) == ("seen", "digest")
     index.flush()
-    other = CacheIndex(tmp_path / "cache.db")
+    other = CacheIndex(index.place)
     assert other.known(2**63 + 1, 2**64 - 1) == ("seen", "digest")
     assert other.tree("d0") == b"\0\xff"
     with pytest.raises(NotFoundError):
@@ -99,15 +100,16 @@ def test_many_are_found_at_once(index):
     assert found == {"a": index.entry("a"), "c": index.entry("c")}
 
 
+@pytest.mark.parametrize("index", ["sqlite"], indirect=True)
 def test_what_is_recalled_is_not_looked_for_again(index, tmp_path):
     high = (1 << 64) - 5
     for inode in (1, 2, high):
         index.note(7, inode, f"stamp {inode}", f"digest {inode}")
     index.close()
-    again = CacheIndex(index.file)
+    again = CacheIndex(index.place)
     again.recall([(7, 1), (7, high), (8, 1)])
     again.database.close()
-    index.file.rename(tmp_path / "elsewhere")
+    index.place.rename(tmp_path / "elsewhere")
     assert again.known(7, 1) == ("stamp 1", "digest 1")
     assert again.known(7, high) == (f"stamp {high}", f"digest {high}")
     assert again.known(7, 2) is again.known(8, 1) is None
@@ -136,6 +138,7 @@ def test_finding_by_a_beginning(index):
     assert index.find("a").key == "ab"
 
 
+@pytest.mark.parametrize("index", ["sqlite"], indirect=True)
 def test_looking_up_is_by_an_index(index):
     index.flush()
     index.claim(claim("ab"))
