@@ -34,7 +34,7 @@ from weft.worker.streaming import unpacked
 
 if TYPE_CHECKING:
     from weft.engine.commands import Launch, Publish, Reply, Restart, Weigh
-    from weft.engine.ports import Job, Shell
+    from weft.engine.ports import Clock, Job, Shell
     from weft.engine.provider import Provider
     from weft.graph.task import Past
     from weft.graph.task_spec import EdgeSpec, TaskSpec
@@ -685,6 +685,8 @@ class LocalBackend(ABC):
 
     tuning: Tuning
     gated = True
+    name = "local"
+    clock: Clock | None = None
 
     def __init__(
         self, workers: int, store: ChunkStore, resources: Resources | None, grace_s: float, window: int | None
@@ -713,6 +715,10 @@ class LocalBackend(ABC):
     def provider(self) -> Provider:
         """See `Executor.provider`: one node of fixed size."""
         return FixedProvider((NodeSpec(workers=tuple(self.numbers()), resources=self._resources),))
+
+    def hurry(self) -> None:
+        """See `Executor.hurry`: processes are killed, threads left to themselves."""
+        self.grace_s = 0.0
 
     @abstractmethod
     def numbers(self) -> Sequence[int]:

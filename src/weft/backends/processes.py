@@ -115,6 +115,8 @@ class Processes(LocalBackend):
     streamed edge may hold (default: `stream_bytes` of the store's budget).
     """
 
+    name = "processes"
+
     def __init__(
         self,
         workers: int,

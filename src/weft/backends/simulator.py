@@ -100,6 +100,7 @@ class Simulator:
     """
 
     gated = False
+    name = "simulator"
 
     def __init__(
         self,
@@ -351,6 +352,9 @@ class Simulator:
 
     def restart(self, job: Job, command: Restart) -> None:
         """See `Executor.restart`."""
+
+    def hurry(self) -> None:
+        """See `Executor.hurry`."""
 
     def reply(self, job: Job, reply: Reply) -> None:
         """See `Executor.reply`."""

@@ -61,6 +61,8 @@ class Threads(LocalBackend):
     `window` is how many bytes a streamed edge may hold (default: `stream_bytes` of the store's budget).
     """
 
+    name = "threads"
+
     def __init__(
         self,
         workers: int,

@@ -182,11 +182,25 @@ class Executor(Protocol):
     when one has ended with a `Done`, the other ends with `Failed(STOPPED)` and what it made is thrown away where it is.
 
     `gated` says whether leases of the light lane may begin behind a gate (`Job.gates`). `provider` is where the workers
-    come from.
+    come from. `name` is what a run on it is said to have begun on.
     """
 
     tuning: Tuning
     gated: bool
+
+    @property
+    def name(self) -> str:
+        """The name of the backend."""
+        ...
+
+    @property
+    def clock(self) -> Clock | None:
+        """The clock that its time passes on, None if it is that of the machine."""
+        ...
+
+    def hurry(self) -> None:
+        """Wait for no task any more that is told to stop."""
+        ...
 
     @property
     def provider(self) -> Provider:

@@ -530,9 +530,6 @@ class Session:
             self.executor.close_job(job)
             job.kept = ()
 
-    def hurry(self) -> None:
-        """Have the executor wait for no task any more; sessions that know their executor do it."""
-
     def on_close(self, closer: Callable[[], None]) -> None:
         """Have `closer` called when the session is closed, last registered first."""
         self._closers.append(closer)
@@ -551,7 +548,7 @@ class Session:
         for job in live:
             self.loop.cancel(job, "the session was closed")
         if live and self.leaving:
-            self.hurry()
+            self.executor.hurry()
         else:
             for job in live:
                 job.finished.wait(timeout=30)

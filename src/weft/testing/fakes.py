@@ -45,6 +45,9 @@ class RecordingExecutor:
     test says what happened, with `done` and `failed`. Leases begin behind gates if it is `gated`.
     """
 
+    name = "recording"
+    clock = None
+
     def __init__(
         self, workers: int = 2, *, answers: bool = True, tuning: Tuning | None = None, gated: bool = False
     ) -> None:
@@ -132,6 +135,10 @@ class RecordingExecutor:
     def restart(self, job: Job, command: Restart) -> None:
         """See `Executor.restart`."""
         self.calls.append(("restart", job.id, command))
+
+    def hurry(self) -> None:
+        """See `Executor.hurry`."""
+        self.calls.append(("hurry",))
 
     def reply(self, job: Job, reply: Reply) -> None:
         """See `Executor.reply`."""

@@ -83,7 +83,7 @@ def _token(lease: WorkerLease) -> str:
 class SocketBackend(LocalBackend):
     """Runs leases in another process, on as many threads as there are leases."""
 
-    gated = False
+    gated, name = False, "socket"
 
     def __init__(self, workers: int, store: ChunkStore, *, grace_s: float = GRACE_S, window: int | None = None) -> None:
         super().__init__(workers, store, None, grace_s, window)

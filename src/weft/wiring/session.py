@@ -137,7 +137,6 @@ class Session(runtime.Session):
             )
             undo.callback(store.close)
             twice = backend == "processes" if backups is None else backups
-            began_on = backend if isinstance(backend, str) else type(backend).__name__.lower()
             if isinstance(backend, str):
                 node = Resources(cpu=count, memory=store.memory.budget, gpu=gpus, gpu_type=gpu_type)
                 backend = make_backend(
@@ -147,7 +146,7 @@ class Session(runtime.Session):
                 workers = sum(len(node.workers) for node in backend.provider.nodes())
             else:
                 raise arguments.wrong("backend", backend, f"one of {', '.join(BACKENDS)}, or an executor")
-            clock = getattr(backend, "clock", None)
+            clock = backend.clock
             if clock is not None and self._state is not None:
                 raise UsageError("a simulated session cannot be durable: its time is not that of any clock")
             clock = clock or (ResumedClock() if self._state is not None else None)
@@ -155,7 +154,7 @@ class Session(runtime.Session):
             options |= {"grace_s": grace_s, "backups": backups, "eviction": eviction, "stream_window": window}
             options["whole_process"] = whole_process
             options["history"] = kept is not None and str(kept.path)
-            self._about = {"backend": began_on, opened.KEY: opened.kept(options)}
+            self._about = {"backend": backend.name, opened.KEY: opened.kept(options)}
             if twice:
                 backend.tuning = replace(backend.tuning, backups=True)
             if looks_s is not None:
@@ -287,13 +286,6 @@ class Session(runtime.Session):
             _tell_how_to_go_on(interrupt, run)
             raise
         return run.result()
-
-    def hurry(self) -> None:
-        """Have the executor wait for no task any more: processes are killed, threads left to themselves."""
-        from weft.backends.local import LocalBackend
-
-        if isinstance(self.executor, LocalBackend):
-            self.executor.grace_s = 0.0
 
     def __enter__(self) -> Self:
         return self
