@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from weft.model.errors import ConflictError, DiskFullError, NotFoundError
-from weft.store.entries import CACHE_NAME, CacheIndex
+from weft.store.entries import CacheIndex, cache_place
 from weft.store.folders import make_folders, remove_at, remove_folder, sweep_trash, unowned
 from weft.store.state import PLACE, os_error, owned, read_description
 from weft.worker.group import end_recorded
@@ -83,7 +83,7 @@ def _see_indexes(root: StateRoot, run: str) -> None:
     """Read what will be changed in the indexes, so that nothing is removed where one is damaged."""
     with (
         closing(root.catalog()) as catalog,
-        closing(CacheIndex(root.path / CACHE_NAME)) as cache,
+        closing(CacheIndex(cache_place(root.path))) as cache,
         suppress(NotFoundError),
     ):
         cache.claims_of(run)
@@ -97,7 +97,7 @@ def end_processes(folder: Path) -> list[str]:
 
 
 def _forget(root: StateRoot, run: str) -> None:
-    with closing(root.catalog()) as catalog, closing(CacheIndex(root.path / CACHE_NAME)) as cache:
+    with closing(root.catalog()) as catalog, closing(CacheIndex(cache_place(root.path))) as cache:
         if catalog.exists():
             with suppress(NotFoundError):
                 catalog.remove(run)

@@ -16,7 +16,7 @@ from weft.runtime.arguments import wrong
 from weft.store.state import PROJECT_FILE, StateRoot, current_user, find_project
 
 BACKENDS: Final = ("threads", "processes")
-NOT_SETTINGS: Final = frozenset({"WEFT_RECORD", "WEFT_SEED"})
+NOT_SETTINGS: Final = frozenset({"WEFT_CACHE_INDEX", "WEFT_RECORD", "WEFT_SEED"})
 """Variables of this prefix that are no settings: tests and benchmarks read them."""
 TABLES: Final = ("fs",)
 """Tables of `weft.toml` that others read."""

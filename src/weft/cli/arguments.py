@@ -190,10 +190,10 @@ def _as_text(value: object) -> str:
 @contextmanager
 def open_results(context: Context, project: Path | None, state_dir: Path | None) -> Iterator[ResultCache]:
     """Open the cache of the state folder that is meant."""
-    from weft.store.entries import CACHE_NAME
+    from weft.store.entries import cache_place
     from weft.store.results import close_cache, open_cache
 
-    cache = open_cache(root_of(context, project, state_dir).path / CACHE_NAME, context.clock.wall)
+    cache = open_cache(cache_place(root_of(context, project, state_dir).path), context.clock.wall)
     try:
         yield cache
     finally:

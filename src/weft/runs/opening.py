@@ -15,7 +15,7 @@ from weft.runs.active import JOURNAL_S, ActiveRun, LeftBySteps, RunEvents, Stack
 from weft.runs.listing import open_catalog
 from weft.runs.records import RunRecorder
 from weft.runtime.clock import RealClock
-from weft.store.entries import CACHE_NAME
+from weft.store.entries import cache_place
 from weft.store.folders import remove_folder
 from weft.store.locks import LOCKS
 from weft.store.results import close_cache, open_cache
@@ -213,13 +213,13 @@ def _open_cache(
 
     use = spec.cache
     assert use is not None
-    index = folder.path.parent.parent / CACHE_NAME
-    results = open_cache(index, RealClock().wall)
+    state = folder.path.parent.parent
+    results = open_cache(cache_place(state), RealClock().wall)
     undo.callback(close_cache, results)
     try:
         cache = StepCache(
             results,
-            index.with_name(LOCKS),
+            state / LOCKS,
             folder.run_id,
             folder.path / DECISIONS,
             use.recipe_of,

@@ -9,6 +9,7 @@ process, not always a power failure; what is found is verified before it is used
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 CACHE_VERSION: Final = 1
 CACHE_NAME: Final = "cache.db"
+CACHE_INDEX: Final = "WEFT_CACHE_INDEX"
+"""The environment variable with the URL of the database for the index."""
 _PENDING: Final = 4_096
 _MOST_PASSING: Final = 200_000
 _MOST_DIGESTS: Final = 2_000_000
@@ -100,6 +103,11 @@ class Claim(Struct, frozen=True, kw_only=True):
     since: float
     lease_until: float
     leaves: Mapping[str, str]
+
+
+def cache_place(state: Path) -> Path | str:
+    """Return where the index for a state folder lies: a file in it, or the URL in WEFT_CACHE_INDEX."""
+    return os.environ.get(CACHE_INDEX) or state / CACHE_NAME
 
 
 class CacheIndex:

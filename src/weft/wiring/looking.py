@@ -14,7 +14,7 @@ from weft.frontends.pipelines.resolve import ResolvedStep
 from weft.frontends.pipelines.source import FIRST_RUN, Loaded
 from weft.model.errors import ConflictError, DefinitionError, NotFoundError, ProgramError
 from weft.runtime.clock import RealClock
-from weft.store.entries import CACHE_NAME
+from weft.store.entries import cache_place
 from weft.store.results import open_cache
 from weft.wiring.concrete import MANAGERS
 
@@ -61,7 +61,7 @@ def plan_pipeline(loaded: Loaded, settings: Settings) -> list[Foreseen]:
                 **off,
             )
             asked.append(one)
-    results = open_cache(state.path / CACHE_NAME, RealClock().wall)
+    results = open_cache(cache_place(state.path), RealClock().wall)
     with ExitStack() as undo:
         undo.callback(results.index.database.close)
         hold_copies(loaded, undo, lambda _: None)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from weft.model.errors import NotFoundError, UsageError
-from weft.store.entries import CacheIndex, Claim, Entry, Output
+from weft.store.entries import CacheIndex, Claim, Entry, Output, cache_place
 from weft.store.locks import KeyLocks
 
 ROOT = Path(__file__).parents[3]
@@ -31,6 +31,13 @@ def entry(key: str, run: str = "run-1", **more) -> Entry:
     given = {"store": "/s", "pipeline": "p", "step": "a", "started": 1.0, "completed": 2.0, "expires": None}
     outputs = {"out": Output("f" + "0" * 64, 3, 1, 5)}
     return Entry(key=key, run=run, **{**given, "leaves": {"command": "x"}, "outputs": outputs, **more})
+
+
+def test_the_environment_names_another_place(monkeypatch, tmp_path):
+    monkeypatch.delenv("WEFT_CACHE_INDEX", raising=False)
+    assert cache_place(tmp_path) == tmp_path / "cache.db"
+    monkeypatch.setenv("WEFT_CACHE_INDEX", "postgresql+pg8000://user@host/weft")
+    assert cache_place(tmp_path) == "postgresql+pg8000://user@host/weft"
 
 
 def test_nothing_is_made_by_looking(index, tmp_path):
