@@ -108,7 +108,7 @@ def random_trial(seed: int) -> Trial:
         graph,
         workers=rng.randint(max(2, nodes), 5),
         nodes=nodes,
-        seconds=lambda vertex, _: seconds[vertex],
+        seconds=lambda vertex, _: seconds.get(vertex, 1.0),  # final vertices have no figure of their own
         faults=faults,
         tuning=tuning,
         cancel_at=rng.choice([None, None, None, None, rng.random() * 10]),
