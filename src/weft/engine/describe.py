@@ -84,7 +84,8 @@ def spec_of(stage: Stage, *, inner: bool = False) -> TaskSpec:
             counted = True
             if link.edge.movement.move is Move.SCATTER_GATHER:
                 measured += (link.edge.id,)
-        parts = max(parts, _partitions(link))
+        if not link.group:  # a regular narrow edge has no partitions
+            parts = max(parts, _partitions(link))
     bare = inner and only != 0
     return TaskSpec(
         stage.id,
