@@ -316,7 +316,7 @@ def _digest(ctx: Any, inputs: Any) -> int:
     return parts
 
 
-def _pipeline() -> tuple[weft.Graph, weft.Node]:
+def _pipeline() -> tuple[weft.Graph, weft.VertexHandle]:
     graph = weft.Graph("pipeline")
     node = graph.task(_scan, name="scan")
     for body in (_order, _match, _digest):
@@ -341,7 +341,7 @@ def real(session: weft.Session) -> dict[str, float]:
     return {"in_order": in_order(costs), **figures(costs)}
 
 
-def _metered(session: weft.Session, graph: LogicalGraph, node: weft.Node) -> tuple[Cost, int]:
+def _metered(session: weft.Session, graph: LogicalGraph, node: weft.VertexHandle) -> tuple[Cost, int]:
     begin = last = time.perf_counter()
     area, held = 0.0, 0
 

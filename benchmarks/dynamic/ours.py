@@ -46,7 +46,7 @@ def _session() -> weft.Session:
     return weft.Session(backend="threads", workers=WORKERS)
 
 
-def _timed(graph: weft.Graph, node: weft.Node) -> tuple[float, Any, Any]:
+def _timed(graph: weft.Graph, node: weft.VertexHandle) -> tuple[float, Any, Any]:
     """Run a graph; return its seconds, the value of `node` and the picture of the job."""
     begin = time.perf_counter()
     run = _session().submit(graph)
@@ -119,7 +119,7 @@ def _join(keys: list[int], tables: list[pa.Table]) -> tuple[int, float]:
     return sum(table.num_rows for table in found), round(sum(pc.sum(t["amount"]).as_py() or 0.0 for t in found), 3)
 
 
-def _joined(managed: Manager | None) -> tuple[weft.Graph, weft.Node]:
+def _joined(managed: Manager | None) -> tuple[weft.Graph, weft.VertexHandle]:
     graph = weft.Graph("pruning")
     small = graph.task(_customers, name="customers")
     splits = [{"key": key, "path": path} for key, path in enumerate(files())]
@@ -162,7 +162,7 @@ def _first(parts: list[list[int] | None]) -> list[int]:
     return [row for part in parts if part for row in part][:LIMIT]
 
 
-def _limited(reader: Callable[..., Any], *, waves: bool) -> tuple[weft.Graph, weft.Node]:
+def _limited(reader: Callable[..., Any], *, waves: bool) -> tuple[weft.Graph, weft.VertexHandle]:
     graph = weft.Graph("limit")
     splits = [(path, group) for path in files() for group in range(GROUPS)]
     if not waves:
@@ -241,7 +241,7 @@ def _decide() -> str:
     return "shuffled"
 
 
-def _planned(plan: str, step: int) -> tuple[weft.Graph, weft.Node]:
+def _planned(plan: str, step: int) -> tuple[weft.Graph, weft.VertexHandle]:
     """Return the join of 50 files with 50 others: `copied`, `shuffled`, or `choice` between both."""
     graph = weft.Graph("join")
     paths = files()
@@ -335,7 +335,7 @@ HASHES = 40_000
 RUNNING_S, STANDING_S = 0.01, 0.09
 
 
-def _spread(graph: weft.Graph, tasks: int) -> weft.Node:
+def _spread(graph: weft.Graph, tasks: int) -> weft.VertexHandle:
     return graph.add(sum, gather(graph.map(_hashed, range(tasks), name="tasks")), name="total", keep=True)
 
 

@@ -17,7 +17,7 @@ import weft
 from weft import shuffle
 
 if TYPE_CHECKING:
-    from weft.graph.builder import Node
+    from weft.graph.builder import VertexHandle
 
 LINEITEM, ORDERS, PARTSUPP, PART, CUSTOMER, SUPPLIER = 6e9, 1.5e9, 8e8, 2e8, 1.5e8, 1e7
 STORED = 0.37
@@ -201,9 +201,9 @@ def _body() -> None:
 def graph_of(root: Stage, name: str = "query") -> tuple[weft.Graph, dict[str, Stage]]:
     """Return the graph of a query, with its stages by the ids of their vertices."""
     graph = weft.Graph(name)
-    nodes: dict[Stage, Node] = {}
+    nodes: dict[Stage, VertexHandle] = {}
 
-    def add(stage: Stage) -> Node:
+    def add(stage: Stage) -> VertexHandle:
         if stage not in nodes:
             inputs = [shuffle(add(source), stage.tasks, blocking=whole) for source, whole in stage.inputs]
             nodes[stage] = graph.add(_body, *inputs, n=stage.tasks, name=f"s{len(nodes)}")

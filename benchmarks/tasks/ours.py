@@ -38,7 +38,7 @@ def _session(backend: str) -> weft.Session:
 
 def _run(
     backend: str,
-    build: Callable[[], tuple[weft.Graph, weft.Node]],
+    build: Callable[[], tuple[weft.Graph, weft.VertexHandle]],
     check: Callable[[list[Any]], None],
     *,
     rehearse: bool = False,
@@ -56,7 +56,7 @@ def _run(
 # -------------------------------------------------------------------------------------------------------------- threads
 
 
-def _independent() -> tuple[weft.Graph, weft.Node]:
+def _independent() -> tuple[weft.Graph, weft.VertexHandle]:
     graph = weft.Graph()
     return graph, graph.map(noop, range(10_000))
 
@@ -69,7 +69,7 @@ def threads_10k() -> dict[str, float]:
 def threads_stage() -> dict[str, float]:
     """Every one of 300 tasks reads a piece of every one of 300 others."""
 
-    def build() -> tuple[weft.Graph, weft.Node]:
+    def build() -> tuple[weft.Graph, weft.VertexHandle]:
         graph = weft.Graph()
         rows = graph.map(pieces, range(300))
         return graph, graph.add(add_both, weft.shuffle(rows, PIECES))
@@ -81,7 +81,7 @@ def threads_stage() -> dict[str, float]:
 def threads_chain() -> dict[str, float]:
     """1,000 vertices of one task in a row."""
 
-    def build() -> tuple[weft.Graph, weft.Node]:
+    def build() -> tuple[weft.Graph, weft.VertexHandle]:
         graph = weft.Graph()
         node = graph.add(increment, items=[0])
         for _ in range(999):
@@ -91,7 +91,7 @@ def threads_chain() -> dict[str, float]:
     return _run("threads", build, lambda found: expect(found, [1000]))
 
 
-def _tree() -> tuple[weft.Graph, weft.Node]:
+def _tree() -> tuple[weft.Graph, weft.VertexHandle]:
     graph = weft.Graph()
     return graph, graph.reduce(add_both, graph.map(noop, range(8192)))
 
@@ -104,7 +104,7 @@ def threads_tree() -> dict[str, float]:
 def threads_tree_two_source() -> dict[str, float]:
     """A binary tree over 8,192 sums of two leaves each."""
 
-    def build() -> tuple[weft.Graph, weft.Node]:
+    def build() -> tuple[weft.Graph, weft.VertexHandle]:
         graph = weft.Graph()
         left = graph.map(noop, range(8192), name="left")
         right = graph.map(noop, range(8192), name="right")
@@ -142,7 +142,7 @@ def processes_10k() -> dict[str, float]:
 def processes_chunks() -> dict[str, float]:
     """Two tasks read all chunks and add up those that the other process made."""
 
-    def build() -> tuple[weft.Graph, weft.Node]:
+    def build() -> tuple[weft.Graph, weft.VertexHandle]:
         graph = weft.Graph()
         made = graph.map(chunk, range(CHUNKS))
         return graph, graph.add(total_of_foreign_chunks, weft.gather(made), n=2)

@@ -39,7 +39,7 @@ def smallest(ctx: Any, inputs: Any) -> list[int]:
     return sorted(set(found))[:5]
 
 
-def build() -> tuple[weft.Graph, weft.Node]:
+def build() -> tuple[weft.Graph, weft.VertexHandle]:
     """Return the graph as `efficient` cuts it, and its answer."""
     graph = weft.Graph("bubble")
     made = graph.task(numbers, n=2, name="numbers")

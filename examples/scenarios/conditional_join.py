@@ -55,7 +55,7 @@ def add_up(copied: list[int] | None, shuffled: list[int] | None) -> int:
     return sum(n for counts in (copied, shuffled) for n in counts or () if n)
 
 
-def build() -> tuple[weft.Graph, weft.Node]:
+def build() -> tuple[weft.Graph, weft.VertexHandle]:
     """Return the graph and its answer, the number of joined rows."""
     graph = weft.Graph("conditional_join")
     orders = graph.map(scan_orders, range(8), name="orders")

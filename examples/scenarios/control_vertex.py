@@ -77,7 +77,7 @@ def evaluate(ctx: Any, inputs: Any) -> int:
     return int(ctx.parallelism)
 
 
-def build() -> tuple[weft.Graph, weft.Node, weft.Node]:
+def build() -> tuple[weft.Graph, weft.VertexHandle, weft.VertexHandle]:
     """Return the graph, the trainers and the evaluation."""
     graph = weft.Graph("control_vertex")
     control = graph.control(steer, name="steer")

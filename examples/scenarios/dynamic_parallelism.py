@@ -22,7 +22,7 @@ def count_bytes(parts: list[bytes]) -> int:
     return sum(map(len, parts))
 
 
-def build() -> tuple[weft.Graph, weft.Node]:
+def build() -> tuple[weft.Graph, weft.VertexHandle]:
     """Return the graph and the vertex whose parallelism is open."""
     graph = weft.Graph("dynamic_parallelism")
     maps = graph.map(pieces, range(200), name="maps")

@@ -25,7 +25,7 @@ def limit(parts: list[list[int] | None]) -> list[int]:
     return [row for part in parts if part for row in part][:ROWS]
 
 
-def build() -> tuple[weft.Graph, weft.Node]:
+def build() -> tuple[weft.Graph, weft.VertexHandle]:
     """Return the graph and its answer, five rows."""
     graph = weft.Graph("limit")
     files = graph.map(scan, range(4000), manager=Manager("waves", {"rows": ROWS}), name="scan")

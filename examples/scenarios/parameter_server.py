@@ -51,7 +51,7 @@ def train(ctx: Any, inputs: Any) -> list[float]:
     return [round(weight, 2) for weight in weights]
 
 
-def build() -> tuple[weft.Graph, weft.Node]:
+def build() -> tuple[weft.Graph, weft.VertexHandle]:
     """Return the graph and the workers, which give the weights they ended with."""
     graph = weft.Graph("parameter_server")
     server = graph.service(serve, name="server")

@@ -33,7 +33,7 @@ def plan(values: list[int]) -> Patch:
     return Patch.of(graph, [Edge("read", "plan/round-1", gather(node).movement)])
 
 
-def build() -> tuple[weft.Graph, weft.Node]:
+def build() -> tuple[weft.Graph, weft.VertexHandle]:
     """Return the graph and what is read; its rounds are added while it runs."""
     graph = weft.Graph("patch")
     numbers = graph.map(read, range(1, 6), name="read")

@@ -33,7 +33,7 @@ def join(keys: list[int], splits: list[list[tuple[int, int]]]) -> int:
     return sum(key in wanted for split in splits for key, _ in split)
 
 
-def build() -> tuple[weft.Graph, weft.Node]:
+def build() -> tuple[weft.Graph, weft.VertexHandle]:
     """Return the graph and its answer, the number of rows that match."""
     graph = weft.Graph("pruning")
     small = graph.task(customers, name="customers")

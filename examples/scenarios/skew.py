@@ -26,7 +26,7 @@ def count_bytes(parts: list[bytes]) -> int:
     return sum(map(len, parts))
 
 
-def build() -> tuple[weft.Graph, weft.Node]:
+def build() -> tuple[weft.Graph, weft.VertexHandle]:
     """Return the graph and the readers, which give the bytes that each has read."""
     graph = weft.Graph("skew")
     maps = graph.map(by_key, range(64), name="maps")

@@ -28,7 +28,7 @@ def read(ctx: Any, inputs: Any) -> int:
     return int(ctx.index)
 
 
-def build() -> tuple[weft.Graph, weft.Node]:
+def build() -> tuple[weft.Graph, weft.VertexHandle]:
     """Return the graph and its answer."""
     graph = weft.Graph("straggler")
     tasks = graph.task(read, n=TASKS, name="read")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from weft.frontends.pipelines.declaring import each as each
     from weft.frontends.pipelines.declaring import step as step
     from weft.graph.builder import Graph as Graph
-    from weft.graph.builder import Node as Node
+    from weft.graph.builder import VertexHandle as VertexHandle
     from weft.graph.builder import after as after
     from weft.graph.builder import controlled as controlled
     from weft.graph.builder import custom as custom
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from weft.graph.builder import one_to_one as one_to_one
     from weft.graph.builder import shuffle as shuffle
     from weft.graph.logical import Backoff as Backoff
-    from weft.graph.logical import Kind as Kind
     from weft.graph.logical import OnFailure as OnFailure
     from weft.graph.logical import Outcome as Outcome
     from weft.graph.logical import Range as Range
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from weft.graph.logical import Source as Source
     from weft.graph.logical import Storage as Storage
     from weft.graph.logical import Trigger as Trigger
+    from weft.graph.logical import VertexKind as VertexKind
     from weft.model.errors import CapacityError as CapacityError
     from weft.model.errors import ConflictError as ConflictError
     from weft.model.errors import DefinitionError as DefinitionError
@@ -83,9 +83,11 @@ _HOMES = {
     "weft.frontends.pipelines.declaring": (
         "Artifact", "CacheOptions", "Input", "Output", "Parameter", "command", "each", "step",
     ),
-    "weft.graph.builder": ("Graph", "Node", "after", "controlled", "custom", "gather", "grid", "one_to_one", "shuffle"),
+    "weft.graph.builder": (
+        "Graph", "VertexHandle", "after", "controlled", "custom", "gather", "grid", "one_to_one", "shuffle",
+    ),
     "weft.graph.logical": (
-        "Backoff", "Kind", "OnFailure", "Outcome", "Range", "Restart", "Retry", "SameAs", "Source", "Storage",
+        "Backoff", "VertexKind", "OnFailure", "Outcome", "Range", "Restart", "Retry", "SameAs", "Source", "Storage",
         "Trigger",
     ),
     "weft.model.errors": (

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, overload
 
 from msgspec import Struct, field
 
-from weft.frontends.pipelines.declaring import CURRENT, Blueprint
+from weft.frontends.pipelines.declaring import CURRENT, PipelineBuilder
 
 if TYPE_CHECKING:
-    from weft.frontends.pipelines.building import Built
+    from weft.frontends.pipelines.building import BuiltPipeline
     from weft.model.errors import WeftError
     from weft.runs.records import StepRecord
 
@@ -43,10 +43,10 @@ class PipelineResult(Struct, frozen=True):
         return self.error is None and self.state == "succeeded"
 
 
-class Flow:
+class BoundPipeline:
     """A pipeline that was built: run it, or write it as a file."""
 
-    def __init__(self, built: Built) -> None:
+    def __init__(self, built: BuiltPipeline) -> None:
         self._built = built
         self.name = built.name
 
@@ -115,7 +115,7 @@ class Flow:
         return PipelineResult(ended.run_id, ended.state, ended.folder, steps, outputs, ended.error)
 
 
-class Pipeline(Blueprint):
+class PipelineFunction(PipelineBuilder):
     """A function that builds a pipeline; made by `weft.pipeline`."""
 
     def __call__(self, *args: Any, **named: Any) -> Any:
@@ -129,29 +129,29 @@ class Pipeline(Blueprint):
         from weft import wiring
         from weft.frontends.pipelines.building import build
 
-        return Flow(build(self, args, named, wiring.STEP_KINDS))
+        return BoundPipeline(build(self, args, named, wiring.STEP_KINDS))
 
     def run(self, parameters: Mapping[str, object] | None = None, **options: Any) -> PipelineResult:
         """Build and run it as `weft run FILE -p NAME=VALUE` does: parameters of the function, and of steps.
 
-        The options are those of `Flow.run`.
+        The options are those of `BoundPipeline.run`.
         """
         from weft import wiring
         from weft.frontends.pipelines.building import build_with
 
         built, rest = build_with(self, parameters or {}, wiring.STEP_KINDS)
-        return Flow(built).run(rest, **options)
+        return BoundPipeline(built).run(rest, **options)
 
     def to_yaml(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Build it with the defaults of its function, and do what `Flow.to_yaml` does."""
-        flow: Flow = self()
+        """Build it with the defaults of its function, and do what `BoundPipeline.to_yaml` does."""
+        flow: BoundPipeline = self()
         return flow.to_yaml(path)
 
 
 @overload
-def pipeline(function: Callable[..., Any], /) -> Pipeline: ...
+def pipeline(function: Callable[..., Any], /) -> PipelineFunction: ...
 @overload
-def pipeline(**options: Any) -> Callable[[Callable[..., Any]], Pipeline]: ...
+def pipeline(**options: Any) -> Callable[[Callable[..., Any]], PipelineFunction]: ...
 def pipeline(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a pipeline of a function that calls steps.
 
@@ -159,5 +159,7 @@ def pipeline(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     `weft.CacheOptions`), `docker_env`, `main_fs`, `extra_fs`, `disabled` (names of steps), `as_paddleflow`. Of a
     pipeline inside another only `name` counts, and `when`, its condition. DefinitionError: there is no such option.
     """
-    said = Pipeline.noted(options)
-    return Pipeline(function, said) if function is not None else lambda function: Pipeline(function, said)
+    said = PipelineFunction.noted(options)
+    return (
+        PipelineFunction(function, said) if function is not None else lambda function: PipelineFunction(function, said)
+    )

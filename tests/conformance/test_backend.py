@@ -9,7 +9,7 @@ from weft.backends.simulator import Simulator
 from weft.backends.threads import Threads
 from weft.engine.commands import Complete
 from weft.graph.builder import Graph
-from weft.runtime.session import Session
+from weft.runtime.session import EngineSession
 from weft.store.blocks import BlockManager
 from weft.store.folders import RunFolders, shm_root
 from weft.testing.conformance.backend import CHECKS, VALUE_CHECKS, SessionRig, SteppedRig, nothing, quiet
@@ -20,7 +20,7 @@ from weft.testing.socket_backend import SocketBackend
 @contextmanager
 def threads(tmp_path):
     store = BlockManager(1 << 30, spill=tmp_path)
-    with Session(Threads(2, store, grace_s=0.5, window=1 << 20), store) as session:
+    with EngineSession(Threads(2, store, grace_s=0.5, window=1 << 20), store) as session:
         yield SessionRig(session)
 
 
@@ -28,7 +28,9 @@ def threads(tmp_path):
 def processes(tmp_path):
     with RunFolders(f"conformance-{tmp_path.name}", shm_root(), tmp_path) as run:
         store = BlockManager(1 << 30, shm=run.shm, spill=run.spill)
-        with Session(Processes(2, store, run.shm, spill=run.spill, grace_s=0.5, window=1 << 20), store) as session:
+        with EngineSession(
+            Processes(2, store, run.shm, spill=run.spill, grace_s=0.5, window=1 << 20), store
+        ) as session:
             yield SessionRig(session)
 
 
@@ -46,7 +48,7 @@ def recorded(tmp_path):
 @contextmanager
 def over_a_socket(tmp_path):
     store = BlockManager(1 << 30, spill=tmp_path)
-    with Session(SocketBackend(2, store, grace_s=0.5, window=1 << 20), store) as session:
+    with EngineSession(SocketBackend(2, store, grace_s=0.5, window=1 << 20), store) as session:
         yield SessionRig(session)
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from weft.durability.journal import JOURNAL, FileJournal, Header, graph_digest, read_journal, recover
-from weft.graph.builder import Graph, Node, controlled, gather
+from weft.graph.builder import Graph, VertexHandle, controlled, gather
 from weft.graph.logical import CONCURRENT, NONE, Edge, Patch, Range, Storage, Vertex
-from weft.graph.task import DECIDE, Past
+from weft.graph.task import DECIDE, VertexHistory
 from weft.graph.validate import mark_results
 from weft.model.errors import CapacityError, TaskError, UsageError
 from weft.model.program import Program
@@ -35,7 +35,7 @@ def ask(ctx: Any, inputs: Any) -> None:
     ctx.emit("ready")
 
 
-def steering(made: Graph, fn: Any, *, light: bool) -> Node:
+def steering(made: Graph, fn: Any, *, light: bool) -> VertexHandle:
     return made.control(fn, name="control") if light else made.service(fn, name="control")
 
 
@@ -46,7 +46,7 @@ def graph(*, fail: bool = False, n: int = 2, light: bool = True) -> Graph:
     return made
 
 
-def run(folder: Any, made: Graph, backend: str = "threads") -> tuple[list[int], list[Past]]:
+def run(folder: Any, made: Graph, backend: str = "threads") -> tuple[list[int], list[VertexHistory]]:
     with Session(backend, workers=2, history=folder) as session:
         values = session.submit(made).result(DEADLINE_S)["work"]
         assert session.historian is not None

@@ -13,7 +13,7 @@ import pytest
 
 from tests.integration.places import DEADLINE_S, SOURCE, Project
 from weft import wiring
-from weft.cli.context import Context
+from weft.cli.context import CommandContext
 from weft.cli.main import main
 from weft.model.errors import WeftError
 from weft.runs.active import RunResult
@@ -37,7 +37,7 @@ class Place(Project):
 
     def weft(self, *words: str) -> tuple[int, str, str]:
         out, err = io.StringIO(), io.StringIO()
-        code = main(words, Context(out=out, err=err, environ={"PATH": os.defpath}, cwd=self.folder))
+        code = main(words, CommandContext(out=out, err=err, environ={"PATH": os.defpath}, cwd=self.folder))
         return code, out.getvalue(), err.getvalue()
 
 

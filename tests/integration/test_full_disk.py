@@ -18,10 +18,10 @@ import pytest
 
 import weft
 from tests.integration.places import RUN, Project
-from weft.graph.builder import Graph, Node, gather, one_to_one
+from weft.graph.builder import Graph, VertexHandle, gather, one_to_one
 from weft.graph.logical import OnFailure, Storage
 from weft.model.errors import DiskFullError
-from weft.runtime.session import Session
+from weft.runtime.session import EngineSession
 from weft.store.api import ABSENT
 from weft.store.blocks import BlockManager
 from weft.store.folders import RunFolders
@@ -72,7 +72,7 @@ def left(folder: Path) -> list[str]:
 
 
 @contextmanager
-def opened(backend: str, disk: Path, shm: Path, budget: int) -> Iterator[Session]:
+def opened(backend: str, disk: Path, shm: Path, budget: int) -> Iterator[EngineSession]:
     from weft.backends.processes import Processes
     from weft.backends.threads import Threads
 
@@ -81,7 +81,7 @@ def opened(backend: str, disk: Path, shm: Path, budget: int) -> Iterator[Session
         made = (
             Threads(2, store) if backend == "threads" else Processes(2, store, run.shm, spill=run.spill, window=1 << 20)
         )
-        with Session(made, store) as session:
+        with EngineSession(made, store) as session:
             yield session
     assert not left(disk)
     assert not left(shm)
@@ -91,19 +91,19 @@ def chunk(at: int) -> bytes:
     return bytes([at % 256]) * CHUNK
 
 
-def chunks(n: int, **options: Any) -> tuple[Graph, Node]:
+def chunks(n: int, **options: Any) -> tuple[Graph, VertexHandle]:
     graph = Graph("chunks", **options)
     return graph, graph.map(chunk, range(n), name="chunk").keep()
 
 
-def works(session: Session) -> None:
+def works(session: EngineSession) -> None:
     """What fits still runs, and is right."""
     graph = Graph("small")
     total = graph.add(lambda parts: sum(map(len, parts)), gather(graph.map(chunk, range(3), name="chunk")), n=1).keep()
     assert session.run(graph, timeout_s=TIMEOUT_S).value(total) == 3 * CHUNK
 
 
-def fails(session: Session, graph: Graph, disk: Path) -> Any:
+def fails(session: EngineSession, graph: Graph, disk: Path) -> Any:
     """The run ends with one clear error that says what is full, and what to do."""
     run = session.submit(graph)
     assert run.wait(TIMEOUT_S)

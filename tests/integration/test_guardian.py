@@ -23,7 +23,7 @@ from weft.model.errors import InternalError, OutOfMemoryError, RunCancelledError
 from weft.operators import call, guardians
 from weft.operators.call import CommandResult, CommandSpec, run_command, run_guarded
 from weft.operators.guardians import GUARDIAN, GuardianPool, close_guardian_pool
-from weft.runtime.loop import Gate
+from weft.runtime.loop import TickBarrier
 from weft.worker import guardian
 from weft.worker.group import ProcessId, end_group, end_recorded, is_alive, process_id, read_record
 from weft.worker.guardian import BoundedLog, ProcessRow, descendants, look_up, process_table, send_signal
@@ -198,7 +198,7 @@ class Running:
 
 class TestGate:
     def test_a_command_is_ready_before_the_gate_and_starts_behind_it(self, spec, tmp_path):
-        gate = Gate()
+        gate = TickBarrier()
         record = tmp_path / "record"
         run = spec("echo out > made", record=record, cwd=tmp_path)
         with ThreadPoolExecutor(1) as pool:
@@ -217,7 +217,7 @@ class TestGate:
         (tmp_path / "bin").mkdir()
         (tmp_path / "bin" / "weft-test-tool").write_text("#!/bin/sh\necho found\n")
         (tmp_path / "bin" / "weft-test-tool").chmod(0o755)
-        gate = Gate()
+        gate = TickBarrier()
         with ThreadPoolExecutor(1) as pool:
             run = spec("", argv=["weft-test-tool"], env={"PATH": "bin:/usr/bin:/bin"})
             future = pool.submit(run_guarded, run, gate=gate if gated else None)
@@ -226,12 +226,12 @@ class TestGate:
         assert (tmp_path / "log").read_text() == "found\n"
 
     def test_one_that_is_open_is_passed(self, spec):
-        gate = Gate()
+        gate = TickBarrier()
         gate.open(passable=True)
         assert run_guarded(spec("true"), gate=gate).ok
 
     def test_nothing_starts_at_one_that_is_not_to_be_passed(self, spec, tmp_path):
-        gate = Gate()
+        gate = TickBarrier()
         gate.open(passable=False)
         record = tmp_path / "record"
         with pytest.raises(RunCancelledError, match="cannot be made durable"):
@@ -240,7 +240,7 @@ class TestGate:
         assert not (tmp_path / "made").exists()
 
     def test_what_cannot_start_is_told_all_the_same(self, spec, tmp_path):
-        gate = Gate()
+        gate = TickBarrier()
         with ThreadPoolExecutor(1) as pool:
             future = pool.submit(run_guarded, spec("true", record=tmp_path / "no" / "record"), gate=gate)
             gate.open(passable=True)
@@ -248,7 +248,7 @@ class TestGate:
                 future.result(DEADLINE_S)
 
     def test_a_signal_to_the_guardian_ends_the_waiting(self, spec, tmp_path):
-        gate = Gate()
+        gate = TickBarrier()
         record = tmp_path / "record"
         with ThreadPoolExecutor(1) as pool:
             future = pool.submit(run_guarded, spec("echo out > made", record=record, cwd=tmp_path), gate=gate)
@@ -503,7 +503,7 @@ class TestEnd:
         assert not running(mark)
 
     def test_by_cancel_while_it_waits(self, spec, tmp_path, mark):
-        gate = Gate()
+        gate = TickBarrier()
         record = tmp_path / "record"
         stops: list[Callable[[], None]] = []
         with ThreadPoolExecutor(1) as pool:

@@ -9,7 +9,7 @@ import pytest
 
 from weft import wiring
 from weft.admin.settings import Settings
-from weft.cli.context import Context
+from weft.cli.context import CommandContext
 from weft.cli.main import main
 from weft.runs.active import RunResult
 from weft.runs.records import read_run
@@ -29,7 +29,7 @@ class Place:
 
     def weft(self, *words: str) -> tuple[int, str, str]:
         out, err = io.StringIO(), io.StringIO()
-        code = main(words, Context(out=out, err=err, environ={}, cwd=self.folder))
+        code = main(words, CommandContext(out=out, err=err, environ={}, cwd=self.folder))
         return code, out.getvalue(), err.getvalue()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.admin.settings import Origin, Settings
+from weft.admin.settings import Settings, SettingSource
 from weft.runs.active import RunResult
 from weft.runs.records import Record, read_run
 from weft.store import disk
@@ -103,7 +103,7 @@ def test_unless_a_flag_says_otherwise(machine):
     result = machine.run()
     machine.breaks_with = ""
     machine.log.clear()
-    flag = Settings(workers=1, durability="process", origins={"durability": Origin("flag")})
+    flag = Settings(workers=1, durability="process", origins={"durability": SettingSource("flag")})
     assert resume_run(result.folder, flag, on_record=machine.hear).state == "succeeded"
     assert not any(line.startswith("flush") for line in machine.log)
 

@@ -22,7 +22,7 @@ from weft.graph.logical import Retry
 from weft.model.chunks import Tier
 from weft.model.errors import DiskFullError, ProgramError, RunCancelledError, TaskError
 from weft.model.resources import Resources
-from weft.runtime.session import Session
+from weft.runtime.session import EngineSession
 from weft.store.blocks import BlockManager
 from weft.store.folders import RunFolders, shm_root, sweep, user_root
 
@@ -48,7 +48,7 @@ def opened(tmp_path, workers=2, budget=1 << 30, **options):
     with RunFolders(f"test-{os.getpid()}-{tmp_path.name}", shm_root(), tmp_path) as run:
         store = BlockManager(budget, shm=run.shm, spill=run.spill)
         backend = Processes(workers, store, run.shm, spill=run.spill, **options)
-        with Session(backend, store) as session:
+        with EngineSession(backend, store) as session:
             yield session
             jobs = list(session._jobs.values())
             assert all(not job.backend.running for job in jobs), "leases are left"

@@ -17,7 +17,7 @@ from weft.engine.policy import STRAGGLERS
 from weft.graph.builder import Graph, gather
 from weft.model.errors import UsageError
 from weft.policies.stragglers import Stragglers
-from weft.runtime.session import Session
+from weft.runtime.session import EngineSession
 from weft.store.blocks import BlockManager
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="stops processes")
@@ -96,7 +96,7 @@ def test_a_thread_that_hangs_holds_nobody_up(cooperative):
     store = BlockManager(1 << 24)
     threads = Threads(3, store, grace_s=0.1)
     threads.tuning = replace(threads.tuning, backups=True)
-    with Session(threads, store, managers=HURRIED) as session:
+    with EngineSession(threads, store, managers=HURRIED) as session:
         run = session.submit(g)
         assert run.result(TIMEOUT_S)[tasks] == [i**2 for i in range(40)]
         if not cooperative:  # the thread is left to itself, another takes its place

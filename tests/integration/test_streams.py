@@ -19,11 +19,11 @@ import pytest
 import weft
 from weft.backends.processes import Processes
 from weft.backends.threads import Threads
-from weft.graph.builder import Graph, Link, gather, one_to_one, shuffle
+from weft.graph.builder import Graph, InputSpec, gather, one_to_one, shuffle
 from weft.graph.logical import OnFailure, Retry, Storage
 from weft.model.errors import NotFoundError, TaskError
 from weft.model.resources import Resources
-from weft.runtime.session import Results, Run, Session
+from weft.runtime.session import EngineSession, Results, Run
 from weft.store.blocks import BlockManager
 from weft.store.folders import RunFolders, shm_root
 
@@ -45,7 +45,7 @@ def eventually(condition: Callable[[], Any], what: str) -> None:
 @contextmanager
 def opened(
     backend: str, tmp_path: Path, workers: int = 4, budget: int = 1 << 28, window: int | None = None
-) -> Iterator[Session]:
+) -> Iterator[EngineSession]:
     """A session; when its jobs are over nothing may be left of what they streamed."""
     with RunFolders(f"streams-{os.getpid()}-{tmp_path.name}", shm_root(), tmp_path) as run:
         store = BlockManager(budget, shm=run.shm, spill=run.spill)
@@ -54,7 +54,7 @@ def opened(
             if backend == "threads"
             else Processes(workers, store, run.shm, spill=run.spill, grace_s=5, window=window)
         )
-        with Session(made, store) as session:
+        with EngineSession(made, store) as session:
             yield session
             for job in list(session._jobs.values()):
                 session.forget(job)
@@ -66,11 +66,11 @@ def opened(
             assert list(run.spill.iterdir()) == []
 
 
-def streamed(make: Callable[..., Link], *args: Any, **options: Any) -> Link:
+def streamed(make: Callable[..., InputSpec], *args: Any, **options: Any) -> InputSpec:
     return make(*args, concurrent=True, storage=Storage.EPHEMERAL, **options)
 
 
-def run(session: Session, graph: Graph) -> Results:
+def run(session: EngineSession, graph: Graph) -> Results:
     return session.run(graph, timeout_s=TIMEOUT_S)
 
 
@@ -431,7 +431,7 @@ def read_batches(ctx: Any, inputs: Any) -> Any:
 
 
 @pytest.fixture(scope="module", params=["threads", "processes"])
-def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineSession]:
     with opened(request.param, tmp_path_factory.mktemp("shared"), workers=3) as session:
         yield session
 
@@ -439,7 +439,9 @@ def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.mark.parametrize("n", [0, 1, 3])
 @pytest.mark.parametrize("returns", [None, "extra"])
 @pytest.mark.parametrize("make", [one_to_one, gather])
-def test_streamed_and_stored_are_read_alike(shared: Session, n: int, returns: Any, make: Callable[..., Link]) -> None:
+def test_streamed_and_stored_are_read_alike(
+    shared: EngineSession, n: int, returns: Any, make: Callable[..., InputSpec]
+) -> None:
     batches = list(range(n)) or ([returns] if returns else [])
     plain: Any = batches if make is gather else batches[0] if len(batches) == 1 else batches or None
     for live in (False, True):
@@ -456,7 +458,7 @@ def test_streamed_and_stored_are_read_alike(shared: Session, n: int, returns: An
             assert run(shared, graph).value(sink) == (plain if plainly else batches), (live, plainly)
 
 
-def test_a_shuffle_to_which_nothing_is_written_brings_nothing(shared: Session) -> None:
+def test_a_shuffle_to_which_nothing_is_written_brings_nothing(shared: EngineSession) -> None:
     def nothing(ctx: Any, inputs: Any) -> None: ...
 
     for live in (False, True):
@@ -468,7 +470,7 @@ def test_a_shuffle_to_which_nothing_is_written_brings_nothing(shared: Session) -
         assert run(shared, graph)[sink] == [[], []]
 
 
-def test_a_shuffle_needs_a_piece_for_each_partition(shared: Session) -> None:
+def test_a_shuffle_needs_a_piece_for_each_partition(shared: EngineSession) -> None:
     for live in (False, True):
         graph = Graph("uneven")
         source = graph.add(lambda: [1, 2, 3], n=1, name="source")
@@ -487,7 +489,7 @@ def test_what_is_written_where_no_reader_looks_is_an_error_of_the_task(
     def deal(ctx: Any, inputs: Any) -> None:
         ctx.out("make->use").write(ctx.params["to"], 1)
 
-    pairs: list[tuple[Callable[..., Link], tuple[int, ...], Any, str]] = [
+    pairs: list[tuple[Callable[..., InputSpec], tuple[int, ...], Any, str]] = [
         (shuffle, (2,), 2, "2 partitions"),
         (shuffle, (2,), -1, "2 partitions"),
         (shuffle, (2,), "x", "2 partitions"),

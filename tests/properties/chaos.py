@@ -50,7 +50,7 @@ from weft.engine.invariants import check
 from weft.engine.machines.job import JobState
 from weft.engine.machines.task import TaskState
 from weft.engine.master import Master
-from weft.graph.logical import Kind, Outcome, Trigger
+from weft.graph.logical import Outcome, Trigger, VertexKind
 from weft.graph.validate import mark_results
 from weft.model.failures import Failure
 
@@ -249,7 +249,7 @@ class Chaos:
         """Outputs of a root are there now."""
         for vertex, index in tasks:
             stage = self.core.by_id[vertex]
-            if stage.vertex.kind is Kind.FINITE:
+            if stage.vertex.kind is VertexKind.FINITE:
                 self.stored.add((vertex, index))
                 for link in stage.outputs:
                     self.pieces_gone.pop((link.edge.id, index), None)
@@ -391,7 +391,7 @@ class Chaos:
         self.tell(report)
 
     def is_service(self, number: int) -> bool:
-        return self.core.by_id[self.leases[number].launch.vertex].vertex.kind is Kind.SERVICE
+        return self.core.by_id[self.leases[number].launch.vertex].vertex.kind is VertexKind.SERVICE
 
     def do_stop_answer(self, calm: bool) -> None:
         """A lease that was told to stop has."""

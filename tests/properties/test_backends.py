@@ -11,9 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from weft.backends.threads import Threads
-from weft.graph.logical import Move, Movement, OnFailure
+from weft.graph.logical import Movement, MovementKind, OnFailure
 from weft.model.errors import CapacityError, RunFailedError
-from weft.runtime.session import Session
+from weft.runtime.session import EngineSession
 from weft.store.blocks import BlockManager
 from weft.testing.graphs import random_graph
 from weft.testing.oracle import sequential
@@ -54,12 +54,12 @@ def with_bodies(rng: random.Random) -> Any:
     large = rng.random() < 0.5
     shuffled: dict[str, Any] = {}
     for edge in graph.edges:  # a list has pieces for one number of partitions: other readers of it take all
-        if edge.movement.move is Move.SCATTER_GATHER:
+        if edge.movement.move is MovementKind.SCATTER_GATHER:
             wanted = graph.vertices[edge.dst].parallelism
             if shuffled.setdefault(edge.src, wanted) != wanted:
-                graph.edges[graph.edges.index(edge)] = replace(edge, movement=Movement(Move.BROADCAST))
+                graph.edges[graph.edges.index(edge)] = replace(edge, movement=Movement(MovementKind.BROADCAST))
     for vertex in graph.vertices.values():
-        shuffles = [e for e in graph.edges if e.src == vertex.id and e.movement.move is Move.SCATTER_GATHER]
+        shuffles = [e for e in graph.edges if e.src == vertex.id and e.movement.move is MovementKind.SCATTER_GATHER]
         widths = [graph.vertices[edge.dst].parallelism for edge in shuffles]
         assert isinstance(vertex.parallelism, int)
         vertex.program.target = Body(vertex.id, max(widths, default=0), large)
@@ -74,7 +74,7 @@ def test_threads_give_the_sequential_answer(case: int, seed: int, tmp_path: Any)
     graph = with_bodies(rng)
     expected = sequential(graph)
     store = BlockManager(rng.choice([20_000, 2**30]), spill=tmp_path)
-    with Session(Threads(rng.choice([2, 3, 4]), store), store) as session:
+    with EngineSession(Threads(rng.choice([2, 3, 4]), store), store) as session:
         try:
             results = session.run(graph, timeout_s=60)
         except (CapacityError, RunFailedError) as error:

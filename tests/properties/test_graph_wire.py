@@ -14,8 +14,8 @@ from weft.graph.logical import (
     Edge,
     LogicalGraph,
     Manager,
-    Move,
     Movement,
+    MovementKind,
     Patch,
     Range,
     Role,
@@ -77,14 +77,14 @@ vertices = st.builds(
 shapes = st.lists(wholes, max_size=2).map(tuple)
 axes = st.builds(Axis, spans=st.lists(st.tuples(wholes, wholes), max_size=2).map(tuple))
 movements = (
-    st.sampled_from([Movement(move) for move in (Move.NONE, Move.ONE_TO_ONE, Move.BROADCAST)])
-    | st.builds(Movement, st.just(Move.SCATTER_GATHER), wholes)
+    st.sampled_from([Movement(move) for move in (MovementKind.NONE, MovementKind.ONE_TO_ONE, MovementKind.BROADCAST)])
+    | st.builds(Movement, st.just(MovementKind.SCATTER_GATHER), wholes)
     | st.builds(
-        lambda grid: Movement(Move.GRID, grid=grid),
+        lambda grid: Movement(MovementKind.GRID, grid=grid),
         st.builds(GridMap, shapes, shapes, st.lists(axes, max_size=2).map(tuple)),
     )
     | st.builds(
-        lambda name, params: Movement(Move.CUSTOM, name=name, params=tuple(params.items())),
+        lambda name, params: Movement(MovementKind.CUSTOM, name=name, params=tuple(params.items())),
         names.filter(bool),
         mappings,
     )

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.graph import axes as grids
-from weft.graph.axes import Axis, GridMap, Op
+from weft.graph.axes import Axis, AxisOperation, GridMap
 from weft.graph.grid import Grid, bind_grid
-from weft.graph.logical import Edge, Move, Movement
+from weft.graph.logical import Edge, Movement, MovementKind
 from weft.graph.rectangles import Rectangles
 from weft.graph.routers import Broadcast, Group, OneToOne, Router, ScatterGather
 
@@ -59,13 +59,13 @@ def test_closed_forms(n):
 def reads(axis: Axis, d: int, size: int) -> list[int]:
     """What the documentation of each operation says about one coordinate."""
     match axis.op:
-        case Op.WHOLE:
+        case AxisOperation.WHOLE:
             wanted = list(range(size))
-        case Op.COPY:
+        case AxisOperation.COPY:
             wanted = [axis.offset + axis.step * d]
-        case Op.UNGROUP:
+        case AxisOperation.UNGROUP:
             wanted = [axis.offset + axis.step * (d // axis.k)]
-        case Op.GROUP:
+        case AxisOperation.GROUP:
             wanted = [axis.offset + axis.step * d + i for i in range(axis.k)]
         case _:
             wanted = list(range(*axis.spans[d]))
@@ -76,7 +76,7 @@ def oracle(grid: GridMap, dst: tuple[int, ...]) -> list[int]:
     """The flat sources of one destination cell, from the definition."""
     along = [list(range(size)) for size in grid.src]
     for at, axis in zip(dst, grid.axes, strict=True):
-        if axis.op is not Op.BROADCAST:
+        if axis.op is not AxisOperation.BROADCAST:
             along[axis.source] = reads(axis, at, grid.src[axis.source])
     return [flat(at, grid.src) for at in product(*along)]
 
@@ -91,15 +91,26 @@ def flat(at: tuple[int, ...], shape: tuple[int, ...]) -> int:
 @st.composite
 def axes(draw: st.DrawFn, source: int, n_src: int, n_dst: int) -> Axis:
     small = st.integers(-4, 4)
-    op = draw(st.sampled_from([Op.GROUP, Op.GROUP, Op.RANGES, Op.COPY, Op.UNGROUP, Op.WHOLE]))
+    op = draw(
+        st.sampled_from(
+            [
+                AxisOperation.GROUP,
+                AxisOperation.GROUP,
+                AxisOperation.RANGES,
+                AxisOperation.COPY,
+                AxisOperation.UNGROUP,
+                AxisOperation.WHOLE,
+            ]
+        )
+    )
     k = draw(st.integers(1, 4))
-    if op is Op.COPY:
+    if op is AxisOperation.COPY:
         return grids.copy(source, offset=draw(small), step=draw(small))
-    if op is Op.GROUP:
+    if op is AxisOperation.GROUP:
         return grids.group(source, k, offset=draw(small), step=draw(st.none() | small))
-    if op is Op.UNGROUP:
+    if op is AxisOperation.UNGROUP:
         return grids.ungroup(source, k, offset=draw(small), step=draw(small))
-    if op is Op.WHOLE:
+    if op is AxisOperation.WHOLE:
         return grids.whole(source)
     los = sorted(draw(st.lists(st.integers(0, n_src), min_size=n_dst, max_size=n_dst)))
     his = sorted(draw(st.lists(st.integers(0, n_src), min_size=n_dst, max_size=n_dst)))
@@ -153,7 +164,7 @@ def test_binding_keeps_the_meaning(grid):
     slow = Grid(grid, prod(grid.src), prod(grid.dst))
     whole = all(slow.fan_in(dst) for dst in range(slow.n_dst))
     grid = GridMap(grid.src, grid.dst, grid.axes, partial=not whole)
-    edge = Edge("a", "b", Movement(Move.GRID, grid=grid))
+    edge = Edge("a", "b", Movement(MovementKind.GRID, grid=grid))
     fast = bind_grid(edge, slow.n_src, slow.n_dst)
     assert [sources_of(fast, dst) for dst in range(slow.n_dst)] == [sources_of(slow, dst) for dst in range(slow.n_dst)]
     assert fast.single is grid.single
@@ -164,7 +175,7 @@ def test_binding_keeps_the_meaning(grid):
 def test_pieces_are_numbered_by_who_reads_them(grid):
     plain = Grid(grid, prod(grid.src), prod(grid.dst))
     grid = GridMap(grid.src, grid.dst, grid.axes, partial=True, pieces=True)
-    router = bind_grid(Edge("a", "b", Movement(Move.GRID, grid=grid)), plain.n_src, plain.n_dst)
+    router = bind_grid(Edge("a", "b", Movement(MovementKind.GRID, grid=grid)), plain.n_src, plain.n_dst)
     assert not grid.single
     readers = [[d for lo, hi in plain.consumers(src) for d in range(lo, hi)] for src in range(plain.n_src)]
     if not router.wide:
@@ -182,7 +193,7 @@ def test_regular_groups_are_recognised(shape, k, at):
     src = (*shape[:at], shape[at] * k, *shape[at + 1 :])
     dst = (*shape[:at], shape[at])
     made = (*(grids.copy(axis) for axis in range(at)), grids.group(at, k))
-    router = bind_grid(Edge("a", "b", Movement(Move.GRID, grid=GridMap(src, dst, made))), prod(src), prod(dst))
+    router = bind_grid(Edge("a", "b", Movement(MovementKind.GRID, grid=GridMap(src, dst, made))), prod(src), prod(dst))
     assert type(router) is Group
     assert router.group == k * prod(shape[at + 1 :])
 

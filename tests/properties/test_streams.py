@@ -14,9 +14,9 @@ import pytest
 
 from weft.backends.processes import Processes
 from weft.backends.threads import Threads
-from weft.graph.builder import Graph, Link, Node, gather, one_to_one, shuffle
+from weft.graph.builder import Graph, InputSpec, VertexHandle, gather, one_to_one, shuffle
 from weft.graph.logical import Storage
-from weft.runtime.session import Session
+from weft.runtime.session import EngineSession
 from weft.store.blocks import BlockManager
 from weft.store.folders import RunFolders, shm_root
 
@@ -75,7 +75,7 @@ def body(ctx: Any, inputs: Any) -> int | None:
 def random_bubble(rng: random.Random, *, live: bool) -> Graph:
     """Return a graph of a few vertices, all in one bubble if it is `live`, else the same without streams."""
     graph = Graph("bubble")
-    nodes: list[Node] = []
+    nodes: list[VertexHandle] = []
     sizes: list[int] = []
     outputs: list[list[tuple[str, int]]] = []
     seed = rng.random()
@@ -85,7 +85,7 @@ def random_bubble(rng: random.Random, *, live: bool) -> Graph:
         if not n:
             break
         left -= n
-        links: list[Link] = []
+        links: list[InputSpec] = []
         for at in sorted(rng.sample(range(number), min(number, rng.choice([1, 1, 2])))):
             for _ in range(rng.choice([1, 1, 1, 2])):
                 name = f"e{at}-{number}-{len(links)}"
@@ -109,7 +109,7 @@ def random_bubble(rng: random.Random, *, live: bool) -> Graph:
     return graph
 
 
-def check(session: Session, stored: Session, rng: random.Random) -> None:
+def check(session: EngineSession, stored: EngineSession, rng: random.Random) -> None:
     state = rng.getstate()
     expected = stored.run(random_bubble(rng, live=False), timeout_s=TIMEOUT_S)
     rng.setstate(state)
@@ -118,25 +118,25 @@ def check(session: Session, stored: Session, rng: random.Random) -> None:
 
 
 @pytest.fixture(scope="module")
-def stored() -> Iterator[Session]:
+def stored() -> Iterator[EngineSession]:
     store = BlockManager(1 << 28)
-    with Session(Threads(2, store), store) as session:
+    with EngineSession(Threads(2, store), store) as session:
         yield session
 
 
 @pytest.mark.parametrize("case", range(CASES))
-def test_threads_stream_without_hanging(case: int, seed: int, stored: Session, tmp_path: Path) -> None:
+def test_threads_stream_without_hanging(case: int, seed: int, stored: EngineSession, tmp_path: Path) -> None:
     rng = random.Random(seed * 1000 + case)
     store = BlockManager(rng.choice([100_000, 1 << 28]), spill=tmp_path)
-    with Session(Threads(WORKERS, store, window=rng.choice([1, 1000, 20_000])), store) as session:
+    with EngineSession(Threads(WORKERS, store, window=rng.choice([1, 1000, 20_000])), store) as session:
         check(session, stored, rng)
     assert not any(tmp_path.iterdir())
 
 
-def test_processes_stream_without_hanging(seed: int, stored: Session, tmp_path: Path) -> None:
+def test_processes_stream_without_hanging(seed: int, stored: EngineSession, tmp_path: Path) -> None:
     rng = random.Random(seed)
     with RunFolders(f"streams-{tmp_path.name}", shm_root(), tmp_path) as run:
         store = BlockManager(1_000_000, shm=run.shm, spill=run.spill)
-        with Session(Processes(WORKERS, store, run.shm, spill=run.spill, window=2000), store) as session:
+        with EngineSession(Processes(WORKERS, store, run.shm, spill=run.spill, window=2000), store) as session:
             for _ in range(10):
                 check(session, stored, rng)

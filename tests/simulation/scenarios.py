@@ -26,7 +26,7 @@ from weft.engine.decisions import (
     WeighTasks,
 )
 from weft.engine.policy import BLAME, STRAGGLERS, ManagerFactory, Moment, View
-from weft.graph.builder import Graph, Link, Node, after, gather, grid, one_to_one, shuffle
+from weft.graph.builder import Graph, InputSpec, VertexHandle, after, gather, grid, one_to_one, shuffle
 from weft.graph.grid import group, ungroup
 from weft.graph.logical import (
     BROADCAST,
@@ -35,9 +35,8 @@ from weft.graph.logical import (
     SEQUENTIAL,
     Choice,
     Edge,
-    Kind,
     Manager,
-    Move,
+    MovementKind,
     OnFailure,
     Outcome,
     Patch,
@@ -48,6 +47,7 @@ from weft.graph.logical import (
     Storage,
     Trigger,
     Vertex,
+    VertexKind,
 )
 from weft.graph.validate import validate
 from weft.model.errors import GraphError
@@ -138,7 +138,7 @@ class _Draw:
         self.graph = Graph(f"{prefix or 'r'}andom", limits={"slots": rng.randint(1, 3)})
         self.graph.on_failure = rng.choice(list(OnFailure))
         self.made = Scenario(self.graph, words)
-        self.nodes: list[Node] = []
+        self.nodes: list[VertexHandle] = []
         self.count = 0
 
     def scenario(self, most: int) -> Scenario:
@@ -162,10 +162,10 @@ class _Draw:
         self.count += 1
         return f"{self.prefix}{kind}{self.count}"
 
-    def some(self, most: int = 3) -> list[Node]:
+    def some(self, most: int = 3) -> list[VertexHandle]:
         return self.rng.sample(self.nodes, k=min(len(self.nodes), self.rng.randint(0, most)))
 
-    def reads(self, source: Node, n: object) -> Link:
+    def reads(self, source: VertexHandle, n: object) -> InputSpec:
         """A random legal way for a vertex of `n` tasks to read `source`."""
         rng = self.rng
         width = source.parallelism
@@ -245,7 +245,7 @@ class _Draw:
             extra["cache_key"] = "key"
         return extra
 
-    def add(self, kind: str, *inputs: Node | Link, n: Any, **fields: Any) -> Node:
+    def add(self, kind: str, *inputs: VertexHandle | InputSpec, n: Any, **fields: Any) -> VertexHandle:
         node = self.graph.add(work, *inputs, n=n, name=self.name(kind), **fields)
         self.nodes.append(node)
         return node
@@ -295,8 +295,8 @@ class _Draw:
     def add_choices(self) -> None:
         rng = self.rng
         decider = self.add("d", *[self.reads(s, 1) for s in self.some(2)], n=1, expands=True)
-        branches: dict[str, list[Node]] = {}
-        ends: list[Node] = []
+        branches: dict[str, list[VertexHandle]] = {}
+        ends: list[VertexHandle] = []
         for branch in ("yes", "no")[: rng.randint(1, 2)]:
             first = self.graph.add(
                 work, rng.choice([after, gather])(decider), n=rng.randint(1, 4), name=self.name("b"), **self.fields()
@@ -345,7 +345,7 @@ class _Draw:
             s = f"{expander.id}/s"
             cores = self.cores()
             self.made.most_served += cores
-            vertices.append(Vertex(s, Program(work), 1, Kind.SERVICE, resources=(Resources(cpu=cores),)))
+            vertices.append(Vertex(s, Program(work), 1, VertexKind.SERVICE, resources=(Resources(cpu=cores),)))
             edges.append(Edge(s, b, NONE, Scheduling(True, Trigger.SOURCE_RUNNING), Storage.NONE))
 
         def answer_patch() -> Patch:
@@ -370,7 +370,7 @@ class _Draw:
         )
         if self.graph.edges and rng.random() < 0.3:
             edge = rng.choice(self.graph.edges)
-            if edge.movement.move is not Move.NONE:
+            if edge.movement.move is not MovementKind.NONE:
                 movement = (None, BROADCAST, ONE_TO_ONE)[len(self.graph.edges) % 3]  # no number is drawn for it
                 decision = SetEdge(edge.id, scheduling=SEQUENTIAL, movement=movement)
         self.made.answers[decider.id] = lambda: [decision]
@@ -419,7 +419,7 @@ class _Draw:
         graph = self.graph
         for _ in range(rng.randint(1, 2)):
             taken = {id for bubble in graph.bubbles for id in bubble.vertices}
-            edges = [e for e in graph.edges if not {e.src, e.dst} & taken and e.movement.move is not Move.NONE]
+            edges = [e for e in graph.edges if not {e.src, e.dst} & taken and e.movement.move is not MovementKind.NONE]
             if not edges:
                 return
             edge = rng.choice(edges)
@@ -428,11 +428,11 @@ class _Draw:
             if more and rng.random() < 0.3:
                 chosen.append(rng.choice(more))
             before = edge.scheduling, edge.storage
-            if "streams" in self.words and graph.vertices[edge.src].kind is Kind.FINITE:
+            if "streams" in self.words and graph.vertices[edge.src].kind is VertexKind.FINITE:
                 edge.scheduling = Scheduling(True, rng.choice([Trigger.SOURCE_CONFIGURED, Trigger.SOURCE_RUNNING]))
                 edge.storage = rng.choice([Storage.EPHEMERAL, Storage.EPHEMERAL, Storage.LOCAL])
             bubble = graph.bubble(
-                *[Node(graph, id, graph.vertices[id].parallelism) for id in chosen],
+                *[VertexHandle(graph, id, graph.vertices[id].parallelism) for id in chosen],
                 name=f"{self.prefix}bubble{len(graph.bubbles)}",
                 timeout_s=rng.choice([1.5, 5.0, 30.0]),
                 prewarmed=rng.random() < 0.3,

@@ -10,7 +10,7 @@ from weft.engine.core import Tuning
 from weft.engine.policy import BLAME
 from weft.graph.builder import Graph, gather
 from weft.graph.logical import Retry
-from weft.policies.blame import Blame
+from weft.policies.blame import NodeExclusion
 from weft.testing.trial import Trial, run_graph
 
 TASK_S = 1.0
@@ -24,7 +24,7 @@ def spread(tasks: int = 300, retries: int = 1) -> Graph:
 
 def run(graph: Graph, **simulator: Any) -> Trial:
     tuning = Tuning(target_s=0.5, shared_memory=simulator.get("nodes", 1) == 1)
-    return run_graph(graph, managers={BLAME: Blame}, seconds=TASK_S, tuning=tuning, **simulator)
+    return run_graph(graph, managers={BLAME: NodeExclusion}, seconds=TASK_S, tuning=tuning, **simulator)
 
 
 def took(trial: Trial) -> float:

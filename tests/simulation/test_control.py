@@ -16,8 +16,8 @@ from weft.engine.core import Tuning
 from weft.engine.events import UserEvent
 from weft.engine.master import Master
 from weft.graph.builder import Graph, controlled
-from weft.graph.logical import CONCURRENT, NONE, Edge, Kind, Patch, Scheduling, Storage, Trigger, Vertex
-from weft.graph.task import DECIDE, USAGE, Past
+from weft.graph.logical import CONCURRENT, NONE, Edge, Patch, Scheduling, Storage, Trigger, Vertex, VertexKind
+from weft.graph.task import DECIDE, USAGE, VertexHistory
 from weft.graph.validate import mark_results, validate
 from weft.model.errors import GraphError
 from weft.model.program import Program
@@ -33,7 +33,7 @@ def steered(rng: random.Random) -> Scenario:
     """Return a random scenario with a control vertex for some of its vertices."""
     scenario = random_scenario(rng)
     graph = scenario.graph
-    others = [id for id, vertex in graph.vertices.items() if vertex.kind is Kind.FINITE]
+    others = [id for id, vertex in graph.vertices.items() if vertex.kind is VertexKind.FINITE]
     graph.control(work, name="control")
     for target in rng.sample(others, k=rng.randint(1, min(3, len(others)))):
         when = Scheduling(True, Trigger.EVENT, event="go") if rng.random() < 0.5 else CONCURRENT
@@ -100,7 +100,7 @@ class Steered(World):
 BIG_GPU, SMALL_GPU = Resources(gpu=1, gpu_type="A100"), Resources(gpu=1, gpu_type="T4")
 
 
-def trained(history: tuple[Past, ...]) -> float:
+def trained(history: tuple[VertexHistory, ...]) -> float:
     """Return when four trainers have ended that ask for an A100 each, of which there is one, beside four T4."""
     graph = Graph("training")
     graph.task(work, controlled(graph.control(work, name="control")), n=4, name="train", resources=BIG_GPU)
@@ -139,7 +139,7 @@ def trained(history: tuple[Past, ...]) -> float:
 
 
 def test_the_type_of_gpu_that_history_says_is_enough_is_taken():
-    past = Past("train", 0.0, 4, 10.0, 0.0, 0, (BIG_GPU,), {"gpu_memory": 6e9, "gpu_busy": 0.15})
+    past = VertexHistory("train", 0.0, 4, 10.0, 0.0, 0, (BIG_GPU,), {"gpu_memory": 6e9, "gpu_busy": 0.15})
     assert trained(()) == 41.0  # one after the other
     assert trained((past,)) == 11.0
     assert trained((past._replace(usage={"gpu_memory": 30e9, "gpu_busy": 0.15}),)) == 41.0

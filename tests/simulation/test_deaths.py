@@ -26,7 +26,7 @@ from weft.engine.invariants import check
 from weft.engine.master import Master
 from weft.engine.rows import FREED, READY
 from weft.graph.builder import Graph, after, gather, shuffle
-from weft.graph.logical import Edge, Kind, Patch, Source, Vertex
+from weft.graph.logical import Edge, Patch, Source, Vertex, VertexKind
 from weft.model.program import Program
 from weft.runtime.loop import JobRun
 
@@ -88,7 +88,7 @@ class Dying(World):
             (vertex, index)
             for vertex, index in job.inspector.finished_tasks()
             if core.by_id[vertex].region < 0
-            and core.by_id[vertex].vertex.kind is Kind.FINITE
+            and core.by_id[vertex].vertex.kind is VertexKind.FINITE
             and not (vertex in streaming and core.by_id[vertex].state[index] == FREED)
         }
         self.decided = decided(core)
@@ -217,7 +217,7 @@ def example(name: str) -> Scenario:
     }
     if name == "patch":
         answers["plan"] = partial(module.plan, [1, 4, 9, 16, 25])
-    services = [vertex for vertex in graph.vertices.values() if vertex.kind is Kind.SERVICE]
+    services = [vertex for vertex in graph.vertices.values() if vertex.kind is VertexKind.SERVICE]
     return Scenario(graph, frozenset(), answers, most_served=4 * len(services))
 
 

@@ -16,7 +16,7 @@ from weft.engine.invariants import check
 from weft.engine.machines.task import TaskState
 from weft.engine.master import Master
 from weft.graph.builder import Graph, after, gather, one_to_one, shuffle
-from weft.graph.logical import Edge, Kind, OnFailure, Patch, Source, Storage, Vertex
+from weft.graph.logical import Edge, OnFailure, Patch, Source, Storage, Vertex, VertexKind
 from weft.model.failures import Failure
 from weft.model.program import Program
 from weft.model.resources import Resources
@@ -211,7 +211,9 @@ def test_any_task_fails_for_good(make, on_failure):
         core = job.master.core
         assert any(TaskState.FATAL in stage.state for stage in core.stages)
         if on_failure is OnFailure.CONTINUE:
-            cut = {s.id for s in core.stages if s.state.count(TaskState.CANCELLED) and s.vertex.kind is Kind.FINITE}
+            cut = {
+                s.id for s in core.stages if s.state.count(TaskState.CANCELLED) and s.vertex.kind is VertexKind.FINITE
+            }
             assert not cut, "nobody is cancelled when the others go on"
 
 

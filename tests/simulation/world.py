@@ -35,7 +35,7 @@ from weft.engine.provider import NodeKind
 from weft.engine.recovery import digest
 from weft.engine.replay import Tape, Tick, replay
 from weft.graph.draw import to_text
-from weft.graph.logical import Kind, Outcome, Source, Trigger
+from weft.graph.logical import Outcome, Source, Trigger, VertexKind
 from weft.graph.validate import mark_results
 from weft.model.failures import Failure
 from weft.model.resources import Resources
@@ -228,7 +228,7 @@ class World(SimulatedCluster):
             for i in [i for i in held if i >= stage.n >= 0]:  # it was wider, and that is not on disk
                 self._forget(name, stage.id, i)
             for i in range(max(stage.n, 0)):
-                finished = stage.state[i] == TaskState.FINISHED and stage.vertex.kind is Kind.FINITE
+                finished = stage.state[i] == TaskState.FINISHED and stage.vertex.kind is VertexKind.FINITE
                 whole = i in held and not any(
                     self.pieces_gone.get((name, link.edge.id, i), set()) - (link.freed_parts or set())
                     for link in stage.outputs
@@ -379,7 +379,7 @@ class World(SimulatedCluster):
 
     def _hold(self, run: Any, lo: int, hi: int) -> None:
         stage = core_of(run.job).by_id[run.launch.vertex]
-        if stage.vertex.kind is Kind.FINITE:  # a service has no value
+        if stage.vertex.kind is VertexKind.FINITE:  # a service has no value
             if run.launch.lease in run.job.leases:
                 twice = self.held.get((run.job.id, stage.id), set()) & set(range(lo, hi))
                 self.fading -= {(run.job.id, stage.id, i) for i in range(lo, hi)}
@@ -417,7 +417,7 @@ class World(SimulatedCluster):
             return
         again = stages[vertex].state[lo] != TaskState.FREED  # it is made again, or what came to nothing has left it
         for key, (owner, lease) in self.live.items():
-            if owner is not job or key in self.stopping or stages[lease.vertex].vertex.kind is Kind.SERVICE:
+            if owner is not job or key in self.stopping or stages[lease.vertex].vertex.kind is VertexKind.SERVICE:
                 continue
             tasks = tasks_of(lease)
             inside = set(tasks)
@@ -632,7 +632,7 @@ def expect_clean(world: World, job: JobRun) -> None:
     kept = {stage.id for stage in core.stages if stage.keep or any(link.durable for link in stage.outputs)}
     assert {vertex for vertex, _ in finished} <= kept, "only results are kept"
     for (vertex, i), state in rows.items():
-        if state in (TaskState.FINISHED, TaskState.FREED) and core.by_id[vertex].vertex.kind is Kind.FINITE:
+        if state in (TaskState.FINISHED, TaskState.FREED) and core.by_id[vertex].vertex.kind is VertexKind.FINITE:
             assert (job.id, vertex, i) in world.done, f"{vertex}[{i}] is {state.name}, but never ran"
     if core.status is JobState.SUCCEEDED:
         early = {stage.id for stage in core.stages if stage.status is VertexState.DONE_EARLY}

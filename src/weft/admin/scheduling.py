@@ -27,7 +27,7 @@ from weft.store.schedules import (
     TERMINATED,
     WAITING,
     Firing,
-    Schedule,
+    PipelineSchedule,
     Schedules,
 )
 
@@ -60,7 +60,7 @@ class Rule(Struct):
     over: bool = False
 
 
-def rule(schedule: Schedule, times: Times, known: Sequence[Firing], now: float) -> Rule:
+def rule(schedule: PipelineSchedule, times: Times, known: Sequence[Firing], now: float) -> Rule:
     """Decide about a schedule: `known` are its open due times, and `now` is in seconds since 1970. Nothing is changed.
 
     A clock that was set back makes nothing due again.
@@ -90,7 +90,7 @@ def rule(schedule: Schedule, times: Times, known: Sequence[Firing], now: float) 
     return found
 
 
-def _look(schedule: Schedule, times: Times, now: float, found: Rule) -> None:
+def _look(schedule: PipelineSchedule, times: Times, now: float, found: Rule) -> None:
     """See which times have come due since somebody looked last."""
     end = now if schedule.end_at is None else min(now, schedule.end_at)
     first = next(times.since(found.seen), end)
@@ -130,7 +130,7 @@ _STOPPED: Final = "the schedule was stopped"
 class Launcher(Protocol):
     """Starts and stops runs for a scheduler."""
 
-    def start(self, schedule: Schedule, firing: Firing) -> str:
+    def start(self, schedule: PipelineSchedule, firing: Firing) -> str:
         """Start a run for a due time, and return its id once it has begun. WeftError: it cannot be started."""
         ...
 
@@ -192,7 +192,7 @@ class Scheduler:
                     self._say(f"{schedule.name}: {error.message}")
         return wait
 
-    def _one(self, schedule: Schedule) -> bool:
+    def _one(self, schedule: PipelineSchedule) -> bool:
         """Look after one schedule; return whether there is more to do at once."""
         name, now = schedule.name, self._clock.wall()
         known = [self._look(one) for one in self._schedules.firings(name, states=OPEN)]
@@ -263,7 +263,7 @@ class Scheduler:
             return replace(one, state=ENDED, at=self._clock.wall())
         return one
 
-    def _start(self, schedule: Schedule, one: Firing) -> None:
+    def _start(self, schedule: PipelineSchedule, one: Firing) -> None:
         try:
             run = self._launcher.start(schedule, one)
         except WeftError as error:

@@ -37,7 +37,7 @@ _UNITS: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12} | {
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]i?)?b?", re.IGNORECASE)
 
 
-class Origin(Struct, frozen=True):
+class SettingSource(Struct, frozen=True):
     """Where a value came from: `kind` is flag, environment, project, user or default; `place` names it."""
 
     kind: str
@@ -47,7 +47,7 @@ class Origin(Struct, frozen=True):
         return f"{self.kind} ({self.place})" if self.place else self.kind
 
 
-_DEFAULT: Final = Origin("default")
+_DEFAULT: Final = SettingSource("default")
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """`auto` puts folders at the mount paths that pipelines name, in a view that only a step has; `off` does not."""
     durability: str = "process"
     """What an end of a step that was told survives: the death of the `process`, or the loss of `power` too."""
-    origins: Mapping[str, Origin] = field(default_factory=dict)
+    origins: Mapping[str, SettingSource] = field(default_factory=dict)
 
     @property
     def worker_count(self) -> int:
@@ -97,7 +97,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         """The name that runs are filed under."""
         return self.user or current_user()
 
-    def origin(self, name: str) -> Origin:
+    def origin(self, name: str) -> SettingSource:
         """Return where the value of a setting came from."""
         return self.origins.get(name, _DEFAULT)
 
@@ -124,9 +124,9 @@ def load_settings(
     environ = os.environ if environ is None else environ
     start = Path.cwd() if start is None else start
     values: dict[str, Any] = {}
-    origins: dict[str, Origin] = {}
+    origins: dict[str, SettingSource] = {}
 
-    def take(name: str, value: object, origin: Origin, base: Path, shown: str) -> None:
+    def take(name: str, value: object, origin: SettingSource, base: Path, shown: str) -> None:
         values[name] = _PARSERS[name](value, shown, base)
         origins[name] = origin
 
@@ -140,16 +140,16 @@ def load_settings(
                 continue
             if name not in NAMES:
                 raise UsageError(f"{file}: there is no setting {name!r}", hint=_nearest(name))
-            take(name, value, Origin(kind, str(file)), file.parent, f"{file}: {name}")
+            take(name, value, SettingSource(kind, str(file)), file.parent, f"{file}: {name}")
     for variable, value in (("FORCE_COLOR", "always"), ("NO_COLOR", "never")):  # known to many programs
         if environ.get(variable):
-            take("color", value, Origin("environment", variable), start, variable)
+            take("color", value, SettingSource("environment", variable), start, variable)
     for variable, text in environ.items():
         name = variable.removeprefix("WEFT_").lower()
         if not variable.startswith("WEFT_"):
             continue
         if name in NAMES:
-            take(name, text, Origin("environment", variable), Path.cwd(), variable)
+            take(name, text, SettingSource("environment", variable), Path.cwd(), variable)
         elif variable not in NOT_SETTINGS:
             near = get_close_matches(name[:60], NAMES, n=1)
             known = ", ".join(f"WEFT_{one.upper()}" for one in NAMES)
@@ -160,7 +160,7 @@ def load_settings(
             flag = "--" + name.replace("_", "-")
             if name not in NAMES:
                 raise UsageError(f"there is no setting {name!r}", hint=_nearest(name))
-            take(name, given, Origin("flag", flag), Path.cwd(), flag)
+            take(name, given, SettingSource("flag", flag), Path.cwd(), flag)
     return Settings(**values, origins=origins)
 
 

@@ -18,7 +18,7 @@ from weft.engine.events import Done, Failed, GaveBack, Noted, TimerFired, UserEv
 from weft.engine.machines.job import GOING, JobState
 from weft.engine.notes import NoteKind
 from weft.engine.provider import FixedProvider, NodeSpec
-from weft.graph.task import Watched
+from weft.graph.task import WatchedVertex
 from weft.model.chunks import OUTSIDE, ChunkRef
 from weft.model.errors import NotFoundError, RunCancelledError, WeftError
 from weft.model.failures import Failure, kind_of
@@ -27,7 +27,7 @@ from weft.store.api import ABSENT, Column, sizeof
 from weft.store.tiers import part_nbytes
 from weft.worker.code import PIECES, InputCode, TaskCode, code_of
 from weft.worker.context import EdgeValues, not_controlled
-from weft.worker.lease import Outcome as LeaseOutcome
+from weft.worker.lease import LeaseResult as LeaseOutcome
 from weft.worker.lease import WorkerLease
 from weft.worker.run import LiveInput, read_one, run
 from weft.worker.streaming import unpacked
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from weft.engine.commands import Launch, Publish, Reply, Restart, Weigh
     from weft.engine.ports import Clock, Job, Shell
     from weft.engine.provider import Provider
-    from weft.graph.task import Past
+    from weft.graph.task import VertexHistory
     from weft.graph.task_spec import EdgeSpec, TaskSpec
     from weft.store.api import ChunkStore
     from weft.store.outputs import Outputs
-    from weft.worker.context import Context
+    from weft.worker.context import WorkerTaskContext
 
 _WAKE_S = 0.1
 _KEEPS_NOTHING = (JobState.RUNNING, JobState.SUCCEEDED)
@@ -349,7 +349,7 @@ class LocalJob:
             said = self._said.setdefault(event.vertex, deque(maxlen=EVENTS_KEPT))
             said.append((event.name, event.index, event.payload))
 
-    def history(self, vertex: str) -> Sequence[Past]:
+    def history(self, vertex: str) -> Sequence[VertexHistory]:
         """See `Host.history`."""
         return [past for past in self.job.history if past.vertex == vertex]
 
@@ -358,7 +358,7 @@ class LocalJob:
         cache = self.job.cache
         return "" if cache is None else cache.keep(recipe, started, spoilt)
 
-    def watch(self, control: str, vertex: str) -> Watched:
+    def watch(self, control: str, vertex: str) -> WatchedVertex:
         """See `Host.watch`."""
         seen = self.seen(control, vertex)
         if seen is None:
@@ -373,13 +373,13 @@ class LocalJob:
         """Keep what a control vertex is going to ask for."""
         self._replies[reply.token] = reply.text
 
-    def seen(self, control: str, vertex: str) -> Watched | None:
+    def seen(self, control: str, vertex: str) -> WatchedVertex | None:
         """Return a vertex as its control vertex sees it, None if `control` controls none of that name."""
         inspector = self.job.inspector
         row = inspector.vertex(vertex)
         if row is None or control not in inspector.controllers(vertex):
             return None
-        return Watched(
+        return WatchedVertex(
             row.status.value,
             row.n,
             row.finished,
@@ -402,14 +402,14 @@ class LocalJob:
         """Return a value as a block of a stream, and its bytes."""
         return [value], sizeof(value)
 
-    def stream(self, edge: str, index: int, partition: int, value: Any, context: Context) -> None:
+    def stream(self, edge: str, index: int, partition: int, value: Any, context: WorkerTaskContext) -> None:
         """See `Host.stream`."""
         streams = self.streams
         cell, nbytes = self.block(value)
         streams.put(edge, index, partition, cell, nbytes, context.lease)
         self._wait(context, partial(streams.has_room, edge, index, partition))
 
-    def end_streams(self, code: TaskCode, index: int, context: Context) -> None:
+    def end_streams(self, code: TaskCode, index: int, context: WorkerTaskContext) -> None:
         """See `Host.end_streams`."""
         self.streams.end(code.streams, index, context.lease)
 
@@ -417,13 +417,13 @@ class LocalJob:
         """Forget what vertices have streamed, as their region starts again; return what removes it."""
         return self._streams.reset(vertices) if self._streams is not None else lambda: None
 
-    def live_input(self, inp: InputCode, index: int, context: Context) -> Any:
+    def live_input(self, inp: InputCode, index: int, context: WorkerTaskContext) -> Any:
         """See `Host.live_input`."""
         if inp.streamed:
             return LiveInput(lambda: self._read_stream(inp, index, context))
         return LiveInput(lambda: self._read_committed(inp, index, context))
 
-    def _read_stream(self, inp: InputCode, index: int, context: Context) -> Iterator[Any]:
+    def _read_stream(self, inp: InputCode, index: int, context: WorkerTaskContext) -> Iterator[Any]:
         for lo, hi, part_lo, part_hi in inp.router.inputs(index):
             for source in range(lo, hi):
                 for part in range(part_lo, part_hi):
@@ -434,7 +434,7 @@ class LocalJob:
                         else:
                             yield from unpacked(block.cell)
 
-    def _wait(self, context: Context, attempt: Callable[[Callable[[], None]], AnyAnswer | None]) -> AnyAnswer:
+    def _wait(self, context: WorkerTaskContext, attempt: Callable[[Callable[[], None]], AnyAnswer | None]) -> AnyAnswer:
         """Try again at every wake until there is an answer; RunCancelledError when the task is told to stop."""
         woken = threading.Event()
         while True:
@@ -445,7 +445,7 @@ class LocalJob:
             woken.wait(_WAKE_S)
             woken.clear()
 
-    def _read_committed(self, inp: InputCode, index: int, context: Context) -> Iterator[Any]:
+    def _read_committed(self, inp: InputCode, index: int, context: WorkerTaskContext) -> Iterator[Any]:
         wanted = [i for lo, hi, _, _ in inp.router.inputs(index) for i in range(lo, hi)]
         for source in wanted:
             with self.moved:
@@ -455,12 +455,12 @@ class LocalJob:
             if inp.column.values[source] is not ABSENT:
                 yield from read_one(inp, self.store, index, source)
 
-    def _must_go_on(self, context: Context) -> None:
+    def _must_go_on(self, context: WorkerTaskContext) -> None:
         if context.lease.stop or self.job.outcome is not None:
             raise RunCancelledError(f"{context.vertex}[{context.index}] was told to stop")
 
 
-class Timers:
+class TimerThread:
     """Posts `TimerFired` in time; the thread is started with the first timer."""
 
     def __init__(self, loop: Shell) -> None:
@@ -616,7 +616,7 @@ def give_up(local: LocalJob, lease: WorkerLease, grace_s: float) -> None:
     )
 
 
-class Lane:
+class HelperPool:
     """Runs actions on threads of its own, as many as there are actions at a time; idle threads are used again.
 
     For what takes no core: light tasks, which wait for something else, and whatever may block. After each action
@@ -695,9 +695,9 @@ class LocalBackend(ABC):
         self.grace_s = grace_s
         self.window = stream_bytes(store.memory.budget) if window is None else window
         self._resources = resources or Resources(cpu=workers, memory=store.memory.budget)
-        self._lane = Lane("weft-light", lambda hand_on: self.loop.drain(hand_on))
+        self._lane = HelperPool("weft-light", lambda hand_on: self.loop.drain(hand_on))
         self._loop: Shell | None = None
-        self._timers: Timers | None = None
+        self._timers: TimerThread | None = None
 
     @property
     def loop(self) -> Shell:
@@ -706,7 +706,7 @@ class LocalBackend(ABC):
         return self._loop
 
     @property
-    def timers(self) -> Timers:
+    def timers(self) -> TimerThread:
         """Its timers."""
         assert self._timers is not None
         return self._timers
@@ -727,7 +727,7 @@ class LocalBackend(ABC):
     def attach(self, loop: Shell) -> None:
         """See `Executor.attach`."""
         self._loop = loop
-        self._timers = Timers(loop)
+        self._timers = TimerThread(loop)
 
     def shrink(self, job: Job, lease: int) -> None:
         """See `Executor.shrink`."""

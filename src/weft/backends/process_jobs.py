@@ -16,7 +16,7 @@ from weft.store import codec
 from weft.store.api import FIXED, sizeof
 from weft.worker.channel import FrameDecoder, FrameEncoder, dumps
 from weft.worker.lease import WorkerLease
-from weft.worker.main import CodeRow, InputRow, Page
+from weft.worker.main import CodeRow, InputRow, SharedPage
 from weft.worker.remote_store import LARGE
 from weft.worker.streaming import packed
 
@@ -37,11 +37,11 @@ NOT_SENT: Final = object()
 """Stands for a cell that a worker does not have."""
 
 
-class LaterError(Exception):
+class NeedsHelperError(Exception):
     """What is to be done takes too long for who asks: the lane has to do it."""
 
 
-class Conn:
+class WorkerConnection:
     """One worker process as seen from here. `lock` guards the page, `current` and the outbox.
 
     `paths` is its `sys.path`, as far as it was told one. `born_at` is when it said that it is there.
@@ -53,7 +53,7 @@ class Conn:
         self.number = number
         self.sock = sock
         self.pages = page
-        self.page = Page.from_buffer(page)
+        self.page = SharedPage.from_buffer(page)
         self.frames = frames
         self.paths = paths
         self.inbox = FrameDecoder()
@@ -96,7 +96,7 @@ class Conn:
     def close(self) -> None:
         """Let go of the socket and the page."""
         self.sock.close()
-        self.page = Page()
+        self.page = SharedPage()
         with suppress(BufferError):
             self.pages.close()
 
@@ -106,10 +106,10 @@ class RemoteLease(WorkerLease):
 
     __slots__ = ("conn", "error", "files", "local", "pins", "reservation", "token")
 
-    conn: Conn
+    conn: WorkerConnection
     local: ProcessJob
 
-    def prepare(self, local: ProcessJob, conn: Conn, token: int) -> None:
+    def prepare(self, local: ProcessJob, conn: WorkerConnection, token: int) -> None:
         """Say where it runs."""
         self.local = local
         self.conn = conn
@@ -202,7 +202,7 @@ class ProcessJob(LocalJob):
         found = self._shipped.get(code)
         if found is None:
             if not slow and not _quick(code.program):
-                raise LaterError
+                raise NeedsHelperError
             with self._lock:
                 found = self._shipped.get(code)
                 if found is None:
@@ -270,7 +270,7 @@ class ProcessJob(LocalJob):
         mine = list(items[lo:hi]) if isinstance(items, (list, tuple)) else [items[at] for at in range(lo, hi)]
         kinds = set(map(type, mine))
         if not slow and not kinds <= FIXED.keys() and sum(map(sizeof, mine)) > LARGE:
-            raise LaterError
+            raise NeedsHelperError
         try:
             return self.ship(mine, files)
         except ProgramError as whole:

@@ -29,7 +29,15 @@ from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
 from weft.backends.local import GRACE_S, LocalBackend, LocalJob, crashed, give_up, lease_bytes, run_here
-from weft.backends.process_jobs import NOT_SENT, Conn, LaterError, ProcessJob, RemoteLease, needed, pickled
+from weft.backends.process_jobs import (
+    NOT_SENT,
+    NeedsHelperError,
+    ProcessJob,
+    RemoteLease,
+    WorkerConnection,
+    needed,
+    pickled,
+)
 from weft.backends.streams import END
 from weft.engine.core import Tuning
 from weft.engine.events import Progress, Started, UserEvent
@@ -62,9 +70,9 @@ from weft.worker.channel import (
     FrameEncoder,
     dumps,
 )
-from weft.worker.lease import Outcome, WorkerLease
-from weft.worker.main import PAGE_BYTES, Assignment, Config
-from weft.worker.remote_store import LARGE, Packed, unpack
+from weft.worker.lease import LeaseResult, WorkerLease
+from weft.worker.main import PAGE_BYTES, Assignment, WorkerConfig
+from weft.worker.remote_store import LARGE, PackedValues, unpack
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -141,7 +149,7 @@ class Processes(LocalBackend):
         self._first = workers
         self._numbers = itertools.count(workers)
         self._ids = itertools.count(1)
-        self._conns: dict[int, Conn] = {}
+        self._conns: dict[int, WorkerConnection] = {}
         self._leases: dict[int, RemoteLease] = {}
         self._nursery: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -199,9 +207,9 @@ class Processes(LocalBackend):
             if remote.nbytes >= _RESERVE_FROM:
                 remote.reservation = self.store.memory.try_reserve(_owner(remote), remote.nbytes)
                 if remote.reservation is None:
-                    raise LaterError
+                    raise NeedsHelperError
             self._send_lease(remote, slow=False)
-        except LaterError:
+        except NeedsHelperError:
             remote.unpin()
             self._lane.put(partial(self._launch_slowly, remote))
         except BaseException as error:  # noqa: BLE001
@@ -310,7 +318,7 @@ class Processes(LocalBackend):
 
     # ----------------------------------------------------------------------------------------------- sending
 
-    def _send(self, conn: Conn, message: Any) -> None:
+    def _send(self, conn: WorkerConnection, message: Any) -> None:
         data = conn.frames.frame(message)
         with conn.lock:
             sent = conn.dead or conn.send(data)
@@ -318,7 +326,7 @@ class Processes(LocalBackend):
             self._soon(partial(self._want_write, conn))
 
     def _send_lease(self, lease: RemoteLease, *, slow: bool) -> None:
-        """Put together all that a lease needs and send it; `LaterError` where that takes long and may not."""
+        """Put together all that a lease needs and send it; `NeedsHelperError` where that takes long and may not."""
         local, conn = lease.local, lease.conn
         cone = lease.cone
         codes: dict[int, bytes | ChunkRef] = {}
@@ -437,7 +445,7 @@ class Processes(LocalBackend):
                     large.append(at)
         if large:
             if not slow:
-                raise LaterError
+                raise NeedsHelperError
             with suppress(NotFoundError):  # freed meanwhile: the worker will say that it is missing
                 for at, cell in zip(large, self.store.share(column, large), strict=True):
                     values[at - lo] = cell
@@ -454,7 +462,7 @@ class Processes(LocalBackend):
         with suppress(BlockingIOError):
             os.write(self._wake_write, b"x")
 
-    def _want_write(self, conn: Conn) -> None:
+    def _want_write(self, conn: WorkerConnection) -> None:
         if not conn.dead:
             self._selector.modify(conn.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, conn)
 
@@ -484,7 +492,7 @@ class Processes(LocalBackend):
                         if events & selectors.EVENT_READ:
                             self._read(conn)
                 except Exception as error:  # noqa: BLE001
-                    if isinstance(conn, Conn):
+                    if isinstance(conn, WorkerConnection):
                         self._kill(conn, f"a message of worker {conn.number} cannot be read: {error}")
             loop.drain()
 
@@ -494,7 +502,7 @@ class Processes(LocalBackend):
         while self._pending:
             self._pending.popleft()()
 
-    def _read(self, conn: Conn) -> bool:
+    def _read(self, conn: WorkerConnection) -> bool:
         """Take what a worker has sent; False if there was nothing."""
         if conn.dead:
             return False
@@ -514,7 +522,7 @@ class Processes(LocalBackend):
             self._take(conn, message)
         return True
 
-    def _take(self, conn: Conn, message: tuple[Any, ...]) -> None:
+    def _take(self, conn: WorkerConnection, message: tuple[Any, ...]) -> None:
         """Act on one message of a worker."""
         kind, *rest = message
         if kind == HELLO:
@@ -559,15 +567,15 @@ class Processes(LocalBackend):
             else:
                 self._lane.put(partial(self._answer_cell, lease, *question[1:]))
 
-    def _done(self, conn: Conn, lease: RemoteLease, rest: list[Any]) -> None:
+    def _done(self, conn: WorkerConnection, lease: RemoteLease, rest: list[Any]) -> None:
         _, hi, reached, packed, seconds, kind, vertex, index, message, traceback, *more = rest
         raised, status, lost, stats, rows = more
         del self._leases[lease.token]
         with conn.lock:
             conn.current = None
         local = lease.local
-        packed = Packed(*packed)
-        outcome = Outcome(hi, [], seconds)
+        packed = PackedValues(*packed)
+        outcome = LeaseResult(hi, [], seconds)
         outcome.reached = reached
         outcome.kind, outcome.message, outcome.lost = kind, message, lost
         outcome.traceback, outcome.raised, outcome.status = traceback, raised, status
@@ -589,7 +597,7 @@ class Processes(LocalBackend):
         if lease.id in local.running:
             self.loop.post_later(local.job.id, local.report(lease, outcome, self.loop.clock.now()))
 
-    def _tell_peak(self, conn: Conn, lease: RemoteLease) -> None:
+    def _tell_peak(self, conn: WorkerConnection, lease: RemoteLease) -> None:
         """Say how much memory a worker held at most during a lease, where that is more than was known."""
         job, vertex = lease.local.job, lease.root.vertex
         peak = take_peak(self._pids.get(conn.number, 0))
@@ -598,15 +606,15 @@ class Processes(LocalBackend):
             self.loop.post_later(job.id, event)
 
     @staticmethod
-    def _fit(lease: RemoteLease, outcome: Outcome) -> None:
+    def _fit(lease: RemoteLease, outcome: LeaseResult) -> None:
         """Drop what a worker did after that part of its lease had been taken back."""
         if outcome.hi > lease.hi or (outcome.kind and outcome.hi == lease.hi):
             outcome.end_at(lease.hi, lease.lo)
 
     def _progress(self, lease: RemoteLease, rest: list[Any]) -> None:
         _, hi, packed, seconds = rest
-        packed = Packed(*packed)
-        outcome = Outcome(hi, [], seconds)
+        packed = PackedValues(*packed)
+        outcome = LeaseResult(hi, [], seconds)
         with self.store.holding(ref for _, ref in packed.large):
             if lease.error is not None:
                 return
@@ -734,8 +742,10 @@ class Processes(LocalBackend):
             page = mmap.mmap(page_fd, PAGE_BYTES)
             ours.setblocking(False)
             prefix = f"w{number}-"
-            conn = self._conns[number] = Conn(number, ours, page, FrameEncoder(self._shm, prefix), self._paths)
-            config = Config(number, prefix, self._shm, self._spill, self.tuning.target_s, self.window)
+            conn = self._conns[number] = WorkerConnection(
+                number, ours, page, FrameEncoder(self._shm, prefix), self._paths
+            )
+            config = WorkerConfig(number, prefix, self._shm, self._spill, self.tuning.target_s, self.window)
             self._selector.register(ours, selectors.EVENT_READ, conn)
             self._tell_nursery((START, tuple(config)), (theirs.fileno(), page_fd))
         finally:
@@ -747,7 +757,7 @@ class Processes(LocalBackend):
             with suppress(OSError):  # it is gone, which is read on the other way
                 self._channel.send(message, fds)
 
-    def _kill(self, conn: Conn, reason: str) -> None:
+    def _kill(self, conn: WorkerConnection, reason: str) -> None:
         """End a worker; the nursery, its parent, does it, so that no other process can be hit."""
         conn.reason = conn.reason or reason
         self._tell_nursery((KILL, conn.number))
@@ -789,7 +799,7 @@ class Processes(LocalBackend):
         for _ in gone:
             self._replace()
 
-    def _lost(self, conn: Conn, reason: str) -> None:
+    def _lost(self, conn: WorkerConnection, reason: str) -> None:
         """A worker is gone: let go of what it held, tell the loop."""
         if conn.born_at is None:
             self._stillborn += 1

@@ -21,14 +21,14 @@ from weft.engine.events import Done, Failed, UserEvent
 from weft.engine.machines.task import TaskState
 from weft.model.failures import Failure
 from weft.store.api import ABSENT
-from weft.worker.lease import Outcome
+from weft.worker.lease import LeaseResult
 from weft.worker.run import run as run_lease
 
 if TYPE_CHECKING:
     from weft.engine.commands import Launch, Restart
     from weft.engine.ports import Job, Shell
     from weft.store.api import ChunkStore
-    from weft.worker.context import Context
+    from weft.worker.context import WorkerTaskContext
     from weft.worker.lease import WorkerLease
 
 FOREVER_S: Final = 1e9
@@ -57,7 +57,7 @@ class BodyJob(dict[int, _Running], LocalJob):
         else:
             self._soon(partial(super().emit, lease, vertex, index, name, payload))
 
-    def stream(self, edge: str, index: int, partition: int, value: Any, context: Context) -> None:
+    def stream(self, edge: str, index: int, partition: int, value: Any, context: WorkerTaskContext) -> None:
         """See `Host.stream`; nobody waits here for a reader, which is run when its sources have ended."""
         cell, nbytes = self.block(value)
         self.streams.put(edge, index, partition, cell, nbytes, context.lease)
@@ -72,7 +72,7 @@ class SimulatedBodies(SimulatedCluster):
         self._alike = False  # a service takes as long as it is needed
         self.store = store
         self._jobs: dict[str, BodyJob] = {}
-        self._made: dict[_Running, tuple[WorkerLease, Outcome]] = {}
+        self._made: dict[_Running, tuple[WorkerLease, LeaseResult]] = {}
         self._services: set[str] = set()
         self._serving: dict[_Running, tuple[WorkerLease, threading.Thread]] = {}
         self._lost: set[tuple[str, str, int]] = set()
@@ -245,7 +245,7 @@ class SimulatedBodies(SimulatedCluster):
         self._made[run] = lease, outcome
         return local.report(lease, outcome, self.clock.time)._replace(seconds=run.seconds)
 
-    def _unreadable(self, run: _Running, lease: WorkerLease) -> Outcome | None:
+    def _unreadable(self, run: _Running, lease: WorkerLease) -> LeaseResult | None:
         """What becomes of a lease that reads what was lost: to a lenient reader it looks as if it was never made."""
         for inp in lease.root.inputs if self._lost else ():
             source = run.job.inspector.vertex(inp.source)
@@ -255,7 +255,7 @@ class SimulatedBodies(SimulatedCluster):
                     for i in range(lo, hi):
                         gone = inp.column.values[i] is ABSENT and (run.job.id, inp.source, i) in self._lost
                         if gone and made[i] in (TaskState.FINISHED, TaskState.FREED):
-                            outcome = Outcome(lease.lo, [], 0.0)
+                            outcome = LeaseResult(lease.lo, [], 0.0)
                             outcome.kind, outcome.lost = Failure.INPUT.value, (inp.source, i)
                             outcome.vertex, outcome.index = lease.root.vertex, index
                             outcome.message = f"{inp.source}[{i}]: it was lost"

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 Wake = Callable[[], None]
 
 
-class Block:
+class StreamBlock:
     """Values on their way: `cell` is a list of them, its encoded bytes or a ref to these.
 
     One that was over its writer's share lies in cell `at` of `column` instead, and `pin` keeps it where it is while
@@ -55,7 +55,7 @@ class Block:
         self.pin: ChunkPin | None = None
 
 
-END: Final = Block([], 0)
+END: Final = StreamBlock([], 0)
 """What a reader gets after the last block."""
 
 
@@ -88,7 +88,7 @@ class _Stream:
     __slots__ = ("blocks", "column", "first", "readers", "wakes")
 
     def __init__(self, readers: Iterable[int]) -> None:
-        self.blocks: deque[Block] = deque()
+        self.blocks: deque[StreamBlock] = deque()
         self.first = 0
         self.readers: dict[int, list[int]] = {reader: [0, 0] for reader in readers}
         self.column: Column | None = None
@@ -160,7 +160,7 @@ class Streams:
         left = _Leftover()
         if type(cell) is ChunkRef:
             self._store.retain([cell])
-        over: Block | None = None
+        over: StreamBlock | None = None
         source: _Source | None = None
         stream: _Stream | None = None
         fresh = False
@@ -188,7 +188,7 @@ class Streams:
             self._spill(source, stream, over)
 
     @staticmethod
-    def _append(stream: _Stream, cell: Any, nbytes: int) -> Block:
+    def _append(stream: _Stream, cell: Any, nbytes: int) -> StreamBlock:
         """Add to the last block, if nobody has taken it and both are small lists, else a block (lock held)."""
         blocks = stream.blocks
         if blocks and type(cell) is list:
@@ -198,7 +198,7 @@ class Streams:
                 last.cell.extend(cell)
                 last.nbytes += nbytes
                 return last
-        block = Block(cell, nbytes)
+        block = StreamBlock(cell, nbytes)
         blocks.append(block)
         return block
 
@@ -211,7 +211,7 @@ class Streams:
         if gone:
             reservation.release()
 
-    def _spill(self, source: _Source, stream: _Stream, block: Block) -> None:
+    def _spill(self, source: _Source, stream: _Stream, block: StreamBlock) -> None:
         """Make a block a chunk of the store, unless somebody has begun to read it meanwhile."""
         column = stream.column
         if column is None:
@@ -264,13 +264,13 @@ class Streams:
 
     # -------------------------------------------------------------------------------------------------- readers
 
-    def take(self, edge: str, index: int, part: int, reader: int, wake: Wake) -> Block | None:
+    def take(self, edge: str, index: int, part: int, reader: int, wake: Wake) -> StreamBlock | None:
         """Return the next block for a reader, which is done with the one before; `END` after the last.
 
         None if there is nothing yet: `wake` is then called when there may be.
         """
         left = _Leftover()
-        found: Block | None = None
+        found: StreamBlock | None = None
         with self._lock:
             source = self._source(edge, index)
             stream = self._stream(source, part)
@@ -300,7 +300,7 @@ class Streams:
         source.wakes.clear()
 
     @staticmethod
-    def _let_go(source: _Source, block: Block, left: _Leftover) -> None:
+    def _let_go(source: _Source, block: StreamBlock, left: _Leftover) -> None:
         if block.pin is not None:
             left.pins.append(block.pin)
         if block.column is not None:

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from weft.cli.context import Context
-from weft.cli.parsing import Parameter
+from weft.cli.context import CommandContext
+from weft.cli.parsing import CommandParameter
 from weft.model.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -17,47 +17,51 @@ if TYPE_CHECKING:
     from weft.store.results import ResultCache
     from weft.store.state import StateRoot
 
-Given = Annotated[Context, Parameter(parse=False)]
-AsJson = Annotated[bool, Parameter(name="--json", help="Print one JSON document.")]
-RunName = Annotated[str, Parameter(help="An id, its unique beginning, a number, @last or @failed.")]
-Target = Annotated[str, Parameter(help="RUN, RUN/STEP or RUN/STEP@ATTEMPT.")]
-File = Annotated[Path, Parameter(help="The pipeline: a YAML or Python file (file.py:name), or - for standard input.")]
-Project = Annotated[Path | None, Parameter(name=["-C", "--project"], help="Look for runs from this folder.")]
-StateDir = Annotated[Path | None, Parameter(name="--state-dir", help="The state folder itself.")]
-Params = Annotated[
-    list[str] | None, Parameter(name=["-p", "--param"], help="Set a parameter: NAME=VALUE or STEP.NAME=VALUE.")
+Given = Annotated[CommandContext, CommandParameter(parse=False)]
+AsJson = Annotated[bool, CommandParameter(name="--json", help="Print one JSON document.")]
+RunName = Annotated[str, CommandParameter(help="An id, its unique beginning, a number, @last or @failed.")]
+Target = Annotated[str, CommandParameter(help="RUN, RUN/STEP or RUN/STEP@ATTEMPT.")]
+File = Annotated[
+    Path, CommandParameter(help="The pipeline: a YAML or Python file (file.py:name), or - for standard input.")
 ]
-Workers = Annotated[str | None, Parameter(help="How many tasks run at a time.")]
-Backend = Annotated[str | None, Parameter(help="What runs them: threads or processes.")]
-Memory = Annotated[str | None, Parameter(help="Memory for data before it goes to disk, such as 4GiB.")]
-User = Annotated[str | None, Parameter(help="File the run under this user.")]
-Eviction = Annotated[str | None, Parameter(help="What goes to disk first: furthest, largest or lru.")]
+Project = Annotated[Path | None, CommandParameter(name=["-C", "--project"], help="Look for runs from this folder.")]
+StateDir = Annotated[Path | None, CommandParameter(name="--state-dir", help="The state folder itself.")]
+Params = Annotated[
+    list[str] | None, CommandParameter(name=["-p", "--param"], help="Set a parameter: NAME=VALUE or STEP.NAME=VALUE.")
+]
+Workers = Annotated[str | None, CommandParameter(help="How many tasks run at a time.")]
+Backend = Annotated[str | None, CommandParameter(help="What runs them: threads or processes.")]
+Memory = Annotated[str | None, CommandParameter(help="Memory for data before it goes to disk, such as 4GiB.")]
+User = Annotated[str | None, CommandParameter(help="File the run under this user.")]
+Eviction = Annotated[str | None, CommandParameter(help="What goes to disk first: furthest, largest or lru.")]
 StreamWindow = Annotated[
-    str | None, Parameter(name="--stream-window", help="Bytes that an edge between streaming tasks may hold.")
+    str | None, CommandParameter(name="--stream-window", help="Bytes that an edge between streaming tasks may hold.")
 ]
 Durability = Annotated[
     str | None,
-    Parameter(help="What a told end of a step survives: the death of the process, or the loss of power."),
+    CommandParameter(help="What a told end of a step survives: the death of the process, or the loss of power."),
 ]
 DockerEnv = Annotated[
     str | None,
-    Parameter(name="--docker-env", help="Steps with an image: ignore it, docker or podman if there, or require one."),
+    CommandParameter(
+        name="--docker-env", help="Steps with an image: ignore it, docker or podman if there, or require one."
+    ),
 ]
 FileSystems = Annotated[
     list[str] | None,
-    Parameter(name=["-f", "--fs"], help="What a file system is: NAME=FOLDER, or NAME=URL of fsspec."),
+    CommandParameter(name=["-f", "--fs"], help="What a file system is: NAME=FOLDER, or NAME=URL of fsspec."),
 ]
-NoCache = Annotated[bool, Parameter(name="--no-cache", help="Use no earlier result, and keep none.")]
+NoCache = Annotated[bool, CommandParameter(name="--no-cache", help="Use no earlier result, and keep none.")]
 Refresh = Annotated[
-    list[str] | None, Parameter(name="--refresh", help="Run this step whatever is known, and keep its result.")
+    list[str] | None, CommandParameter(name="--refresh", help="Run this step whatever is known, and keep its result.")
 ]
-Start = Annotated[str, Parameter(name="--from", help="Run this step and all that depends on it.")]
-Only = Annotated[str, Parameter(name="--only", help="Run nothing but this step and what it needs.")]
-EntryKey = Annotated[str, Parameter(help="The key of a kept result, or its beginning.")]
+Start = Annotated[str, CommandParameter(name="--from", help="Run this step and all that depends on it.")]
+Only = Annotated[str, CommandParameter(name="--only", help="Run nothing but this step and what it needs.")]
+EntryKey = Annotated[str, CommandParameter(help="The key of a kept result, or its beginning.")]
 Detach = Annotated[
-    bool, Parameter(name=["-d", "--detach"], help="Run in the background: print the id once it has begun.")
+    bool, CommandParameter(name=["-d", "--detach"], help="Run in the background: print the id once it has begun.")
 ]
-ParamFile = Annotated[Path | None, Parameter(name="--param-file", help="Parameters in a JSON or TOML file.")]
+ParamFile = Annotated[Path | None, CommandParameter(name="--param-file", help="Parameters in a JSON or TOML file.")]
 
 
 def not_from_stdin(file: Path, what: str) -> None:
@@ -68,7 +72,7 @@ def not_from_stdin(file: Path, what: str) -> None:
         )
 
 
-def settings_of(context: Context, base: Path, flags: Mapping[str, object]) -> Settings:
+def settings_of(context: CommandContext, base: Path, flags: Mapping[str, object]) -> Settings:
     """Return the settings in force for work that begins in a folder; `flags` are those of the command line."""
     from weft.admin.settings import load_settings
 
@@ -77,7 +81,7 @@ def settings_of(context: Context, base: Path, flags: Mapping[str, object]) -> Se
     return settings
 
 
-def caching_of(context: Context, off: bool, refresh: list[str] | None, start: str, only: str) -> dict[str, Any]:
+def caching_of(context: CommandContext, off: bool, refresh: list[str] | None, start: str, only: str) -> dict[str, Any]:
     """Return the argument that tells what was asked about the cache, if anything was."""
     if not (off or refresh or start or only):
         return {}
@@ -87,7 +91,7 @@ def caching_of(context: Context, off: bool, refresh: list[str] | None, start: st
     return {"caching": caching}
 
 
-def around_of(context: Context, settings: Settings, base: Path, fs: list[str] | None) -> dict[str, Any]:
+def around_of(context: CommandContext, settings: Settings, base: Path, fs: list[str] | None) -> dict[str, Any]:
     """Return the argument that tells what steps are to find round them, if that is not what they find anyway."""
     from weft.store.filesystems import STAGE, parse_given
 
@@ -99,7 +103,7 @@ def around_of(context: Context, settings: Settings, base: Path, fs: list[str] | 
     return {"around": context.wiring().Surroundings(**said, file_systems=given, stage=stage)}
 
 
-def root_of(context: Context, project: Path | None, state_dir: Path | None) -> StateRoot:
+def root_of(context: CommandContext, project: Path | None, state_dir: Path | None) -> StateRoot:
     """Return the state folder that is meant. NotFoundError: there is no such project."""
     base = context.cwd / (project or "")
     if not base.is_dir():
@@ -107,7 +111,7 @@ def root_of(context: Context, project: Path | None, state_dir: Path | None) -> S
     return settings_of(context, base, {"state_dir": state_dir}).state_root(base)
 
 
-def find_record(context: Context, name: str, project: Path | None, state_dir: Path | None) -> RunRecord:
+def find_record(context: CommandContext, name: str, project: Path | None, state_dir: Path | None) -> RunRecord:
     """Return the run that a name means. UsageError: it names a step of one."""
     from weft.runs.listing import find_run
     from weft.runs.records import read_run
@@ -188,7 +192,7 @@ def _as_text(value: object) -> str:
 
 
 @contextmanager
-def open_results(context: Context, project: Path | None, state_dir: Path | None) -> Iterator[ResultCache]:
+def open_results(context: CommandContext, project: Path | None, state_dir: Path | None) -> Iterator[ResultCache]:
     """Open the cache of the state folder that is meant."""
     from weft.store.entries import cache_place
     from weft.store.results import close_cache, open_cache

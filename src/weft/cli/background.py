@@ -7,18 +7,18 @@ import os
 import sys
 from collections.abc import Sequence
 
-from weft.cli.context import Context
-from weft.cli.detached import Detached, Started, said_so_far
+from weft.cli.context import CommandContext
+from weft.cli.detached import DetachedRun, DetachedStart, said_so_far
 from weft.cli.main import main
 
 
 def run(words: Sequence[str]) -> int:
     """Carry a command line out, and return its exit code."""
-    detached = Detached(int(words[0]))
+    detached = DetachedRun(int(words[0]))
     os.set_inheritable(detached.pipe, False)
-    context = Context(out=io.StringIO(), err=io.StringIO(), begun=detached.begun)
+    context = CommandContext(out=io.StringIO(), err=io.StringIO(), begun=detached.begun)
     code = main(words[1:], context)
-    detached.tell(Started("", *said_so_far(context), code))
+    detached.tell(DetachedStart("", *said_so_far(context), code))
     return code
 
 

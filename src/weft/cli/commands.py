@@ -44,8 +44,8 @@ from weft.cli.arguments import (
     settings_of,
     split_target,
 )
-from weft.cli.context import Context, drop_output
-from weft.cli.parsing import App, Parameter
+from weft.cli.context import CommandContext, drop_output
+from weft.cli.parsing import CommandGroup, CommandParameter
 from weft.cli.steps import MOST_OUTPUTS, more_outputs, print_steps, run_document, took
 from weft.cli.tables import clean, iso, moment, one_line, output_path, print_json, print_table, short_path
 from weft.model.errors import ConflictError, NotFoundError, RunCancelledError, UsageError
@@ -54,7 +54,7 @@ from weft.runs.verbs import VERBS
 
 if TYPE_CHECKING:
     from weft.admin.settings import Settings
-    from weft.cli.progress import Progress
+    from weft.cli.progress import ProgressDisplay
     from weft.engine.explain import Explained
     from weft.runs.active import RunAnnounced, RunResult
     from weft.runs.planning import Foreseen
@@ -62,8 +62,8 @@ if TYPE_CHECKING:
     from weft.store.catalog import RunRow
     from weft.store.state import LogFile, StateRoot
 
-app = App("weft", help="One engine for the graphs that data and machine-learning teams run.")
-config_app = App("config", help="Show settings and where each comes from.")
+app = CommandGroup("weft", help="One engine for the graphs that data and machine-learning teams run.")
+config_app = CommandGroup("config", help="Show settings and where each comes from.")
 app.command(config_app)
 for _name in ("cancel", "suspend", "delete", "prune"):
     app.command(f"weft.cli.lifecycle:{_name}", name=_name, help=VERBS[_name].help)
@@ -78,7 +78,7 @@ def _version() -> str:
     return f"weft {__version__}"
 
 
-def dispatch(words: Sequence[str], context: Context) -> int:
+def dispatch(words: Sequence[str], context: CommandContext) -> int:
     """Parse the words of a command line, run the command, and return its exit code. UsageError: they make no sense."""
     context.words = words
     if words[:1] in (["--version"], ["-V"]):
@@ -104,7 +104,7 @@ def run(
     params: Params = None,
     param_file: ParamFile = None,
     fs: FileSystems = None,
-    name: Annotated[str | None, Parameter(name=["-n", "--name"], help="Call the run this.")] = None,
+    name: Annotated[str | None, CommandParameter(name=["-n", "--name"], help="Call the run this.")] = None,
     workers: Workers = None,
     backend: Backend = None,
     memory: Memory = None,
@@ -118,10 +118,12 @@ def run(
     refresh: Refresh = None,
     start: Start = "",
     only: Only = "",
-    dry_run: Annotated[bool, Parameter(name="--dry-run", help="Say what would run, as `weft plan` does.")] = False,
-    quiet: Annotated[bool, Parameter(name=["-q", "--quiet"], help="Print the id of the run alone.")] = False,
+    dry_run: Annotated[
+        bool, CommandParameter(name="--dry-run", help="Say what would run, as `weft plan` does.")
+    ] = False,
+    quiet: Annotated[bool, CommandParameter(name=["-q", "--quiet"], help="Print the id of the run alone.")] = False,
     detach: Detach = False,
-    firing: Annotated[str, Parameter(show=False, help="The due time of a schedule that this run is for.")] = "",
+    firing: Annotated[str, CommandParameter(show=False, help="The due time of a schedule that this run is for.")] = "",
     as_json: AsJson = False,
     context: Given,
 ) -> int:
@@ -188,18 +190,20 @@ def resume(
     run: RunName,
     /,
     *,
-    file: Annotated[Path | None, Parameter(help="Go on with this edited file.")] = None,
+    file: Annotated[Path | None, CommandParameter(help="Go on with this edited file.")] = None,
     params: Params = None,
     param_file: ParamFile = None,
     workers: Workers = None,
     backend: Backend = None,
     memory: Memory = None,
-    gpus: Annotated[str | None, Parameter(help="GPUs for the tasks of a Python graph that ask for them.")] = None,
-    gpu_type: Annotated[str | None, Parameter(name="--gpu-type", help="The type of all of these.")] = None,
+    gpus: Annotated[
+        str | None, CommandParameter(help="GPUs for the tasks of a Python graph that ask for them.")
+    ] = None,
+    gpu_type: Annotated[str | None, CommandParameter(name="--gpu-type", help="The type of all of these.")] = None,
     eviction: Eviction = None,
     stream_window: StreamWindow = None,
     durability: Durability = None,
-    quiet: Annotated[bool, Parameter(name=["-q", "--quiet"], help="Print the id of the run alone.")] = False,
+    quiet: Annotated[bool, CommandParameter(name=["-q", "--quiet"], help="Print the id of the run alone.")] = False,
     detach: Detach = False,
     as_json: AsJson = False,
     project: Project = None,
@@ -245,7 +249,7 @@ def resume(
     return _report(context, result, settings, base, as_json=as_json)
 
 
-def _in_background(context: Context, root: StateRoot | None) -> int:
+def _in_background(context: CommandContext, root: StateRoot | None) -> int:
     """Have another process carry out this command line; say what it says until the run has begun.
 
     That is `weft up` of a state folder where there is one, else a new process.
@@ -259,13 +263,13 @@ def _in_background(context: Context, root: StateRoot | None) -> int:
     return started.code
 
 
-def _warn(context: Context, warnings: Sequence[str]) -> None:
+def _warn(context: CommandContext, warnings: Sequence[str]) -> None:
     """Say what a person should know before a run."""
     for warning in warnings:
         context.say(f"warning: {clean(warning)}")
 
 
-def _begun(context: Context, folder: Path, where: str, *, quiet: bool, as_json: bool) -> None:
+def _begun(context: CommandContext, folder: Path, where: str, *, quiet: bool, as_json: bool) -> None:
     """Tell, in the background, which run has begun."""
     if context.begun is None:
         return
@@ -278,13 +282,13 @@ def _begun(context: Context, folder: Path, where: str, *, quiet: bool, as_json: 
     context.begun(context, folder)
 
 
-def _interrupted(context: Context, progress: Progress) -> None:
+def _interrupted(context: CommandContext, progress: ProgressDisplay) -> None:
     """Say on a terminal that the first Ctrl-C was heard."""
     if context.err.isatty():
         progress.say("cancelling; press Ctrl-C again to leave at once")
 
 
-def _report(context: Context, result: RunResult, settings: Settings, base: Path, *, as_json: bool) -> int:
+def _report(context: CommandContext, result: RunResult, settings: Settings, base: Path, *, as_json: bool) -> int:
     """Tell how a run ended, and return the exit code: how the run ended is in it though nobody reads the rest."""
     code = _exit_code(result)
     try:
@@ -312,7 +316,7 @@ def _exit_code(result: RunResult) -> int:
     return result.error.exit_code
 
 
-def _print_result(context: Context, result: RunResult) -> None:
+def _print_result(context: CommandContext, result: RunResult) -> None:
     from weft.cli.failures import error_document
     from weft.runs.records import read_run
 
@@ -322,7 +326,7 @@ def _print_result(context: Context, result: RunResult) -> None:
     print_json(context.out, "weft.run/1", run=document, **extra)
 
 
-def _tell_result(context: Context, result: RunResult, settings: Settings, base: Path) -> None:
+def _tell_result(context: CommandContext, result: RunResult, settings: Settings, base: Path) -> None:
     from weft.runs.records import read_run
 
     found = read_run(result.folder)
@@ -361,7 +365,7 @@ def _in_python(found: RunRecord) -> str:
     return f"in Python: weft.Session(durable={state!r}).resume({found.id!r}).result()"
 
 
-def _where(context: Context, settings: Settings, base: Path) -> str:
+def _where(context: CommandContext, settings: Settings, base: Path) -> str:
     """Return what must follow a command typed here for it to find the runs of another folder."""
     used = settings.state_root(base)
     if settings_of(context, context.cwd, {}).state_root(context.cwd) == used:
@@ -377,10 +381,10 @@ def _where(context: Context, settings: Settings, base: Path) -> str:
 @app.command(name="ls")
 def ls(
     *,
-    state: Annotated[str | None, Parameter(help="Only runs in this state.")] = None,
-    name: Annotated[str | None, Parameter(help="Only runs of this name.")] = None,
-    number: Annotated[int, Parameter(name=["-n", "--number"], help="At most so many; 0: all.")] = 20,
-    quiet: Annotated[bool, Parameter(name=["-q", "--quiet"], help="Print ids alone.")] = False,
+    state: Annotated[str | None, CommandParameter(help="Only runs in this state.")] = None,
+    name: Annotated[str | None, CommandParameter(help="Only runs of this name.")] = None,
+    number: Annotated[int, CommandParameter(name=["-n", "--number"], help="At most so many; 0: all.")] = 20,
+    quiet: Annotated[bool, CommandParameter(name=["-q", "--quiet"], help="Print ids alone.")] = False,
     as_json: AsJson = False,
     project: Project = None,
     state_dir: StateDir = None,
@@ -427,7 +431,7 @@ def ls(
 
 @app.command
 def show(
-    run: Annotated[str, Parameter(help="RUN, or RUN/STEP; RUN/STEP-2 or RUN/STEP[2] for an item of a loop.")],
+    run: Annotated[str, CommandParameter(help="RUN, or RUN/STEP; RUN/STEP-2 or RUN/STEP[2] for an item of a loop.")],
     /,
     *,
     as_json: AsJson = False,
@@ -491,9 +495,11 @@ def logs(
     target: Target,
     /,
     *,
-    follow: Annotated[bool, Parameter(name=["-f", "--follow"], help="Go on until the run has ended.")] = False,
-    tail: Annotated[int | None, Parameter(name="--tail", help="Only the last lines, so many of each log.")] = None,
-    as_json: Annotated[bool, Parameter(name="--json", help="Print a JSON document for each line.")] = False,
+    follow: Annotated[bool, CommandParameter(name=["-f", "--follow"], help="Go on until the run has ended.")] = False,
+    tail: Annotated[
+        int | None, CommandParameter(name="--tail", help="Only the last lines, so many of each log.")
+    ] = None,
+    as_json: Annotated[bool, CommandParameter(name="--json", help="Print a JSON document for each line.")] = False,
     project: Project = None,
     state_dir: StateDir = None,
     context: Given,
@@ -532,7 +538,7 @@ def logs(
             context.say(f"{target} has printed nothing")
 
 
-def _print_taken(context: Context, found: RunRecord, step: str, *, tail: int | None, as_json: bool) -> bool:
+def _print_taken(context: CommandContext, found: RunRecord, step: str, *, tail: int | None, as_json: bool) -> bool:
     """Print what was printed where the results were made that a step took; of a run say how to see that."""
     from weft.cli.logs import print_logs
     from weft.runs.reasons import taken
@@ -611,7 +617,7 @@ def story(
         context.out.write(f"{record.time - begin:10.3f}s  {who}: {clean(record.state)}{message}\n")
 
 
-def _print_story(context: Context, found: RunRecord, records: Sequence[Record]) -> None:
+def _print_story(context: CommandContext, found: RunRecord, records: Sequence[Record]) -> None:
     told = [
         {
             "at": iso(record.time),
@@ -646,7 +652,7 @@ def explain(
     context.out.write("".join(f"{clean(line)}\n" for line in told.lines()))
 
 
-def _explained(context: Context, found: RunRecord) -> Explained:
+def _explained(context: CommandContext, found: RunRecord) -> Explained:
     """Ask the owner of a live run; of one that has ended its folder tells."""
     from weft.admin.control import send
     from weft.engine.explain import Explained
@@ -672,7 +678,7 @@ def graph(
     params: Params = None,
     param_file: ParamFile = None,
     fs: FileSystems = None,
-    dot: Annotated[bool, Parameter(name="--dot", help="For Graphviz.")] = False,
+    dot: Annotated[bool, CommandParameter(name="--dot", help="For Graphviz.")] = False,
     as_json: AsJson = False,
     context: Given,
 ) -> None:
@@ -705,7 +711,7 @@ def plan(
     params: Params = None,
     param_file: ParamFile = None,
     fs: FileSystems = None,
-    name: Annotated[str | None, Parameter(name=["-n", "--name"], help="Call the run this.")] = None,
+    name: Annotated[str | None, CommandParameter(name=["-n", "--name"], help="Call the run this.")] = None,
     user: User = None,
     no_cache: NoCache = False,
     refresh: Refresh = None,
@@ -732,7 +738,7 @@ def plan(
     _print_plan(context, wiring.plan_pipeline(loaded, settings), as_json=as_json)
 
 
-def _print_plan(context: Context, foreseen: Sequence[Foreseen], *, as_json: bool) -> None:
+def _print_plan(context: CommandContext, foreseen: Sequence[Foreseen], *, as_json: bool) -> None:
     if as_json:
         print_json(context.out, "weft.plan/1", steps=[as_dict(one) for one in foreseen])
         return
@@ -751,7 +757,9 @@ def why(
     target: Target,
     /,
     *,
-    against: Annotated[str | None, Parameter(help="Compare with this run instead of the nearest result.")] = None,
+    against: Annotated[
+        str | None, CommandParameter(help="Compare with this run instead of the nearest result.")
+    ] = None,
     as_json: AsJson = False,
     project: Project = None,
     state_dir: StateDir = None,
@@ -779,7 +787,7 @@ def why(
 @app.command
 def doctor(
     *,
-    full: Annotated[bool, Parameter(help="Read every kept file again.")] = False,
+    full: Annotated[bool, CommandParameter(help="Read every kept file again.")] = False,
     as_json: AsJson = False,
     project: Project = None,
     state_dir: StateDir = None,
@@ -807,7 +815,7 @@ def doctor(
 @config_app.command(name="show")
 def config_show(
     *,
-    origin: Annotated[bool, Parameter(name="--origin", help="Say where each value comes from.")] = False,
+    origin: Annotated[bool, CommandParameter(name="--origin", help="Say where each value comes from.")] = False,
     as_json: AsJson = False,
     project: Project = None,
     context: Given,
@@ -838,7 +846,7 @@ def _shown(value: object) -> str:
 
 @app.command
 def errors(
-    code: Annotated[str | None, Parameter(help="Such as WEFT202; without one: the list.")] = None,
+    code: Annotated[str | None, CommandParameter(help="Such as WEFT202; without one: the list.")] = None,
     /,
     *,
     as_json: AsJson = False,

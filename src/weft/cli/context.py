@@ -26,7 +26,7 @@ def _wiring() -> ModuleType:
     return wiring
 
 
-class Context(Struct):
+class CommandContext(Struct):
     """What the commands are given of the world."""
 
     out: TextIO = field(default_factory=lambda: sys.stdout)
@@ -41,7 +41,7 @@ class Context(Struct):
     """What to type after an interrupt."""
     words: Sequence[str] = ()
     """The words of the command line."""
-    begun: Callable[[Context, Path], None] | None = None
+    begun: Callable[[CommandContext, Path], None] | None = None
     """Of a process in the background: is told the folder of its run once that has begun."""
 
     def console(self, stream: TextIO | None = None) -> Console:

@@ -22,7 +22,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from weft.cli.context import Context
+from weft.cli.context import CommandContext
 from weft.model.errors import InternalError
 from weft.model.records import as_dict
 
@@ -35,7 +35,7 @@ PATIENCE_S: Final = 300.0
 _LOOK_S: Final = 0.5
 
 
-class Started(Struct, frozen=True):
+class DetachedStart(Struct, frozen=True):
     """How a start went: the id of the run ("" if it did not begin), what was printed, and the exit code."""
 
     run: str
@@ -46,7 +46,7 @@ class Started(Struct, frozen=True):
 
 def start(
     words: Sequence[str], cwd: Path, environ: Mapping[str, str], on_wait: Callable[[], None] = lambda: None
-) -> Started:
+) -> DetachedStart:
     """Start a command line in the background, and return once its run has begun, or it has ended.
 
     `on_wait` is called now and then until it has.
@@ -87,7 +87,7 @@ def start(
             noise.seek(0)
             last = noise.read()[-2_000:].decode(errors="replace").strip()
             raise InternalError(f"the background process ended with {code} before its run began: {last}")
-    found = Started(**json.loads(said))
+    found = DetachedStart(**json.loads(said))
     if not found.run:
         process.wait()
     else:
@@ -103,12 +103,12 @@ def reap() -> None:
     _left[:] = [process for process in _left if process.poll() is None]
 
 
-class Detached(Struct):
+class DetachedRun(Struct):
     """The side of the new process: it tells through `pipe` when its run has begun."""
 
     pipe: int
 
-    def begun(self, context: Context, folder: Path) -> None:
+    def begun(self, context: CommandContext, folder: Path) -> None:
         """Tell that the run in `folder` has begun, and write to its folder from now on."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(folder / OUTPUT, flags, 0o600), "ab") as file:
@@ -116,9 +116,9 @@ class Detached(Struct):
                 os.dup2(file.fileno(), number)
         said = said_so_far(context)
         context.out, context.err = sys.stdout, sys.stderr
-        self.tell(Started(folder.name, *said))
+        self.tell(DetachedStart(folder.name, *said))
 
-    def tell(self, started: Started) -> None:
+    def tell(self, started: DetachedStart) -> None:
         """Tell how the start went, once."""
         fd, self.pipe = self.pipe, -1
         if fd < 0:
@@ -127,7 +127,7 @@ class Detached(Struct):
             pipe.write(json.dumps(as_dict(started)).encode() + b"\n")
 
 
-def said_so_far(context: Context) -> tuple[str, str]:
+def said_so_far(context: CommandContext) -> tuple[str, str]:
     """Return what was printed before the run began."""
     out, err = (stream.getvalue() if isinstance(stream, io.StringIO) else "" for stream in (context.out, context.err))
     return out, err

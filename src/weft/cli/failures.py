@@ -15,7 +15,7 @@ from weft.cli.tables import clean
 from weft.model.errors import InternalError, InvalidTransition, WeftError
 
 if TYPE_CHECKING:
-    from weft.cli.context import Context
+    from weft.cli.context import CommandContext
 
 
 def error_document(error: WeftError) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def error_document(error: WeftError) -> dict[str, Any]:
     return {"code": error.code, "message": error.message, "hint": error.hint}
 
 
-def report(error: WeftError, context: Context, *, as_json: bool) -> int:
+def report(error: WeftError, context: CommandContext, *, as_json: bool) -> int:
     """Tell an error on stderr, or on stdout as JSON; return its exit code."""
     if as_json:
         context.out.write(json.dumps({"error": error_document(error)}, ensure_ascii=False) + "\n")
@@ -38,7 +38,7 @@ def report(error: WeftError, context: Context, *, as_json: bool) -> int:
     return error.exit_code
 
 
-def report_crash(error: Exception, context: Context, *, as_json: bool) -> int:
+def report_crash(error: Exception, context: CommandContext, *, as_json: bool) -> int:
     """Tell a fault of Weft in one sentence, with its traceback in a file; return its exit code."""
     what = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
     try:
@@ -50,7 +50,7 @@ def report_crash(error: Exception, context: Context, *, as_json: bool) -> int:
     return report(said, context, as_json=as_json)
 
 
-def _keep(error: Exception, context: Context) -> Path:
+def _keep(error: Exception, context: CommandContext) -> Path:
     from weft._version import __version__
     from weft.store.state import STATE_NAME, StateRoot, safe_exclusive, user_state_folder
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from weft.cli.arguments import AsJson, Given, Project, RunName, StateDir, find_record, root_of, seconds_of
-from weft.cli.parsing import Parameter
+from weft.cli.parsing import CommandParameter
 from weft.cli.tables import clean, print_json
 from weft.model.errors import UsageError
 from weft.runs.verbs import VERBS
@@ -15,7 +15,7 @@ def cancel(
     run: RunName,
     /,
     *,
-    force: Annotated[bool, Parameter(help=VERBS["cancel"].about("force"))] = False,
+    force: Annotated[bool, CommandParameter(help=VERBS["cancel"].about("force"))] = False,
     as_json: AsJson = False,
     project: Project = None,
     state_dir: StateDir = None,
@@ -36,7 +36,7 @@ def suspend(
     run: RunName,
     /,
     *,
-    now: Annotated[bool, Parameter(help=VERBS["suspend"].about("now"))] = False,
+    now: Annotated[bool, CommandParameter(help=VERBS["suspend"].about("now"))] = False,
     as_json: AsJson = False,
     project: Project = None,
     state_dir: StateDir = None,
@@ -73,10 +73,10 @@ def delete(
 
 def prune(
     *,
-    older_than: Annotated[str | None, Parameter(help=VERBS["prune"].about("older_than"))] = None,
-    keep: Annotated[int | None, Parameter(help=VERBS["prune"].about("keep"))] = None,
-    state: Annotated[str | None, Parameter(help=VERBS["prune"].about("state"))] = None,
-    dry_run: Annotated[bool, Parameter(help=VERBS["prune"].about("dry_run"))] = False,
+    older_than: Annotated[str | None, CommandParameter(help=VERBS["prune"].about("older_than"))] = None,
+    keep: Annotated[int | None, CommandParameter(help=VERBS["prune"].about("keep"))] = None,
+    state: Annotated[str | None, CommandParameter(help=VERBS["prune"].about("state"))] = None,
+    dry_run: Annotated[bool, CommandParameter(help=VERBS["prune"].about("dry_run"))] = False,
     as_json: AsJson = False,
     project: Project = None,
     state_dir: StateDir = None,

@@ -9,7 +9,7 @@ TYPE_CHECKING = False  # `typing` would cost more than the rest of `weft --versi
 if TYPE_CHECKING:
     from typing import NoReturn, TextIO
 
-    from weft.cli.context import Context
+    from weft.cli.context import CommandContext
 
 BROKEN_PIPE = 141
 CANNOT_WRITE = 74
@@ -56,7 +56,7 @@ def _written_to(stream: TextIO | None, fd: int) -> TextIO:
     return open(fd, "w", closefd=False, encoding=stream.encoding, errors=stream.errors)  # as of PYTHONUNBUFFERED
 
 
-def main(argv: Sequence[str] | None = None, context: Context | None = None) -> int:
+def main(argv: Sequence[str] | None = None, context: CommandContext | None = None) -> int:
     """Run the command line in `argv` (default: that of the process) and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words in (["--version"], ["-V"]):
@@ -79,20 +79,20 @@ def main(argv: Sequence[str] | None = None, context: Context | None = None) -> i
             return interrupts.exit_code
 
 
-def _run(words: list[str], context: Context | None) -> int:
+def _run(words: list[str], context: CommandContext | None) -> int:
     from pathlib import Path
 
     from weft.cli.commands import dispatch
-    from weft.cli.context import Context, drop_output
+    from weft.cli.context import CommandContext, drop_output
     from weft.cli.failures import report, report_crash
     from weft.model.errors import NotFoundError, RunCancelledError, WeftError
 
     as_json = "--json" in words
     try:
-        context = context or Context()
+        context = context or CommandContext()
     except FileNotFoundError:
         gone = NotFoundError("the folder that you are in has been removed", hint="Go to another one, with cd.")
-        return report(gone, Context(cwd=Path("/")), as_json=as_json)
+        return report(gone, CommandContext(cwd=Path("/")), as_json=as_json)
     try:
         code = dispatch(words, context)
         context.out.flush()

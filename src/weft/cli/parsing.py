@@ -1,7 +1,8 @@
 """What the words of a command line mean, and the help that tells it.
 
 A command is a function. Its positional parameters are arguments, its keyword-only ones options, with the types `str`,
-`int`, `bool` and `Path` (each also with `| None`) or `list[str]`, and with a `Parameter` in `Annotated` that says more:
+`int`, `bool` and `Path` (each also with `| None`) or `list[str]`, and with a `CommandParameter` in `Annotated` that
+says more:
 
     app = App("weft", help="...")
 
@@ -30,7 +31,7 @@ _COLUMN: Final = 26
 _METAVARS: Final = {str: "STR", int: "INT", Path: "PATH"}
 
 
-class Parameter:
+class CommandParameter:
     """What a parameter of a command is called on the command line, and what the help says of it.
 
     `name` is by default that of the parameter, with hyphens. One that is not to `parse` is given by who calls the
@@ -46,7 +47,7 @@ class Parameter:
         self.help, self.parse, self.show = help, parse, show
 
 
-class Call(NamedTuple):
+class Invocation(NamedTuple):
     """A command and what it was given. `wants` names the parameters that are not on the command line."""
 
     function: Callable[..., Any]
@@ -71,13 +72,13 @@ class _Given(NamedTuple):
 class _Found(NamedTuple):
     """What words name: a command or an app, the words after that, how it is called, and what is said of it."""
 
-    target: App | Callable[..., Any]
+    target: CommandGroup | Callable[..., Any]
     words: Sequence[str]
     path: str
     about: str
 
 
-class App:
+class CommandGroup:
     """Commands by name, which may be apps themselves."""
 
     def __init__(self, name: str, *, help: str = "") -> None:
@@ -88,7 +89,7 @@ class App:
     def command(self, target: F) -> F: ...
 
     @overload
-    def command(self, target: App | str, *, name: str = "", help: str = "") -> App | str: ...
+    def command(self, target: CommandGroup | str, *, name: str = "", help: str = "") -> CommandGroup | str: ...
 
     @overload
     def command(self, *, name: str) -> Callable[[F], F]: ...
@@ -100,7 +101,7 @@ class App:
         """
         if target is None:
             return lambda function: self.command(function, name=name)
-        self._commands[name or (target.name if isinstance(target, App) else target.__name__)] = (target, help)
+        self._commands[name or (target.name if isinstance(target, CommandGroup) else target.__name__)] = (target, help)
         return target
 
     def __iter__(self) -> Iterator[str]:
@@ -118,15 +119,21 @@ class App:
             module, _, attribute = found.partition(":")
             found = getattr(__import__(module, fromlist=[attribute]), attribute)
         path = f"{path} {name}"
-        return found._find(words[1:], path, help) if isinstance(found, App) else _Found(found, words[1:], path, help)
+        return (
+            found._find(words[1:], path, help)
+            if isinstance(found, CommandGroup)
+            else _Found(found, words[1:], path, help)
+        )
 
-    def parse(self, words: Sequence[str]) -> Call | str:
+    def parse(self, words: Sequence[str]) -> Invocation | str:
         """Return what to call, or the help that was asked for. UsageError: the words make no sense."""
         found, rest, path, about = self._find(words, self.name)
         own = rest[: rest.index("--")] if "--" in rest else rest
-        if any(word in HELP for word in own) or (isinstance(found, App) and not rest):
-            return _help_of_app(found, path, about) if isinstance(found, App) else _help_of_command(found, path)
-        if isinstance(found, App):
+        if any(word in HELP for word in own) or (isinstance(found, CommandGroup) and not rest):
+            return (
+                _help_of_app(found, path, about) if isinstance(found, CommandGroup) else _help_of_command(found, path)
+            )
+        if isinstance(found, CommandGroup):
             raise _wrong(path, f"unknown option {rest[0][:100]}", "", ())
         return _Reader(found, path).read(rest)
 
@@ -140,7 +147,7 @@ class _Reader:
         self.options = {name: one for one in self.given for name in one.names if not one.by_place}
         self.values: dict[str, Any] = {}
 
-    def read(self, words: Sequence[str]) -> Call:
+    def read(self, words: Sequence[str]) -> Invocation:
         places = [one for one in self.given if one.by_place]
         args: list[Any] = []
         rest = list(words)
@@ -161,7 +168,7 @@ class _Reader:
         for one in self.given:
             if one.required and not one.by_place and one.key not in self.values:
                 raise self._wrong(f"{one.names[-1]} is missing")
-        return Call(self.function, args, self.values, self.wants)
+        return Invocation(self.function, args, self.values, self.wants)
 
     def _place(self, places: list[_Given], args: list[Any], word: str) -> None:
         place = next((one for at, one in enumerate(places) if one.many or at == len(args)), None)
@@ -217,7 +224,9 @@ def _given(function: Callable[..., Any]) -> tuple[list[_Given], frozenset[str]]:
     hints = typing.get_type_hints(function, include_extras=True)
     found, wants = [], set()
     for key, parameter in inspect.signature(function).parameters.items():
-        about = next((one for one in getattr(hints[key], "__metadata__", ()) if isinstance(one, Parameter)), None)
+        about = next(
+            (one for one in getattr(hints[key], "__metadata__", ()) if isinstance(one, CommandParameter)), None
+        )
         if about is None:
             raise TypeError(f"{function.__name__}: {key} has no Parameter")
         if not about.parse:
@@ -257,9 +266,9 @@ def _summary(target: Any) -> str:
     return (inspect.getdoc(target) or "").split("\n\n")[0].replace("\n", " ")
 
 
-def _help_of_app(app: App, path: str, about: str) -> str:
+def _help_of_app(app: CommandGroup, path: str, about: str) -> str:
     rows = [
-        (name, help or (target.help if isinstance(target, App) else _summary(target)))
+        (name, help or (target.help if isinstance(target, CommandGroup) else _summary(target)))
         for name, (target, help) in sorted(app._commands.items())
     ]
     options = [(", ".join(HELP), "Print this, or the help of a command.")]

@@ -27,7 +27,7 @@ _REST: Final = 4
 """Lines of the screen that are not for steps."""
 
 
-class Progress(Protocol):
+class ProgressDisplay(Protocol):
     """Shows records while it is entered."""
 
     def expect(self, steps: Sequence[str]) -> None:
@@ -42,7 +42,7 @@ class Progress(Protocol):
         """Show one line, between what is shown of records."""
         ...
 
-    def __enter__(self) -> Progress: ...
+    def __enter__(self) -> ProgressDisplay: ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -51,16 +51,16 @@ class Progress(Protocol):
 
 def make_progress(
     steps: Sequence[str], stream: TextIO, console: Callable[[], Console], clock: Callable[[], float], *, quiet: bool
-) -> Progress:
+) -> ProgressDisplay:
     """Return what suits: nothing if `quiet`, a board on a terminal, else lines. `clock` tells seconds since 1970."""
     if quiet:
-        return Silent()
+        return SilentDisplay()
     if not stream.isatty():
-        return Lines(stream)
-    return Live(Board(steps), console(), clock)
+        return LineDisplay(stream)
+    return LiveDisplay(StepTable(steps), console(), clock)
 
 
-class Silent:
+class SilentDisplay:
     """Shows nothing."""
 
     def expect(self, steps: Sequence[str]) -> None:
@@ -72,7 +72,7 @@ class Silent:
     def say(self, text: str) -> None:
         """Show nothing."""
 
-    def __enter__(self) -> Silent:
+    def __enter__(self) -> SilentDisplay:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -82,12 +82,12 @@ class Silent:
 # --------------------------------------------------------------------------------------------------------------- lines
 
 
-class Lines:
+class LineDisplay:
     """One line for each record: `12:01:03 train succeeded in 2.5 s`. Times are local, or in `zone`."""
 
     def __init__(self, stream: TextIO, zone: tzinfo | None = None) -> None:
         self._stream, self._zone = stream, zone
-        self._board = Board(())
+        self._board = StepTable(())
         self._lock = threading.Lock()
 
     def expect(self, steps: Sequence[str]) -> None:
@@ -106,7 +106,7 @@ class Lines:
             self._stream.write(text + "\n")
             self._stream.flush()
 
-    def __enter__(self) -> Lines:
+    def __enter__(self) -> LineDisplay:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -128,7 +128,7 @@ class Lines:
 # --------------------------------------------------------------------------------------------------------------- board
 
 
-class Row(Struct):
+class StepRow(Struct):
     """One step as it stands."""
 
     name: str
@@ -143,26 +143,26 @@ class Row(Struct):
         return None if self.started is None else (now if self.ended is None else self.ended) - self.started
 
 
-class Board:
+class StepTable:
     """All steps of a run as they stand."""
 
     def __init__(self, steps: Sequence[str]) -> None:
-        self.run = Row("")
-        self._items: dict[tuple[str, int], Row] = {}
+        self.run = StepRow("")
+        self._items: dict[tuple[str, int], StepRow] = {}
         self._done: Counter[str] = Counter()
-        self.rows = {name: Row(name) for name in steps}
+        self.rows = {name: StepRow(name) for name in steps}
 
     def expect(self, steps: Sequence[str]) -> None:
         """Give each step a row, in this order."""
-        self.rows = {name: self.rows.get(name) or Row(name) for name in (*steps, *self.rows)}
+        self.rows = {name: self.rows.get(name) or StepRow(name) for name in (*steps, *self.rows)}
 
-    def row(self, step: str) -> Row:
+    def row(self, step: str) -> StepRow:
         """Return the row of a step, made if it is new; of the run if `step` is empty."""
-        return self.rows.setdefault(step, Row(step)) if step else self.run
+        return self.rows.setdefault(step, StepRow(step)) if step else self.run
 
-    def item(self, record: Record) -> Row:
+    def item(self, record: Record) -> StepRow:
         """Return the row of an item of a loop; it is counted in that of its step."""
-        return self._items.setdefault((record.step, record.index or 0), Row(record.step))
+        return self._items.setdefault((record.step, record.index or 0), StepRow(record.step))
 
     def add(self, record: Record) -> None:
         """Take what a record says."""
@@ -185,7 +185,7 @@ class Board:
         if record.ended or record.state in _OVER:
             row.ended = record.time
 
-    def shown(self, limit: int) -> tuple[list[Row], int]:
+    def shown(self, limit: int) -> tuple[list[StepRow], int]:
         """Return at most `limit` rows, in order, and how many are left out: the dullest go first."""
         rows = list(self.rows.values())
         if len(rows) <= limit:
@@ -204,10 +204,10 @@ class Board:
         return ", ".join(parts if seconds is None else [*parts, duration(seconds)])
 
 
-class Live:
+class LiveDisplay:
     """A board on a terminal, redrawn some times a second; gone at the end."""
 
-    def __init__(self, board: Board, console: Console, clock: Callable[[], float]) -> None:
+    def __init__(self, board: StepTable, console: Console, clock: Callable[[], float]) -> None:
         from rich.live import Live as Display
 
         self._board, self._console, self._clock = board, console, clock
@@ -259,7 +259,7 @@ class Live:
             lines.append(Text(self._board.total(now), style="bold", no_wrap=True, overflow="ellipsis"))
         return Group(*lines)
 
-    def __enter__(self) -> Live:
+    def __enter__(self) -> LiveDisplay:
         self._display.start()
         return self
 

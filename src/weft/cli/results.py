@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from weft.cli.arguments import AsJson, EntryKey, Given, Project, StateDir, open_results, seconds_of
-from weft.cli.context import Context
-from weft.cli.parsing import App, Parameter
+from weft.cli.context import CommandContext
+from weft.cli.parsing import CommandGroup, CommandParameter
 from weft.cli.tables import clean, duration, iso, moment, one_line, print_json, print_table
 from weft.model.errors import UsageError
 from weft.model.records import as_dict
@@ -15,14 +15,14 @@ from weft.model.records import as_dict
 if TYPE_CHECKING:
     from weft.store.entries import Entry
 
-cache_app = App("cache")
+cache_app = CommandGroup("cache")
 
 
 @cache_app.command(name="ls")
 def cache_ls(
     *,
-    number: Annotated[int, Parameter(name=["-n", "--number"], help="At most so many; 0: all.")] = 20,
-    quiet: Annotated[bool, Parameter(name=["-q", "--quiet"], help="Print keys alone.")] = False,
+    number: Annotated[int, CommandParameter(name=["-n", "--number"], help="At most so many; 0: all.")] = 20,
+    quiet: Annotated[bool, CommandParameter(name=["-q", "--quiet"], help="Print keys alone.")] = False,
     as_json: AsJson = False,
     project: Project = None,
     state_dir: StateDir = None,
@@ -124,8 +124,10 @@ def cache_rm(
 @cache_app.command(name="gc")
 def cache_gc(
     *,
-    max_size: Annotated[str | None, Parameter(help="Keep at most so much, such as 10GiB.")] = None,
-    max_age: Annotated[str | None, Parameter(help="Keep what was used within this time, such as 30d or 12h.")] = None,
+    max_size: Annotated[str | None, CommandParameter(help="Keep at most so much, such as 10GiB.")] = None,
+    max_age: Annotated[
+        str | None, CommandParameter(help="Keep what was used within this time, such as 30d or 12h.")
+    ] = None,
     as_json: AsJson = False,
     project: Project = None,
     state_dir: StateDir = None,
@@ -178,7 +180,7 @@ def cache_unpin(
 
 
 def _pin(
-    context: Context, key: str, project: Path | None, state_dir: Path | None, *, pinned: bool, as_json: bool
+    context: CommandContext, key: str, project: Path | None, state_dir: Path | None, *, pinned: bool, as_json: bool
 ) -> None:
     with open_results(context, project, state_dir) as cache:
         entry = cache.index.find(key)

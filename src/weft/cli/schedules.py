@@ -41,7 +41,7 @@ from weft.cli.arguments import (
     seconds_of,
     settings_of,
 )
-from weft.cli.parsing import App, Parameter
+from weft.cli.parsing import CommandGroup, CommandParameter
 from weft.cli.tables import clean, iso, moment, one_line, print_json, print_table
 from weft.cli.up import is_up
 from weft.model.errors import ConflictError, UsageError
@@ -50,12 +50,12 @@ from weft.model.records import as_dict
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from weft.store.schedules import Firing, Schedule, Schedules
+    from weft.store.schedules import Firing, PipelineSchedule, Schedules
     from weft.store.state import StateRoot
 
-schedule_app = App("schedule")
+schedule_app = CommandGroup("schedule")
 
-ScheduleName = Annotated[str, Parameter(help="The name of a schedule.")]
+ScheduleName = Annotated[str, CommandParameter(help="The name of a schedule.")]
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{1,49}")
 _NEXT: Final = 5
 
@@ -65,15 +65,21 @@ def create(
     file: File,
     /,
     *,
-    cron: Annotated[str, Parameter(help="When: five fields as in cron, @daily, @every 90s, ...")],
-    name: Annotated[str | None, Parameter(name=["-n", "--name"], help="Its name; by default the pipeline's.")] = None,
-    tz: Annotated[str, Parameter(help="The time zone, such as Europe/Berlin; by default this machine's.")] = "",
-    start: Annotated[str | None, Parameter(help="Not before this time, such as 2030-01-31T08:00.")] = None,
-    end: Annotated[str | None, Parameter(help="Not after this time.")] = None,
-    concurrency: Annotated[int, Parameter(help="So many runs at a time; 0: any number.")] = 0,
-    policy: Annotated[str, Parameter(help="With no room for a run: suspend, replace or skip.")] = "suspend",
-    expire: Annotated[str | None, Parameter(help="Skip what could not begin within this time, such as 2h.")] = None,
-    no_catchup: Annotated[bool, Parameter(name="--no-catchup", help="Skip times that pass while `up` is not.")] = False,
+    cron: Annotated[str, CommandParameter(help="When: five fields as in cron, @daily, @every 90s, ...")],
+    name: Annotated[
+        str | None, CommandParameter(name=["-n", "--name"], help="Its name; by default the pipeline's.")
+    ] = None,
+    tz: Annotated[str, CommandParameter(help="The time zone, such as Europe/Berlin; by default this machine's.")] = "",
+    start: Annotated[str | None, CommandParameter(help="Not before this time, such as 2030-01-31T08:00.")] = None,
+    end: Annotated[str | None, CommandParameter(help="Not after this time.")] = None,
+    concurrency: Annotated[int, CommandParameter(help="So many runs at a time; 0: any number.")] = 0,
+    policy: Annotated[str, CommandParameter(help="With no room for a run: suspend, replace or skip.")] = "suspend",
+    expire: Annotated[
+        str | None, CommandParameter(help="Skip what could not begin within this time, such as 2h.")
+    ] = None,
+    no_catchup: Annotated[
+        bool, CommandParameter(name="--no-catchup", help="Skip times that pass while `up` is not.")
+    ] = False,
     params: Params = None,
     param_file: ParamFile = None,
     fs: FileSystems = None,
@@ -96,7 +102,7 @@ def create(
     """Have a pipeline run again and again; `weft up` sees to it."""
     from weft.admin.cron import parse
     from weft.admin.scheduling import POLICIES
-    from weft.store.schedules import Schedule
+    from weft.store.schedules import PipelineSchedule
 
     now = context.clock.wall()
     base = context.cwd / file.parent
@@ -131,7 +137,7 @@ def create(
         raise UsageError(f"--concurrency is {concurrency}; it must be 0 or more")
     times = parse(cron, tz)
     begin, over = _future(start, "--start", now), _future(end, "--end", now)
-    schedule = Schedule(
+    schedule = PipelineSchedule(
         name=called,
         file=str((context.cwd / file).absolute()),
         cron=cron,
@@ -195,7 +201,7 @@ def show(
     name: ScheduleName,
     /,
     *,
-    number: Annotated[int, Parameter(name=["-n", "--number"], help="So many of its last times; 0: all.")] = 20,
+    number: Annotated[int, CommandParameter(name=["-n", "--number"], help="So many of its last times; 0: all.")] = 20,
     as_json: AsJson = False,
     project: Project = None,
     state_dir: StateDir = None,
@@ -288,17 +294,17 @@ def _anywhere(pair: str, cwd: Path) -> str:
     return pair if "://" in text else f"{name.strip()}={cwd / text.strip()}"
 
 
-def _parameters(schedule: Schedule) -> list[str]:
+def _parameters(schedule: PipelineSchedule) -> list[str]:
     """Return the parameters that a schedule gives to its runs, `name=value`."""
     return list(schedule.words[1 : 2 * _pairs(schedule) : 2])
 
 
-def _options(schedule: Schedule) -> list[str]:
+def _options(schedule: PipelineSchedule) -> list[str]:
     """Return the other words that it gives to `weft run`."""
     return list(schedule.words[2 * _pairs(schedule) :])
 
 
-def _pairs(schedule: Schedule) -> int:
+def _pairs(schedule: PipelineSchedule) -> int:
     return next((at for at, word in enumerate(schedule.words[::2]) if word != "-p"), (len(schedule.words) + 1) // 2)
 
 
@@ -314,7 +320,7 @@ def _future(text: str | None, option: str, now: float) -> float | None:
     return found
 
 
-def _coming(schedule: Schedule, now: float, count: int) -> str:
+def _coming(schedule: PipelineSchedule, now: float, count: int) -> str:
     from weft.admin.cron import parse
 
     if schedule.state != "running":
@@ -327,7 +333,7 @@ def _became(last: Firing | None) -> str:
     return "" if last is None else f"{last.run or last.state} ({moment(last.due)})"
 
 
-def _document(schedule: Schedule) -> dict[str, Any]:
+def _document(schedule: PipelineSchedule) -> dict[str, Any]:
     document = as_dict(replace(schedule, words=list(schedule.words)))
     del document["words"]
     document |= {"parameters": _parameters(schedule), "options": _options(schedule)}

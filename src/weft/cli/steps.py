@@ -22,7 +22,7 @@ from weft.cli.tables import (
 from weft.model.records import as_dict
 
 if TYPE_CHECKING:
-    from weft.cli.context import Context
+    from weft.cli.context import CommandContext
     from weft.runs.records import ItemRecord, RunRecord, StepRecord
 
 
@@ -36,7 +36,7 @@ def more_outputs(count: int, run: str, where: str = "") -> str:
     return f"and {left:,} more: weft show {run} --json{where}" if left > 0 else ""
 
 
-def print_steps(context: Context, found: RunRecord) -> None:
+def print_steps(context: CommandContext, found: RunRecord) -> None:
     """Print a table of the steps of a run, with their dags and the items of loops."""
     from weft.cli.tables import state_text
 
@@ -102,7 +102,7 @@ def took(started: float | None, ended: float | None, state: str, now: float, pau
     return f"at least {time}" if state == INTERRUPTED else time
 
 
-def show_step(context: Context, found: RunRecord, name: str, *, as_json: bool) -> None:
+def show_step(context: CommandContext, found: RunRecord, name: str, *, as_json: bool) -> None:
     """Show one step of a run, or one item of its loop (`step-2`, `step[2]`). NotFoundError: there is none."""
     from weft.cli.tables import state_text
     from weft.runs.records import ItemRecord, item_name

@@ -22,7 +22,7 @@ _LEAST_WRAPPED, _LEAST_CUT = 30, 8
 _LONG_PATH: Final = re.compile(r"(?<![\w/])/[^\s;:,()]{39,}")
 
 
-class Look(NamedTuple):
+class StateStyle(NamedTuple):
     """How a state looks: never by colour alone."""
 
     symbol: str
@@ -30,22 +30,22 @@ class Look(NamedTuple):
     style: str
 
 
-LOOKS: Final[Mapping[str, Look]] = {
-    "pending": Look("·", ".", "dim"),
-    "running": Look("▶", ">", "cyan"),
-    "terminating": Look("◼", "#", "yellow"),
-    "succeeded": Look("✔", "+", "green"),
-    "failed": Look("✘", "x", "bold red"),
-    "terminated": Look("■", "#", "yellow"),
-    "cancelled": Look("○", "o", "yellow"),
-    "skipped": Look("↷", "-", "dim"),
-    "interrupted": Look("!", "!", "magenta"),
-    "suspended": Look("‖", "=", "yellow"),
+LOOKS: Final[Mapping[str, StateStyle]] = {
+    "pending": StateStyle("·", ".", "dim"),
+    "running": StateStyle("▶", ">", "cyan"),
+    "terminating": StateStyle("◼", "#", "yellow"),
+    "succeeded": StateStyle("✔", "+", "green"),
+    "failed": StateStyle("✘", "x", "bold red"),
+    "terminated": StateStyle("■", "#", "yellow"),
+    "cancelled": StateStyle("○", "o", "yellow"),
+    "skipped": StateStyle("↷", "-", "dim"),
+    "interrupted": StateStyle("!", "!", "magenta"),
+    "suspended": StateStyle("‖", "=", "yellow"),
 }
-_UNKNOWN: Final = Look("?", "?", "")
+_UNKNOWN: Final = StateStyle("?", "?", "")
 
 
-def look(state: str) -> Look:
+def look(state: str) -> StateStyle:
     """Return how a state looks; words of other vocabularies get a question mark."""
     return LOOKS.get(state, _UNKNOWN)
 

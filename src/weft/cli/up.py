@@ -11,14 +11,14 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from weft.cli.arguments import Given, Project, StateDir, root_of
-from weft.cli.detached import PATIENCE_S, Started, reap, start
+from weft.cli.detached import PATIENCE_S, DetachedStart, reap, start
 from weft.cli.tables import clean, moment, one_line, short_path
 from weft.model.errors import ConflictError, NotFoundError, RunFailedError, UsageError, WeftError
 from weft.model.records import as_dict
 
 if TYPE_CHECKING:
-    from weft.cli.context import Context
-    from weft.store.schedules import Firing, Schedule
+    from weft.cli.context import CommandContext
+    from weft.store.schedules import Firing, PipelineSchedule
     from weft.store.state import StateRoot
 
 UP: Final = "up"
@@ -113,7 +113,7 @@ def _tell_interrupted(root: StateRoot, say: Callable[[str], None], option: str) 
         say(f"so were {len(runs) - _SHOWN} others: weft ls --state interrupted{option}")
 
 
-def _option(context: Context, project: Path | None, state_dir: Path | None) -> str:
+def _option(context: CommandContext, project: Path | None, state_dir: Path | None) -> str:
     """Return what a command that is typed here needs to find the same state folder."""
     if state_dir is not None:
         return f" --state-dir {short_path(state_dir, context.cwd)}"
@@ -127,7 +127,7 @@ def is_up(root: StateRoot) -> bool:
     return owned(root.path / UP)
 
 
-def submit(root: StateRoot, context: Context) -> Started | None:
+def submit(root: StateRoot, context: CommandContext) -> DetachedStart | None:
     """Have `weft up` start a command line; None if there is none, or it cannot take this one."""
     from weft.admin.control import send
 
@@ -135,12 +135,12 @@ def submit(root: StateRoot, context: Context) -> Started | None:
     if not is_up(root):
         return None
     try:
-        return Started(**send(root.path / UP, order, timeout=PATIENCE_S))
+        return DetachedStart(**send(root.path / UP, order, timeout=PATIENCE_S))
     except (ConflictError, UsageError):  # it is just ending, or the environment is too large for an order
         return None
 
 
-def _taken_in(order: Mapping[str, Any], say: Any) -> Started:
+def _taken_in(order: Mapping[str, Any], say: Any) -> DetachedStart:
     words, cwd, environ = order.get("words"), order.get("cwd"), order.get("environ")
     if not (isinstance(words, list) and isinstance(cwd, str) and isinstance(environ, dict)):
         raise UsageError("a run is asked for by words, cwd and environ")
@@ -153,10 +153,10 @@ def _taken_in(order: Mapping[str, Any], say: Any) -> Started:
 class _Launcher:
     """Starts runs of schedules as processes of their own, which outlive this one."""
 
-    def __init__(self, root: StateRoot, context: Context, on_wait: Callable[[], None]) -> None:
+    def __init__(self, root: StateRoot, context: CommandContext, on_wait: Callable[[], None]) -> None:
         self.root, self.context, self.on_wait = root, context, on_wait
 
-    def start(self, schedule: Schedule, firing: Firing) -> str:
+    def start(self, schedule: PipelineSchedule, firing: Firing) -> str:
         words = ["run", schedule.file, "-d", "-q", "-n", schedule.name, "--state-dir", str(self.root.path)]
         words += ["--firing", f"{schedule.name}@{firing.due!r}@{firing.epoch}", *schedule.words]
         folder = Path(schedule.file).parent

@@ -23,7 +23,7 @@ from weft.engine.core import Tuning  # noqa: TC001 - msgspec reads it at run tim
 from weft.engine.recovery import Epoch
 from weft.engine.replay import Answer, Tick
 from weft.graph import logical
-from weft.graph.axes import Axis, GridMap, Op
+from weft.graph.axes import Axis, AxisOperation, GridMap
 from weft.graph.grid import OneToAll
 from weft.graph.logical import Patch
 from weft.graph.rectangles import Rectangles
@@ -57,7 +57,7 @@ RENAMED: Final[dict[str, str]] = {}
 
 
 def _kinds() -> dict[str, type[Any]]:
-    found: list[Any] = [Tick, Answer, Program, Style, Resources, Placement, Axis, GridMap, Op]
+    found: list[Any] = [Tick, Answer, Program, Style, Resources, Placement, Axis, GridMap, AxisOperation]
     for module in (events, decisions, failures, logical):
         found += [
             kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__

@@ -32,7 +32,7 @@ Task = tuple[str, int]
 """A vertex and the number of a task of it."""
 
 
-class Kept(NamedTuple):
+class FinishedTask(NamedTuple):
     """A task that has finished, of a vertex that the graph gets only while it runs; `name` is that of its step."""
 
     vertex: str
@@ -72,7 +72,7 @@ def plan_resume(
     told: Callable[[Vertex, int], bool],
     outputs: Callable[[Vertex, int], Sequence[str] | None],
     exists: Callable[[str], bool] = os.path.lexists,
-    kept: Iterable[Kept] = (),
+    kept: Iterable[FinishedTask] = (),
     edits: int = 0,
 ) -> Plan:
     """Find out how a run goes on; nothing is changed.

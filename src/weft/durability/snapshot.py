@@ -4,9 +4,9 @@ Stages and links refer to each other, and so do all the rows of a job. They are 
 one as its number, so that a long chain of vertices is no deep recursion. Programs of the graph as it was submitted are
 not written again, managers are made anew, and the ready set that all idle stages share comes back as itself.
 
-Fields are written by name: those that `Core`, `Stage` and `Link` declare (`KEPT`), and those of the records inside
-them (`weft.durability.pickles`). A reader passes over a field that it does not know; one that is not there is as in a
-new job.
+Fields are written by name: those that `Core`, `Stage` and `PhysicalEdge` declare (`KEPT`), and those of the records
+inside them (`weft.durability.pickles`). A reader passes over a field that it does not know; one that is not there is as
+in a new job.
 
 The bytes are a pickle: only those that this user alone could have written may be read.
 """
@@ -21,7 +21,7 @@ from weft.durability.pickles import by_name, known_fields
 from weft.engine.consulting import make
 from weft.engine.core import Tuning
 from weft.engine.master import Master
-from weft.engine.physical import NOTHING, Link, Stage
+from weft.engine.physical import NOTHING, PhysicalEdge, Stage
 from weft.engine.replay import Replay
 from weft.model.errors import ConflictError
 
@@ -64,7 +64,7 @@ def dump(graph: LogicalGraph, replayed: Replay) -> bytes:
     body = {
         "core": _fields(core, core.KEPT),
         "stages": [_fields(stage, Stage.KEPT) for stage in core.stages],
-        "links": [_fields(link, Link.KEPT) for link in links],
+        "links": [_fields(link, PhysicalEdge.KEPT) for link in links],
         "collected": replayed.collected(),
     }
     Pickler(file, protocol=5).dump(body)
@@ -85,7 +85,7 @@ def load(data: bytes, graph: LogicalGraph, managers: Mapping[str, ManagerFactory
         replayed = Replay(master, tape)
         core = replayed.whole_state
         stages = [object.__new__(Stage) for _ in range(head["stages"])]
-        links = [object.__new__(Link) for _ in range(head["links"])]
+        links = [object.__new__(PhysicalEdge) for _ in range(head["links"])]
         found: dict[str, Callable[[Any], Any]] = {
             "nothing": lambda _: NOTHING,
             "program": lambda id: graph.vertices[id].program,
@@ -104,8 +104,8 @@ def load(data: bytes, graph: LogicalGraph, managers: Mapping[str, ManagerFactory
             Stage.__init__(stage, fields["vertex"], fields["index"])  # a field that is not written is as in a new job
             _set(stage, Stage.KEPT, fields)
         for link, fields in zip(links, body["links"], strict=True):
-            Link.__init__(link, fields["edge"], fields["src"], fields["dst"])
-            _set(link, Link.KEPT, fields)
+            PhysicalEdge.__init__(link, fields["edge"], fields["src"], fields["dst"])
+            _set(link, PhysicalEdge.KEPT, fields)
         for at in head["managed"]:
             stages[at].manager = make(core.managers, stages[at].vertex)
     except Exception as error:

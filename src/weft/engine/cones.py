@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.graph.lease import Cone, Step
-from weft.graph.logical import Kind, Storage
+from weft.graph.lease import Cone, ConeStep
+from weft.graph.logical import Storage, VertexKind
 from weft.model.program import Style
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _ordinary(stage: Stage) -> bool:
         and stage.attempts is None
         and vertex.cache_key is None
         and vertex.timeout_s is None
-        and vertex.kind is Kind.FINITE
+        and vertex.kind is VertexKind.FINITE
         and vertex.manager is None
         and not vertex.expands
         and not vertex.retry.delay_s
@@ -175,7 +175,7 @@ def _chain(stages: list[Stage]) -> Cone:
     length = len(stages)
     steps = _CHAINS.get(length)
     if steps is None:
-        steps = _CHAINS[length] = tuple(Step(i, 1, 0) for i in range(length))
+        steps = _CHAINS[length] = tuple(ConeStep(i, 1, 0) for i in range(length))
     return Cone(
         tuple([stage.id for stage in stages]), (1,) * length, steps, 1, linear=True, held_bytes=_held(stages, 1)
     )
@@ -188,7 +188,7 @@ def _held(stages: list[Stage], height: int) -> int:
     return height * outputs + max([vertex.scratch_bytes for vertex in inner], default=0)
 
 
-_CHAINS: dict[int, tuple[Step, ...]] = {}
+_CHAINS: dict[int, tuple[ConeStep, ...]] = {}
 """The steps of chains by length: all chains of a length have the same."""
 
 
@@ -209,7 +209,7 @@ def _tree(root: Stage) -> Cone:
         work.extend((link.src, mult * link.group) for link in stage.inputs if not link.gate)
     members.reverse()
     place = {stage.index: at for at, stage in enumerate(members)}
-    steps: list[Step] = []
+    steps: list[ConeStep] = []
     todo: list[tuple[Stage, int, bool]] = [(root, 0, False)]
     held = height = 0
     while todo:
@@ -218,7 +218,7 @@ def _tree(root: Stage) -> Cone:
         if expanded or not inner:
             held += 1 - sum(link.group for link in inner)
             height = max(height, held + sum(link.group for link in inner))
-            steps.append(Step(place[stage.index], mults[stage.index], offset))
+            steps.append(ConeStep(place[stage.index], mults[stage.index], offset))
             continue
         todo.append((stage, offset, True))
         for link in reversed(inner):

@@ -10,7 +10,7 @@ from weft.engine.machines.vertex import ENDED, VertexState
 from weft.engine.notes import NoteKind, data_of, figures_of
 from weft.engine.policy import InputView, Moment, View
 from weft.engine.rows import FINISHED, FREED
-from weft.graph.logical import Kind, Range
+from weft.graph.logical import Range, VertexKind
 from weft.model.errors import GraphError, WeftError
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def consult(core: Core, apply: Callable[[Core, Decision], None]) -> None:
                 apply(core, decision)
             except WeftError as error:
                 core.note(stage.id, NoteKind.DECISION_REJECTED, error.message)
-        finite = [link.src for link in stage.inputs if link.src.vertex.kind is Kind.FINITE]
+        finite = [link.src for link in stage.inputs if link.src.vertex.kind is VertexKind.FINITE]
         if stage.status is VertexState.CONFIGURING and all(src.status in ENDED for src in finite):
             width = stage.vertex.parallelism
             if isinstance(width, Range):

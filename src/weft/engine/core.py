@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from weft.engine.commands import Command
     from weft.engine.decisions import Decision
     from weft.engine.notes import NoteKind
-    from weft.engine.physical import Link, Stage
+    from weft.engine.physical import PhysicalEdge, Stage
     from weft.engine.policy import Fault, ManagerFactory, VertexManager
     from weft.graph.lease import Cone
     from weft.graph.logical import Bubble, Choice, Edge, LogicalGraph, Vertex
@@ -294,7 +294,7 @@ class Core:
         self.stages: list[Stage] = []
         self.by_id: dict[str, Stage] = {}
         self.order: list[Stage] = []
-        self._links: dict[str, Link] = {}
+        self._links: dict[str, PhysicalEdge] = {}
         self.bubbles: list[BubbleRow] = []
         self.regions: list[list[Stage]] = []
         self.choices: dict[str, ChoiceRow] = {}
@@ -352,7 +352,7 @@ class Core:
         self.ring: deque[Note] = deque(maxlen=ring)
 
     @property
-    def links(self) -> dict[str, Link]:
+    def links(self) -> dict[str, PhysicalEdge]:
         """The links by edge id; made when they are first asked for."""
         if not self._links:
             self._links = {link.edge.id: link for stage in self.stages for link in stage.outputs}

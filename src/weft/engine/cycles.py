@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from weft.graph.logical import Storage
 
 if TYPE_CHECKING:
-    from weft.engine.physical import Link, Stage
+    from weft.engine.physical import PhysicalEdge, Stage
 
 
-def may_wait(link: Link) -> bool:
+def may_wait(link: PhysicalEdge) -> bool:
     """Whether the writers of a stream may wait for its readers; False: what has no room is spilled.
 
     Removing the edge leaves two sides, unless it lies on a cycle of vertices. A circle of waiting tasks that passes
@@ -33,10 +33,10 @@ def may_wait(link: Link) -> bool:
     return not ((behind and (ahead or theirs)) or (ours and ahead))
 
 
-def _side(link: Link, start: Stage) -> tuple[set[int], set[Link]]:
+def _side(link: PhysicalEdge, start: Stage) -> tuple[set[int], set[PhysicalEdge]]:
     """Return the vertices that are joined to `start` other than by `link`, and what joins them."""
     seen = {start.index}
-    links: set[Link] = set()
+    links: set[PhysicalEdge] = set()
     waiting = [start]
     while waiting:
         stage = waiting.pop()
@@ -51,12 +51,12 @@ def _side(link: Link, start: Stage) -> tuple[set[int], set[Link]]:
     return seen, links
 
 
-def _together(link: Link) -> bool:
+def _together(link: PhysicalEdge) -> bool:
     """Whether both ends of a link may run, or wait for one another, at the same time."""
     return link.edge.storage is Storage.EPHEMERAL or 0 <= link.src.bubble == link.dst.bubble
 
 
-def _turns(link: Link) -> tuple[bool, bool]:
+def _turns(link: PhysicalEdge) -> tuple[bool, bool]:
     """Whether a source task has several readers, and whether a destination task has several sources."""
     router = link.router
     if router is not None and router.group:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from weft.engine.cycles import may_wait
 from weft.engine.machines.vertex import ENDED, VertexState
-from weft.graph.logical import Kind, Move, Outcome, Storage, Trigger
+from weft.graph.logical import MovementKind, Outcome, Storage, Trigger, VertexKind
 from weft.graph.task_spec import UNSETTLED, EdgeSpec, TaskSpec
 from weft.model.program import Style
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from weft.engine.core import Core
-    from weft.engine.physical import Link, Stage
+    from weft.engine.physical import PhysicalEdge, Stage
     from weft.graph.lease import Cone
 
 Specs = tuple[TaskSpec, ...]
 
 _WHILE_RUNNING = (Trigger.FRACTION, Trigger.EVENT)
 _LEFT_OUT = (VertexState.SKIPPED, VertexState.DONE_EARLY)
-_WHOLE = (Move.ONE_TO_ONE, Move.BROADCAST)
+_WHOLE = (MovementKind.ONE_TO_ONE, MovementKind.BROADCAST)
 
 
 def specs_of(core: Core, stage: Stage, cone: Cone | None) -> Specs:
@@ -82,7 +82,7 @@ def spec_of(stage: Stage, *, inner: bool = False) -> TaskSpec:
         reader = link.dst.manager
         if reader is not None and reader.counts:
             counted = True
-            if link.edge.movement.move is Move.SCATTER_GATHER:
+            if link.edge.movement.move is MovementKind.SCATTER_GATHER:
                 measured += (link.edge.id,)
         if not link.group:  # a regular narrow edge has no partitions
             parts = max(parts, _partitions(link))
@@ -100,7 +100,7 @@ def spec_of(stage: Stage, *, inner: bool = False) -> TaskSpec:
         counted,
         vertex.expands,
         stage.keep,
-        vertex.kind is Kind.SERVICE,
+        vertex.kind is VertexKind.SERVICE,
         vertex.timeout_s,
     )
 
@@ -110,7 +110,7 @@ def parts_of(stage: Stage) -> int:
     return max([_partitions(link) for link in stage.outputs], default=0)
 
 
-def _edge(link: Link) -> EdgeSpec:
+def _edge(link: PhysicalEdge) -> EdgeSpec:
     src, dst, edge = link.src, link.dst, link.edge
     scheduling = edge.scheduling
     running = scheduling.when in _WHILE_RUNNING
@@ -136,8 +136,8 @@ def _edge(link: Link) -> EdgeSpec:
     )
 
 
-def _partitions(link: Link) -> int:
+def _partitions(link: PhysicalEdge) -> int:
     if link.router is not None:
         return link.router.partitions
     movement = link.edge.movement
-    return movement.partitions if movement.move is Move.SCATTER_GATHER else 0
+    return movement.partitions if movement.move is MovementKind.SCATTER_GATHER else 0

@@ -31,7 +31,7 @@ from weft.engine.rows import (
     write,
     write_mixed,
 )
-from weft.graph.logical import Kind, Restart
+from weft.graph.logical import Restart, VertexKind
 from weft.model.failures import FAILURES, Failure
 from weft.model.ids import task_name
 
@@ -311,7 +311,7 @@ def put_back(core: Core, lease: LeaseRow, lo: int, hi: int, *, delayed: int = -1
 
 def _stopped(core: Core, lease: LeaseRow, hi: int) -> None:
     """A lease that was told to stop is over, one way or the other; what it still brought is not wanted."""
-    if hi > lease.lo and lease.stage.vertex.kind is not Kind.SERVICE:
+    if hi > lease.lo and lease.stage.vertex.kind is not VertexKind.SERVICE:
         core.out.append(Free(lease.stage.id, lease.lo, hi))
     state, stage = lease.state, lease.stage
     close(core, lease)

@@ -12,7 +12,7 @@ from weft.engine.machines.vertex import ENDED, VertexState
 from weft.engine.notes import NoteKind
 from weft.engine.text import change_of, seen_by
 from weft.graph.builder import width_text
-from weft.graph.logical import Kind, Move, Storage, Trigger
+from weft.graph.logical import MovementKind, Storage, Trigger, VertexKind
 from weft.graph.rectangles import Rectangles
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from weft.engine.core import Core
     from weft.engine.notes import Note
-    from weft.engine.physical import Link, Stage
+    from weft.engine.physical import PhysicalEdge, Stage
     from weft.graph.logical import Edge, Vertex
 
 CHANGES: Final = frozenset(
@@ -56,15 +56,15 @@ CHANGES: Final = frozenset(
 """The notes that tell of a change of the graph; the rest of a history is about tasks and workers."""
 
 _MOVES = {
-    Move.NONE: "order only",
-    Move.ONE_TO_ONE: "one to one",
-    Move.BROADCAST: "all to all",
-    Move.GRID: "grid",
-    Move.CUSTOM: "custom",
+    MovementKind.NONE: "order only",
+    MovementKind.ONE_TO_ONE: "one to one",
+    MovementKind.BROADCAST: "all to all",
+    MovementKind.GRID: "grid",
+    MovementKind.CUSTOM: "custom",
 }
 
 
-class Row(NamedTuple):
+class ExplainedItem(NamedTuple):
     """A vertex, edge, bubble or choice, as it was planned and as it was executed."""
 
     subject: str
@@ -90,13 +90,13 @@ class Explained(NamedTuple):
 
     name: str
     state: str
-    rows: tuple[Row, ...]
+    rows: tuple[ExplainedItem, ...]
     changes: tuple[Change, ...] = ()
     remark: str = ""
 
     def lines(self) -> list[str]:
         """Return lines for people."""
-        lines = [f"{self.name}: {self.state}", *_table([Row("", "planned", "executed"), *self.rows])]
+        lines = [f"{self.name}: {self.state}", *_table([ExplainedItem("", "planned", "executed"), *self.rows])]
         if self.changes:
             lines.append("changes, and what they were made from:")
         for change in self.changes:
@@ -120,7 +120,7 @@ class Explained(NamedTuple):
         return cls(
             said["name"],
             said["state"],
-            tuple(Row(**row) for row in said["graph"]),
+            tuple(ExplainedItem(**row) for row in said["graph"]),
             tuple(Change(**change) for change in said["changes"]),
             said["remark"],
         )
@@ -131,7 +131,7 @@ def explain(core: Core) -> Explained:
     planned = core.planned
     widths = {vertex.id: planned_width(vertex) for vertex in planned.vertices}
     rows = [
-        Row(
+        ExplainedItem(
             stage.vertex.shown,
             widths.get(stage.id) or f"(added by {shown(core, _adder(stage.id, widths))})",
             _executed(stage),
@@ -143,17 +143,21 @@ def explain(core: Core) -> Explained:
     for edge in planned.edges:
         link = links.pop(edge.id, None)
         became = _link(link) if link is not None else "dropped"
-        rows.append(Row(edge_name(edge, submitted), planned_edge(edge), became))
-    rows += [Row(edge_name(link.edge, core.graph.vertices), "(added)", _link(link)) for link in links.values()]
+        rows.append(ExplainedItem(edge_name(edge, submitted), planned_edge(edge), became))
+    rows += [
+        ExplainedItem(edge_name(link.edge, core.graph.vertices), "(added)", _link(link)) for link in links.values()
+    ]
     declared = {bubble.id: bubble.vertices for bubble in planned.bubbles}
     for row in core.bubbles:
         given = declared.get(row.bubble.id)
         left = ", ".join(stage.vertex.shown for stage in row.stages)
         planned_as = ", ".join(shown(core, id) for id in given) if given else "(added)"
-        rows.append(Row(f"bubble {row.bubble.id}", planned_as, left or "dissolved"))
+        rows.append(ExplainedItem(f"bubble {row.bubble.id}", planned_as, left or "dissolved"))
     for name, choice in core.choices.items():
         rows.append(
-            Row(f"choice {shown(core, name)}", " or ".join(choice.choice.branches), choice.taken or "not decided")
+            ExplainedItem(
+                f"choice {shown(core, name)}", " or ".join(choice.choice.branches), choice.taken or "not decided"
+            )
         )
     full = len(core.ring) == core.ring.maxlen
     return Explained(
@@ -181,7 +185,7 @@ def _change(core: Core, note: Note) -> Change:
     return Change(note.at - core.started_at, shown(core, note.subject), note.kind.word, change_of(note), seen_by(note))
 
 
-def _table(rows: list[Row]) -> list[str]:
+def _table(rows: list[ExplainedItem]) -> list[str]:
     first, second = max(len(row.subject) for row in rows), max(len(row.planned) for row in rows)
     return [f"  {a:{first}}  {b:{second}}  {c}".rstrip() for a, b, c in rows]
 
@@ -190,7 +194,7 @@ def planned_width(vertex: Vertex) -> str:
     """Write how many tasks a vertex was planned to have."""
     text = width_text(vertex.parallelism)
     text = _tasks(int(text)) if text.isdigit() else f"{text} tasks" if text[0].isdigit() else text
-    if vertex.kind is Kind.SERVICE:
+    if vertex.kind is VertexKind.SERVICE:
         text += ", service"
     return f"{text}, by {vertex.manager.name}" if vertex.manager is not None else text
 
@@ -205,7 +209,7 @@ def _executed(stage: Stage) -> str:
     if stage.status is VertexState.SKIPPED:
         return "skipped"
     text = _tasks(stage.n)
-    if stage.finished < stage.n and stage.vertex.kind is not Kind.SERVICE:
+    if stage.finished < stage.n and stage.vertex.kind is not VertexKind.SERVICE:
         text = f"{stage.finished:,} of {text}"
     if stage.status is VertexState.DONE_EARLY:
         return f"{text}, ended early"
@@ -222,7 +226,7 @@ def planned_edge(edge: Edge) -> str:
     """Write how an edge moves what, when, and where it lies meanwhile."""
     scheduling = edge.scheduling
     movement = edge.movement
-    if movement.move is Move.SCATTER_GATHER:
+    if movement.move is MovementKind.SCATTER_GATHER:
         text = f"shuffle of {movement.partitions:,}" if movement.partitions else "shuffle"
     else:
         text = _MOVES[movement.move]
@@ -235,7 +239,7 @@ def planned_edge(edge: Edge) -> str:
     return text if edge.storage is Storage.NONE else f"{text}, {edge.storage.value}"
 
 
-def _link(link: Link) -> str:
+def _link(link: PhysicalEdge) -> str:
     text = planned_edge(link.edge)
     if isinstance(link.router, Rectangles) and link.dst.n >= 0:
         text += f", regrouped for {_tasks(link.dst.n)}"

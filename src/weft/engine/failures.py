@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from weft.engine.core import Core, LeaseRow
-    from weft.engine.physical import Link
+    from weft.engine.physical import PhysicalEdge
 
 _MAY_END_EARLY = frozenset({*ACTIVE, LeaseState.REVOKED})
 
@@ -198,7 +198,7 @@ def spread(core: Core, stage: Stage, lo: int, hi: int) -> None:
                 end(core, dst)
 
 
-def _cut_off(core: Core, link: Link, spans: Iterable[tuple[int, int]]) -> list[tuple[Stage, int, int]]:
+def _cut_off(core: Core, link: PhysicalEdge, spans: Iterable[tuple[int, int]]) -> list[tuple[Stage, int, int]]:
     """Stop who is reading a stream that will never be whole; return the tasks that have failed with it."""
     lost = [
         lease

@@ -9,7 +9,7 @@ from weft.engine.machines.task import TaskState
 from weft.engine.machines.vertex import ENDED
 
 if TYPE_CHECKING:
-    from weft.engine.physical import Link, Stage
+    from weft.engine.physical import PhysicalEdge, Stage
 
 NEVER: Final = float("inf")
 """No task is known that will read it: somebody only keeps it."""
@@ -38,7 +38,7 @@ def next_use(stage: Stage, passed: Passed, index: int) -> float:
     return min((_next_reader(link, passed, index) for link in stage.outputs if link.data), default=NEVER)
 
 
-def _next_reader(link: Link, passed: Passed, index: int) -> float:
+def _next_reader(link: PhysicalEdge, passed: Passed, index: int) -> float:
     dst, router = link.dst, link.router
     if dst.status in ENDED:
         return NEVER
@@ -55,12 +55,12 @@ def _next_reader(link: Link, passed: Passed, index: int) -> float:
     return NEVER
 
 
-def _shut(known: Link) -> bool:
+def _shut(known: PhysicalEdge) -> bool:
     """Whether no task of a stage can start yet because of other stages than the one that is asked about."""
     return any(link.gate and not link.opened for link in known.dst.inputs if link is not known)
 
 
-def _lacks(known: Link, reader: int) -> bool:
+def _lacks(known: PhysicalEdge, reader: int) -> bool:
     """Whether a task reads something that is not made, of other stages than the one that is asked about."""
     return any(
         link.src.state[source] not in _DONE

@@ -32,7 +32,7 @@ from weft.engine.readiness import advance, count_refs, recount, unqueue
 from weft.engine.rows import CANCELLED, FATAL, FINISHED, LEASED, READY, SKIPPED, UNSCHEDULED, write, write_mixed
 from weft.engine.story import story
 from weft.engine.tokens import return_tokens, take_tokens
-from weft.graph.logical import SEQUENTIAL, Bubble, Kind, Outcome, Storage, Trigger
+from weft.graph.logical import SEQUENTIAL, Bubble, Outcome, Storage, Trigger, VertexKind
 from weft.model.failures import Failure
 from weft.model.ids import task_name
 from weft.model.resources import Resources
@@ -40,7 +40,7 @@ from weft.model.resources import Resources
 if TYPE_CHECKING:
     from weft.engine.core import Core
     from weft.engine.events import Deferred, Granted, Refused
-    from weft.engine.physical import Link, Stage
+    from weft.engine.physical import PhysicalEdge, Stage
 
 MOST_REQUESTS = 64
 """How many single-task requests of one stage may be open at once."""
@@ -59,7 +59,7 @@ def form(core: Core, bubbles: tuple[Bubble, ...] | list[Bubble], known: Collecti
         _row(core, bubble, [core.by_id[name] for name in bubble.vertices])
     branches = {name for row in core.choices.values() for branch in row.choice.branches.values() for name in branch}
     for stage in core.order:
-        if stage.vertex.kind is not Kind.SERVICE or stage.light or stage.bubble >= 0 or stage in known:
+        if stage.vertex.kind is not VertexKind.SERVICE or stage.light or stage.bubble >= 0 or stage in known:
             continue  # a light one holds no slot, so that there is nothing to have together
         members = [stage]
         for link in sorted(stage.outputs, key=lambda link: (link.dst.depth, link.dst.index)):
@@ -130,7 +130,7 @@ def derive_regions(core: Core) -> None:
     for stage in core.stages:
         stage.region = -1
     for link in core.links.values():
-        if link.edge.storage is not Storage.EPHEMERAL or link.src.vertex.kind is not Kind.FINITE:
+        if link.edge.storage is not Storage.EPHEMERAL or link.src.vertex.kind is not VertexKind.FINITE:
             continue
         a = group.get(link.src.index, [link.src])
         b = group.get(link.dst.index, [link.dst])
@@ -220,7 +220,7 @@ def _complete(row: BubbleRow) -> bool:
     return True
 
 
-def _waits(link: Link) -> bool:
+def _waits(link: PhysicalEdge) -> bool:
     """Whether the destination waits for something that the source must do first, even if both have their slots."""
     scheduling = link.edge.scheduling
     return not scheduling.concurrent or (scheduling.when is Trigger.EVENT and not link.opened)
@@ -238,7 +238,7 @@ def _lend_back(core: Core, row: BubbleRow) -> None:
             _give_back(core, row.slots.pop(stage.index))
 
 
-def _there(link: Link) -> bool:
+def _there(link: PhysicalEdge) -> bool:
     """Whether an input has all that its destination may wait for; where one success is enough, it may have failed."""
     ended = link.src.status in ENDED
     if link.gate and not (ended and link.edge.scheduling.outcome is Outcome.ONE_SUCCESS):
@@ -460,9 +460,9 @@ def refused(core: Core, event: Refused) -> str:
         needed = _cores(stage) + sum(
             link.src.n * _cores(link.src)
             for link in stage.inputs
-            if link.src.vertex.kind is Kind.SERVICE and link.edge.scheduling.concurrent and not link.src.light
+            if link.src.vertex.kind is VertexKind.SERVICE and link.edge.scheduling.concurrent and not link.src.light
         )
-        if needed > most and stage.vertex.kind is Kind.FINITE and not stage.light:
+        if needed > most and stage.vertex.kind is VertexKind.FINITE and not stage.light:
             why = f"{stage.id} and its services need {needed} slots at once; the session has {most}"
             for index in [i for i in range(stage.n) if stage.state[i] in (UNSCHEDULED, READY)][:1]:
                 fatal(core, stage, index, Failure.CAPACITY, why)
@@ -505,7 +505,7 @@ def shrink(core: Core, row: BubbleRow, cause: str) -> None:
             if (
                 link.src.index in members
                 and link.dst.index in members
-                and link.src.vertex.kind is Kind.FINITE
+                and link.src.vertex.kind is VertexKind.FINITE
                 and link.edge.scheduling.concurrent
                 and link.edge.storage
                 in (
@@ -533,7 +533,7 @@ def shrink(core: Core, row: BubbleRow, cause: str) -> None:
         _move(core, row, "dissolved")
 
 
-def keep_on_node(link: Link) -> None:
+def keep_on_node(link: PhysicalEdge) -> None:
     """Store what an edge would have streamed; its destination starts when the source has ended."""
     link.set_edge(replace(link.edge, scheduling=SEQUENTIAL, storage=Storage.LOCAL))
 

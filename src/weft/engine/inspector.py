@@ -19,7 +19,7 @@ from weft.engine.restorable import Tasks, restorable
 from weft.engine.rows import FINISHED, FREED
 from weft.engine.story import notes, story
 from weft.engine.view import view
-from weft.graph.logical import Kind
+from weft.graph.logical import VertexKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from weft.engine.foresight import Passed
     from weft.engine.machines.job import JobState
     from weft.engine.notes import Note
-    from weft.engine.physical import Link, Stage
+    from weft.engine.physical import PhysicalEdge, Stage
     from weft.engine.view import JobView
     from weft.graph.logical import Vertex
     from weft.graph.task_spec import TaskSpec
@@ -199,8 +199,8 @@ class Inspector:
         return () if stage is None else [link.src.id for link in stage.inputs if _controls(link)]
 
 
-def _controls(link: Link) -> bool:
-    return link.src.vertex.kind is Kind.SERVICE and not link.data
+def _controls(link: PhysicalEdge) -> bool:
+    return link.src.vertex.kind is VertexKind.SERVICE and not link.data
 
 
 def _conforms(stage: Stage) -> VertexRow:

@@ -14,13 +14,13 @@ from weft.engine.machines.vertex import ENDED
 from weft.engine.notes import NoteKind
 from weft.engine.readiness import advance, count_refs, recount
 from weft.engine.rows import FINISHED, FREED, LOST, NOT_STARTED, UNSCHEDULED, write
-from weft.graph.logical import Kind
+from weft.graph.logical import VertexKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from weft.engine.core import Core, LeaseRow
-    from weft.engine.physical import Link, Stage
+    from weft.engine.physical import PhysicalEdge, Stage
 
 AGAIN = "what it reads is made again"
 
@@ -133,7 +133,11 @@ def drop(core: Core, stage: Stage, indices: Sequence[int]) -> None:
     Who reads while others write (a concurrent edge) waits for what it has not read, and a service is left alone.
     """
     for lease in list(core.leases.values()):
-        if lease.state in ACTIVE and lease.stage.vertex.kind is not Kind.SERVICE and _reads_now(lease, stage, indices):
+        if (
+            lease.state in ACTIVE
+            and lease.stage.vertex.kind is not VertexKind.SERVICE
+            and _reads_now(lease, stage, indices)
+        ):
             _start_again(core, lease)
     core.out.extend(Free(stage.id, i, i + 1) for i in indices)
 
@@ -166,7 +170,7 @@ def wanted(stage: Stage, index: int) -> bool:
     return any(_reads(link, index) for link in stage.outputs if link.data)
 
 
-def _reads(link: Link, index: int) -> bool:
+def _reads(link: PhysicalEdge, index: int) -> bool:
     router = link.router
     if router is None:
         return True  # a consumer whose parallelism is not known yet

@@ -78,7 +78,7 @@ from weft.engine.rows import (
     READY,
     write,
 )
-from weft.graph.logical import Kind, LogicalGraph
+from weft.graph.logical import LogicalGraph, VertexKind
 from weft.graph.task import RESERVED
 from weft.model.failures import Failure
 from weft.model.ids import task_name
@@ -192,7 +192,7 @@ class Master:
         graph = core.graph
         patching.add(core, list(graph.vertices.values()), graph.edges, graph.choices)
         patching.configure_known(core, core.order, fresh=True)
-        if graph.bubbles or any(vertex.kind is Kind.SERVICE for vertex in graph.vertices.values()):
+        if graph.bubbles or any(vertex.kind is VertexKind.SERVICE for vertex in graph.vertices.values()):
             gangs.form(core, graph.bubbles)
             patching.configure_known(core, core.order, fresh=True)
         if not core.tuning.shared_memory:

@@ -33,7 +33,7 @@ from weft.engine.machines.bubble import BubbleState
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
 from weft.engine.notes import NoteKind
-from weft.engine.physical import INFINITE, NOTHING, Link, Stage
+from weft.engine.physical import INFINITE, NOTHING, PhysicalEdge, Stage
 from weft.engine.readiness import (
     advance,
     check_gates,
@@ -51,9 +51,8 @@ from weft.engine.rows import FATAL, FINISHED, FREED, PROBING, READY, SKIPPED, UN
 from weft.graph.logical import (
     Choice,
     Edge,
-    Kind,
-    Move,
     Movement,
+    MovementKind,
     Patch,
     Range,
     SameAs,
@@ -61,6 +60,7 @@ from weft.graph.logical import (
     Storage,
     Trigger,
     Vertex,
+    VertexKind,
 )
 from weft.graph.routing import Router, bind
 from weft.model.errors import GraphError, WeftError
@@ -93,7 +93,7 @@ def add(core: Core, vertices: Sequence[Vertex], edges: Sequence[Edge], choices: 
             core.sized.setdefault(vertex.parallelism.expander, []).append(stage)
         elif type(vertex.parallelism) is SameAs:
             core.sized.setdefault(vertex.parallelism.vertex, []).append(stage)
-        if vertex.kind is Kind.SERVICE:
+        if vertex.kind is VertexKind.SERVICE:
             core.services.append(stage)
         if vertex.final and core.status is not JobState.ENDING:
             core.held += 1
@@ -101,7 +101,7 @@ def add(core: Core, vertices: Sequence[Vertex], edges: Sequence[Edge], choices: 
     core.forget_links()
     for edge in edges:
         src, dst = by_id[edge.src], by_id[edge.dst]
-        link = Link(edge, src, dst)
+        link = PhysicalEdge(edge, src, dst)
         src.outputs.append(link)
         dst.inputs.append(link)
         if src.n >= 0 <= dst.n and fresh:
@@ -495,25 +495,25 @@ def _set_edge(core: Core, decision: SetEdge) -> None:
     recount(core, link.dst)
 
 
-def _movement_after(link: Link, edge: Edge, wanted: Movement) -> Movement:
+def _movement_after(link: PhysicalEdge, edge: Edge, wanted: Movement) -> Movement:
     """Return the movement that a decision gives to an edge; GraphError if it cannot have it any more."""
     src, dst, move, was = link.src, link.dst, wanted.move, link.edge.movement
     why = ""
-    if Move.NONE in (move, was.move):
+    if MovementKind.NONE in (move, was.move):
         why = "whether it brings something is settled: the program of its destination counts its inputs"
     elif edge.scheduling.concurrent or edge.storage is Storage.EPHEMERAL:
         why = "it streams"
     elif dst.n > 0 and (dst.over or dst.state.count(PROBING)):
         why = f"tasks of {dst.id!r} have asked the cache or were given up"
-    elif move is Move.SCATTER_GATHER and was.move is not move and src.status not in _NOT_STARTED:
+    elif move is MovementKind.SCATTER_GATHER and was.move is not move and src.status not in _NOT_STARTED:
         why = f"{src.id!r} has started, and writes no pieces"
-    elif was.move is Move.SCATTER_GATHER or was.partitions:
+    elif was.move is MovementKind.SCATTER_GATHER or was.partitions:
         parts = was.partitions if link.router is None else link.router.partitions
-        if move is Move.SCATTER_GATHER:
+        if move is MovementKind.SCATTER_GATHER:
             if src.status in _NOT_STARTED or wanted.partitions == parts:
                 return wanted
             why = f"{src.id!r} has started, and writes {parts} pieces"
-        elif move not in (Move.BROADCAST, Move.ONE_TO_ONE):
+        elif move not in (MovementKind.BROADCAST, MovementKind.ONE_TO_ONE):
             why = "pieces are read one to one or by all"
         elif not parts:
             why = f"it is not known yet how many pieces {src.id!r} writes"
@@ -524,13 +524,13 @@ def _movement_after(link: Link, edge: Edge, wanted: Movement) -> Movement:
     return wanted
 
 
-def _set_movement(link: Link, edge: Edge) -> None:
+def _set_movement(link: PhysicalEdge, edge: Edge) -> None:
     """Join both ends of a link anew; GraphError if the movement does not allow their numbers of tasks."""
     src, dst = link.src, link.dst
     router = bind(edge, src.n, dst.n) if src.n >= 0 and dst.n >= 0 else None
     move = edge.movement.move
-    link.wide = move in (Move.BROADCAST, Move.SCATTER_GATHER)
-    link.group = 1 if move is Move.ONE_TO_ONE else 0
+    link.wide = move in (MovementKind.BROADCAST, MovementKind.SCATTER_GATHER)
+    link.group = 1 if move is MovementKind.ONE_TO_ONE else 0
     link.set_edge(edge)
     link.router = None
     if router is not None:
@@ -577,7 +577,7 @@ def patch(core: Core, decision: ApplyPatch) -> None:
             raise GraphError(f"patch drops edge {name}: {link.dst.id!r} has started", subject=name, rule="not-started")
     for edge in change.edges:
         service = core.by_id.get(edge.src)
-        if service is not None and service.vertex.kind is Kind.SERVICE and service.status in _STOPPED:
+        if service is not None and service.vertex.kind is VertexKind.SERVICE and service.status in _STOPPED:
             raise GraphError(
                 f"patch adds edge {edge.id}: the service {edge.src!r} has ended", subject=edge.id, rule="not-ended"
             )

@@ -1,8 +1,9 @@
 """The physical graph: stages, links and rows of task state. Data only; what happens to it is in the modules beside.
 
-A `Stage` is the physical side of a vertex, a `Link` that of an edge. Task states are one byte each in `Stage.state`;
-ready tasks are intervals of indices; a wide input is one counter for the whole stage (a *gate*); only stages with
-several narrow inputs, or a grouping one, have a counter for each task. No object exists for a task or a physical edge.
+A `Stage` is the physical side of a vertex, a `PhysicalEdge` that of an edge. Task states are one byte each in
+`Stage.state`; ready tasks are intervals of indices; a wide input is one counter for the whole stage (a *gate*); only
+stages with several narrow inputs, or a grouping one, have a counter for each task. No object exists for a task or a
+physical edge.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft.engine.machines.task import TaskState
 from weft.engine.machines.vertex import VertexState
-from weft.graph.logical import Edge, Move, Outcome, Storage, Trigger, Vertex
+from weft.graph.logical import Edge, MovementKind, Outcome, Storage, Trigger, Vertex
 from weft.model.resources import ONE_SLOT_ONLY, Resources
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def _by_task(edge: Edge) -> bool:
     return not scheduling.concurrent and scheduling.when is Trigger.ALL_DONE and scheduling.outcome is Outcome.SUCCESS
 
 
-class Link:
+class PhysicalEdge:
     """The physical side of an edge.
 
     `gate`: readiness through it is a matter of the whole destination stage (wide, order-only, concurrent, triggered),
@@ -151,10 +152,10 @@ class Link:
         self.src = src
         self.dst = dst
         move = edge.movement.move
-        self.data = move is not Move.NONE
-        self.wide = move is Move.BROADCAST or move is Move.SCATTER_GATHER
-        self.group = 1 if move is Move.ONE_TO_ONE else 0
-        self.gate = self.wide or move is Move.NONE or not _by_task(edge)
+        self.data = move is not MovementKind.NONE
+        self.wide = move is MovementKind.BROADCAST or move is MovementKind.SCATTER_GATHER
+        self.group = 1 if move is MovementKind.ONE_TO_ONE else 0
+        self.gate = self.wide or move is MovementKind.NONE or not _by_task(edge)
 
     def bound(self, router: Router | None) -> None:
         """Take the router, now that both ends have task rows."""
@@ -251,8 +252,8 @@ class Stage:
         self.vertex = vertex
         self.id = vertex.id
         self.index = index
-        self.inputs: list[Link] = []
-        self.outputs: list[Link] = []
+        self.inputs: list[PhysicalEdge] = []
+        self.outputs: list[PhysicalEdge] = []
         self.ready = NOTHING
         self.resources = vertex.resources
         self.n = -1
@@ -290,8 +291,8 @@ class Stage:
         self.cones: dict[int, Cone] | None = None
         self.cone_ok = False
         self.cone_steps = 1
-        self.cone_into: Link | None = None
-        self.chain_next: Link | None = None
+        self.cone_into: PhysicalEdge | None = None
+        self.chain_next: PhysicalEdge | None = None
         self.plain = True
         self.alone: tuple[tuple[Stage, int], ...] = ()
         self.manager: VertexManager | None = None

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from weft.engine.inspector import Inspector
     from weft.engine.provider import NodeSpec, Provider
     from weft.graph.logical import LogicalGraph
-    from weft.graph.task import Gate, Past
+    from weft.graph.task import CommitBarrier, VertexHistory
     from weft.model.errors import WeftError
 
 
@@ -92,10 +92,10 @@ class Job(Protocol):
     outcome: Complete | None
     backend: Any
     outputs: Any
-    history: Sequence[Past]
+    history: Sequence[VertexHistory]
     recorded: bool
     given: Mapping[str, Any]
-    gates: dict[int, Gate]
+    gates: dict[int, CommitBarrier]
     cache: Cache | None
 
 

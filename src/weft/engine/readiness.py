@@ -39,13 +39,13 @@ from weft.engine.rows import (
     write_mixed,
 )
 from weft.engine.story import story
-from weft.graph.logical import Kind, Outcome, Trigger
+from weft.graph.logical import Outcome, Trigger, VertexKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from weft.engine.core import Core
-    from weft.engine.physical import Link, Stage
+    from weft.engine.physical import PhysicalEdge, Stage
 
 FREE_BYTES = 4 * 2**20
 """How many bytes of partitions must have been read before they are dropped one by one."""
@@ -156,7 +156,7 @@ def unqueue(stage: Stage, lo: int, hi: int) -> None:
 # ------------------------------------------------------------------------------------------------------- gates
 
 
-def gate_opens(core: Core, link: Link) -> bool:
+def gate_opens(core: Core, link: PhysicalEdge) -> bool:
     """Tell whether the condition of a gate holds now."""
     scheduling = link.edge.scheduling
     src = link.src
@@ -187,12 +187,12 @@ def gate_opens(core: Core, link: Link) -> bool:
     return src.status in SUCCESS
 
 
-def one_success_group(stage: Stage) -> list[Link]:
+def one_success_group(stage: Stage) -> list[PhysicalEdge]:
     """Return the inputs of a stage of which one success is enough."""
     return [link for link in stage.inputs if link.edge.scheduling.outcome is Outcome.ONE_SUCCESS]
 
 
-def open_gate(core: Core, link: Link) -> None:
+def open_gate(core: Core, link: PhysicalEdge) -> None:
     """Let the destination's tasks through this link."""
     if link.opened:
         return
@@ -383,7 +383,7 @@ def ended(core: Core, stage: Stage) -> None:
         elif link.gate and not link.opened:
             core.later(Phase.BLOCKED, link)
     for link in stage.inputs:
-        if link.src.vertex.kind is Kind.SERVICE:
+        if link.src.vertex.kind is VertexKind.SERVICE:
             drain(core, link.src)
     if stage.vertex.expands:
         core.later(Phase.BLOCKED, stage)
@@ -459,7 +459,7 @@ def let_go(core: Core, stage: Stage, spans: Sequence[tuple[int, int]]) -> None:
                             free(core, src, i, i + 1)
 
 
-def _free_parts(core: Core, link: Link, spans: Sequence[tuple[int, int]]) -> None:
+def _free_parts(core: Core, link: PhysicalEdge, spans: Sequence[tuple[int, int]]) -> None:
     """Partitions have been read: drop them, many at once, for it costs a visit to every source task."""
     if link.read_parts is None:
         link.read_parts = []
@@ -550,7 +550,7 @@ def free(core: Core, stage: Stage, lo: int, hi: int) -> None:
     spans = [(lo, hi)] if count == hi - lo else list(runs_of(state, FINISHED, lo, hi))
     for a, b in spans:
         write(core, stage, a, b, FINISHED, FREED)
-        if stage.vertex.kind is not Kind.SERVICE:  # which has no outputs
+        if stage.vertex.kind is not VertexKind.SERVICE:  # which has no outputs
             core.out.append(Free(stage.id, a, b))
 
 

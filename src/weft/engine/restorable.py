@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from weft.engine.machines.vertex import VertexState
 from weft.engine.rows import FINISHED, FREED
-from weft.graph.logical import Kind, SameAs, Source
+from weft.graph.logical import SameAs, Source, VertexKind
 
 if TYPE_CHECKING:
     from weft.engine.core import Core
-    from weft.engine.physical import Link, Stage
+    from weft.engine.physical import PhysicalEdge, Stage
 
 Tasks = dict[str, set[int]]
 """Tasks by vertex."""
@@ -44,7 +44,7 @@ def restorable(
             done = set(range(n)) if any(link.data for link in stage.outputs) else set(has(stage.id))
         if stage.id in answered or stage.status is VertexState.SKIPPED:
             continue
-        anew = stage.vertex.kind is Kind.SERVICE or stage.vertex.final
+        anew = stage.vertex.kind is VertexKind.SERVICE or stage.vertex.final
         if stage.id not in fixed or stage.index in whole or anew:
             runs[stage.id] = set(range(n)) or {0}
             continue
@@ -75,7 +75,7 @@ def _read(stage: Stage, tasks: set[int], runs: Tasks) -> set[int]:
     return wanted
 
 
-def _read_through(link: Link, tasks: set[int], readers: set[int]) -> set[int]:
+def _read_through(link: PhysicalEdge, tasks: set[int], readers: set[int]) -> set[int]:
     router = link.router
     if router is None or link.wide or link.dst.manager is not None:
         return tasks

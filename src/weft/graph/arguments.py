@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import NoneType
 from typing import Any, TypedDict
 
-from weft.graph.logical import Kind, Manager, Outcome, Restart, Retry, Role, Storage, Trigger
+from weft.graph.logical import Manager, Outcome, Restart, Retry, Role, Storage, Trigger, VertexKind
 from weft.model.errors import GraphError
 from weft.model.resources import Placement, Resources
 
@@ -14,7 +14,7 @@ from weft.model.resources import Placement, Resources
 class VertexFields(TypedDict, total=False):
     """Fields of `Vertex` that every method that adds one takes as keywords."""
 
-    kind: Kind
+    kind: VertexKind
     resources: Resources | tuple[Resources, ...]
     placement: Placement | None
     retry: Retry
@@ -60,7 +60,7 @@ _TEXT = (str,), "text"
 _NUMBER = (int, float), "a number"
 
 FIELDS: Wanted = {
-    "kind": ((Kind,), "Kind.FINITE or Kind.SERVICE"),
+    "kind": ((VertexKind,), "Kind.FINITE or Kind.SERVICE"),
     "resources": ((Resources, tuple), "Resources(...) or a tuple of alternatives"),
     "placement": ((Placement, NoneType), "Placement(...)"),
     "retry": ((Retry,), "Retry(...)"),

@@ -26,7 +26,7 @@ Shape = tuple[int, ...]
 Span = tuple[int, int]
 
 
-class Op(Enum):
+class AxisOperation(Enum):
     """What a destination axis does with its source axis."""
 
     COPY = "copy"
@@ -37,14 +37,14 @@ class Op(Enum):
     RANGES = "ranges"
 
 
-GATHERS = frozenset((Op.GROUP, Op.WHOLE, Op.RANGES))
+GATHERS = frozenset((AxisOperation.GROUP, AxisOperation.WHOLE, AxisOperation.RANGES))
 """Operations after which an input is a list of values, even if it has one."""
 
 
 class Axis(Struct, frozen=True):
     """One destination axis. Made by `copy`, `group`, `ungroup`, `broadcast`, `whole` and `ranges`."""
 
-    op: Op
+    op: AxisOperation
     source: int = -1
     k: int = 1
     offset: int = 0
@@ -53,11 +53,11 @@ class Axis(Struct, frozen=True):
 
     def most(self, n: int) -> int:
         """Return how many of the `n` coordinates of its source axis one coordinate reads at most."""
-        if self.op is Op.WHOLE:
+        if self.op is AxisOperation.WHOLE:
             return n
-        if self.op is Op.RANGES:
+        if self.op is AxisOperation.RANGES:
             return max([hi - lo for lo, hi in self.spans], default=0)
-        return min(self.k, n) if self.op is Op.GROUP else 1
+        return min(self.k, n) if self.op is AxisOperation.GROUP else 1
 
 
 def whole_number(value: object, what: str) -> int:
@@ -70,7 +70,7 @@ def whole_number(value: object, what: str) -> int:
     raise GraphError(f"{what} is a {type(value).__name__}, not a whole number", rule="type")
 
 
-def _axis(op: Op, source: int, k: int = 1, offset: int = 0, step: int = 1) -> Axis:
+def _axis(op: AxisOperation, source: int, k: int = 1, offset: int = 0, step: int = 1) -> Axis:
     return Axis(
         op,
         whole_number(source, f"source of {op.value}"),
@@ -82,27 +82,27 @@ def _axis(op: Op, source: int, k: int = 1, offset: int = 0, step: int = 1) -> Ax
 
 def copy(source: int, *, offset: int = 0, step: int = 1) -> Axis:
     """Coordinate i reads coordinate `offset + step*i` of the source axis."""
-    return _axis(Op.COPY, source, 1, offset, step)
+    return _axis(AxisOperation.COPY, source, 1, offset, step)
 
 
 def group(source: int, k: int, *, offset: int = 0, step: int | None = None) -> Axis:
     """Coordinate i reads k coordinates from `offset + step*i` on, cut at the grid's ends; `step` is k if left out."""
-    return _axis(Op.GROUP, source, k, offset, k if step is None else step)
+    return _axis(AxisOperation.GROUP, source, k, offset, k if step is None else step)
 
 
 def ungroup(source: int, k: int, *, offset: int = 0, step: int = 1) -> Axis:
     """Coordinate i reads coordinate `offset + step*(i // k)`."""
-    return _axis(Op.UNGROUP, source, k, offset, step)
+    return _axis(AxisOperation.UNGROUP, source, k, offset, step)
 
 
 def broadcast() -> Axis:
     """Every coordinate reads the same."""
-    return Axis(Op.BROADCAST)
+    return Axis(AxisOperation.BROADCAST)
 
 
 def whole(source: int) -> Axis:
     """Every coordinate reads all of the source axis."""
-    return _axis(Op.WHOLE, source)
+    return _axis(AxisOperation.WHOLE, source)
 
 
 def ranges(source: int, spans: Sequence[Span]) -> Axis:
@@ -112,7 +112,7 @@ def ranges(source: int, spans: Sequence[Span]) -> Axis:
     except (TypeError, ValueError):
         raise GraphError("ranges takes pairs of whole numbers, (first, one past the last)", rule="type") from None
     ends = tuple((whole_number(lo, "an end of ranges"), whole_number(hi, "an end of ranges")) for lo, hi in pairs)
-    return Axis(Op.RANGES, whole_number(source, "source of ranges"), spans=ends)
+    return Axis(AxisOperation.RANGES, whole_number(source, "source of ranges"), spans=ends)
 
 
 class GridMap(Struct, frozen=True):

@@ -36,11 +36,10 @@ from weft.graph.logical import (
     Bubble,
     Choice,
     Edge,
-    Kind,
     LogicalGraph,
     Manager,
-    Move,
     Movement,
+    MovementKind,
     OnFailure,
     Outcome,
     Parallelism,
@@ -51,6 +50,7 @@ from weft.graph.logical import (
     Storage,
     Trigger,
     Vertex,
+    VertexKind,
     scatter_gather,
 )
 from weft.graph.validate import mark_results, validate
@@ -66,7 +66,7 @@ Target = str | Callable[..., Any]
 """A function, or the name of one: `"package.module:function"`."""
 
 
-class Node:
+class VertexHandle:
     """A vertex of a graph under construction: what other vertices take as input."""
 
     __slots__ = ("graph", "id", "parallelism")
@@ -81,7 +81,7 @@ class Node:
         """The vertex itself, to set rarer fields on."""
         return self.graph.vertices[self.id]
 
-    def keep(self) -> Node:
+    def keep(self) -> VertexHandle:
         """Say that the session wants the values of this vertex, though others read them too."""
         self.vertex.keep = True
         return self
@@ -90,13 +90,19 @@ class Node:
         return f"<{self.id} x {width_text(self.parallelism)}>"
 
 
-class Link:
+class InputSpec:
     """A node and how it is read: what the wrappers make."""
 
     __slots__ = ("blocking", "movement", "name", "node", "scheduling", "storage")
 
     def __init__(
-        self, node: Node, movement: Movement, scheduling: Scheduling, storage: Storage, blocking: bool, name: str
+        self,
+        node: VertexHandle,
+        movement: Movement,
+        scheduling: Scheduling,
+        storage: Storage,
+        blocking: bool,
+        name: str,
     ) -> None:
         self.node = node
         self.movement = movement
@@ -106,22 +112,22 @@ class Link:
         self.name = name
 
 
-def one_to_one(node: Node, **options: Unpack[LinkOptions]) -> Link:
+def one_to_one(node: VertexHandle, **options: Unpack[LinkOptions]) -> InputSpec:
     """Task i reads task i."""
     return _link(node, ONE_TO_ONE, options)
 
 
-def controlled(node: Node, event: str = "ready") -> Link:
+def controlled(node: VertexHandle, event: str = "ready") -> InputSpec:
     """Wait until the control vertex `node` emits `event`: by then it has decided what the reader is to be."""
     return after(node, concurrent=True, when=Trigger.EVENT, event=event)
 
 
-def gather(node: Node, **options: Unpack[LinkOptions]) -> Link:
+def gather(node: VertexHandle, **options: Unpack[LinkOptions]) -> InputSpec:
     """Every task gets the list of all values of `node`."""
     return _link(node, BROADCAST, options)
 
 
-def shuffle(node: Node, partitions: int | None = None, **options: Unpack[LinkOptions]) -> Link:
+def shuffle(node: VertexHandle, partitions: int | None = None, **options: Unpack[LinkOptions]) -> InputSpec:
     """Task p gets the list of piece p of every value: the function of `node` returns one piece a partition.
 
     Without `partitions` there are as many as the reading vertex has tasks.
@@ -139,14 +145,14 @@ def shuffle(node: Node, partitions: int | None = None, **options: Unpack[LinkOpt
 
 
 def grid(
-    node: Node,
+    node: VertexHandle,
     *axes: Axis,
     src: Sequence[int],
     dst: Sequence[int],
     partial: bool = False,
     pieces: bool = False,
     **options: Unpack[LinkOptions],
-) -> Link:
+) -> InputSpec:
     """Map the chunk grid `src` of `node` to the grid `dst`: one `Axis` of `weft.graph.grid` for each axis of `dst`.
 
     With `partial` there may be tasks that read nothing of `node`; every task gets a list. With `pieces` the function of
@@ -156,20 +162,26 @@ def grid(
         if not isinstance(axis, Axis):
             raise wrong_type("an axis of grid", axis, "one that copy, group, ... of weft.graph.grid has made")
     return _link(
-        node, Movement(Move.GRID, grid=GridMap(_shape(src, "src"), _shape(dst, "dst"), axes, partial, pieces)), options
+        node,
+        Movement(MovementKind.GRID, grid=GridMap(_shape(src, "src"), _shape(dst, "dst"), axes, partial, pieces)),
+        options,
     )
 
 
-def custom(node: Node, router: str, params: Mapping[str, Any] | None = None, **options: Unpack[LinkOptions]) -> Link:
+def custom(
+    node: VertexHandle, router: str, params: Mapping[str, Any] | None = None, **options: Unpack[LinkOptions]
+) -> InputSpec:
     """Route with the router registered as `router` in `weft.graph.routing.CUSTOM`; `params` are JSON."""
     if not isinstance(router, str):
         raise wrong_type("router of custom", router, "the name of a registered router")
     if params is not None:
         check_params("custom", "", params)
-    return _link(node, Movement(Move.CUSTOM, name=router, params=tuple(sorted((params or {}).items()))), options)
+    return _link(
+        node, Movement(MovementKind.CUSTOM, name=router, params=tuple(sorted((params or {}).items()))), options
+    )
 
 
-def after(node: Node, **options: Unpack[LinkOptions]) -> Link:
+def after(node: VertexHandle, **options: Unpack[LinkOptions]) -> InputSpec:
     """Start after `node` (whatever its end with `outcome=Outcome.ANY`) and read nothing of it."""
     return _link(node, NONE, options)
 
@@ -180,19 +192,19 @@ def _shape(shape: Sequence[int], what: str) -> tuple[int, ...]:
     return tuple(whole_number(size, f"a size in {what} of grid") for size in shape)
 
 
-def _link(node: Node, movement: Movement, options: LinkOptions) -> Link:
-    if not isinstance(node, Node):
+def _link(node: VertexHandle, movement: Movement, options: LinkOptions) -> InputSpec:
+    if not isinstance(node, VertexHandle):
         raise GraphError(
             f"a wrapper takes a node, not a {type(node).__name__}", rule="input", hint="Pass what `add` has returned."
         )
-    storage = Storage.NONE if movement.move is Move.NONE else Storage.LOCAL
-    concurrent = node.vertex.kind is Kind.SERVICE
+    storage = Storage.NONE if movement.move is MovementKind.NONE else Storage.LOCAL
+    concurrent = node.vertex.kind is VertexKind.SERVICE
     if not options:
         scheduling = _scheduling(concurrent, {}) if concurrent else SEQUENTIAL
-        return Link(node, movement, scheduling, storage, False, "")
+        return InputSpec(node, movement, scheduling, storage, False, "")
     check_keywords(f"an input from {node.id!r}", node.id, options, OPTIONS)
     concurrent = options.get("concurrent", concurrent)
-    return Link(
+    return InputSpec(
         node,
         movement,
         _scheduling(concurrent, options),
@@ -216,7 +228,7 @@ def _scheduling(concurrent: bool, options: LinkOptions) -> Scheduling:
     return Scheduling(concurrent, when, fraction, event, options.get("outcome", Outcome.SUCCESS))
 
 
-Reads = Node | Link
+Reads = VertexHandle | InputSpec
 """An input of a vertex."""
 
 
@@ -254,7 +266,7 @@ class Graph(LogicalGraph):
         name: str | None = None,
         params: Mapping[str, Any] | None = None,
         **fields: Unpack[VertexFields],
-    ) -> Node:
+    ) -> VertexHandle:
         """Add a vertex that calls `fn(item, *inputs, **params)` in each of its tasks.
 
         `items` gives each task its own first argument. `n` is the number of tasks: by default the number of items, else
@@ -272,7 +284,7 @@ class Graph(LogicalGraph):
         name: str | None = None,
         params: Mapping[str, Any] | None = None,
         **fields: Unpack[VertexFields],
-    ) -> Node:
+    ) -> VertexHandle:
         """Add a vertex whose function is called `fn(ctx, inputs)`: the full contract of `weft.graph.task`."""
         return self._add(fn, inputs, n, items, name, params, Style.TASK, fields)
 
@@ -284,13 +296,13 @@ class Graph(LogicalGraph):
         name: str | None = None,
         params: Mapping[str, Any] | None = None,
         **fields: Unpack[VertexFields],
-    ) -> Node:
+    ) -> VertexHandle:
         """Add a SERVICE vertex, called `fn(ctx, inputs)`: it lives until its last live consumer has ended.
 
         A plain service node as input of another vertex is an order-only concurrent edge: the consumer is scheduled when
         all tasks of the service run, and finds them with `ctx.endpoints`.
         """
-        fields["kind"] = Kind.SERVICE
+        fields["kind"] = VertexKind.SERVICE
         return self._add(fn, inputs, n, None, name, params, Style.TASK, fields)
 
     def control(
@@ -300,7 +312,7 @@ class Graph(LogicalGraph):
         name: str | None = None,
         params: Mapping[str, Any] | None = None,
         **fields: Unpack[VertexFields],
-    ) -> Node:
+    ) -> VertexHandle:
         """Add a control vertex, called `fn(ctx, inputs)`: a service that takes no core and changes other vertices.
 
         It may change those that read it (`controlled`, or it as a plain input), through `ctx.set_resources`,
@@ -321,14 +333,14 @@ class Graph(LogicalGraph):
     def map(
         self,
         fn: Target,
-        over: Node | Iterable[Any],
+        over: VertexHandle | Iterable[Any],
         *inputs: Reads,
         name: str | None = None,
         params: Mapping[str, Any] | None = None,
         **fields: Unpack[VertexFields],
-    ) -> Node:
+    ) -> VertexHandle:
         """Call `fn` once for each item of `over`, or for each task's value if `over` is a node."""
-        if isinstance(over, Node):
+        if isinstance(over, VertexHandle):
             return self._add(fn, (one_to_one(over), *inputs), None, None, name, params, Style.FUNCTION, fields)
         if not isinstance(over, Iterable):
             raise wrong_type(
@@ -340,13 +352,13 @@ class Graph(LogicalGraph):
     def reduce(
         self,
         fn: Target,
-        node: Node,
+        node: VertexHandle,
         arity: int = 2,
         *,
         name: str | None = None,
         params: Mapping[str, Any] | None = None,
         **fields: Unpack[VertexFields],
-    ) -> Node:
+    ) -> VertexHandle:
         """Combine all values of `node` by a tree; `fn` gets a list of up to `arity` values and returns their like.
 
         Neighbours are combined, in order. The last level has one task and is what is returned.
@@ -387,7 +399,7 @@ class Graph(LogicalGraph):
         params: Mapping[str, Any] | None,
         style: Style,
         fields: VertexFields,
-    ) -> Node:
+    ) -> VertexHandle:
         if isinstance(fn, str):
             if not is_named(fn):
                 raise GraphError(
@@ -430,7 +442,7 @@ class Graph(LogicalGraph):
                 edges = [self._whatever_the_end(edge) for edge in edges]
             self.edges += edges
         vertices[id] = vertex
-        return Node(self, id, n)
+        return VertexHandle(self, id, n)
 
     def _whatever_the_end(self, edge: Edge) -> Edge:
         """Have an edge into a final vertex wait for any end of its source, if nothing else was said."""
@@ -439,13 +451,13 @@ class Graph(LogicalGraph):
         return edge
 
     def _edge(self, reads: Reads, id: str, n: Parallelism) -> Edge:
-        if type(reads) is Node:
+        if type(reads) is VertexHandle:
             if reads.graph is not self:
                 raise self._foreign(reads)
-            if reads.parallelism == n and type(n) is int and self.vertices[reads.id].kind is Kind.FINITE:
+            if reads.parallelism == n and type(n) is int and self.vertices[reads.id].kind is VertexKind.FINITE:
                 return Edge(reads.id, id)
             reads = self._plain(reads, id, n)
-        if not isinstance(reads, Link):
+        if not isinstance(reads, InputSpec):
             raise GraphError(
                 f"an input of {id!r} is a {type(reads).__name__}, not a node",
                 subject=id,
@@ -457,15 +469,15 @@ class Graph(LogicalGraph):
             raise self._foreign(node)
         return Edge(node.id, id, reads.movement, reads.scheduling, reads.storage, reads.blocking, reads.name)
 
-    def _plain(self, node: Node, id: str, n: Parallelism) -> Link:
+    def _plain(self, node: VertexHandle, id: str, n: Parallelism) -> InputSpec:
         """Say what a bare node means."""
-        if self.vertices[node.id].kind is Kind.SERVICE:
+        if self.vertices[node.id].kind is VertexKind.SERVICE:
             return after(node)
         theirs, ours = self._root(node.parallelism, node.id), self._root(n, "")
         if theirs == ours:
             return one_to_one(node)
         if theirs == 1:
-            return Link(node, Movement(Move.GRID, grid=TO_ALL), SEQUENTIAL, Storage.LOCAL, False, "")
+            return InputSpec(node, Movement(MovementKind.GRID, grid=TO_ALL), SEQUENTIAL, Storage.LOCAL, False, "")
         raise GraphError(
             f"{id!r} has {width_text(n)} tasks and its input {node.id!r} has {width_text(node.parallelism)}",
             subject=f"{node.id}->{id}",
@@ -488,18 +500,18 @@ class Graph(LogicalGraph):
         """Return the parallelism that the inputs ask for: of a one-to-one input, a grid, a shuffle, a plain node."""
         plain: Parallelism = 1
         for reads in inputs:
-            if isinstance(reads, Node):
-                if plain == 1 and self.vertices.get(reads.id, _NOTHING).kind is Kind.FINITE:
+            if isinstance(reads, VertexHandle):
+                if plain == 1 and self.vertices.get(reads.id, _NOTHING).kind is VertexKind.FINITE:
                     plain = _same(reads)
                 continue
-            if not isinstance(reads, Link):
+            if not isinstance(reads, InputSpec):
                 continue
             movement = reads.movement
-            if movement.move is Move.ONE_TO_ONE:
+            if movement.move is MovementKind.ONE_TO_ONE:
                 return _same(reads.node)
-            if movement.move is Move.GRID and movement.grid is not None and -1 not in movement.grid.dst:
+            if movement.move is MovementKind.GRID and movement.grid is not None and -1 not in movement.grid.dst:
                 return prod(movement.grid.dst)
-            if movement.move is Move.SCATTER_GATHER:
+            if movement.move is MovementKind.SCATTER_GATHER:
                 return movement.partitions or _same(reads.node)
         return plain
 
@@ -515,15 +527,15 @@ class Graph(LogicalGraph):
                 self._counts[base] = count
                 return id
 
-    def _own(self, node: Node, what: str) -> str:
+    def _own(self, node: VertexHandle, what: str) -> str:
         """Return the id of a node of this graph."""
-        if not isinstance(node, Node):
+        if not isinstance(node, VertexHandle):
             raise wrong_type(what, node, "a node", hint="Pass what `add` has returned.")
         if node.graph is not self:
             raise self._foreign(node)
         return node.id
 
-    def _foreign(self, node: Node) -> GraphError:
+    def _foreign(self, node: VertexHandle) -> GraphError:
         return GraphError(
             f"vertex {node.id!r} belongs to graph {node.graph.name!r}, not to {self.name!r}",
             subject=node.id,
@@ -532,7 +544,9 @@ class Graph(LogicalGraph):
 
     # ------------------------------------------------------------------------------------------- what is around them
 
-    def bubble(self, *nodes: Node, name: str | None = None, prewarmed: bool = False, timeout_s: float = 30.0) -> Bubble:
+    def bubble(
+        self, *nodes: VertexHandle, name: str | None = None, prewarmed: bool = False, timeout_s: float = 30.0
+    ) -> Bubble:
         """Allocate `nodes` together, all or nothing; after `timeout_s` seconds without a grant the bubble shrinks."""
         id = _group_name("bubble", name, self.bubbles)
         given = {"prewarmed": prewarmed, "timeout_s": timeout_s}
@@ -542,7 +556,9 @@ class Graph(LogicalGraph):
         self.bubbles.append(made)
         return made
 
-    def choice(self, decider: Node, /, *, name: str | None = None, **branches: Node | Iterable[Node]) -> Choice:
+    def choice(
+        self, decider: VertexHandle, /, *, name: str | None = None, **branches: VertexHandle | Iterable[VertexHandle]
+    ) -> Choice:
         """Run only the branch that the value of `decider` (a string) names; the others are SKIPPED.
 
         A branch is a node or several. Those of its vertices that no other of the branch leads to wait for the decider.
@@ -597,7 +613,7 @@ def _check_items(id: str, items: Sequence[Any]) -> None:
         )
 
 
-def _same(node: Node) -> Parallelism:
+def _same(node: VertexHandle) -> Parallelism:
     n = node.parallelism
     return n if isinstance(n, (int, SameAs)) else SameAs(node.id)
 

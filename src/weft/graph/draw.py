@@ -7,17 +7,27 @@ from textwrap import wrap
 from typing import Any
 
 from weft.graph.builder import width_text
-from weft.graph.logical import Edge, Kind, LogicalGraph, Move, Outcome, Scheduling, Storage, Trigger, Vertex
+from weft.graph.logical import (
+    Edge,
+    LogicalGraph,
+    MovementKind,
+    Outcome,
+    Scheduling,
+    Storage,
+    Trigger,
+    Vertex,
+    VertexKind,
+)
 from weft.graph.validate import topological
 from weft.model.resources import ONE_SLOT_ONLY
 
 _SYMBOLS = {
-    Move.NONE: ("after", "order only"),
-    Move.ONE_TO_ONE: ("=", "task i reads task i"),
-    Move.BROADCAST: ("*", "every task reads all"),
-    Move.SCATTER_GATHER: ("#", "task p reads piece p of all"),
-    Move.GRID: ("[]", "a map of chunk grids"),
-    Move.CUSTOM: ("?", "a router of its own"),
+    MovementKind.NONE: ("after", "order only"),
+    MovementKind.ONE_TO_ONE: ("=", "task i reads task i"),
+    MovementKind.BROADCAST: ("*", "every task reads all"),
+    MovementKind.SCATTER_GATHER: ("#", "task p reads piece p of all"),
+    MovementKind.GRID: ("[]", "a map of chunk grids"),
+    MovementKind.CUSTOM: ("?", "a router of its own"),
 }
 
 
@@ -68,7 +78,7 @@ def _vertex_text(vertex: Vertex) -> str:
 
 def _notes(vertex: Vertex) -> list[str]:
     notes = []
-    if vertex.kind is Kind.SERVICE:
+    if vertex.kind is VertexKind.SERVICE:
         notes.append("service")
     if vertex.final:
         notes.append("at the end, whatever happened")
@@ -202,18 +212,21 @@ def _quoted(text: str) -> str:
 
 def _node(vertex: Vertex) -> str:
     label = "\n".join((f"{vertex.shown} x {width_text(vertex.parallelism)}", *_notes(vertex)))
-    double = ", peripheries=2" if vertex.kind is Kind.SERVICE else ""
+    double = ", peripheries=2" if vertex.kind is VertexKind.SERVICE else ""
     return f"{_quoted(vertex.id)} [label={_quoted(label)}{double}];"
 
 
 def _attributes(edge: Edge) -> str:
     move = edge.movement.move
-    words = [_movement_text(edge) if move not in (Move.NONE, Move.ONE_TO_ONE) else "", _edge_notes(edge)]
+    words = [
+        _movement_text(edge) if move not in (MovementKind.NONE, MovementKind.ONE_TO_ONE) else "",
+        _edge_notes(edge),
+    ]
     found = []
     label = " ".join(word for word in words if word)
     if label:
         found.append(f"label={_quoted(label)}")
-    if move is Move.NONE:
+    if move is MovementKind.NONE:
         found.append("style=dotted")
     if edge.scheduling.concurrent:
         found.append('color="black:invis:black"')

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.graph.logical import Kind, Outcome, SameAs, Source, Trigger
+from weft.graph.logical import Outcome, SameAs, Source, Trigger, VertexKind
 from weft.model.errors import GraphError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def check_final(graph: LogicalGraph, vertices: Sequence[Vertex]) -> None:
         return
     final = {vertex.id for vertex in vertices}
     for vertex in vertices:
-        if vertex.kind is not Kind.FINITE:
+        if vertex.kind is not VertexKind.FINITE:
             raise _broken(vertex.id, f"vertex {vertex.id!r} is final and a service", "A service ends with its readers.")
         _check_width(graph, vertex)
     for edge in graph.edges:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from weft.graph.axes import (
     TO_ALL,
     Axis,
+    AxisOperation,
     GridMap,
-    Op,
     Shape,
     Span,
     broadcast,
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 __all__ = [
     "TO_ALL",
     "Axis",
+    "AxisOperation",
     "Grid",
     "GridMap",
     "GridPieces",
     "OneToAll",
-    "Op",
     "bind_grid",
     "broadcast",
     "check_grid",
@@ -134,11 +134,11 @@ def _cut(lo: int, hi: int, size: int) -> Span:
 
 
 def _compile(axis: Axis, n_src: int, n_dst: int) -> _Linear | _Table:
-    if axis.op is Op.RANGES:
+    if axis.op is AxisOperation.RANGES:
         return _Table(axis.spans)
-    if axis.op is Op.WHOLE:
+    if axis.op is AxisOperation.WHOLE:
         return _Linear(0, 0, n_src, 1, n_src, n_dst)
-    width, repeat = (axis.k, 1) if axis.op is Op.GROUP else (1, axis.k)
+    width, repeat = (axis.k, 1) if axis.op is AxisOperation.GROUP else (1, axis.k)
     return _Linear(axis.offset, axis.step, width, repeat, n_src, n_dst)
 
 
@@ -325,7 +325,7 @@ def check_grid(edge: Edge, n_src: int | None = None, n_dst: int | None = None) -
     grid = edge.movement.grid
     if grid is None:
         raise _wrong(edge, "has movement grid but no grid map", "grid-map")
-    named = [axis.source for axis in grid.axes if axis.op is not Op.BROADCAST]
+    named = [axis.source for axis in grid.axes if axis.op is not AxisOperation.BROADCAST]
     if len(grid.axes) != len(grid.dst):
         raise _wrong(edge, f"maps {len(grid.axes)} axes to a destination grid of {len(grid.dst)}", "grid-axes")
     if any(not 0 <= source < len(grid.src) for source in named):
@@ -346,7 +346,7 @@ def check_grid(edge: Edge, n_src: int | None = None, n_dst: int | None = None) -
 def _check_axis(edge: Edge, axis: Axis, n_src: int, n_dst: int, partial: bool) -> None:
     if axis.k < 1:
         raise _wrong(edge, f"groups by {axis.k}, which is not at least 1", "grid-axes")
-    if axis.op is Op.RANGES:
+    if axis.op is AxisOperation.RANGES:
         spans = axis.spans
         pairs = list(pairwise(spans))
         rises = all(a[0] <= b[0] and a[1] <= b[1] for a, b in pairs)
@@ -356,7 +356,7 @@ def _check_axis(edge: Edge, axis: Axis, n_src: int, n_dst: int, partial: bool) -
             raise _wrong(edge, f"has {len(spans)} ranges for {n_dst} chunks", "grid-ranges")
         if any(not 0 <= lo <= hi or (n_src >= 0 and hi > n_src) for lo, hi in spans):
             raise _wrong(edge, f"has a range outside the {n_src} chunks of its source axis", "grid-ranges")
-    if partial or n_src < 0 or n_dst < 1 or axis.op is Op.BROADCAST:
+    if partial or n_src < 0 or n_dst < 1 or axis.op is AxisOperation.BROADCAST:
         return
     rule = _compile(axis, n_src, n_dst)
     # The ends move one way only, so a coordinate that reads nothing shows at the first or the last, or in the list.
@@ -408,12 +408,16 @@ def _group_size(grid: GridMap, src: Shape, dst: Shape) -> int:
         return 0
     k, wanted, grouped = 1, 0, False  # `wanted`: the source axis that must come next
     for size, axis in zip(dst, grid.axes, strict=True):
-        if axis.op is Op.BROADCAST and size == 1:
+        if axis.op is AxisOperation.BROADCAST and size == 1:
             continue
-        if axis.source != wanted or axis.offset or axis.op not in (Op.COPY, Op.GROUP, Op.WHOLE):
+        if (
+            axis.source != wanted
+            or axis.offset
+            or axis.op not in (AxisOperation.COPY, AxisOperation.GROUP, AxisOperation.WHOLE)
+        ):
             return 0
         n = src[wanted]
-        width = n if axis.op is Op.WHOLE else min(axis.k, n)
+        width = n if axis.op is AxisOperation.WHOLE else min(axis.k, n)
         if size != -(-n // width) or (size > 1 and axis.step != axis.k):
             return 0
         if grouped and size > 1:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Step(NamedTuple):
+class ConeStep(NamedTuple):
     """One task of a template: member vertex and its index relative to the unit, `index = unit * mult + offset`."""
 
     member: int
@@ -32,7 +32,7 @@ class Cone:
         self,
         members: tuple[str, ...],
         mult: tuple[int, ...],
-        steps: tuple[Step, ...],
+        steps: tuple[ConeStep, ...],
         height: int,
         *,
         linear: bool,

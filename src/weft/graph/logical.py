@@ -25,7 +25,7 @@ GRAPH: Final = "graph"
 """The front end of a graph that a program has built by hand."""
 
 
-class Kind(Enum):
+class VertexKind(Enum):
     """When a vertex is done."""
 
     FINITE = "finite"
@@ -128,7 +128,7 @@ DEFAULT_BACKOFF = Backoff()
 # ------------------------------------------------------------------------------------------------------ edges
 
 
-class Move(Enum):
+class MovementKind(Enum):
     """Names of the movements."""
 
     NONE = "none"
@@ -147,21 +147,21 @@ class Movement(Struct, frozen=True):
     tasks at first). GRID: `grid` maps chunk grids. CUSTOM: the router registered as `name`, with JSON `params`.
     """
 
-    move: Move
+    move: MovementKind
     partitions: int = 0
     grid: GridMap | None = None
     name: str = ""
     params: tuple[tuple[str, Any], ...] = ()
 
 
-NONE = Movement(Move.NONE)
-ONE_TO_ONE = Movement(Move.ONE_TO_ONE)
-BROADCAST = Movement(Move.BROADCAST)
+NONE = Movement(MovementKind.NONE)
+ONE_TO_ONE = Movement(MovementKind.ONE_TO_ONE)
+BROADCAST = Movement(MovementKind.BROADCAST)
 
 
 def scatter_gather(partitions: int = 0) -> Movement:
     """Every source task writes `partitions` pieces; destination task p reads piece p of every source."""
-    return Movement(Move.SCATTER_GATHER, partitions=partitions)
+    return Movement(MovementKind.SCATTER_GATHER, partitions=partitions)
 
 
 class Trigger(Enum):
@@ -238,7 +238,7 @@ class Edge(Struct):
     @property
     def carries_data(self) -> bool:
         """Whether the destination receives an input from this edge."""
-        return self.movement.move is not Move.NONE
+        return self.movement.move is not MovementKind.NONE
 
 
 # --------------------------------------------------------------------------------------------------- vertices
@@ -283,7 +283,7 @@ class Vertex(Struct):
     id: str
     program: Program
     parallelism: Parallelism = 1
-    kind: Kind = Kind.FINITE
+    kind: VertexKind = VertexKind.FINITE
     resources: tuple[Resources, ...] = ONE_SLOT_ONLY
     placement: Placement | None = None
     retry: Retry = DEFAULT_RETRY

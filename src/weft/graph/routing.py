@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from weft.graph.grid import bind_grid
-from weft.graph.logical import Move, Movement
+from weft.graph.logical import Movement, MovementKind
 from weft.graph.rectangles import Rectangles
 from weft.graph.routers import Broadcast, Group, OneToOne, Piece, Router, ScatterGather
 from weft.model.errors import GraphError
@@ -29,14 +29,17 @@ def bind(edge: Edge, n_src: int, n_dst: int) -> Router | None:
     """
     movement = edge.movement
     move = movement.move
-    if move is Move.NONE:
+    if move is MovementKind.NONE:
         return None
-    if movement.partitions and move in (Move.ONE_TO_ONE, Move.BROADCAST):  # it was a shuffle: see `SetEdge`
+    if movement.partitions and move in (
+        MovementKind.ONE_TO_ONE,
+        MovementKind.BROADCAST,
+    ):  # it was a shuffle: see `SetEdge`
         whole = bind(replace(edge, movement=Movement(move)), n_src, n_dst)
         assert whole is not None
         parts = movement.partitions
         return Rectangles(n_src, parts, [[(a, b, 0, parts) for a, b, _, _ in whole.inputs(d)] for d in range(n_dst)])
-    if move is Move.ONE_TO_ONE:
+    if move is MovementKind.ONE_TO_ONE:
         if n_src != n_dst:
             raise GraphError(
                 f"edge {edge.id}: one_to_one joins {n_src} tasks of {edge.src!r} to {n_dst} of {edge.dst!r}",
@@ -45,13 +48,13 @@ def bind(edge: Edge, n_src: int, n_dst: int) -> Router | None:
                 hint="Give both vertices the same parallelism, or use broadcast, scatter_gather or a grid.",
             )
         return OneToOne(n_src, n_dst)
-    if move is Move.BROADCAST:
+    if move is MovementKind.BROADCAST:
         return Broadcast(n_src, n_dst)
-    if move is Move.SCATTER_GATHER:
+    if move is MovementKind.SCATTER_GATHER:
         if movement.partitions and movement.partitions != n_dst:
             return Rectangles.even(n_src, movement.partitions, n_dst)
         return ScatterGather(n_src, n_dst)
-    if move is Move.GRID:
+    if move is MovementKind.GRID:
         return bind_grid(edge, n_src, n_dst)
     factory = CUSTOM.get(movement.name)
     if factory is None:

@@ -1,8 +1,9 @@
 """The contract of a task: what a program is given and what it may do.
 
 A plain function is the common case and needs nothing from here: `f(*inputs, **params)`. A program of style TASK is
-called as `run(ctx, inputs)`: `inputs` maps each input edge's id to an `Input`, an iterator of batches with `.all()`;
-results leave through `ctx.out(edge).write(partition, value)` or as the return value, which goes to every output edge.
+called as `run(ctx, inputs)`: `inputs` maps each input edge's id to an `TaskInput`, an iterator of batches with
+`.all()`; results leave through `ctx.out(edge).write(partition, value)` or as the return value, which goes to every
+output edge.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ USAGE = "weft.usage"
 """The event of a task that says what it used."""
 
 
-class Past(NamedTuple):
+class VertexHistory(NamedTuple):
     """What a vertex took in an earlier run of the same graph.
 
     `ended_at` is in seconds since 1970; `seconds` and `nbytes` are means for a task (-1: not known), `rows` is the sum
@@ -46,7 +47,7 @@ class Past(NamedTuple):
     usage: Mapping[str, float]
 
 
-class Watched(NamedTuple):
+class WatchedVertex(NamedTuple):
     """A vertex as its control vertex sees it; the fields are those of `weft.engine.view.VertexView`.
 
     `events` are (name, index, payload) of what its tasks emitted, oldest first, the last 1,000 of them; `usage` is the
@@ -62,7 +63,7 @@ class Watched(NamedTuple):
     usage: Mapping[str, float]
 
 
-class Input(Protocol):
+class TaskInput(Protocol):
     """One input edge as a task sees it."""
 
     def __iter__(self) -> Iterator[Any]:
@@ -74,7 +75,7 @@ class Input(Protocol):
         ...
 
 
-class Output(Protocol):
+class TaskOutput(Protocol):
     """One output edge as a task sees it."""
 
     def write(self, partition: int, value: Any) -> None:
@@ -85,7 +86,7 @@ class Output(Protocol):
         ...
 
 
-class Gate(Protocol):
+class CommitBarrier(Protocol):
     """What a task passes before it does anything that others could notice: what it follows from is durable then."""
 
     @property
@@ -111,9 +112,9 @@ class TaskContext(Protocol):
     params: Mapping[str, Any]
     item: Any
     resources: Resources
-    gate: Gate | None
+    gate: CommitBarrier | None
 
-    def out(self, edge: str) -> Output:
+    def out(self, edge: str) -> TaskOutput:
         """Return the writer of the output edge with this id."""
         ...
 
@@ -152,11 +153,11 @@ class TaskContext(Protocol):
 
     # What follows is for control vertices: services with an order-only edge to the vertices that they control.
 
-    def history(self, vertex: str) -> Sequence[Past]:
+    def history(self, vertex: str) -> Sequence[VertexHistory]:
         """Return what a vertex took in earlier runs of the same graph, newest first; empty where no session kept it."""
         ...
 
-    def watch(self, vertex: str) -> Watched:
+    def watch(self, vertex: str) -> WatchedVertex:
         """Look at a vertex that this one controls, or has patched in. NotFoundError: there is none of that name."""
         ...
 
@@ -187,7 +188,7 @@ def does_prepare(program: Callable[..., Any]) -> bool:
     return getattr(program, "prepares", False) is True
 
 
-def pass_gate(gate: Gate | None) -> None:
+def pass_gate(gate: CommitBarrier | None) -> None:
     """Wait until a gate is open. RunCancelledError: it is not to be passed."""
     if gate is not None and not gate.wait():
         raise RunCancelledError("it was not started: what it follows from cannot be made durable")

@@ -24,9 +24,8 @@ from weft.graph.logical import (
     Bubble,
     Choice,
     Edge,
-    Kind,
     LogicalGraph,
-    Move,
+    MovementKind,
     Outcome,
     Parallelism,
     Patch,
@@ -38,6 +37,7 @@ from weft.graph.logical import (
     Storage,
     Trigger,
     Vertex,
+    VertexKind,
 )
 from weft.graph.routing import CUSTOM
 from weft.model.errors import CapacityError, GraphError, InputLimitError
@@ -84,9 +84,9 @@ def mark_results(graph: LogicalGraph) -> None:
 
     A vertex that `expands` is read by the master and is no result.
     """
-    read = {edge.src for edge in graph.edges if edge.movement.move is not Move.NONE}
+    read = {edge.src for edge in graph.edges if edge.movement.move is not MovementKind.NONE}
     for id, vertex in graph.vertices.items():
-        if vertex.keep is None and id not in read and not vertex.expands and vertex.kind is Kind.FINITE:
+        if vertex.keep is None and id not in read and not vertex.expands and vertex.kind is VertexKind.FINITE:
             vertex.keep = True
 
 
@@ -131,7 +131,7 @@ def _check_vertices(graph: LogicalGraph, vertices: Iterable[Vertex], capacity: S
             raise GraphError(f"vertex {id!r} has an output of {vertex.output_bytes!r} bytes", subject=id, rule="output")
         if not (_whole(vertex.scratch_bytes) and vertex.scratch_bytes >= 0):
             raise GraphError(f"vertex {id!r} takes {vertex.scratch_bytes!r} bytes", subject=id, rule="scratch")
-        if vertex.kind is Kind.SERVICE:
+        if vertex.kind is VertexKind.SERVICE:
             _check_service(vertex)
             services.append(id)
         if vertex.label or vertex.outputs is not None:
@@ -264,7 +264,7 @@ def _never_fits(vertex: Vertex, capacity: Sequence[Resources] | None) -> Capacit
 
 
 def _check_restart(vertex: Vertex) -> None:
-    if vertex.restart is Restart.ALWAYS and vertex.kind is not Kind.SERVICE:
+    if vertex.restart is Restart.ALWAYS and vertex.kind is not VertexKind.SERVICE:
         raise GraphError(
             f"vertex {vertex.id!r} restarts always, so its tasks would never be done",
             subject=vertex.id,
@@ -342,11 +342,11 @@ def _check_edges(graph: LogicalGraph, edges: Sequence[Edge]) -> set[str]:
             _check_movement(graph, edge, src, dst)
         if scheduling != SEQUENTIAL:
             _check_scheduling(edge)
-        if edge.storage is not Storage.LOCAL or movement.move is Move.NONE:
+        if edge.storage is not Storage.LOCAL or movement.move is MovementKind.NONE:
             if bubble_of is None:
                 bubble_of = {id: bubble.id for bubble in graph.bubbles for id in bubble.vertices}
             _check_storage(edge, src, bubble_of)
-        if src.kind is Kind.SERVICE:
+        if src.kind is VertexKind.SERVICE:
             _check_from_service(edge)
             served.add(edge.src)
     named = {key for key in seen if type(key) is str and "->" in key}
@@ -416,13 +416,13 @@ def _check_one_to_one(graph: LogicalGraph, edge: Edge, src: Vertex, dst: Vertex)
 def _check_movement(graph: LogicalGraph, edge: Edge, src: Vertex, dst: Vertex) -> None:
     movement = edge.movement
     move = movement.move
-    if move is Move.ONE_TO_ONE:
+    if move is MovementKind.ONE_TO_ONE:
         _check_one_to_one(graph, edge, src, dst)
-    elif move is Move.GRID:
+    elif move is MovementKind.GRID:
         check_grid(edge, fixed(graph, src.parallelism), fixed(graph, dst.parallelism))
-    elif move is Move.SCATTER_GATHER and movement.partitions < 0:
+    elif move is MovementKind.SCATTER_GATHER and movement.partitions < 0:
         raise GraphError(f"edge {edge.id} has {movement.partitions} partitions", subject=edge.id, rule="partitions")
-    elif move is Move.CUSTOM and movement.name not in CUSTOM:
+    elif move is MovementKind.CUSTOM and movement.name not in CUSTOM:
         raise GraphError(
             f"edge {edge.id}: no router is registered as {movement.name!r}",
             subject=edge.id,
@@ -472,7 +472,7 @@ def _check_scheduling(edge: Edge) -> None:
 
 def _check_storage(edge: Edge, src: Vertex, bubble_of: Mapping[str, str]) -> None:
     storage = edge.storage
-    if edge.movement.move is Move.NONE:
+    if edge.movement.move is MovementKind.NONE:
         if storage in (Storage.EPHEMERAL, Storage.DURABLE):
             raise GraphError(
                 f"edge {edge.id} moves nothing and cannot store it as {storage.value}",
@@ -496,7 +496,7 @@ def _check_storage(edge: Edge, src: Vertex, bubble_of: Mapping[str, str]) -> Non
                 hint="Make the edge concurrent, or its storage local.",
             )
         bubble = bubble_of.get(edge.src)
-        if src.kind is not Kind.SERVICE and (bubble is None or bubble != bubble_of.get(edge.dst)):
+        if src.kind is not VertexKind.SERVICE and (bubble is None or bubble != bubble_of.get(edge.dst)):
             raise GraphError(
                 f"edge {edge.id} is ephemeral, and {edge.src!r} and {edge.dst!r} share no bubble",
                 subject=edge.id,
@@ -857,7 +857,7 @@ def check_patch(graph: LogicalGraph, patch: Patch, expander_id: str) -> None:
     A patch whose edges all lead to its own vertices and have no names costs time for itself, not for the graph's edges.
     """
     expander = graph.vertices.get(expander_id)
-    if expander is None or not (expander.expands or expander.kind is Kind.SERVICE):
+    if expander is None or not (expander.expands or expander.kind is VertexKind.SERVICE):
         raise GraphError(
             f"a patch came from {expander_id!r}, which does not expand", subject=expander_id, rule="expander"
         )
@@ -881,7 +881,7 @@ def check_patch(graph: LogicalGraph, patch: Patch, expander_id: str) -> None:
     served = _check_edges(merged, merged.edges)
     if edits:
         _check_untouched(graph, patch, expander_id)
-        services += [id for id, vertex in graph.vertices.items() if vertex.kind is Kind.SERVICE]
+        services += [id for id, vertex in graph.vertices.items() if vertex.kind is VertexKind.SERVICE]
         topological(merged)
     else:
         # Nothing old is reached from anything new, so a cycle could only lie among the new vertices.

@@ -20,7 +20,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from msgspec import Struct, ValidationError, convert, field
 from msgspec.structs import asdict
 
-from weft.graph.axes import Axis, GridMap, Op
+from weft.graph.axes import Axis, AxisOperation, GridMap
 from weft.graph.logical import (
     DEFAULT_BACKOFF,
     GRAPH,
@@ -28,10 +28,9 @@ from weft.graph.logical import (
     Bubble,
     Choice,
     Edge,
-    Kind,
     LogicalGraph,
-    Move,
     Movement,
+    MovementKind,
     OnFailure,
     Outcome,
     Parallelism,
@@ -45,6 +44,7 @@ from weft.graph.logical import (
     Storage,
     Trigger,
     Vertex,
+    VertexKind,
 )
 from weft.graph.preflight import MAX_BYTES, MAX_DEPTH, Json, check_values, parse, shown
 from weft.graph.validate import MAX_EDGES, MAX_VERTICES
@@ -99,7 +99,7 @@ class _Edge(Struct, forbid_unknown_fields=True):
 
     src: str
     dst: str
-    move: Move = Move.ONE_TO_ONE
+    move: MovementKind = MovementKind.ONE_TO_ONE
     partitions: int = 0
     grid: _Grid | None = None
     router: str = ""
@@ -136,10 +136,10 @@ class _Patch(_Parts, forbid_unknown_fields=True):
 
 
 _FIELDS_OF_MOVES: Final = {
-    "partitions": Move.SCATTER_GATHER,
-    "grid": Move.GRID,
-    "router": Move.CUSTOM,
-    "params": Move.CUSTOM,
+    "partitions": MovementKind.SCATTER_GATHER,
+    "grid": MovementKind.GRID,
+    "router": MovementKind.CUSTOM,
+    "params": MovementKind.CUSTOM,
 }
 _MOST: Final = {"vertices": MAX_VERTICES, "edges": MAX_EDGES, "bubbles": MAX_VERTICES, "choices": MAX_VERTICES}
 
@@ -279,7 +279,7 @@ def _parallelism_out(n: Parallelism) -> int | Json:
 def _edge_out(edge: Edge) -> Json:
     out: Json = {"src": edge.src, "dst": edge.dst}
     movement, scheduling = edge.movement, edge.scheduling
-    if movement.move is not Move.ONE_TO_ONE:
+    if movement.move is not MovementKind.ONE_TO_ONE:
         out["move"] = movement.move.value
     if movement.partitions:
         out["partitions"] = movement.partitions
@@ -301,8 +301,8 @@ def _usual(concurrent: bool) -> Trigger:
     return Trigger.SOURCE_RUNNING if concurrent else Trigger.ALL_DONE
 
 
-def _home(move: Move) -> Storage:
-    return Storage.NONE if move is Move.NONE else Storage.LOCAL
+def _home(move: MovementKind) -> Storage:
+    return Storage.NONE if move is MovementKind.NONE else Storage.LOCAL
 
 
 def _grid_out(grid: GridMap) -> Json:
@@ -311,7 +311,7 @@ def _grid_out(grid: GridMap) -> Json:
 
 
 def _axis_out(axis: Axis) -> Json:
-    usual = Axis(axis.op, -1, 1, 0, axis.k if axis.op is Op.GROUP else 1)
+    usual = Axis(axis.op, -1, 1, 0, axis.k if axis.op is AxisOperation.GROUP else 1)
     return {"op": axis.op.value} | _sparse(axis, usual, ("op",))
 
 
@@ -445,9 +445,9 @@ def _edge_in(given: _Edge, path: str) -> Edge:
     for name, wanted in _FIELDS_OF_MOVES.items():
         if getattr(given, name) and move is not wanted:
             raise _no_field(path, name, f"It belongs to edges whose move is {wanted.value!r}.")
-    if move is Move.CUSTOM and not given.router:
+    if move is MovementKind.CUSTOM and not given.router:
         raise GraphError(f"{path} lacks the field 'router'", subject=path, rule="wire-field")
-    if move is Move.GRID and given.grid is None:
+    if move is MovementKind.GRID and given.grid is None:
         path += ".grid"
         raise GraphError(f"{path} is nothing, not a mapping", subject=path, rule="wire-type")
     grid = None if given.grid is None else _grid_in(given.grid)
@@ -464,7 +464,9 @@ def _edge_in(given: _Edge, path: str) -> Edge:
 
 
 def _grid_in(given: _Grid) -> GridMap:
-    steps = [axis.step if axis.step is not None else axis.k if axis.op is Op.GROUP else 1 for axis in given.axes]
+    steps = [
+        axis.step if axis.step is not None else axis.k if axis.op is AxisOperation.GROUP else 1 for axis in given.axes
+    ]
     axes = tuple(Axis(**asdict(axis) | {"step": step}) for axis, step in zip(given.axes, steps, strict=True))
     return GridMap(**asdict(given) | {"axes": axes})
 
@@ -484,10 +486,10 @@ _WORDS: Final = {
 """The types of msgspec's messages in the words of ours."""
 _KINDS_OF_JSON: Final = {bool: "bool", dict: "object", float: "float", int: "int", list: "array", str: "str"}
 _CHOICES: Final = {
-    "kind": Kind,
-    "move": Move,
+    "kind": VertexKind,
+    "move": MovementKind,
     "on_failure": OnFailure,
-    "op": Op,
+    "op": AxisOperation,
     "outcome": Outcome,
     "restart": Restart,
     "role": Role,

@@ -41,7 +41,7 @@ from weft.model.records import as_dict
 from weft.operators.guardians import start_guardian, take_back_guardian
 
 if TYPE_CHECKING:
-    from weft.graph.task import Gate, TaskContext
+    from weft.graph.task import CommitBarrier, TaskContext
     from weft.operators.mounts import MountNamespace
 
 TAIL_LINES = 20
@@ -156,7 +156,7 @@ def run_guarded(
     *,
     on_started: Callable[[int, str], None] | None = None,
     on_cancel: Callable[[Callable[[], None]], object] | None = None,
-    gate: Gate | None = None,
+    gate: CommitBarrier | None = None,
 ) -> CommandResult:
     """Run a command under a guardian and wait until nothing of it is left.
 

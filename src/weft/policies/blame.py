@@ -29,7 +29,7 @@ _Counts = dict[int, set[tuple[int, _Task]]]
 _EVERYWHERE = 3
 
 
-class Blame:
+class NodeExclusion:
     """The policy of a job that finds out who is at fault; asked with a `BlameView`.
 
     A worker is avoided from `least` failed tasks on, if those are `times` as many as on the others on average, for

@@ -24,14 +24,14 @@ from weft.graph.logical import (
     CONCURRENT,
     SEQUENTIAL,
     Bubble,
-    Kind,
     LogicalGraph,
-    Move,
+    MovementKind,
     Outcome,
     Range,
     SameAs,
     Storage,
     Trigger,
+    VertexKind,
 )
 from weft.graph.validate import topological
 from weft.model.errors import GraphError
@@ -106,12 +106,12 @@ def alone(graph: LogicalGraph) -> frozenset[str]:
     found = {
         id
         for id, vertex in graph.vertices.items()
-        if vertex.kind is Kind.SERVICE
+        if vertex.kind is VertexKind.SERVICE
         or vertex.manager is not None
         or vertex.expands
         or not _is_settled(graph, vertex.parallelism)
     }
-    found.update(edge.dst for edge in graph.edges if graph.vertices[edge.src].kind is Kind.SERVICE)
+    found.update(edge.dst for edge in graph.edges if graph.vertices[edge.src].kind is VertexKind.SERVICE)
     for choice in graph.choices:
         found.add(choice.decider)
         for branch in choice.branches.values():
@@ -145,12 +145,12 @@ def may_stream(graph: LogicalGraph, edge: Edge) -> bool:
     move = edge.movement.move
     return (
         plain
-        and src.kind is Kind.FINITE
+        and src.kind is VertexKind.FINITE
         and not src.keep
         and edge.storage in (Storage.LOCAL, Storage.EPHEMERAL)
         and (
-            move in (Move.ONE_TO_ONE, Move.SCATTER_GATHER)
-            or (move is Move.BROADCAST and _tasks(graph, graph.vertices[edge.dst].parallelism) == 1)
+            move in (MovementKind.ONE_TO_ONE, MovementKind.SCATTER_GATHER)
+            or (move is MovementKind.BROADCAST and _tasks(graph, graph.vertices[edge.dst].parallelism) == 1)
         )
     )
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from weft.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from weft.graph.task import Past
+    from weft.graph.task import VertexHistory
     from weft.model.resources import Resources
 
 BUSY_MOST = 0.9
@@ -28,7 +28,7 @@ class ResourceOffer(NamedTuple):
     price: float = 1.0
 
 
-def most_used(history: Iterable[Past]) -> dict[str, float]:
+def most_used(history: Iterable[VertexHistory]) -> dict[str, float]:
     """Return the maximum of each usage figure over earlier runs."""
     most: dict[str, float] = {}
     for past in history:

@@ -10,7 +10,7 @@ from weft.frontends.tensors.arrays.executables import Executable, ExecutableTupl
 from weft.tensor import Tensor
 
 if TYPE_CHECKING:
-    from weft.runtime.kept import Kept
+    from weft.runtime.kept import KeptValues
 
 RETRIES = 3
 """Further attempts of a failed call with `retry_when_fail`."""
@@ -48,7 +48,7 @@ class RemoteCall:
         self.outputs = outputs
         self.retries = retries
         self.resolved = resolved
-        self.kept: Kept | None = None
+        self.kept: KeptValues | None = None
         self._value: Any = _NONE
 
     @property
@@ -67,7 +67,7 @@ class RemoteCall:
     def value(self, value: Any) -> None:
         self._value = value
 
-    def keep(self, kept: Kept) -> None:
+    def keep(self, kept: KeptValues) -> None:
         """Take the value that a session keeps, and drop the arguments."""
         self.kept = kept
         self.args, self.kwargs = (), {}

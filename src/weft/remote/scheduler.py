@@ -26,7 +26,7 @@ from weft.remote.calls import RETRIES, RemoteCall, substitute_values
 from weft.remote.coroutines import CoroutineThread, SlotHandover, Suspended
 
 if TYPE_CHECKING:
-    from weft.runtime.kept import Kept
+    from weft.runtime.kept import KeptValues
     from weft.runtime.session import Run
     from weft.tensor.sessions import TensorSession
 
@@ -233,11 +233,16 @@ class CallScheduler:
             self._submit(call_state, handover, hold_slot_in_worker, self._bridge.hold_params(handover), [])
 
     def _submit(
-        self, call_state: ScheduledCall, handover: SlotHandover | None, body: Any, params: Any, values: Sequence[Kept]
+        self,
+        call_state: ScheduledCall,
+        handover: SlotHandover | None,
+        body: Any,
+        params: Any,
+        values: Sequence[KeptValues],
     ) -> None:
         name = re.sub(r"[^A-Za-z0-9_]+", "_", call_state.call.name).strip("_")[:100] or "call"
         graph = Graph(name, frontend="remote")
-        kept: dict[str, Kept] = {}
+        kept: dict[str, KeptValues] = {}
         inputs = []
         for index, value in enumerate(values):
             source = f"given-{index}"
@@ -264,7 +269,7 @@ class CallScheduler:
         if call_state.stopped:
             call_state.run.cancel()
 
-    def _kept(self, call: RemoteCall) -> Kept:
+    def _kept(self, call: RemoteCall) -> KeptValues:
         """Return the value of a call in the store of this session."""
         if call.kept is not None and call.kept.of(self._engine.store):
             return call.kept

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from weft.runs.verbs import Handler
     from weft.runtime.cache import StepCache
     from weft.runtime.loop import JobRun
-    from weft.runtime.session import Run, Session
+    from weft.runtime.session import EngineSession, Run
     from weft.store.catalog import Catalog
     from weft.store.filesystems import Copy
     from weft.store.outputs import Outputs
@@ -140,8 +140,8 @@ class ActiveRun:
 
     # ------------------------------------------------------------------------------------------------- its life
 
-    def start(self, session: Session, listeners: Sequence[Any] = ()) -> Run:
-        """Start it on the workers of a session, and take orders. Errors as of `Session.start`; it is given up then."""
+    def start(self, session: EngineSession, listeners: Sequence[Any] = ()) -> Run:
+        """Start the run on the workers of a session and accept orders. Errors are those of `EngineSession.start`."""
         plan, stack = self.plan, self.stack
         recovered = None if plan is None else plan.recovered
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from weft.durability.resume import Kept
+from weft.durability.resume import FinishedTask
 from weft.runs.records import Record, append_records
 from weft.store.state import read_description
 
@@ -78,10 +78,12 @@ def record_edit(
     return again
 
 
-def kept_by_edit(folder: Path) -> list[Kept]:
+def kept_by_edit(folder: Path) -> list[FinishedTask]:
     """Return the tasks that the newest edit of a run has left as they are, where the graph itself cannot tell."""
     found = read_description(folder).get(KEPT)
-    return [Kept(id, n, name, tuple(outputs)) for id, n, name, outputs in found] if isinstance(found, list) else []
+    return (
+        [FinishedTask(id, n, name, tuple(outputs)) for id, n, name, outputs in found] if isinstance(found, list) else []
+    )
 
 
 def edits_that_count(folder: Path) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from weft.durability.facts import asking
 from weft.durability.journal import JOURNAL, read_journal, recover, same_graph
-from weft.engine.explain import Explained, Row, edge_name, planned_edge, planned_width
+from weft.engine.explain import Explained, ExplainedItem, edge_name, planned_edge, planned_width
 from weft.graph.validate import mark_results
 from weft.model.errors import WeftError
 from weft.store.state import check_trusted
@@ -66,7 +66,7 @@ def _from_records(run: RunRecord, graph: LogicalGraph | None, remark: str) -> Ex
     vertices = {vertex.shown: vertex for vertex in given.values()}
     known = {step.name: step for step in run.steps}
     rows = [
-        Row(
+        ExplainedItem(
             name,
             planned_width(vertices[name]) if name in vertices else "(not known)",
             _became(known[name]) if name in known else "(not known)",
@@ -74,7 +74,7 @@ def _from_records(run: RunRecord, graph: LogicalGraph | None, remark: str) -> Ex
         for name in dict.fromkeys((*vertices, *known))
     ]
     rows += [
-        Row(edge_name(edge, given), planned_edge(edge), "(not known)")
+        ExplainedItem(edge_name(edge, given), planned_edge(edge), "(not known)")
         for edge in (graph.edges if graph is not None else ())
     ]
     return Explained(run.name or run.id, run.state, tuple(rows), (), remark)

@@ -14,7 +14,7 @@ from msgspec import Struct
 from weft.model.errors import WeftError
 
 if TYPE_CHECKING:
-    from weft.store.entries import Output
+    from weft.store.entries import CachedOutput
     from weft.store.results import Recipe, ResultCache
 
 HIT: Final = "hit"
@@ -23,7 +23,7 @@ DEPENDS: Final = "depends"
 SKIPPED: Final = "skipped"
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class PlannedTask(Struct, frozen=True, kw_only=True):
     """A task to be foreseen: `recipe` is None if it has no cache, `makes` are the paths of its outputs.
 
     `skipped` says why it will not run, `refresh`: it is not looked up. `depends` says on what it depends that nobody
@@ -47,14 +47,16 @@ class Foreseen(Struct, frozen=True):
     reason: str
 
 
-def foresee(results: ResultCache, asked: Sequence[Asked]) -> list[Foreseen]:
+def foresee(results: ResultCache, asked: Sequence[PlannedTask]) -> list[Foreseen]:
     """Return what will become of the steps, which come in an order in which they could run; nothing is written."""
-    known: dict[str, Output] = {}
+    known: dict[str, CachedOutput] = {}
     unknown: dict[str, str] = {}
     return [_foresee(results, one, known, unknown) for one in asked]
 
 
-def _foresee(results: ResultCache, asked: Asked, known: dict[str, Output], unknown: dict[str, str]) -> Foreseen:
+def _foresee(
+    results: ResultCache, asked: PlannedTask, known: dict[str, CachedOutput], unknown: dict[str, str]
+) -> Foreseen:
     recipe = asked.recipe
     if asked.skipped:
         return Foreseen(asked.step, SKIPPED, asked.skipped)
@@ -74,7 +76,7 @@ def _foresee(results: ResultCache, asked: Asked, known: dict[str, Output], unkno
     return answer
 
 
-def _look(results: ResultCache, step: str, recipe: Recipe, known: dict[str, Output]) -> Foreseen:
+def _look(results: ResultCache, step: str, recipe: Recipe, known: dict[str, CachedOutput]) -> Foreseen:
     try:
         key = results.key(recipe, known)
         found = results.find(key.key)
@@ -82,6 +84,6 @@ def _look(results: ResultCache, step: str, recipe: Recipe, known: dict[str, Outp
         return Foreseen(step, RUN, error.message)
     if found.entry is None:
         return Foreseen(step, RUN, found.reason or results.why(recipe, key.leaves).reason)
-    made: Mapping[str, Output] = found.entry.outputs
+    made: Mapping[str, CachedOutput] = found.entry.outputs
     known.update({path: made[name] for name, path in recipe.outputs.items() if name in made})
     return Foreseen(step, HIT, f"result of {found.entry.run}")

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from weft.admin.deleting import end_processes
 from weft.durability.journal import JOURNAL, FileJournal
-from weft.durability.resume import Kept, Plan, plan_resume
+from weft.durability.resume import FinishedTask, Plan, plan_resume
 from weft.durability.values import plan_values
 from weft.engine.core import Tuning
 from weft.model.errors import ConflictError, NotFoundError
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from weft.runs.opening import Managers
     from weft.runs.records import RunRecord
     from weft.runs.sources import ResumableSource, Revised
-    from weft.runtime.session import Session
+    from weft.runtime.session import EngineSession
     from weft.store.catalog import Catalog
     from weft.store.filesystems import Copy
     from weft.store.outputs import Outputs
@@ -53,7 +53,7 @@ class Host(Protocol):
         """The vertex managers and job policies, by name."""
         ...
 
-    def workers(self, state: StateRoot) -> Session:
+    def workers(self, state: StateRoot) -> EngineSession:
         """Return the store and the workers that all runs share."""
         ...
 
@@ -132,7 +132,7 @@ def durability_again(folder: RunFolder, settings: Settings) -> str:
     return settings.durability
 
 
-def _reach(session: Session, plan: Plan | None) -> None:
+def _reach(session: EngineSession, plan: Plan | None) -> None:
     """Have the clock of a session go on from the end of a journal."""
     if plan is not None and plan.recovered is not None and isinstance(session.loop.clock, ResumedClock):
         session.loop.clock.reach(plan.recovered.pending.now)
@@ -184,13 +184,13 @@ def _record_revision(
     return again
 
 
-def _kept(plan: Plan, earlier: Sequence[Kept], revised: Revised) -> list[Kept]:
+def _kept(plan: Plan, earlier: Sequence[FinishedTask], revised: Revised) -> list[FinishedTask]:
     """Return the finished tasks that an edit leaves as they are, of vertices that came while the run went on."""
     paths = revised.before.paths
     assert paths is not None
     known = [(id, n, vertex) for id, n in sorted(plan.restored) if (vertex := plan.vertices.get(id)) is not None]
     found = [
-        Kept(id, n, vertex.step, tuple(paths(vertex, n).values()))
+        FinishedTask(id, n, vertex.step, tuple(paths(vertex, n).values()))
         for id, n, vertex in known
         if vertex.outputs is not None
     ]

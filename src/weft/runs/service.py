@@ -14,7 +14,7 @@ from weft.runs.listing import mark_interrupted
 from weft.runs.opening import open_run
 from weft.runs.records import read_run
 from weft.runtime.clock import RealClock, ResumedClock
-from weft.runtime.session import BackendPlace, Session
+from weft.runtime.session import BackendPlace, EngineSession
 from weft.store.blocks import BlockManager
 from weft.store.folders import SPILL_NAME, is_url
 from weft.store.state import StateRoot, owned, read_description
@@ -80,7 +80,7 @@ class RunService:
         self.settings = settings
         self._undo = ExitStack()
         self._lock = threading.Lock()
-        self._session: Session | None = None
+        self._session: EngineSession | None = None
 
     @property
     def managers(self) -> Managers:
@@ -167,14 +167,14 @@ class RunService:
 
     # ---------------------------------------------------------------------------------------------------- workers
 
-    def workers(self, state: StateRoot) -> Session:
+    def workers(self, state: StateRoot) -> EngineSession:
         """Return the store and the workers that all runs share, made by the first of them."""
         with self._lock:
             if self._session is None:
                 self._session = self._make_workers(state)
             return self._session
 
-    def _make_workers(self, state: StateRoot) -> Session:
+    def _make_workers(self, state: StateRoot) -> EngineSession:
         settings, concrete = self.settings, self._concrete
         base = settings.spill
         if base is None or is_url(base):
@@ -192,7 +192,7 @@ class RunService:
         workers = settings.worker_count
         place = BackendPlace(workers, store, folders.shm, folders.spill, STEP_GRACE_S, node, window)
         executor = concrete.make_backend(settings.backend, place)
-        return self._undo.enter_context(Session(executor, store, ResumedClock(), concrete.MANAGERS))
+        return self._undo.enter_context(EngineSession(executor, store, ResumedClock(), concrete.MANAGERS))
 
     def close(self) -> None:
         """Cancel the runs that go on, and give up store and workers."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from weft.engine.commands import Complete
 from weft.graph.fingerprint import fingerprint
-from weft.graph.logical import Kind
-from weft.graph.task import Past
+from weft.graph.logical import VertexKind
+from weft.graph.task import VertexHistory
 from weft.model.errors import WeftError
 from weft.model.resources import Resources
 from weft.store.catalog import HistoryRow
@@ -46,7 +46,7 @@ class Historian:
         self._thread = threading.Thread(target=self._write, name="weft-history", daemon=True)
         self._thread.start()
 
-    def read(self, graph: LogicalGraph) -> tuple[str, list[Past]]:
+    def read(self, graph: LogicalGraph) -> tuple[str, list[VertexHistory]]:
         """Return the fingerprint of a graph, and what its vertices took before, newest first."""
         known = fingerprint(graph)
         try:
@@ -99,15 +99,15 @@ def rows_of(inspector: Inspector, known: str, now: float) -> list[HistoryRow]:
             usage=dict(inspector.usage(row.id)),
         )
         for row in inspector.vertices
-        if row.finished and row.vertex.kind is Kind.FINITE
+        if row.finished and row.vertex.kind is VertexKind.FINITE
     ]
 
 
-def _past(row: HistoryRow) -> Past:
+def _past(row: HistoryRow) -> VertexHistory:
     resources: tuple[Resources, ...] = ()
     with suppress(TypeError, ValueError):  # of another version
         resources = tuple(Resources(**{**each, "tokens": tuple(map(tuple, each["tokens"]))}) for each in row.resources)
-    return Past(row.vertex, row.ended_at, row.tasks, row.seconds, row.nbytes, row.rows, resources, row.usage)
+    return VertexHistory(row.vertex, row.ended_at, row.tasks, row.seconds, row.nbytes, row.rows, resources, row.usage)
 
 
 def _resources_out(each: Resources) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Values that outlive their run: they lie in the session's store, and later runs read them there.
 
-A `Kept` is the only owner of its column. It may be let go of by the garbage collector, on any thread and with any lock
-held, so that what has to be freed then is only noted; a thread of the session frees it.
+A `KeptValues` is the only owner of its column. It may be let go of by the garbage collector, on any thread and with any
+lock held, so that what has to be freed then is only noted; a thread of the session frees it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from weft.store.api import ChunkStore, Column
 
 
-class Kept:
+class KeptValues:
     """The values of the tasks of one vertex, in its order. They are freed with the last reference to this.
 
     They lie where the store has put them: in memory, in shared memory, or on disk when memory is short. An item is read
@@ -27,7 +27,7 @@ class Kept:
 
     __slots__ = ("__weakref__", "_column", "_shelf")
 
-    def __init__(self, shelf: Shelf, column: Column) -> None:
+    def __init__(self, shelf: NamedValues, column: Column) -> None:
         self._shelf = shelf
         self._column = column
         weakref.finalize(self, shelf.unwanted, column.key).atexit = False
@@ -61,7 +61,7 @@ class Kept:
         return (self[index] for index in range(len(self)))
 
 
-class Shelf:
+class NamedValues:
     """What a session has kept, and the thread that frees what nobody wants any more."""
 
     def __init__(self, store: ChunkStore) -> None:
@@ -71,13 +71,13 @@ class Shelf:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
-    def keep(self, column: Column) -> Kept:
+    def keep(self, column: Column) -> KeptValues:
         """Return what owns a column from now on."""
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._free, name="weft-freeing", daemon=True)
                 self._thread.start()
-        return Kept(self, column)
+        return KeptValues(self, column)
 
     def unwanted(self, key: tuple[str, str]) -> None:
         """Have a column freed soon; may be called from a destructor."""

@@ -54,13 +54,13 @@ if TYPE_CHECKING:
     from weft.engine.provider import NodeSpec
     from weft.engine.replay import Pending
     from weft.graph.logical import LogicalGraph
-    from weft.graph.task import Gate as TaskGate
-    from weft.graph.task import Past
+    from weft.graph.task import CommitBarrier as TaskGate
+    from weft.graph.task import VertexHistory
     from weft.store.api import Column
 
 
-class Gate:
-    """See `weft.graph.task.Gate`: opened once, when a record is durable or cannot be, and then never shut again."""
+class TickBarrier:
+    """The `CommitBarrier` of one tick; it opens once, when the record of the tick is durable or cannot be written."""
 
     def __init__(self) -> None:
         self._shut = threading.Lock()
@@ -131,7 +131,7 @@ class JobRun:
         self.gates: dict[int, TaskGate] = {}
         self.outcome: Complete | None = None
         self.outputs: Any = None
-        self.history: Sequence[Past] = ()
+        self.history: Sequence[VertexHistory] = ()
         self.recorded = False
         self.restored: frozenset[tuple[str, int]] = frozenset()
         self.given: Mapping[str, Column] = {}
@@ -373,7 +373,7 @@ class Loop:
         """
         held = job.held
         held.ended = held.ended or (job.strict and ends_tasks(events))
-        gate: Gate | None = None
+        gate: TickBarrier | None = None
         late: list[Command] = []
         ahead: list[Command] = []
         for command in commands:
@@ -385,7 +385,7 @@ class Loop:
                 continue
             if held.ended and not held.dam and type(command) not in DURABLE_FIRST:
                 if isinstance(command, Launch) and command.worker < 0 and self.executor.gated and not job.answers:
-                    gate = job.gates[command.lease] = gate or Gate()
+                    gate = job.gates[command.lease] = gate or TickBarrier()
                 else:
                     held.dam = True
             if not held.dam and type(command) not in DURABLE_FIRST:

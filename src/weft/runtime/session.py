@@ -1,8 +1,8 @@
 """Sessions: run, watch and cancel graphs in this process.
 
-A `Session` owns one backend with its workers and one loop; its jobs share the pool. `submit` returns a `Run` at once,
-`run` waits for it, shows Ctrl-C to it (the first cancels cleanly, the second leaves at once), and raises what went
-wrong.
+A `EngineSession` owns one backend with its workers and one loop; its jobs share the pool. `submit` returns a `Run` at
+once, `run` waits for it, shows Ctrl-C to it (the first cancels cleanly, the second leaves at once), and raises what
+went wrong.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from weft.model.ids import parse_task
 from weft.runtime.arguments import functions, patience, shown, text, truth, whole
 from weft.runtime.arguments import graph as check_graph
 from weft.runtime.clock import RealClock
-from weft.runtime.kept import Kept, Shelf
+from weft.runtime.kept import KeptValues, NamedValues
 from weft.runtime.loop import JobRun, Loop
 from weft.store.api import ABSENT
 from weft.worker.context import EdgeValues
@@ -116,7 +116,7 @@ Listener = Callable[[JobRun, Sequence[Event], Sequence[Command]], None]
 class Run:
     """One submitted graph: wait for it, watch it, cancel it, read its results."""
 
-    def __init__(self, session: Session, job: JobRun, durable: Durable | None = None) -> None:
+    def __init__(self, session: EngineSession, job: JobRun, durable: Durable | None = None) -> None:
         self._session = session
         self._job = job
         self._durable = durable
@@ -305,7 +305,7 @@ class Results:
             raise NotFoundError(f"{vertex} has {len(column)} values", hint="Use results[node] for the list of them.")
         return self._load(vertex, column, 0)
 
-    def keep(self, node: Any, at: Sequence[int] | None = None) -> Kept:
+    def keep(self, node: Any, at: Sequence[int] | None = None) -> KeptValues:
         """Return the values of a vertex, or those of the tasks `at`, as something that outlives the run.
 
         They are no result of the run any more, and stay when it is forgotten. NotFoundError as `results[node]`.
@@ -346,7 +346,7 @@ class Results:
         return self._run._session.load(self._run._job, vertex, column, index)
 
 
-class Session:
+class EngineSession:
     """A backend, its workers and its jobs. Use it as a context manager, or `close` it."""
 
     def __init__(
@@ -368,10 +368,10 @@ class Session:
         self._closed = False
         self._closers: list[Callable[[], None]] = []
         self.historian: Historian | None = None
-        self._shelf = Shelf(store)
+        self._shelf = NamedValues(store)
 
     def submit(
-        self, graph: LogicalGraph, *, listeners: Sequence[Listener] = (), given: Mapping[str, Kept] | None = None
+        self, graph: LogicalGraph, *, listeners: Sequence[Listener] = (), given: Mapping[str, KeptValues] | None = None
     ) -> Run:
         """Check a graph and start it; GraphError or CapacityError if it cannot run here.
 
@@ -381,7 +381,7 @@ class Session:
         functions("listeners", listeners)
         return self.start(check_graph("submit", graph), listeners=listeners, given=given)
 
-    def put(self, values: Iterable[Any], n: int) -> Kept:
+    def put(self, values: Iterable[Any], n: int) -> KeptValues:
         """Put `n` values into the store, to be read by runs as those of a vertex with as many tasks.
 
         UsageError: there are more or fewer of them. DiskFullError: there is no room for them.
@@ -401,7 +401,7 @@ class Session:
             raise UsageError(f"there are {'more' if count > n else 'fewer'} values than n, which is {n}")
         return kept
 
-    def keep(self, job: JobRun, vertex: str, at: Sequence[int]) -> Kept:
+    def keep(self, job: JobRun, vertex: str, at: Sequence[int]) -> KeptValues:
         """Have values of a job that has ended outlive it."""
         if job.outcome is None:
             raise ConflictError(f"{job.id} still runs", hint="Wait for it first.")
@@ -420,7 +420,7 @@ class Session:
         incarnation: int = 0,
         durable: Durable | None = None,
         cache: Cache | None = None,
-        given: Mapping[str, Kept] | None = None,
+        given: Mapping[str, KeptValues] | None = None,
         strict: bool = False,
     ) -> Run:
         """Start a graph as those do who keep something of it; errors as of `submit`.
@@ -458,10 +458,10 @@ class Session:
         self.loop.submit(job, pending, durable.gone if durable is not None else None)
         return Run(self, job, durable)
 
-    def _given(self, graph: LogicalGraph, given: Mapping[str, Kept]) -> dict[str, Column]:
+    def _given(self, graph: LogicalGraph, given: Mapping[str, KeptValues]) -> dict[str, Column]:
         """Return the columns of values that are there before a run, whose vertices keep them whoever reads them."""
         for name, kept in given.items():
-            if not isinstance(kept, Kept):
+            if not isinstance(kept, KeptValues):
                 raise UsageError(
                     f"what is given for {shown(name)} is {shown(kept)}",
                     hint="Pass what put or Results.keep has returned.",
@@ -560,7 +560,7 @@ class Session:
         for closer in reversed(self._closers):
             closer()
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> EngineSession:
         return self
 
     def __exit__(

@@ -52,7 +52,7 @@ class RunRow(Struct, frozen=True, kw_only=True):
 
 
 class HistoryRow(Struct, frozen=True, kw_only=True):
-    """What a vertex took in one run of the graph with this fingerprint; see `weft.graph.task.Past`."""
+    """What a vertex took in one run of the graph with this fingerprint; see `weft.graph.task.VertexHistory`."""
 
     fingerprint: str
     vertex: str

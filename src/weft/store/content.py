@@ -33,7 +33,7 @@ from weft.store.digests import (
     stamp_of,
     write_listing,
 )
-from weft.store.entries import CacheIndex, Output
+from weft.store.entries import CachedOutput, CacheIndex
 from weft.store.folders import remove_at
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class ContentStore:
 
     # --------------------------------------------------------------------------------------------------- storing
 
-    def keep(self, path: str) -> Output:
+    def keep(self, path: str) -> CachedOutput:
         """Take the content of an artifact over and return what it is.
 
         Each file is first made the store's own and then read, so what is kept is what the digest says. ForbiddenError:
@@ -86,7 +86,7 @@ class ContentStore:
             raise NotFoundError(f"{path} is not there") from None
         except OSError as error:
             raise _os_error(f"{path} cannot be kept in {self.folder}", error) from None
-        return Output(digest, sum(sizes), len(sizes), newest)
+        return CachedOutput(digest, sum(sizes), len(sizes), newest)
 
     def _keep(self, path: bytes, about: os.stat_result, root: bytes, sizes: list[int]) -> tuple[str, int]:
         """Return the digest and the newest time of change of a file or a folder that is kept now."""
@@ -152,7 +152,7 @@ class ContentStore:
 
     # ---------------------------------------------------------------------------------------------------- taking
 
-    def problem(self, output: Output) -> str:
+    def problem(self, output: CachedOutput) -> str:
         """Return why an output cannot be taken any more, "" if it can: each file must be there, as it was kept."""
         try:
             for digest in self.digests(output):
@@ -163,7 +163,7 @@ class ContentStore:
             return error.message
         return ""
 
-    def recall(self, outputs: Iterable[Output]) -> None:
+    def recall(self, outputs: Iterable[CachedOutput]) -> None:
         """Have the index read at once what it knows of the files of outputs, which `problem` then asks for one by one.
 
         What a folder has in it is not looked up for that.
@@ -176,14 +176,14 @@ class ContentStore:
                     found.append((about.st_dev, about.st_ino))
         self.index.recall(found)
 
-    def distrust(self, output: Output) -> None:
+    def distrust(self, output: CachedOutput) -> None:
         """Forget what is known of the stats of an output's files. NotFoundError: the listing of a folder is gone."""
         for digest in self.digests(output):
             with suppress(OSError):
                 about = os.lstat(self._place(digest))
                 self.index.note(about.st_dev, about.st_ino, "", "")
 
-    def digests(self, output: Output) -> Iterator[str]:
+    def digests(self, output: CachedOutput) -> Iterator[str]:
         """Yield the digest of each file of an output. NotFoundError: a listing of a folder of it is gone."""
         todo = [output.digest]
         while todo:
@@ -193,7 +193,7 @@ class ContentStore:
             elif digest[0] in (FILE, EXECUTABLE):
                 yield digest
 
-    def put(self, output: Output, root: str, path: str, folders: OpenFolders) -> None:
+    def put(self, output: CachedOutput, root: str, path: str, folders: OpenFolders) -> None:
         """Put an output at an absolute path below `root`, in place of what lies there; no link on the way is followed.
 
         `folders` makes those that it lies in. ConflictError: a file was found to be damaged while it was copied.

@@ -57,7 +57,7 @@ _ENTRY: Final = "key, store, pipeline, step, run, started, completed, expires, u
 _CLAIM: Final = "key, epoch, run, step, task, host, pid, since, lease_until, leaves"
 
 
-class Output(Struct, frozen=True):
+class CachedOutput(Struct, frozen=True):
     """One artifact of a result: its digest, whose first letter is its kind, its bytes, and its newest time of change.
 
     `files` counts the files in it; `modified_ns` is in ns since 1970.
@@ -87,7 +87,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     size: int = 0
     pinned: bool = False
     leaves: Mapping[str, str] = field(default_factory=dict)
-    outputs: Mapping[str, Output] = field(default_factory=dict)
+    outputs: Mapping[str, CachedOutput] = field(default_factory=dict)
 
 
 class Claim(Struct, frozen=True, kw_only=True):
@@ -397,7 +397,7 @@ class CacheIndex:
 
 def _entry(row: Sequence[Any]) -> Entry:
     found = dict(zip(_ENTRY.split(", "), row, strict=True))
-    outputs = {name: Output(*said) for name, said in json.loads(found["outputs"]).items()}
+    outputs = {name: CachedOutput(*said) for name, said in json.loads(found["outputs"]).items()}
     return Entry(
         **{**found, "pinned": bool(found["pinned"]), "leaves": json.loads(found["leaves"]), "outputs": outputs}
     )

@@ -25,7 +25,7 @@ from msgspec import Struct, field
 from weft.model.errors import NotFoundError, WeftError
 from weft.store.content import ContentStore
 from weft.store.digests import ABSENT, FOLDER, LEFT_OUT, Digester, read_listing
-from weft.store.entries import CacheIndex, Claim, Entry, Output
+from weft.store.entries import CachedOutput, CacheIndex, Claim, Entry
 from weft.store.folders import OpenFolders
 
 KEY_VERSION: Final = 1
@@ -195,7 +195,7 @@ class ResultCache:
         """
         together = self._at_hand()
         together.entries = self.index.entries_of(keys)
-        stores: dict[str, list[Output]] = {}
+        stores: dict[str, list[CachedOutput]] = {}
         for entry in together.entries.values():
             stores.setdefault(entry.store, []).extend(entry.outputs.values())
         for store, outputs in stores.items():
@@ -217,7 +217,7 @@ class ResultCache:
     def key(
         self,
         recipe: Recipe,
-        known: Mapping[str, Output] | None = None,
+        known: Mapping[str, CachedOutput] | None = None,
         stopped: Callable[[], bool] = lambda: False,
     ) -> Key:
         """Return the key of an execution, from what lies at its paths now, or what is `known` to come to lie there.
@@ -411,7 +411,7 @@ class ResultCache:
             return f"what it reads changed while it ran: {self.differences(claim.leaves, now.leaves)[0]}"
         store = self.content(recipe.store)
         with store.lock():
-            outputs: dict[str, Output] = {}
+            outputs: dict[str, CachedOutput] = {}
             for name, path in recipe.outputs.items():
                 if not os.path.lexists(path):
                     return f"its output {name} was not made"

@@ -49,7 +49,7 @@ _SCHEMA: Final = (
 )
 
 
-class Schedule(Struct, frozen=True, kw_only=True):
+class PipelineSchedule(Struct, frozen=True, kw_only=True):
     """A pipeline that is to run again and again. Times are in seconds since 1970.
 
     `words` are further words for `weft run`. At most `concurrency` runs go on at a time (0: any number), and `policy`
@@ -89,7 +89,7 @@ class Firing(Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
-_SCHEDULE: Final = Schedule.__struct_fields__
+_SCHEDULE: Final = PipelineSchedule.__struct_fields__
 _FIRING: Final = Firing.__struct_fields__
 _PUT: Final = (
     f"INSERT INTO firings ({', '.join(_FIRING)}) VALUES ({', '.join(f':{name}' for name in _FIRING)}) "
@@ -115,7 +115,7 @@ class Schedules:
         """Close what connections there are."""
         self.database.close()
 
-    def add(self, schedule: Schedule) -> None:
+    def add(self, schedule: PipelineSchedule) -> None:
         """Add a schedule. ConflictError: there is one of that name."""
         with self.database.write() as db:
             if db.rows("SELECT name FROM schedules WHERE name = :name", {"name": schedule.name}):
@@ -128,14 +128,14 @@ class Schedules:
             values |= {"words": json.dumps(list(schedule.words)), "catchup": int(schedule.catchup)}
             db.run(f"INSERT INTO schedules ({', '.join(_SCHEDULE)}) VALUES ({names})", values)
 
-    def find(self, name: str) -> Schedule:
+    def find(self, name: str) -> PipelineSchedule:
         """Return a schedule. NotFoundError: there is none of that name."""
         found = self._schedules("WHERE name = :name", {"name": name})
         if not found:
             raise NotFoundError(f"there is no schedule {name!r}", hint="List them: weft schedule ls")
         return found[0]
 
-    def all(self, *, state: str = "") -> list[Schedule]:
+    def all(self, *, state: str = "") -> list[PipelineSchedule]:
         """Return all schedules by name, or those in one state."""
         return self._schedules("WHERE state = :state" if state else "", {"state": state} if state else {})
 
@@ -210,11 +210,14 @@ class Schedules:
             rows = [] if db is None else db.rows(query, {"schedule": schedule})
         return [Firing(**dict(zip(_FIRING, row, strict=True))) for row in rows]
 
-    def _schedules(self, where: str, values: Mapping[str, Any]) -> list[Schedule]:
+    def _schedules(self, where: str, values: Mapping[str, Any]) -> list[PipelineSchedule]:
         with self.database.read() as db:
             query = f"SELECT {', '.join(_SCHEDULE)} FROM schedules {where} ORDER BY name"
             rows = [dict(zip(_SCHEDULE, row, strict=True)) for row in db.rows(query, values)] if db is not None else []
-        return [Schedule(**{**row, "words": json.loads(row["words"]), "catchup": bool(row["catchup"])}) for row in rows]
+        return [
+            PipelineSchedule(**{**row, "words": json.loads(row["words"]), "catchup": bool(row["catchup"])})
+            for row in rows
+        ]
 
     @staticmethod
     def _forget(db: Connection, name: str) -> None:

@@ -22,7 +22,7 @@ from weft.frontends.tensors.unknown_lengths import DeferredNode, measured
 from weft.model.errors import NotFoundError, TaskError, UsageError
 from weft.operators.blas import shared_by
 from weft.operators.namespaces import NUMPY, checked
-from weft.runtime.kept import Kept
+from weft.runtime.kept import KeptValues
 from weft.tensor.raised import as_raised
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from weft.frontends.tensors.nodes import ArrayNode
+    from weft.runtime.session import EngineSession as EngineSession
     from weft.runtime.session import Results, Run
-    from weft.runtime.session import Session as EngineSession
 
 STORED_FROM = 64 * 1024
 """Arrays of this many bytes are put into shared memory for worker processes; smaller ones travel with the programs."""
@@ -80,7 +80,7 @@ class TensorSession:
         self.apart = arguments.get("backend", "threads") != "threads"
         self.durable = arguments.get("durable", False) is not False
         self._lock = threading.Lock()
-        self._placed: WeakKeyDictionary[Any, Kept] = WeakKeyDictionary()
+        self._placed: WeakKeyDictionary[Any, KeptValues] = WeakKeyDictionary()
         self._named: dict[str, Any] = {}
         self.call_scheduler: Any = None  # set by weft.remote, which imports this package
 
@@ -140,14 +140,14 @@ class TensorSession:
             return False
         source = node.kwargs.get("source")
         if type(source) is sources.Stored:
-            return isinstance(source.values, Kept) or (self.apart and node.nbytes >= STORED_FROM)
+            return isinstance(source.values, KeptValues) or (self.apart and node.nbytes >= STORED_FROM)
         return self.apart and type(source) is sources.ArraySource and node.nbytes >= STORED_FROM and source.in_memory
 
-    def _kept(self, node: ArrayNode) -> Kept:
+    def _kept(self, node: ArrayNode) -> KeptValues:
         """Return the chunks of a source as they lie in the store, where they are put when they are first read."""
         source = node.kwargs["source"]
         values = source.values if type(source) is sources.Stored else _Slices(source, node)
-        if isinstance(values, Kept) and values.of(self.engine.store):
+        if isinstance(values, KeptValues) and values.of(self.engine.store):
             return values
         with self._lock:
             kept = self._placed.get(source)

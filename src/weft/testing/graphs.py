@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.graph.builder import Graph, Node, Reads, after, gather, grid, shuffle
+from weft.graph.builder import Graph, Reads, VertexHandle, after, gather, grid, shuffle
 from weft.graph.grid import group
 from weft.graph.logical import OnFailure, Outcome, Retry
 from weft.graph.validate import validate
@@ -26,7 +26,7 @@ def random_graph(rng: random.Random, *, most_vertices: int = 10, most_tasks: int
     With `plain` there are no services, bubbles, tokens or special resources.
     """
     graph = Graph("random")
-    nodes: list[Node] = []
+    nodes: list[VertexHandle] = []
     limits = {"slots": rng.randint(1, 3)}
     graph.limits.update(limits)
     graph.on_failure = rng.choice(list(OnFailure))
@@ -76,7 +76,7 @@ def random_graph(rng: random.Random, *, most_vertices: int = 10, most_tasks: int
     return graph
 
 
-def add_final(graph: Graph, nodes: list[Node]) -> None:
+def add_final(graph: Graph, nodes: list[VertexHandle]) -> None:
     """Give some graphs, told apart by their shape, vertices that run whatever happens: no random number is drawn."""
     if (len(graph.edges) + len(nodes)) % 4:
         return

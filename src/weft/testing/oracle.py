@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.graph.logical import Move
+from weft.graph.logical import MovementKind
 from weft.graph.routing import bind
 from weft.graph.task import resolve
 from weft.graph.validate import topological
@@ -23,7 +23,7 @@ def sequential(graph: LogicalGraph) -> dict[str, list[Any]]:
         fn = resolve(vertex.program)
         inputs = []
         for edge in graph.edges:
-            if edge.dst == name and edge.movement.move is not Move.NONE:
+            if edge.dst == name and edge.movement.move is not MovementKind.NONE:
                 source = graph.vertices[edge.src].parallelism
                 assert isinstance(source, int)
                 router = bind(edge, source, n)

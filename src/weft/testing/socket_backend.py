@@ -34,7 +34,7 @@ from weft.model.errors import NotFoundError, ProgramError
 from weft.store import codec
 from weft.store.api import ABSENT, Column
 from weft.worker.code import code_of
-from weft.worker.lease import Outcome, WorkerLease
+from weft.worker.lease import LeaseResult, WorkerLease
 from weft.worker.run import LiveInput, run
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class SocketBackend(LocalBackend):
         for worker in () if self._closing else self._workers:
             self.loop.worker_lost(worker, "the far process is gone")
 
-    def _end(self, lease: WorkerLease, outcome: Outcome) -> None:
+    def _end(self, lease: WorkerLease, outcome: LeaseResult) -> None:
         if self._leases.pop(_token(lease), None) is None:
             return
         local: LocalJob = lease.host

@@ -14,7 +14,7 @@ from weft.engine.policy import BLAME, STRAGGLERS
 from weft.frontends.pipelines.kinds import STEP_KINDS as STEP_KINDS
 from weft.graph.projection import GRAPHS
 from weft.model.errors import GraphError, MissingExtraError, UsageError
-from weft.policies.blame import Blame
+from weft.policies.blame import NodeExclusion
 from weft.policies.choices import BroadcastChoice
 from weft.policies.eviction import furthest, largest
 from weft.policies.pruning import PartitionPruning
@@ -37,7 +37,7 @@ MANAGERS: Final[dict[str, ManagerFactory]] = {
     "pruning": PartitionPruning,
     "conditional": BroadcastChoice,
     STRAGGLERS: Stragglers,
-    BLAME: Blame,
+    BLAME: NodeExclusion,
 }
 """The vertex managers that a graph may name, and the policies of whole jobs."""
 FRONTENDS: Final[Mapping[str, str]] = {"pipelines": "weft.frontends.pipelines.states:PROJECTION"}

@@ -32,7 +32,7 @@ def plan_pipeline(loaded: Loaded, settings: Settings) -> list[Foreseen]:
     Of file systems that lie elsewhere the copies are brought up to date, since that is what steps would find.
     DefinitionError: a step can never have its mounts.
     """
-    from weft.runs.planning import Asked, foresee
+    from weft.runs.planning import PlannedTask, foresee
     from weft.runs.records import item_name
 
     state = settings.state_root(loaded.file.absolute().parent)
@@ -51,7 +51,7 @@ def plan_pipeline(loaded: Loaded, settings: Settings) -> list[Foreseen]:
         items = vertex.program.items or (None,)
         off = {"uncached": "no result is used or kept (--no-cache)"} if loaded.caching.off and node.cache.enable else {}
         for number in range(len(items)):
-            one = Asked(
+            one = PlannedTask(
                 step=item_name(node.name, number),
                 recipe=None if depends else recipe_of(vertex.program.params, number, items[number]),
                 makes=() if node.lister else tuple(outputs_of(vertex, number).values()),

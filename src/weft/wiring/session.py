@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from weft.runs.active import ActiveRun, RunEvents
     from weft.runs.records import Record
     from weft.runtime.history import Historian
-    from weft.runtime.kept import Kept
+    from weft.runtime.kept import KeptValues
     from weft.runtime.session import Results, Run
     from weft.store.api import EvictionKey
 
@@ -58,7 +58,7 @@ _SETTLE_S: Final = 60.0
 """How long a session that is closed waits until the ends of its durable runs are on disk, in seconds."""
 
 
-class Session(runtime.Session):
+class Session(runtime.EngineSession):
     """Workers and a store of this machine, and the jobs that share them. A context manager, or `close` it.
 
     `backend` is "threads" (work that releases the GIL, the default), "processes", "simulator" (tasks compute one after
@@ -173,7 +173,7 @@ class Session(runtime.Session):
         graph: LogicalGraph,
         *,
         listeners: Sequence[runtime.Listener] = (),
-        given: Mapping[str, Kept] | None = None,
+        given: Mapping[str, KeptValues] | None = None,
     ) -> Run:
         """Check a graph and start it; GraphError or CapacityError if it cannot run here.
 

@@ -21,7 +21,7 @@ from weft.store.api import sizeof
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weft.graph.task import Past, Watched
+    from weft.graph.task import VertexHistory, WatchedVertex
     from weft.worker.code import InputCode, TaskCode
     from weft.worker.lease import WorkerLease
 
@@ -29,7 +29,7 @@ EVENT_BYTES = 64 * 1024
 _ENDPOINT_POLL_S = 0.01
 
 
-class Host(Protocol):
+class TaskHost(Protocol):
     """What a backend offers to running tasks."""
 
     def emit(self, lease: int, vertex: str, index: int, name: str, payload: Any) -> None:
@@ -44,11 +44,11 @@ class Host(Protocol):
         """Return what the tasks of a service said with `emit("endpoint", payload)`, by index; None until all have."""
         ...
 
-    def history(self, vertex: str) -> Sequence[Past]:
+    def history(self, vertex: str) -> Sequence[VertexHistory]:
         """Return what a vertex took in earlier runs of the same graph, newest first."""
         ...
 
-    def watch(self, control: str, vertex: str) -> Watched:
+    def watch(self, control: str, vertex: str) -> WatchedVertex:
         """Return a vertex as its control vertex sees it; NotFoundError: `control` controls none of that name."""
         ...
 
@@ -60,15 +60,15 @@ class Host(Protocol):
         """Have the cache of the job keep outputs; return why not, or ""."""
         ...
 
-    def live_input(self, inp: InputCode, index: int, context: Context) -> Any:
+    def live_input(self, inp: InputCode, index: int, context: WorkerTaskContext) -> Any:
         """Return an input that is read while its sources run."""
         ...
 
-    def stream(self, edge: str, index: int, partition: int, value: Any, context: Context) -> None:
+    def stream(self, edge: str, index: int, partition: int, value: Any, context: WorkerTaskContext) -> None:
         """Write to a stream; blocks while its buffer is full."""
         ...
 
-    def end_streams(self, code: TaskCode, index: int, context: Context) -> None:
+    def end_streams(self, code: TaskCode, index: int, context: WorkerTaskContext) -> None:
         """Say that a task writes nothing more to its streams."""
         ...
 
@@ -113,7 +113,7 @@ class EdgeValues:
 class _Writer:
     __slots__ = ("_context", "_edge", "_limit", "_stream")
 
-    def __init__(self, context: Context, edge: str, parts: int, stream: bool) -> None:
+    def __init__(self, context: WorkerTaskContext, edge: str, parts: int, stream: bool) -> None:
         self._context = context
         self._edge = edge
         self._limit = sys.maxsize if parts == UNSETTLED else parts or 1
@@ -154,13 +154,13 @@ class _Writer:
         )
 
 
-class Context:
+class WorkerTaskContext:
     """See `weft.graph.task.TaskContext`."""
 
     def __init__(self, lease: WorkerLease, code: TaskCode, index: int) -> None:
         self.lease = lease
         self.code = code
-        self.host: Host = lease.host
+        self.host: TaskHost = lease.host
         self.vertex = code.vertex
         self.index = index
         self.attempt = lease.attempt
@@ -246,11 +246,11 @@ class Context:
         """Have the cache of the job keep the outputs of this task; return why not, or ""."""
         return self.host.keep_result(recipe, started, spoilt)
 
-    def history(self, vertex: str) -> Sequence[Past]:
+    def history(self, vertex: str) -> Sequence[VertexHistory]:
         """Return what a vertex took in earlier runs of the same graph, newest first."""
         return self.host.history(vertex)
 
-    def watch(self, vertex: str) -> Watched:
+    def watch(self, vertex: str) -> WatchedVertex:
         """Look at a vertex that this one controls, or has patched in."""
         return self.host.watch(self.vertex, vertex)
 

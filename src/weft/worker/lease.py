@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from weft.graph.lease import Cone
-    from weft.graph.task import Gate
+    from weft.graph.task import CommitBarrier
     from weft.worker.code import TaskCode
 
 
@@ -55,7 +55,7 @@ class WorkerLease:
         nbytes: int = 0,
         resources: Any = None,
         host: Any = None,
-        gate: Gate | None = None,
+        gate: CommitBarrier | None = None,
     ) -> None:
         self.id = id
         self.root = root
@@ -95,7 +95,7 @@ class WorkerLease:
             callback()
 
 
-class Outcome:
+class LeaseResult:
     """What became of a lease: units below `hi` are done and `values` are the root's, the first of them of unit `lo`.
 
     With `kind` set, task `index` of `vertex` failed in unit `hi`, `raised` is the class of what its code raised, as

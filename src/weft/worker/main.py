@@ -59,8 +59,8 @@ from weft.worker.channel import (
 )
 from weft.worker.code import InputCode, TaskCode
 from weft.worker.context import not_controlled
-from weft.worker.lease import Outcome, WorkerLease
-from weft.worker.remote_store import Packed, PackingError, RemoteStore, pack
+from weft.worker.lease import LeaseResult, WorkerLease
+from weft.worker.remote_store import PackedValues, PackingError, RemoteStore, pack
 from weft.worker.run import LiveInput, read_one, run
 from weft.worker.streaming import BLOCK, Parcel, StreamWriter, unpacked
 
@@ -68,8 +68,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from weft.graph.lease import Cone
-    from weft.graph.task import Past, Watched
-    from weft.worker.context import Context
+    from weft.graph.task import VertexHistory, WatchedVertex
+    from weft.worker.context import WorkerTaskContext
 
 LOOK_S: Final = 0.05
 _QUIET: Final = 20
@@ -79,7 +79,7 @@ _LIVE_POLL_S: Final = 0.02
 PAGE_BYTES: Final = 4096
 
 
-class Page(ctypes.Structure):
+class SharedPage(ctypes.Structure):
     """What both sides see of the running lease: the unit at hand, where it ends, whether to stop.
 
     The protocol is that of `WorkerLease`: the worker writes `pos` before it reads `hi`, the other side lowers `hi`
@@ -92,7 +92,7 @@ class Page(ctypes.Structure):
     stop: int
 
 
-class PageLease(Page):
+class SharedPageLease(SharedPage):
     """A lease in a worker: as `WorkerLease`, with `pos`, `hi` and `stop` in the shared page."""
 
     id: int
@@ -108,7 +108,7 @@ class PageLease(Page):
     callbacks: list[Callable[[], None]] | None
 
 
-class Config(NamedTuple):
+class WorkerConfig(NamedTuple):
     """What a worker is told when it is forked."""
 
     number: int
@@ -209,7 +209,7 @@ def nursery(control_fd: int, owner: int) -> None:
                 if message[0] == KILL:
                     _kill(workers.get(message[1]))
                     continue
-                config = Config(*message[1])
+                config = WorkerConfig(*message[1])
                 pid = os.fork()
                 if not pid:
                     signal.set_wakeup_fd(-1)
@@ -251,7 +251,7 @@ def _kill(pid: int | None) -> None:
                 kill(pid, signal.SIGKILL)
 
 
-def _become_worker(config: Config, sock_fd: int, page_fd: int) -> NoReturn:
+def _become_worker(config: WorkerConfig, sock_fd: int, page_fd: int) -> NoReturn:
     nursery_pid = os.getppid()
     status = 1
     try:
@@ -262,7 +262,7 @@ def _become_worker(config: Config, sock_fd: int, page_fd: int) -> NoReturn:
         if os.getppid() == nursery_pid:
             faulthandler.enable()
             random.seed()
-            Worker(socket.socket(fileno=sock_fd), page_fd, config).run()
+            WorkerProcess(socket.socket(fileno=sock_fd), page_fd, config).run()
             status = 0
     finally:
         # Not by the way of sys.exit: threads that a task left behind must not hold the process.
@@ -280,10 +280,10 @@ def _flush() -> None:
 # ---------------------------------------------------------------------------------------------------------- worker
 
 
-class Worker:
+class WorkerProcess:
     """One worker process; also the `Host` of its running tasks."""
 
-    def __init__(self, sock: socket.socket, page_fd: int, config: Config) -> None:
+    def __init__(self, sock: socket.socket, page_fd: int, config: WorkerConfig) -> None:
         import mmap
 
         self.config = config
@@ -301,7 +301,7 @@ class Worker:
         self._asking = threading.Lock()
         self._telling = threading.Lock()
         self._busy = threading.Event()
-        self._lease: PageLease | None = None
+        self._lease: SharedPageLease | None = None
         self._values: list[Any] = []
         self._sent = 0
         self._since = 0.0
@@ -351,7 +351,7 @@ class Worker:
 
     def _run(self, assignment: Assignment) -> None:
         clear: list[tuple[Column, int, int]] = []
-        lease: PageLease | None = None
+        lease: SharedPageLease | None = None
         root = ""
         try:
             lease = self._open(assignment, clear)
@@ -359,7 +359,7 @@ class Worker:
             self._begin(lease)
             outcome = run(cast("WorkerLease", lease), self._store, self.config.target_s, self._values)
         except BaseException as error:  # noqa: BLE001
-            outcome = Outcome(assignment.lo, [], 0.0)
+            outcome = LeaseResult(assignment.lo, [], 0.0)
             outcome.kind = kind_of(error, Failure.INFRASTRUCTURE).value
             outcome.message = str(error) if isinstance(error, WeftError) else f"{type(error).__name__}: {error}"
         _flush()
@@ -369,7 +369,7 @@ class Worker:
             sent, self._sent = self._sent, 0
             rows, self._rows = self._rows, 0
         seconds = outcome.seconds if not sent else perf_counter() - self._since
-        packed = Packed(0)
+        packed = PackedValues(0)
         try:
             packed = self._pack(lease, values[sent:], outcome.reached) if lease is not None else packed
         except PackingError as error:
@@ -409,12 +409,12 @@ class Worker:
         )
         self._store.opened.clear()
 
-    def _pack(self, lease: PageLease, values: list[Any], reached: int) -> Packed:
+    def _pack(self, lease: SharedPageLease, values: list[Any], reached: int) -> PackedValues:
         code = lease.codes[reached] if reached >= 0 else lease.root
         parts = max((0, *code.outputs.values()))
         return pack(values, None if code.expands else self._writer, parts)
 
-    def _open(self, assignment: Assignment, clear: list[tuple[Column, int, int]]) -> PageLease:
+    def _open(self, assignment: Assignment, clear: list[tuple[Column, int, int]]) -> SharedPageLease:
         codes = [self._code(number) for number in assignment.codes]
         for place, first, blob in assignment.items:
             codes[place] = code = copy.copy(codes[place])
@@ -426,7 +426,7 @@ class Worker:
                 self._store.put_range(column, lo, values)
                 if not keep:
                     clear.append((column, lo, lo + len(values)))
-        lease = PageLease.from_buffer(self._page)
+        lease = SharedPageLease.from_buffer(self._page)
         lease.id = assignment.token
         lease.root = codes[-1]
         lease.lo = assignment.lo
@@ -485,7 +485,7 @@ class Worker:
 
     # -------------------------------------------------------------------------------------------- what takes long
 
-    def _begin(self, lease: PageLease) -> None:
+    def _begin(self, lease: SharedPageLease) -> None:
         self._started = self._told_to_stop = False
         self._since = perf_counter()
         self._lease = lease
@@ -494,7 +494,7 @@ class Worker:
 
     def _watch(self) -> None:
         quiet = 0
-        seen: PageLease | None = None
+        seen: SharedPageLease | None = None
         while True:
             if quiet > _QUIET:
                 quiet = 0
@@ -512,7 +512,7 @@ class Worker:
                 self._tell(lease)
             seen = lease
 
-    def _tell(self, lease: PageLease) -> None:
+    def _tell(self, lease: SharedPageLease) -> None:
         """Say of a lease that it began and what is done; see whether it is to stop."""
         callbacks: list[Callable[[], None]] = []
         with self._telling:
@@ -559,9 +559,9 @@ class Worker:
         said: list[Any] | None = self._ask(("endpoints", service))
         return said
 
-    def history(self, vertex: str) -> Sequence[Past]:
+    def history(self, vertex: str) -> Sequence[VertexHistory]:
         """See `Host.history`."""
-        told: Sequence[Past] = self._ask(("history", vertex))
+        told: Sequence[VertexHistory] = self._ask(("history", vertex))
         return told
 
     def keep_result(self, recipe: Any, started: float, spoilt: str) -> str:
@@ -569,9 +569,9 @@ class Worker:
         reason: str = self._ask(("keep", recipe, started, spoilt))
         return reason
 
-    def watch(self, control: str, vertex: str) -> Watched:
+    def watch(self, control: str, vertex: str) -> WatchedVertex:
         """See `Host.watch`."""
-        seen: Watched | None = self._ask(("watch", control, vertex))
+        seen: WatchedVertex | None = self._ask(("watch", control, vertex))
         if seen is None:
             raise not_controlled(control, vertex)
         return seen
@@ -581,11 +581,11 @@ class Worker:
         said: str | None = self._ask(("reply", token))
         return said
 
-    def live_input(self, inp: InputCode, index: int, context: Context) -> Any:
+    def live_input(self, inp: InputCode, index: int, context: WorkerTaskContext) -> Any:
         """See `Host.live_input`: blocks of streams and committed values are asked for one by one."""
         return LiveInput(partial(self._read_stream if inp.streamed else self._read_committed, inp, index, context))
 
-    def stream(self, edge: str, index: int, partition: int, value: Any, context: Context) -> None:
+    def stream(self, edge: str, index: int, partition: int, value: Any, context: WorkerTaskContext) -> None:
         """See `Host.stream`."""
         streams = self._streams
         if streams is None:
@@ -595,7 +595,7 @@ class Worker:
             )
         streams.write(edge, index, partition, value)
 
-    def end_streams(self, code: TaskCode, index: int, context: Context) -> None:
+    def end_streams(self, code: TaskCode, index: int, context: WorkerTaskContext) -> None:
         """See `Host.end_streams`."""
         if self._streams is not None:
             self._streams.flush()
@@ -634,14 +634,16 @@ class Worker:
         else:
             self._backlog.append(message)
 
-    def _read_stream(self, inp: InputCode, index: int, context: Context) -> Iterator[Any]:
+    def _read_stream(self, inp: InputCode, index: int, context: WorkerTaskContext) -> Iterator[Any]:
         for lo, hi, part_lo, part_hi in inp.router.inputs(index):
             for source in range(lo, hi):
                 for part in range(part_lo, part_hi):
                     while (values := self._next_block(inp.edge, source, part, index, context)) is not None:
                         yield from values
 
-    def _next_block(self, edge: str, source: int, part: int, index: int, context: Context) -> list[Any] | None:
+    def _next_block(
+        self, edge: str, source: int, part: int, index: int, context: WorkerTaskContext
+    ) -> list[Any] | None:
         if self._streams is not None:
             self._streams.nudge()
         state, cell = self._ask(("block", edge, source, part, index))
@@ -651,7 +653,7 @@ class Worker:
             return None
         return unpacked(cell)
 
-    def _read_committed(self, inp: InputCode, index: int, context: Context) -> Iterator[Any]:
+    def _read_committed(self, inp: InputCode, index: int, context: WorkerTaskContext) -> Iterator[Any]:
         for lo, hi, _, _ in inp.router.inputs(index):
             for source in range(lo, hi):
                 while True:

@@ -81,7 +81,7 @@ class RemoteStore:
             del column.tracked[at]
 
 
-class Packed(NamedTuple):
+class PackedValues(NamedTuple):
     """Values on their way: `n` of them, all None if there is nothing else.
 
     `small` are plain values as they are, or the pickle of a list of those that are not in `large`, which says where
@@ -102,14 +102,14 @@ class PackingError(Exception):
         self.error = error
 
 
-def pack(values: Sequence[Any], writer: SegmentWriter | None, parts: int = 0) -> Packed:
+def pack(values: Sequence[Any], writer: SegmentWriter | None, parts: int = 0) -> PackedValues:
     """Make values ready to travel. With `parts`, lists are written so that one piece can be read alone.
 
     PackingError: a value cannot be pickled (ProgramError), or there is no room for it (DiskFullError).
     """
     kinds = set(map(type, values))
     if kinds <= _PLAIN:
-        return Packed(len(values), None if kinds <= {type(None)} else list(values))
+        return PackedValues(len(values), None if kinds <= {type(None)} else list(values))
     sizes = list(map(sizeof, values))
     small = sum(size for size in sizes if size < LARGE)
     limit = LARGE if small < _MESSAGE else 1024
@@ -122,7 +122,7 @@ def pack(values: Sequence[Any], writer: SegmentWriter | None, parts: int = 0) ->
             break
         alone = list(range(len(values)))
     if not alone:
-        return Packed(len(values), blob)
+        return PackedValues(len(values), blob)
     assert writer is not None
     chunks = []
     for at in alone:
@@ -135,7 +135,7 @@ def pack(values: Sequence[Any], writer: SegmentWriter | None, parts: int = 0) ->
         refs = writer.write(chunks)
     except CapacityError as error:
         raise PackingError(alone[0], error) from error
-    return Packed(len(values), blob, tuple(zip(alone, refs, strict=True)))
+    return PackedValues(len(values), blob, tuple(zip(alone, refs, strict=True)))
 
 
 def _blob(small: list[Any], values: Sequence[Any], chosen: set[int]) -> bytes:
@@ -162,7 +162,7 @@ def unsendable(value: Any, error: Exception) -> ProgramError:
     )
 
 
-def unpack(packed: Packed) -> list[Any]:
+def unpack(packed: PackedValues) -> list[Any]:
     """Return the cells of packed values: plain values and ChunkRefs.
 
     ProgramError: a value whose class cannot be imported or made here.

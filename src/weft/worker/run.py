@@ -28,8 +28,8 @@ from weft.model.failures import Failure, kind_of, kind_of_input
 from weft.model.program import Style
 from weft.store.api import ABSENT, sizeof
 from weft.worker.code import PIECES, SINGLE, SLICE, InputCode, TaskCode
-from weft.worker.context import Context, EdgeValues, one_of, uneven
-from weft.worker.lease import Outcome, WorkerLease
+from weft.worker.context import EdgeValues, WorkerTaskContext, one_of, uneven
+from weft.worker.lease import LeaseResult, WorkerLease
 
 if TYPE_CHECKING:
     from weft.graph.routing import Piece, Router
@@ -54,7 +54,9 @@ PATIENCE = 25
 """A chain that takes this many times the wanted length of a lease stops after the task it is at."""
 
 
-def run(lease: WorkerLease, store: ChunkReader, target_s: float = 0.002, values: list[Any] | None = None) -> Outcome:
+def run(
+    lease: WorkerLease, store: ChunkReader, target_s: float = 0.002, values: list[Any] | None = None
+) -> LeaseResult:
     """Run a lease to its end, its first failure or its stop. Raises nothing.
 
     Values are appended to `values`, an empty list, where the caller wants to see how far it is. A process that a task
@@ -81,7 +83,7 @@ def run(lease: WorkerLease, store: ChunkReader, target_s: float = 0.002, values:
         return _failed(lease, values, where, error, perf_counter() - started)
     if os.getpid() != process:
         _end_fork(where, None)
-    outcome = Outcome(lease.lo + len(values) if reached < 0 else lease.lo + 1, values, perf_counter() - started)
+    outcome = LeaseResult(lease.lo + len(values) if reached < 0 else lease.lo + 1, values, perf_counter() - started)
     outcome.reached = reached
     code = lease.root
     if reached < 0 and (code.measured or code.counted):
@@ -109,7 +111,7 @@ def _end_fork(where: list[Any], error: BaseException | None) -> NoReturn:
         os._exit(status & 0xFF)
 
 
-def measure(code: TaskCode, outcome: Outcome) -> None:
+def measure(code: TaskCode, outcome: LeaseResult) -> None:
     """Count what managers want to know: bytes for each partition of an edge, rows of a value (its length)."""
     for edge in code.measured:
         sums = [0] * code.outputs[edge]
@@ -123,9 +125,11 @@ def measure(code: TaskCode, outcome: Outcome) -> None:
             outcome.rows += getattr(value, "num_rows", None) or (len(value) if hasattr(value, "__len__") else 1)
 
 
-def _failed(lease: WorkerLease, values: list[Any], where: list[Any], error: BaseException, seconds: float) -> Outcome:
+def _failed(
+    lease: WorkerLease, values: list[Any], where: list[Any], error: BaseException, seconds: float
+) -> LeaseResult:
     done = len(values)
-    outcome = Outcome(lease.lo + done, values, seconds)
+    outcome = LeaseResult(lease.lo + done, values, seconds)
     outcome.vertex, outcome.index = str(where[0]), where[1]
     outcome.message = _told(error)
     if isinstance(error, InputLostError):
@@ -425,7 +429,7 @@ def _run_tasks(lease: WorkerLease, store: ChunkReader, values: list[Any], where:
         where[1] = index
         if index >= lease.hi or lease.stop:
             return
-        context = Context(lease, code, index)
+        context = WorkerTaskContext(lease, code, index)
         inputs = {inp.edge: _input(inp, store, index, context) for inp in code.inputs}
         if code.style is Style.TASK:
             result = fn(context, inputs)
@@ -467,7 +471,7 @@ class LiveInput:
         return list(self._values())
 
 
-def _input(inp: InputCode, store: ChunkReader, index: int, context: Context) -> Any:
+def _input(inp: InputCode, store: ChunkReader, index: int, context: WorkerTaskContext) -> Any:
     if inp.live:
         return context.host.live_input(inp, index, context)
     if inp.mode == SINGLE:

@@ -12,7 +12,7 @@ from weft.admin.cron import parse
 from weft.admin.scheduling import MOST, Rule, Scheduler, rule, stop_schedule
 from weft.engine.ports import ManualClock
 from weft.model.errors import ConflictError, NotFoundError, WeftError
-from weft.store.schedules import ENDED, SKIPPED, STARTED, STARTING, WAITING, Firing, Schedule, Schedules
+from weft.store.schedules import ENDED, SKIPPED, STARTED, STARTING, WAITING, Firing, PipelineSchedule, Schedules
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC).timestamp()
 
@@ -28,7 +28,7 @@ class FakeLauncher:
         self.error: WeftError | None = None
         self.dies: type[BaseException] | None = None
 
-    def start(self, schedule: Schedule, firing: Firing) -> str:
+    def start(self, schedule: PipelineSchedule, firing: Firing) -> str:
         if self.error is not None:
             raise self.error
         if self.dies is not None:
@@ -55,7 +55,7 @@ class World:
         self.launcher = FakeLauncher(self.schedules, self.clock)
         self.said: list[str] = []
         fields = {"cron": "*/10 * * * *", "zone": "UTC", "created_at": NOON, "seen": NOON, **about}
-        self.schedules.add(Schedule(name="nightly", file="/x/run.yaml", **fields))  # type: ignore[arg-type]
+        self.schedules.add(PipelineSchedule(name="nightly", file="/x/run.yaml", **fields))  # type: ignore[arg-type]
         self.scheduler = self.again()
 
     def again(self) -> Scheduler:
@@ -288,7 +288,7 @@ def test_what_begins_just_as_its_start_is_given_up_counts(world):
     one = world()
     start = one.launcher.start
 
-    def unheard(schedule: Schedule, firing: Firing) -> str:
+    def unheard(schedule: PipelineSchedule, firing: Firing) -> str:
         start(schedule, firing)
         raise NotFoundError("it did not answer")
 
@@ -309,7 +309,7 @@ def test_very_many_missed_times_are_looked_at_in_pieces(world):
 
 def test_a_schedule_that_cannot_be_read_stops_no_other(world):
     one = world()
-    bad = Schedule(name="bad", file="/x", cron="nonsense", zone="UTC", seen=NOON)
+    bad = PipelineSchedule(name="bad", file="/x", cron="nonsense", zone="UTC", seen=NOON)
     one.schedules.add(bad)
     assert one.each(0, 10) == ["12:10"]
     assert len([line for line in one.said if line.startswith("bad: ")]) == 1
@@ -340,7 +340,7 @@ STATE = st.sampled_from([WAITING, STARTED, "stopping"])
 )
 def test_the_rule_never_exceeds_its_room_and_forgets_nothing(policy, concurrency, states, minutes, catchup, expire_s):
     seen, now = NOON, NOON + 60 * minutes
-    schedule = Schedule(
+    schedule = PipelineSchedule(
         name="s", file="", cron="*/10 * * * *", zone="UTC", seen=seen, concurrency=concurrency, policy=policy,
         catchup=catchup, expire_s=expire_s,
     )  # fmt: skip

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 
-from weft.backends.local import Lane
+from weft.backends.local import HelperPool
 
 DEADLINE_S = 60.0
 
@@ -16,7 +16,7 @@ class Rig:
         self.hand_on: Callable[[], None] = lambda: None
         self._follows = list(follows)
         self._done: dict[str, threading.Event] = {}
-        self.lane = Lane("lane", self._after)
+        self.lane = HelperPool("lane", self._after)
 
     def _after(self, hand_on: Callable[[], None]) -> None:
         self.hand_on = hand_on

@@ -12,7 +12,7 @@ from weft.graph.builder import Graph
 from weft.model.resources import ONE_SLOT
 from weft.store.api import ABSENT
 from weft.store.blocks import BlockManager
-from weft.worker.lease import Outcome, WorkerLease
+from weft.worker.lease import LeaseResult, WorkerLease
 
 
 class Pair:
@@ -35,9 +35,9 @@ class Pair:
         lease: WorkerLease = self.local.lease(launch)
         return lease
 
-    def commit(self, lease: WorkerLease, hi: int, kind: str = "", *, ends: bool = True) -> Outcome:
+    def commit(self, lease: WorkerLease, hi: int, kind: str = "", *, ends: bool = True) -> LeaseResult:
         """Commit units `0:hi`, each with the number of the lease as its value; `kind`: the one after them failed."""
-        outcome = Outcome(hi, [lease.id] * hi, 0.0)
+        outcome = LeaseResult(hi, [lease.id] * hi, 0.0)
         outcome.kind, outcome.rows = kind, hi
         self.local.commit(lease, outcome, ends=ends)
         return outcome

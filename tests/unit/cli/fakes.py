@@ -7,10 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from tests.unit.runs.shell import STEPS, Shell, chain
-from weft.cli.context import Context
+from weft.cli.context import CommandContext
 from weft.cli.main import main
 from weft.engine.events import CancelRequested, Failed
-from weft.engine.explain import Explained, Row
+from weft.engine.explain import Explained, ExplainedItem
 from weft.engine.ports import ManualClock
 from weft.frontends.pipelines.states import PROJECTION
 from weft.graph.logical import LogicalGraph
@@ -104,7 +104,7 @@ class FakeWiring:
         return ()
 
     def explain_run(self, folder):
-        return Explained("chain", "succeeded", (Row("train", "1 task", "1 \x1b[31mtask"),))
+        return Explained("chain", "succeeded", (ExplainedItem("train", "1 task", "1 \x1b[31mtask"),))
 
     def _play(
         self, recorder: RunRecorder, folder: RunFolder, on_interrupt: Callable[[], None]
@@ -142,7 +142,7 @@ class World:
 
     def __call__(self, *words: str, out: io.StringIO | None = None, err: io.StringIO | None = None) -> int:
         streams = out or io.StringIO(), err or io.StringIO()
-        context = Context(
+        context = CommandContext(
             out=streams[0],
             err=streams[1],
             environ=self.environ,

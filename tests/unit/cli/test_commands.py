@@ -10,7 +10,7 @@ import pytest
 from tests.unit.cli.fakes import START, Terminal
 from tests.unit.runs.shell import STEPS
 from weft.admin.control import ControlServer
-from weft.engine.explain import Change, Explained, Row
+from weft.engine.explain import Change, Explained, ExplainedItem
 from weft.model.errors import InvalidTransition, UsageError, WeftError
 from weft.runs.records import read_run
 from weft.store.state import RunFolder, StateRoot
@@ -389,7 +389,7 @@ def test_a_live_run_is_explained_by_its_owner(weft):
     live = Explained(
         "chain",
         "running",
-        (Row("train", "1 task", "1 task so far"),),
+        (ExplainedItem("train", "1 task", "1 task so far"),),
         (Change(1.5, "train", "configured", "why", "8"),),
     )
 

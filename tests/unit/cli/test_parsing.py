@@ -6,24 +6,24 @@ from typing import Annotated, Any
 import pytest
 
 from weft.cli.commands import app as the_app
-from weft.cli.parsing import App, Call, Parameter, _given
+from weft.cli.parsing import CommandGroup, CommandParameter, Invocation, _given
 from weft.model.errors import UsageError
 
-Flag = Annotated[bool, Parameter(["-q", "--quiet"], help="Say little.")]
+Flag = Annotated[bool, CommandParameter(["-q", "--quiet"], help="Say little.")]
 
 
 def one(
-    file: Annotated[Path, Parameter(help="What to read.")],
-    more: Annotated[str | None, Parameter()] = None,
+    file: Annotated[Path, CommandParameter(help="What to read.")],
+    more: Annotated[str | None, CommandParameter()] = None,
     /,
     *,
     quiet: Flag = False,
-    deep: Annotated[bool, Parameter("-d")] = False,
-    number: Annotated[int, Parameter(["-n", "--number"])] = 20,
-    params: Annotated[list[str] | None, Parameter(["-p", "--param"], help="Set one.")] = None,
-    max_size: Annotated[str | None, Parameter()] = None,
-    hidden: Annotated[str, Parameter(show=False)] = "",
-    context: Annotated[object, Parameter(parse=False)],
+    deep: Annotated[bool, CommandParameter("-d")] = False,
+    number: Annotated[int, CommandParameter(["-n", "--number"])] = 20,
+    params: Annotated[list[str] | None, CommandParameter(["-p", "--param"], help="Set one.")] = None,
+    max_size: Annotated[str | None, CommandParameter()] = None,
+    hidden: Annotated[str, CommandParameter(show=False)] = "",
+    context: Annotated[object, CommandParameter(parse=False)],
 ) -> None:
     """Do one
     thing.
@@ -32,24 +32,26 @@ def one(
     """
 
 
-def many(*names: Annotated[str, Parameter(help="All of them.")], when: Annotated[str, Parameter()]) -> None:
+def many(
+    *names: Annotated[str, CommandParameter(help="All of them.")], when: Annotated[str, CommandParameter()]
+) -> None:
     """Do many things."""
 
 
 @pytest.fixture
-def app() -> App:
-    app = App("tool", help="A tool.")
+def app() -> CommandGroup:
+    app = CommandGroup("tool", help="A tool.")
     app.command(one)
-    below = App("below", help="More.")
+    below = CommandGroup("below", help="More.")
     below.command(name="many")(many)
     app.command(below)
     app.command("weft.cli.results:cache_app", name="later", help="Loaded when asked for.")
     return app
 
 
-def call(app: App, *words: str) -> Call:
+def call(app: CommandGroup, *words: str) -> Invocation:
     found = app.parse(words)
-    assert isinstance(found, Call)
+    assert isinstance(found, Invocation)
     return found
 
 
@@ -153,18 +155,18 @@ def test_help_is_no_wider_than_the_terminal(app, monkeypatch):
             assert max(map(len, str(the_app.parse(words)).splitlines())) <= columns
 
 
-def every_command(app: App, *path: str) -> list[tuple[str, ...]]:
+def every_command(app: CommandGroup, *path: str) -> list[tuple[str, ...]]:
     found = []
     for name in app:
         target = app._find([name], "weft").target
-        found += every_command(target, *path, name) if isinstance(target, App) else [(*path, name)]
+        found += every_command(target, *path, name) if isinstance(target, CommandGroup) else [(*path, name)]
     return found
 
 
 @pytest.mark.parametrize("path", every_command(the_app), ids=" ".join)
 def test_every_command_can_be_read_and_is_explained(path):
     target = the_app._find(path, "weft").target
-    assert not isinstance(target, App)
+    assert not isinstance(target, CommandGroup)
     given, _ = _given(target)
     names = [name for one in given for name in one.names]
     assert len(names) == len(set(names))
@@ -178,7 +180,7 @@ def test_every_command_can_be_read_and_is_explained(path):
 def test_a_type_that_cannot_be_read_is_an_error_of_the_program(annotation):
     def wrong(**given: Any) -> None: ...
 
-    wrong.__annotations__ = {"given": Annotated[annotation, Parameter()]}
+    wrong.__annotations__ = {"given": Annotated[annotation, CommandParameter()]}
     with pytest.raises((TypeError, ValueError)):
         _given(wrong)
 

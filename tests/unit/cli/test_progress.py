@@ -7,7 +7,7 @@ from threading import Thread
 import pytest
 
 from tests.unit.cli.fakes import Terminal
-from weft.cli.progress import Board, Lines, Live, Silent, make_progress
+from weft.cli.progress import LineDisplay, LiveDisplay, SilentDisplay, StepTable, make_progress
 from weft.cli.tables import console
 from weft.engine.ports import ManualClock
 from weft.runs.records import Record
@@ -31,7 +31,7 @@ STORY = [
 
 def test_lines():
     out = io.StringIO()
-    with Lines(out, UTC) as lines:
+    with LineDisplay(out, UTC) as lines:
         for each in STORY:
             lines.add(each)
     assert out.getvalue().splitlines() == [
@@ -45,7 +45,7 @@ def test_lines():
 
 
 def test_the_board_follows_each_step():
-    board = Board(["train", "report"])
+    board = StepTable(["train", "report"])
     for each in STORY[:2]:
         board.add(each)
     assert board.total(T + 5) == "0 of 2 done, 1 running, 5.0 s"
@@ -59,7 +59,7 @@ def test_the_board_follows_each_step():
 
 
 def test_what_has_no_room_is_the_dullest():
-    board = Board([f"s{number}" for number in range(10)])
+    board = StepTable([f"s{number}" for number in range(10)])
     board.add(record(1, "s8"))
     board.add(record(2, "s3", "failed", ended=True))
     board.add(record(3, "s1", "succeeded", ended=True))
@@ -69,7 +69,7 @@ def test_what_has_no_room_is_the_dullest():
     assert board.shown(10)[1] == 0
 
 
-def draw(live: Live) -> str:
+def draw(live: LiveDisplay) -> str:
     out = Terminal()
     console(out, {"TERM": "dumb"}, "never").print(live.draw())
     return out.getvalue()
@@ -78,7 +78,7 @@ def draw(live: Live) -> str:
 @pytest.fixture
 def live():
     screen = console(Terminal(), {"TERM": "xterm", "COLUMNS": "60", "LINES": "8"}, "auto")
-    return Live(Board(["train", "report"]), screen, lambda: T + 5)
+    return LiveDisplay(StepTable(["train", "report"]), screen, lambda: T + 5)
 
 
 def test_a_terminal_shows_one_line_for_each_step(live):
@@ -127,7 +127,8 @@ def test_records_come_from_any_thread(live):
 
 
 @pytest.mark.parametrize(
-    ("stream", "quiet", "kind"), [(io.StringIO(), False, Lines), (Terminal(), False, Live), (Terminal(), True, Silent)]
+    ("stream", "quiet", "kind"),
+    [(io.StringIO(), False, LineDisplay), (Terminal(), False, LiveDisplay), (Terminal(), True, SilentDisplay)],
 )
 def test_what_suits_the_stream(stream, quiet, kind):
     made = make_progress([], stream, lambda: console(stream, {}, "auto"), ManualClock().wall, quiet=quiet)

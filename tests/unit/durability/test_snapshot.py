@@ -9,7 +9,7 @@ from weft.engine.core import Core, Tuning, WorkerRow
 from weft.engine.events import JobSubmitted
 from weft.engine.machines.job import JobState
 from weft.engine.master import Master
-from weft.engine.physical import Link, Stage
+from weft.engine.physical import PhysicalEdge, Stage
 from weft.engine.recovery import digest
 from weft.engine.replay import Replay, Tape, Tick
 from weft.graph.builder import Graph, gather
@@ -32,12 +32,12 @@ def test_every_field_is_declared():
     """A new field of the core, a stage or a link is kept in snapshots, or made anew: say so beside the field."""
     core = replayed(Tape()).master.core
     link = core.stages[0].outputs[0]
-    defaults = {name for name, value in vars(Link).items() if not name.startswith("_") and not callable(value)}
-    attributes = {name for name in defaults if not isinstance(getattr(Link, name), property)} - {"KEPT"}
+    defaults = {name for name, value in vars(PhysicalEdge).items() if not name.startswith("_") and not callable(value)}
+    attributes = {name for name in defaults if not isinstance(getattr(PhysicalEdge, name), property)} - {"KEPT"}
     assert vars(core).keys() == {*Core.KEPT, *Core.MADE_ANEW}
     assert set(Stage.__slots__) == {*Stage.KEPT, *Stage.MADE_ANEW}
-    assert {*vars(link), *attributes} == set(Link.KEPT)
-    for kind in (Core, Stage, Link):
+    assert {*vars(link), *attributes} == set(PhysicalEdge.KEPT)
+    for kind in (Core, Stage, PhysicalEdge):
         assert len(set(kind.KEPT)) == len(kind.KEPT)
 
 

@@ -14,7 +14,7 @@ from weft.graph.builder import Graph, gather
 from weft.graph.logical import Retry
 from weft.model.failures import Failure
 from weft.model.resources import Resources
-from weft.policies.blame import Blame
+from weft.policies.blame import NodeExclusion
 
 
 class Says:
@@ -216,7 +216,7 @@ def test_failures_of_the_program_are_no_fault_of_a_worker(hand, kind):
 
 
 def blamed(hand: type[Hand], graph: Graph, **options: Any) -> Hand:
-    return hand(graph, managers={BLAME: Blame}, **options)
+    return hand(graph, managers={BLAME: NodeExclusion}, **options)
 
 
 def test_what_failed_is_tried_on_another_worker(hand):

@@ -12,12 +12,12 @@ from weft.graph.logical import (
     Bubble,
     Choice,
     Edge,
-    Kind,
     OnFailure,
     Patch,
     SameAs,
     Source,
     Vertex,
+    VertexKind,
 )
 from weft.graph.validate import check_patch, validate
 from weft.model.errors import GraphError
@@ -272,7 +272,7 @@ def graph() -> Graph:
 def broken(change: str) -> Graph:
     g = graph()
     if change == "service":
-        g.vertices["clean"].kind = Kind.SERVICE
+        g.vertices["clean"].kind = VertexKind.SERVICE
     elif change == "out":
         g.edges.append(Edge("clean", "a"))
     elif change == "success":

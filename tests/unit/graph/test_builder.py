@@ -15,8 +15,7 @@ from weft.graph.logical import (
     NONE,
     SEQUENTIAL,
     Edge,
-    Kind,
-    Move,
+    MovementKind,
     Outcome,
     Range,
     Retry,
@@ -25,6 +24,7 @@ from weft.graph.logical import (
     Storage,
     Trigger,
     Vertex,
+    VertexKind,
     scatter_gather,
 )
 from weft.graph.wire import dumps, loads
@@ -112,7 +112,7 @@ def test_a_bare_node_is_one_to_one_or_the_single_value():
     single, each = g.edges[-2:]
     assert each == Edge("f-2", "both")
     assert single.movement.grid is TO_ALL
-    assert single.movement.move is Move.GRID
+    assert single.movement.move is MovementKind.GRID
 
 
 def test_a_bare_node_of_another_width_is_refused_with_a_way_out():
@@ -132,7 +132,7 @@ def test_unknown_widths_follow_their_owner():
     b = g.add(f, a, name="b")
     assert b.parallelism == SameAs("a")
     g.add(f, a, b, name="c")
-    assert [edge.movement.move for edge in g.edges[-2:]] == [Move.ONE_TO_ONE] * 2
+    assert [edge.movement.move for edge in g.edges[-2:]] == [MovementKind.ONE_TO_ONE] * 2
     other = g.add(f, after(plan), n=Range(1, 4))
     with pytest.raises(GraphError, match="1 to 4"):
         g.add(f, a, other)
@@ -229,7 +229,7 @@ def test_a_service_is_an_order_only_concurrent_input():
     g = Graph()
     ps = g.service(f, n=2, name="ps")
     g.task(f, ps, n=4, name="worker")
-    assert ps.vertex.kind is Kind.SERVICE
+    assert ps.vertex.kind is VertexKind.SERVICE
     assert g.vertices["worker"].program.style is Style.TASK
     edge = g.edges[0]
     assert (edge.movement, edge.scheduling.concurrent, edge.storage) == (NONE, True, Storage.NONE)
@@ -321,7 +321,7 @@ async def awaits(x=0):
         (lambda g, a: g.add(f, resources=[Resources()]), "resources of vertex 'f-2' is a list"),
         (lambda g, a: g.add(f, placement="node"), "placement of vertex 'f-2' is a str"),
         (lambda g, a: g.map(f, 3), "what map goes over is a int"),
-        (lambda g, a: g.map(f, gather(a)), "what map goes over is a Link"),
+        (lambda g, a: g.map(f, gather(a)), "what map goes over is a InputSpec"),
         (lambda g, a: g.reduce(f, "a"), "what reduce combines is a str"),
         (lambda g, a: g.reduce(f, a, "2"), "arity of reduce is a str"),
         (lambda g, a: g.reduce(f, Graph("other").add(f)), "belongs to graph 'other'"),

@@ -8,14 +8,14 @@ from weft.graph import axes
 from weft.graph import grid as grids
 from weft.graph.axes import TO_ALL, GridMap, broadcast, copy, group, ranges, ungroup, whole
 from weft.graph.grid import Grid, OneToAll, bind_grid
-from weft.graph.logical import Edge, Move, Movement
+from weft.graph.logical import Edge, Movement, MovementKind
 from weft.graph.routers import Broadcast, Group, OneToOne
 from weft.graph.routing import bind
 from weft.model.errors import GraphError
 
 
 def router(src, dst, *axes, partial=False):
-    edge = Edge("a", "b", Movement(Move.GRID, grid=GridMap(src, dst, axes, partial)))
+    edge = Edge("a", "b", Movement(MovementKind.GRID, grid=GridMap(src, dst, axes, partial)))
     found = bind(edge, prod(src), prod(dst))
     assert found is not None
     return found
@@ -113,9 +113,9 @@ def test_runs_are_as_long_as_can_be():
 
 
 def test_a_size_left_open_is_what_the_vertex_has():
-    edge = Edge("a", "b", Movement(Move.GRID, grid=TO_ALL))
+    edge = Edge("a", "b", Movement(MovementKind.GRID, grid=TO_ALL))
     assert bind_grid(edge, 1, 7).consumers(0) == ((0, 7),)
-    edge = Edge("a", "b", Movement(Move.GRID, grid=GridMap((2, -1), (-1, 2), (copy(1), copy(0)))))
+    edge = Edge("a", "b", Movement(MovementKind.GRID, grid=GridMap((2, -1), (-1, 2), (copy(1), copy(0)))))
     assert reads(bind_grid(edge, 6, 6))[1] == [3]
     with pytest.raises(GraphError, match=r"grid \(2, -1\) for the 5 tasks of 'a'"):
         bind_grid(edge, 5, 6)
@@ -139,14 +139,14 @@ WRONG = [
 
 @pytest.mark.parametrize(("src", "dst", "axes", "rule", "words"), WRONG)
 def test_wrong_maps(src, dst, axes, rule, words):
-    edge = Edge("a", "b", Movement(Move.GRID, grid=GridMap(src, dst, axes)))
+    edge = Edge("a", "b", Movement(MovementKind.GRID, grid=GridMap(src, dst, axes)))
     with pytest.raises(GraphError, match=words) as caught:
         bind_grid(edge, abs(prod(src)), prod(dst))
     assert (caught.value.rule, caught.value.subject) == (rule, "a->b")
 
 
 def test_products_must_be_the_parallelisms():
-    edge = Edge("a", "b", Movement(Move.GRID, grid=GridMap((2, 3), (6,), (broadcast(),))))
+    edge = Edge("a", "b", Movement(MovementKind.GRID, grid=GridMap((2, 3), (6,), (broadcast(),))))
     with pytest.raises(GraphError, match="5 tasks of 'b'"):
         bind_grid(edge, 6, 5)
 
@@ -181,5 +181,5 @@ def test_an_axis_is_made_of_whole_numbers(make):
 
 
 def test_the_words_of_axes_are_handed_on():
-    for word in ("copy", "group", "ungroup", "broadcast", "whole", "ranges", "Axis", "GridMap", "Op", "TO_ALL"):
+    for word in ("copy", "group", "ungroup", "broadcast", "whole", "ranges", "Axis", "GridMap", "AxisOperation", "TO_ALL"):
         assert getattr(grids, word) is getattr(axes, word)

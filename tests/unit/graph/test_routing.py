@@ -4,7 +4,7 @@ import pytest
 
 from weft.graph import routers, routing
 from weft.graph.axes import TO_ALL
-from weft.graph.logical import BROADCAST, NONE, Edge, Move, Movement, scatter_gather
+from weft.graph.logical import BROADCAST, NONE, Edge, Movement, MovementKind, scatter_gather
 from weft.graph.rectangles import Rectangles
 from weft.graph.routers import Broadcast, OneToOne, Router, ScatterGather
 from weft.graph.routing import CUSTOM, bind
@@ -12,7 +12,7 @@ from weft.model.errors import GraphError
 
 
 def test_each_movement_has_its_router():
-    copied = Movement(Move.ONE_TO_ONE)  # equal to the usual one and not it, as after a journey
+    copied = Movement(MovementKind.ONE_TO_ONE)  # equal to the usual one and not it, as after a journey
     found = [
         bind(Edge("a", "b", movement), n_src, n_dst)
         for movement, n_src, n_dst in (
@@ -21,7 +21,7 @@ def test_each_movement_has_its_router():
             (scatter_gather(), 3, 2),
             (scatter_gather(2), 3, 2),
             (scatter_gather(6), 3, 2),
-            (Movement(Move.GRID, grid=TO_ALL), 1, 1),
+            (Movement(MovementKind.GRID, grid=TO_ALL), 1, 1),
         )
     ]
     assert [type(router) for router in found] == [
@@ -36,7 +36,7 @@ def test_each_movement_has_its_router():
     assert bind(Edge("a", "b", NONE), 3, 2) is None
 
 
-@pytest.mark.parametrize("edge", [Edge("a", "b"), Edge("a", "b", Movement(Move.ONE_TO_ONE))])
+@pytest.mark.parametrize("edge", [Edge("a", "b"), Edge("a", "b", Movement(MovementKind.ONE_TO_ONE))])
 def test_one_to_one_needs_equal_numbers(edge):
     with pytest.raises(GraphError, match="one_to_one joins 3 tasks of 'a' to 4 of 'b'") as caught:
         bind(edge, 3, 4)
@@ -55,12 +55,12 @@ def test_a_router_of_ones_own(monkeypatch):
         return Last(n_src, n_dst)
 
     monkeypatch.setitem(CUSTOM, "last", last)
-    router = bind(Edge("a", "b", Movement(Move.CUSTOM, name="last", params=(("k", 1),))), 5, 2)
+    router = bind(Edge("a", "b", Movement(MovementKind.CUSTOM, name="last", params=(("k", 1),))), 5, 2)
     assert isinstance(router, Last)
     assert router.inputs(0) == ((4, 5, 0, 1),)
     assert (router.fan_in(0), made) == (1, [{"k": 1}])
     with pytest.raises(GraphError, match="no router is registered as 'lost'") as caught:
-        bind(Edge("a", "b", Movement(Move.CUSTOM, name="lost")), 5, 2)
+        bind(Edge("a", "b", Movement(MovementKind.CUSTOM, name="lost")), 5, 2)
     assert "last" in caught.value.hint
 
 

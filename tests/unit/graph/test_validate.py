@@ -12,10 +12,9 @@ from weft.graph.logical import (
     Bubble,
     Choice,
     Edge,
-    Kind,
     LogicalGraph,
-    Move,
     Movement,
+    MovementKind,
     Outcome,
     Patch,
     Range,
@@ -27,6 +26,7 @@ from weft.graph.logical import (
     Storage,
     Trigger,
     Vertex,
+    VertexKind,
 )
 from weft.graph.validate import MAX_EDGES, MAX_VERTICES, check_patch, depths, fixed, topological, validate
 from weft.model.errors import CapacityError, GraphError, InputLimitError
@@ -53,14 +53,14 @@ def edge(src, dst, movement=ONE_TO_ONE, storage=Storage.LOCAL, name="", **schedu
 
 
 def service(id, n=1):
-    return vertex(id, n, kind=Kind.SERVICE)
+    return vertex(id, n, kind=VertexKind.SERVICE)
 
 
 def tokens(**counts):
     return (Resources(cpu=0, tokens=tuple(counts.items())),)
 
 
-GRID = Movement(Move.GRID, grid=GridMap((2,), (2,), (copy(0),)))
+GRID = Movement(MovementKind.GRID, grid=GridMap((2,), (2,), (copy(0),)))
 EPHEMERAL = {"storage": Storage.EPHEMERAL, "concurrent": True, "when": Trigger.SOURCE_RUNNING}
 
 ILLEGAL = {
@@ -117,13 +117,17 @@ ILLEGAL = {
         "a->c",
     ),
     "grid": (graph("a", "b", edges=[edge("a", "b", GRID)]), "grid-shape", "a->b"),
-    "grid none": (graph("a", "b", edges=[edge("a", "b", Movement(Move.GRID))]), "grid-map", "a->b"),
+    "grid none": (graph("a", "b", edges=[edge("a", "b", Movement(MovementKind.GRID))]), "grid-map", "a->b"),
     "partitions": (
-        graph("a", "b", edges=[edge("a", "b", Movement(Move.SCATTER_GATHER, -1))]),
+        graph("a", "b", edges=[edge("a", "b", Movement(MovementKind.SCATTER_GATHER, -1))]),
         "partitions",
         "a->b",
     ),
-    "custom": (graph("a", "b", edges=[edge("a", "b", Movement(Move.CUSTOM, name="?"))]), "custom-router", "a->b"),
+    "custom": (
+        graph("a", "b", edges=[edge("a", "b", Movement(MovementKind.CUSTOM, name="?"))]),
+        "custom-router",
+        "a->b",
+    ),
     "trigger": (graph("a", "b", edges=[edge("a", "b", when=Trigger.SOURCE_RUNNING)]), "trigger", "a->b"),
     "trigger 2": (graph("a", "b", edges=[edge("a", "b", concurrent=True)]), "trigger", "a->b"),
     "fraction 0": (
@@ -146,7 +150,7 @@ ILLEGAL = {
     "service alone": (graph(service("s")), "service-consumer", "s"),
     "service waited for": (graph(service("s"), "a", edges=[edge("s", "a", NONE)]), "service-concurrent", "s->a"),
     "service expands": (
-        graph(vertex("s", kind=Kind.SERVICE, expands=True), "a", edges=[Edge("s", "a", NONE, CONCURRENT)]),
+        graph(vertex("s", kind=VertexKind.SERVICE, expands=True), "a", edges=[Edge("s", "a", NONE, CONCURRENT)]),
         "expander-finite",
         "s",
     ),
@@ -239,7 +243,7 @@ LEGAL = {
     "to all, however many": graph(
         "a",
         vertex("b", Range(1, 9)),
-        edges=[edge("a", "b", Movement(Move.GRID, grid=GridMap((), (-1,), (broadcast(),))))],
+        edges=[edge("a", "b", Movement(MovementKind.GRID, grid=GridMap((), (-1,), (broadcast(),))))],
     ),
 }
 

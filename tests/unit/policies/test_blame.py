@@ -7,7 +7,7 @@ import pytest
 from weft.engine.decisions import Avoid, Forgive, Remake
 from weft.engine.policy import BlameView, Fault, WorkerView
 from weft.model.errors import GraphError
-from weft.policies.blame import Blame
+from weft.policies.blame import NodeExclusion
 
 
 def decided(faults: list[Fault], *, workers: int = 6, nodes: int = 1, now: float = 10.0, **known: Any) -> list[Any]:
@@ -16,7 +16,7 @@ def decided(faults: list[Fault], *, workers: int = 6, nodes: int = 1, now: float
     for number in range(workers):
         view = WorkerView(number, number * nodes // workers, avoided=False, times=0, since=-1.0)
         views.append(view._replace(**known.get(f"w{number}", {})))
-    decisions, memo = Blame().decide(BlameView(now, tuple(views), tuple(faults)), None)
+    decisions, memo = NodeExclusion().decide(BlameView(now, tuple(views), tuple(faults)), None)
     assert memo is None
     return list(decisions)
 
@@ -126,7 +126,7 @@ def test_no_more_than_a_third_are_avoided_the_worst_first(workers, most):
     bad = [fault for worker in range(workers // 2 + 1) for fault in failed(worker, *range(20 + worker))]
     faults = tuple(fault._replace(task=(f"a{fault.worker}", fault.task[1])) for fault in bad)
     views = tuple(WorkerView(worker, 0, avoided=False, times=0, since=-1.0) for worker in range(workers))
-    found = avoided(list(Blame(times=1.0).decide(BlameView(2.0, views, faults), None)[0]))
+    found = avoided(list(NodeExclusion(times=1.0).decide(BlameView(2.0, views, faults), None)[0]))
     assert len(found) == most
     assert found == sorted(found, reverse=True), "those with more failures have larger numbers here"
 
@@ -179,4 +179,4 @@ def test_a_worker_that_took_the_place_of_a_dead_one_on_a_bad_node_is_avoided_too
 )
 def test_wrong_thresholds_are_refused(wrong):
     with pytest.raises(GraphError):
-        Blame(**wrong)
+        NodeExclusion(**wrong)

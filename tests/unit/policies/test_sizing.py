@@ -2,7 +2,7 @@
 
 import pytest
 
-from weft.graph.task import Past
+from weft.graph.task import VertexHistory
 from weft.model.errors import UsageError
 from weft.model.resources import Resources
 from weft.policies.sizing import ResourceOffer, most_used, sized
@@ -40,7 +40,9 @@ def test_what_was_not_measured_is_believed_to_be_busy():
 
 
 def test_the_most_of_all_runs_counts():
-    pasts = [Past("v", 0.0, 1, 1.0, 1.0, 0, (), usage) for usage in ({"memory": 2.0}, {"memory": 3.0, "busy": 0.1})]
+    pasts = [
+        VertexHistory("v", 0.0, 1, 1.0, 1.0, 0, (), usage) for usage in ({"memory": 2.0}, {"memory": 3.0, "busy": 0.1})
+    ]
     assert most_used(pasts) == {"memory": 3.0, "busy": 0.1}
     assert most_used([]) == {}
 

@@ -9,11 +9,11 @@ import pytest
 
 from weft.model.errors import DiskFullError, ForbiddenError, NotFoundError
 from weft.store.content import ContentStore
-from weft.store.entries import CacheIndex, Output
+from weft.store.entries import CachedOutput, CacheIndex
 from weft.store.folders import OpenFolders
 
 
-def put(store: ContentStore, output: Output, root: str, path: str) -> None:
+def put(store: ContentStore, output: CachedOutput, root: str, path: str) -> None:
     with closing(OpenFolders()) as folders:
         store.put(output, root, path, folders)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from weft.model.errors import NotFoundError, UsageError
-from weft.store.entries import CacheIndex, Claim, Entry, Output, cache_place
+from weft.store.entries import CachedOutput, CacheIndex, Claim, Entry, cache_place
 from weft.store.locks import KeyLocks
 
 ROOT = Path(__file__).parents[3]
@@ -29,7 +29,7 @@ def claim(key: str, run: str = "run-1", **more) -> Claim:
 
 def entry(key: str, run: str = "run-1", **more) -> Entry:
     given = {"store": "/s", "pipeline": "p", "step": "a", "started": 1.0, "completed": 2.0, "expires": None}
-    outputs = {"out": Output("f" + "0" * 64, 3, 1, 5)}
+    outputs = {"out": CachedOutput("f" + "0" * 64, 3, 1, 5)}
     return Entry(key=key, run=run, **{**given, "leaves": {"command": "x"}, "outputs": outputs, **more})
 
 

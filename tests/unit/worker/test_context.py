@@ -9,7 +9,7 @@ import pytest
 
 from weft.model.errors import UsageError
 from weft.model.program import Style
-from weft.worker.context import Context
+from weft.worker.context import WorkerTaskContext
 
 
 class Host:
@@ -26,13 +26,13 @@ class Host:
 
 
 @pytest.fixture
-def context() -> Context:
+def context() -> WorkerTaskContext:
     lease: Any = SimpleNamespace(host=Host(), attempt=0, resources=None, id=1, stop=False, gate=None)
     code: Any = SimpleNamespace(vertex="scan", n=1, params={}, items=None, outputs={}, streams=(), style=Style.TASK)
-    return Context(lease, code, 0)
+    return WorkerTaskContext(lease, code, 0)
 
 
-def said(context: Context) -> list[Any]:
+def said(context: WorkerTaskContext) -> list[Any]:
     host: Any = context.host
     return list(host.said)
 

@@ -9,7 +9,7 @@ from weft.model.errors import ProgramError
 from weft.model.program import Program, Style
 from weft.store.api import Column
 from weft.worker.code import PIECES, SINGLE, SLICE, InputCode, TaskCode
-from weft.worker.lease import Outcome, WorkerLease
+from weft.worker.lease import LeaseResult, WorkerLease
 
 
 def code(target="builtins:abs", edges=((), {}, frozenset()), **fields) -> TaskCode:
@@ -71,7 +71,7 @@ def test_a_lease_without_callbacks_can_be_cancelled():
 
 
 def test_a_result_keeps_no_value_of_units_that_are_not_the_lease_s_any_more():
-    outcome = Outcome(8, [10, 11, 12, 13], 0.5)
+    outcome = LeaseResult(8, [10, 11, 12, 13], 0.5)
     outcome.kind = "user"
     outcome.stats = (("edge", [1, 2]),)
     outcome.rows = 7
@@ -81,7 +81,7 @@ def test_a_result_keeps_no_value_of_units_that_are_not_the_lease_s_any_more():
 
 
 def test_a_result_that_ends_before_its_first_unit_has_no_values():
-    outcome = Outcome(8, [10, 11], 0.5)
+    outcome = LeaseResult(8, [10, 11], 0.5)
     outcome.end_at(3, 6)
     assert outcome.values == []
 

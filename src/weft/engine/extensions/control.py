@@ -16,7 +16,7 @@ from weft.engine.extensions.registry import Extension
 from weft.engine.machines.job import GOING
 from weft.engine.notes import NoteKind, data_of
 from weft.engine.patching import apply
-from weft.graph.logical import Kind, Range
+from weft.graph.logical import Range, VertexKind
 from weft.graph.task import DECIDE, RESERVED, USAGE
 from weft.model.errors import GraphError, WeftError
 
@@ -68,7 +68,7 @@ def _decide(core: Core, stage: Stage, what: str, vertex: str, value: Any, becaus
 
 def _may(core: Core, stage: Stage, vertex: str) -> None:
     """Raise GraphError unless a stage controls a vertex."""
-    if stage.vertex.kind is not Kind.SERVICE:
+    if stage.vertex.kind is not VertexKind.SERVICE:
         raise GraphError(f"{stage.id!r} is not a service: it controls nothing", subject=stage.id, rule="control")
     if vertex and not any(link.dst.id == vertex and not link.data for link in stage.outputs):
         raise GraphError(

@@ -30,7 +30,7 @@ from weft.engine.physical import Intervals
 from weft.engine.policy import BLAME, BlameView, Fault, WorkerView
 from weft.engine.readiness import enqueue, unqueue
 from weft.engine.rows import FINISHED, PROBING, READY, UNSCHEDULED
-from weft.graph.logical import Kind
+from weft.graph.logical import VertexKind
 from weft.model.failures import FAILURES, Failure
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _remake(core: Core, decision: Remake) -> None:
     stage, index = core.by_id.get(decision.vertex), decision.index
     if stage is None or not 0 <= index < stage.n or stage.state[index] != FINISHED:
         return  # it was made again, or dropped, meanwhile
-    if stage.vertex.kind is Kind.FINITE and wanted(stage, index):
+    if stage.vertex.kind is VertexKind.FINITE and wanted(stage, index):
         drop(core, stage, [index])
         lose(core, stage, [index], decision.reason)
 
@@ -180,7 +180,7 @@ def _will_come(core: Core, but: Collection[int]) -> bool:
         lease.worker >= 0
         and lease.worker not in but
         and not lease.request
-        and lease.stage.vertex.kind is Kind.FINITE
+        and lease.stage.vertex.kind is VertexKind.FINITE
         and not any(link.edge.scheduling.concurrent for link in lease.stage.inputs)
         for leases in (core.leases, core.speculative, core.cancelled)
         for lease in leases.values()

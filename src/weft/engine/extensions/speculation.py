@@ -21,11 +21,11 @@ from weft.engine.machines.lease import ACTIVE
 from weft.engine.notes import NoteKind
 from weft.engine.policy import STRAGGLERS, AttemptView, WatchView
 from weft.engine.rows import FINISHED, FREED, SKIPPED
-from weft.graph.logical import Kind, Outcome, Trigger
+from weft.graph.logical import Outcome, Trigger, VertexKind
 
 if TYPE_CHECKING:
     from weft.engine.core import Core
-    from weft.engine.physical import Link, Stage
+    from weft.engine.physical import PhysicalEdge, Stage
 
 _SAMPLE = 16
 
@@ -85,7 +85,7 @@ def may_back_up(core: Core, lease: LeaseRow) -> bool:
         and lease.state in ACTIVE
         and all(
             stage.vertex.idempotent
-            and stage.vertex.kind is Kind.FINITE
+            and stage.vertex.kind is VertexKind.FINITE
             and stage.bubble < 0
             and stage.region < 0
             and stage.id not in loud
@@ -127,7 +127,7 @@ def _usual_bytes(lease: LeaseRow) -> float:
     return sum((hi - lo) * _mean(link) for stage, lo, hi in _starts(lease) for link in stage.inputs)
 
 
-def _mean(link: Link) -> float:
+def _mean(link: PhysicalEdge) -> float:
     router, src, n = link.router, link.src, link.dst.n
     if router is None or src.nbytes <= 0 or link.edge.scheduling.concurrent:
         return 0.0
@@ -197,7 +197,7 @@ def _can_start(lease: LeaseRow) -> bool:
     )
 
 
-def _is_there(link: Link, lo: int, hi: int) -> bool:
+def _is_there(link: PhysicalEdge, lo: int, hi: int) -> bool:
     router, state, scheduling = link.router, link.src.state, link.edge.scheduling
     if router is None or (link.freed_parts and not link.freed_parts.isdisjoint(range(lo, hi))):
         return False

@@ -23,7 +23,7 @@ from weft.frontends.pipelines import conditions
 from weft.frontends.pipelines.caching import RECIPE, changed_while_it_ran, recipe_of
 from weft.frontends.pipelines.kinds import decoded, load_kind
 from weft.frontends.pipelines.parameters import check_value
-from weft.frontends.pipelines.parts import INPUT, ITEM, OUTPUT, Folder, joined, told
+from weft.frontends.pipelines.parts import INPUT, ITEM, OUTPUT, OutputFolder, joined, told
 from weft.frontends.pipelines.problems import show
 from weft.frontends.pipelines.states import NOT_RUN, WARNING
 from weft.frontends.pipelines.templates import as_text, go_text
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from weft.frontends.pipelines.templates import ParameterValue
-    from weft.graph.task import Input, TaskContext
+    from weft.graph.task import TaskContext, TaskInput
 
 RUN, SKIPPED = "run", "skipped"
 """The branches of every choice: what is on `RUN` runs if that is taken, and else is skipped."""
@@ -56,7 +56,7 @@ _OF_ANOTHER_SHELL = frozenset({"_", "OLDPWD", "PWD", "SHLVL", "PYTHONHOME", "__P
 
 
 @prepares
-def run_step(ctx: TaskContext, inputs: Mapping[str, Input]) -> Any:
+def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     """Run one attempt of a step, or of one item of its loop (style TASK).
 
     Return what `weft.operators.call.run_command` returns, or the program of the step's kind.
@@ -172,7 +172,7 @@ def _make_point(folder: str, path: str, is_folder: bool, step: str) -> None:
         ) from None
 
 
-def _run_kind(step: TaskContext, inputs: Mapping[str, Input], values: _Values) -> Any:
+def _run_kind(step: TaskContext, inputs: Mapping[str, TaskInput], values: _Values) -> Any:
     """Run what a kind runs: its context has the parameters that `kinds.StepKind` lists, and no others."""
     if step.cancelled():
         raise RunCancelledError(f"step {step.params['name']} was cancelled before it started")
@@ -219,14 +219,14 @@ class _Values(Struct, frozen=True):
         return self.item if kind == ITEM else _content(self.inputs[name], name, self.who)
 
 
-def _values(ctx: TaskContext, inputs: Mapping[str, Input], own: Mapping[str, Any]) -> tuple[str, _Values]:
+def _values(ctx: TaskContext, inputs: Mapping[str, TaskInput], own: Mapping[str, Any]) -> tuple[str, _Values]:
     """Return what users call this task, and its values."""
     name = own.get("name", ctx.vertex)
     if ctx.index:
         name = f"{name}-{ctx.index}"
     outputs = own.get("outputs", ())
     if "folder" in own:
-        folder = Folder(**own["folder"])
+        folder = OutputFolder(**own["folder"])
         paths = {key: folder.path(key, ctx.index) for key in outputs}
     else:
         paths = {PurePosixPath(path).name: path for path in outputs}
@@ -234,7 +234,7 @@ def _values(ctx: TaskContext, inputs: Mapping[str, Input], own: Mapping[str, Any
     return name, _Values(item, _places(ctx, inputs, own.get("inputs", {})), paths, name)
 
 
-def _places(ctx: TaskContext, inputs: Mapping[str, Input], places: Mapping[str, Any]) -> dict[str, list[str]]:
+def _places(ctx: TaskContext, inputs: Mapping[str, TaskInput], places: Mapping[str, Any]) -> dict[str, list[str]]:
     def value_of(source: str) -> Any:
         values = inputs[f"{source}->{ctx.vertex}"].all()
         return values[0] if values else ()
@@ -245,13 +245,13 @@ def _places(ctx: TaskContext, inputs: Mapping[str, Input], places: Mapping[str, 
 # ------------------------------------------------------------------------------------------------------------ controls
 
 
-def decide(ctx: TaskContext, inputs: Mapping[str, Input]) -> str:
+def decide(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> str:
     """Answer whether a component runs: parameters `condition`, `inputs` (places of artifacts) and `name`."""
     name, values = _values(ctx, inputs, ctx.params)
     return RUN if _holds(ctx.params["condition"], values, name) else SKIPPED
 
 
-def list_items(ctx: TaskContext, inputs: Mapping[str, Input]) -> list[Any]:
+def list_items(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> list[Any]:
     """Answer the items of a loop: what artifact `input` holds. TaskError if that is no list."""
     name, values = _values(ctx, inputs, ctx.params)
     found = read_list(values.inputs[ctx.params["input"]], name, ctx.params["input"])
@@ -268,12 +268,12 @@ def fail_if_asked(name: str, as_paddleflow: Collection[str]) -> None:
         raise TaskError(f"{name} loops over nothing", task=name, hint=hint)
 
 
-def hand_on(ctx: TaskContext, inputs: Mapping[str, Input]) -> dict[str, list[str]]:
+def hand_on(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> dict[str, list[str]]:
     """Tell where outputs lie: parameter `outputs` has their places."""
     return _places(ctx, inputs, ctx.params.get("outputs", {}))
 
 
-def nothing(ctx: TaskContext, inputs: Mapping[str, Input]) -> None:
+def nothing(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> None:
     """Stand for a component that never runs."""
 
 

@@ -26,19 +26,19 @@ from weft.frontends.pipelines.declaring import (
     REFERENCE,
     TAKEN_IN,
     Artifact,
-    Blueprint,
-    Each,
-    Later,
+    DeferredValue,
+    LoopItems,
+    OptionValue,
     Parameter,
-    Said,
-    Step,
-    Where,
+    PipelineBuilder,
+    SourceLine,
+    StepFunction,
     here,
 )
 from weft.frontends.pipelines.emitting import to_yaml
 from weft.frontends.pipelines.kinds import STEP_KINDS
 from weft.frontends.pipelines.parameters import check_value, convert, number_from_text
-from weft.frontends.pipelines.problems import Mark, choices, nearest, show
+from weft.frontends.pipelines.problems import FilePosition, choices, nearest, show
 from weft.frontends.pipelines.templates import LOOP_ARGUMENT, PARENT, find
 from weft.model.errors import DefinitionError, UsageError
 from weft.model.records import as_dict
@@ -56,7 +56,7 @@ _NAME_LENGTH: Final = 30
 _TEMPLATE: Final = "{{%s}}"
 
 
-class Built(Struct, frozen=True):
+class BuiltPipeline(Struct, frozen=True):
     """A pipeline that a function has built. `file` is that of the function; `tree` makes the tree of a file.
 
     A file names the modules of functions from its own folder on, so the tree is that of a file in a given folder.
@@ -77,31 +77,31 @@ def folder_of(file: str) -> str:
 
 
 def build(
-    blueprint: Blueprint,
+    blueprint: PipelineBuilder,
     args: Sequence[Any] = (),
     named: Mapping[str, Any] | None = None,
     kinds: Mapping[str, str] = STEP_KINDS,
-) -> Built:
+) -> BuiltPipeline:
     """Call a pipeline function and check what it has built.
 
     DefinitionError: a call cannot be part of a pipeline. PipelineError lists every mistake of what was built.
     """
-    family = Family(blueprint)
+    family = ComponentBuilder(blueprint)
     bound = _bound(blueprint, args, named or {}, here())
     for name, value in bound.items():
-        if isinstance(value, Later | Each):
+        if isinstance(value, DeferredValue | LoopItems):
             raise DefinitionError(f"{here()}: {name} belongs to no pipeline that is being built")
     with _building(family):
         blueprint.function(**bound)
     file = blueprint.where.file
-    built = Built(family.own_name, file, family.document)
+    built = BuiltPipeline(family.own_name, file, family.document)
     checked(built.tree(folder_of(file)), file, kinds)
     return built
 
 
 def build_with(
-    blueprint: Blueprint, given: Mapping[str, object], kinds: Mapping[str, str] = STEP_KINDS
-) -> tuple[Built, dict[str, object]]:
+    blueprint: PipelineBuilder, given: Mapping[str, object], kinds: Mapping[str, str] = STEP_KINDS
+) -> tuple[BuiltPipeline, dict[str, object]]:
     """Build a pipeline with parameters as they come from a command line; return also those that steps are to have.
 
     UsageError: a text does not fit, or an argument of the function is missing.
@@ -118,7 +118,7 @@ def build_with(
     return build(blueprint, (), named, kinds), {name: value for name, value in given.items() if name not in own}
 
 
-def _from_outside(name: str, value: object, blueprint: Blueprint) -> Any:
+def _from_outside(name: str, value: object, blueprint: PipelineBuilder) -> Any:
     if not isinstance(value, str):
         return value
     kind = blueprint.signature.parameters.get(name, "")
@@ -144,7 +144,7 @@ def _plain(value: Any) -> Any:
 
 
 @contextmanager
-def _building(family: Family) -> Iterator[None]:
+def _building(family: ComponentBuilder) -> Iterator[None]:
     token = CURRENT.set(family)
     try:
         yield
@@ -159,8 +159,8 @@ class _Component(Struct, eq=False):
     """A step or dag as far as it is built; texts are as the file has them."""
 
     name: str
-    where: Where
-    declared: Step | Blueprint
+    where: SourceLine
+    declared: StepFunction | PipelineBuilder
     deps: dict[str, None] = field(default_factory=dict)
     inputs: dict[str, str] = field(default_factory=dict)
     outputs: dict[str, str] = field(default_factory=dict)
@@ -170,9 +170,9 @@ class _Component(Struct, eq=False):
     loop: Any = None
     item: str = ""
     command: str = ""
-    inner: Family | None = None
+    inner: ComponentBuilder | None = None
 
-    def free(self, later: Later) -> str:
+    def free(self, later: DeferredValue) -> str:
         """Return a name for something that is taken in and is no argument."""
         taken = {name.upper() for name in (*self.inputs, *self.outputs, *self.parameters)}
         stem = "item" if later.name == LOOP_ARGUMENT else later.name.rstrip("_")
@@ -183,10 +183,10 @@ class _Component(Struct, eq=False):
         return name
 
 
-class Node:
+class StepHandle:
     """The handle of a step, or of a pipeline inside another: its outputs and parameters are attributes and items."""
 
-    def __init__(self, family: Family, component: _Component) -> None:
+    def __init__(self, family: ComponentBuilder, component: _Component) -> None:
         self._family, self._component = family, component
 
     def __repr__(self) -> str:
@@ -212,15 +212,15 @@ class Node:
             raise AttributeError(name)
         return self[name]
 
-    def after(self, *others: Node) -> Node:
+    def after(self, *others: StepHandle) -> StepHandle:
         """Have it wait for others, of which it reads nothing; return it."""
         for other in others:
-            if not isinstance(other, Node) or other._family is not self._family:
+            if not isinstance(other, StepHandle) or other._family is not self._family:
                 raise DefinitionError(f"{here()}: {other!r} is no step beside {self._component.name}")
             self._component.deps[other._component.name] = None
         return self
 
-    def at_end(self) -> Node:
+    def at_end(self) -> StepHandle:
         """Have it run when everything else has ended, whatever the end was; return it."""
         family, name = self._family, self._component.name
         if family.parent is not None:
@@ -230,16 +230,18 @@ class Node:
         return self
 
 
-class Family:
+class ComponentBuilder:
     """Components side by side: those of a pipeline, or of one inside another (`parent`, in which it is `component`)."""
 
-    def __init__(self, blueprint: Blueprint, parent: Family | None = None, component: _Component | None = None) -> None:
+    def __init__(
+        self, blueprint: PipelineBuilder, parent: ComponentBuilder | None = None, component: _Component | None = None
+    ) -> None:
         self.blueprint, self.parent, self.component = blueprint, parent, component
         self.members: dict[str, _Component] = {}
         self.last: dict[str, _Component] = {}
         self.level: int = 1 if parent is None else parent.level + 1
-        self.known: list[Later] = [] if parent is None else parent.known
-        self._taken: dict[tuple[int, str, str], Later] = {}
+        self.known: list[DeferredValue] = [] if parent is None else parent.known
+        self._taken: dict[tuple[int, str, str], DeferredValue] = {}
         self._used: set[str] = set()
 
     @property
@@ -248,26 +250,26 @@ class Family:
         said = self.blueprint.said.get("name")
         return self.blueprint.function.__name__ if said is None else str(said.value)
 
-    def note(self, later: Later) -> int:
+    def note(self, later: DeferredValue) -> int:
         """Remember something that is known later, and return its number."""
         self.known.append(later)
         return len(self.known) - 1
 
-    def call(self, what: Step | Blueprint, args: Sequence[Any], named: Mapping[str, Any]) -> Node:
+    def call(self, what: StepFunction | PipelineBuilder, args: Sequence[Any], named: Mapping[str, Any]) -> StepHandle:
         """Add a component, and return its handle. DefinitionError: the arguments do not fit."""
         component = _Component(self._name(what), here(), what)
         bound = _bound(what, args, named, component.where)
-        if isinstance(what, Step):
+        if isinstance(what, StepFunction):
             self._step(component, what, bound)
         else:
             self._dag(component, what, bound)
         self.members[component.name] = component
-        return Node(self, component)
+        return StepHandle(self, component)
 
-    def _name(self, what: Step | Blueprint) -> str:
+    def _name(self, what: StepFunction | PipelineBuilder) -> str:
         said = what.said.get("name")
         if said is not None:
-            name = str(said.value) if isinstance(what, Step) else str(said.value).replace("_", "-")
+            name = str(said.value) if isinstance(what, StepFunction) else str(said.value).replace("_", "-")
             if name in self._used:
                 raise DefinitionError(f"{here()}: there is a step {name} already", hint="Give it another name.")
         else:
@@ -282,7 +284,7 @@ class Family:
 
     # -------------------------------------------------------------------------------------------------- arguments
 
-    def _step(self, component: _Component, step: Step, bound: Mapping[str, Any]) -> None:
+    def _step(self, component: _Component, step: StepFunction, bound: Mapping[str, Any]) -> None:
         signature = step.signature
         component.outputs = dict.fromkeys(signature.outputs, "")
         for name, value in bound.items():
@@ -291,7 +293,7 @@ class Family:
             else:
                 self._parameter(component, name, value, signature.parameters.get(name, ""), signature.defaults)
         for name, value in (_said(step, "env") or {}).items():
-            text = isinstance(value, str | Later)
+            text = isinstance(value, str | DeferredValue)
             component.env[name] = self._own(component, str(value), "an environment variable") if text else value
         component.condition = self._own(component, str(_said(step, "when") or ""), "a condition")
         if step.shell:
@@ -300,7 +302,7 @@ class Family:
     def _input(self, component: _Component, name: str, value: Any) -> None:
         if not isinstance(value, Artifact):
             hint = "Give it one output of another step, such as first.out; that of a loop is all that its items make."
-            if isinstance(value, Node):
+            if isinstance(value, StepHandle):
                 known = [f"{value._component.name}.{one}" for one in value._component.outputs]
                 hint = f"Name the output: {choices(known)}"
             raise DefinitionError(f"{component.where}: input {name} of {component.name} is {value!r}", hint=hint)
@@ -308,10 +310,10 @@ class Family:
 
     def _parameter(self, component: _Component, name: str, value: Any, kind: str, defaults: Mapping[str, Any]) -> None:
         where = f"{component.where}: parameter {name} of {component.name}"
-        if isinstance(value, Each):
+        if isinstance(value, LoopItems):
             self._loop(component, name, value)
             return
-        if isinstance(value, Artifact | Node):
+        if isinstance(value, Artifact | StepHandle):
             hint = "Annotate it as weft.Input in the function of the step."
             raise DefinitionError(f"{where} is {value!r}, which is not known as a value", hint=hint)
         if isinstance(value, Parameter):
@@ -338,12 +340,12 @@ class Family:
                 hint = "No file can hold it as it is: have the step put it together, as '{' + '{x}}', or read a file."
                 raise DefinitionError(message, hint=hint)
 
-    def _loop(self, component: _Component, name: str, each: Each) -> None:
+    def _loop(self, component: _Component, name: str, each: LoopItems) -> None:
         if component.loop is not None:
             message = f"{component.where}: {component.name} goes over {component.item} and over {name}"
             raise DefinitionError(message, hint="Go over one list of lists, or put a pipeline around it.")
         component.item = name
-        if isinstance(each.items, Later):
+        if isinstance(each.items, DeferredValue):
             component.loop = self._own(component, str(each.items), "a loop")
             return
         try:
@@ -353,20 +355,20 @@ class Family:
         except ValueError as error:
             raise DefinitionError(f"{component.where}: an item of {name} {error}") from None
 
-    def _dag(self, component: _Component, blueprint: Blueprint, bound: Mapping[str, Any]) -> None:
+    def _dag(self, component: _Component, blueprint: PipelineBuilder, bound: Mapping[str, Any]) -> None:
         if self.level >= MAX_LEVELS:
             raise DefinitionError(f"{component.where}: more than {MAX_LEVELS} pipelines lie inside each other")
-        inner = component.inner = Family(blueprint, self, component)
+        inner = component.inner = ComponentBuilder(blueprint, self, component)
         given = {name: self._handed_in(component, inner, name, value) for name, value in bound.items()}
         component.condition = self._own(component, str(_said(blueprint, "when") or ""), "a condition")
         with _building(inner):
             made = blueprint.function(**given)
         if made is None:
             made = {}
-        elif isinstance(made, Later):
+        elif isinstance(made, DeferredValue):
             made = {made.name: made}
         elif isinstance(made, tuple | list):
-            made = {one.name if isinstance(one, Later) else str(at): one for at, one in enumerate(made)}
+            made = {one.name if isinstance(one, DeferredValue) else str(at): one for at, one in enumerate(made)}
         if not isinstance(made, Mapping):
             made = {"what it returns": made}
         for name, artifact in made.items():
@@ -377,9 +379,9 @@ class Family:
                 )
             component.outputs[name] = _TEMPLATE % f"{artifact.owner}.{artifact.name}"
 
-    def _handed_in(self, component: _Component, inner: Family, name: str, value: Any) -> Any:
+    def _handed_in(self, component: _Component, inner: ComponentBuilder, name: str, value: Any) -> Any:
         """Return what the function of a dag is given for an argument: what is known only later is the dag's own."""
-        if isinstance(value, Each):
+        if isinstance(value, LoopItems):
             self._loop(component, name, value)
             return Parameter(inner, PARENT, LOOP_ARGUMENT)
         if isinstance(value, Artifact):
@@ -392,14 +394,14 @@ class Family:
 
     # --------------------------------------------------------------------------------------------------- references
 
-    def _template(self, component: _Component, later: Later) -> str:
+    def _template(self, component: _Component, later: DeferredValue) -> str:
         """Return the template by which a component of this family names something, which it then depends on."""
         found = self._reached(later)
         if found.owner != PARENT:
             component.deps[found.owner] = None
         return _TEMPLATE % f"{found.owner}.{found.name}"
 
-    def _reached(self, later: Later) -> Later:
+    def _reached(self, later: DeferredValue) -> DeferredValue:
         """Return what stands for something in this family: itself, or what its dag takes in for it."""
         if later.scope is self:
             return later
@@ -467,7 +469,7 @@ class Family:
             tree.node("post_process", self._tree(self.last, folder, where))
         return tree.done()
 
-    def _tree(self, members: Mapping[str, _Component], folder: str, where: Where) -> yaml.Node:
+    def _tree(self, members: Mapping[str, _Component], folder: str, where: SourceLine) -> yaml.Node:
         tree = _Tree(where)
         for name, component in members.items():
             tree.node(name, self._component_tree(component, folder), component.where)
@@ -476,7 +478,7 @@ class Family:
     def _component_tree(self, component: _Component, folder: str) -> yaml.Node:
         tree = _Tree(component.where)
         declared, said = component.declared, component.declared.said
-        if isinstance(declared, Step):
+        if isinstance(declared, StepFunction):
             tree.put("command", component.command or None)
         tree.put("deps", ",".join(component.deps) or None)
         tree.put("condition", component.condition or None, said.get("when"))
@@ -498,15 +500,15 @@ class Family:
         extra = _Tree(component.where)
         for key in ("timeout_s", "retry"):
             extra.put(key, _said(declared, key), said.get(key))
-        if isinstance(declared, Step) and not declared.shell:
+        if isinstance(declared, StepFunction) and not declared.shell:
             extra.put("kind", "python")
             extra.put("with", self._function(component, declared, folder))
         if extra.entries:
             tree.node("x-weft", extra.done())
         return tree.done()
 
-    def _function(self, component: _Component, step: Step, folder: str) -> dict[str, Any]:
-        family: Family | None = self
+    def _function(self, component: _Component, step: StepFunction, folder: str) -> dict[str, Any]:
+        family: ComponentBuilder | None = self
         near = []
         while family is not None:
             near.append(family.blueprint.function.__module__)
@@ -517,7 +519,9 @@ class Family:
         return {**found, "item": component.item} if component.item else found
 
 
-def _bound(what: Step | Blueprint, args: Sequence[Any], named: Mapping[str, Any], where: Where) -> dict[str, Any]:
+def _bound(
+    what: StepFunction | PipelineBuilder, args: Sequence[Any], named: Mapping[str, Any], where: SourceLine
+) -> dict[str, Any]:
     """Return the arguments of a call by name, with defaults but without outputs. DefinitionError: they do not fit."""
     signature, called = what.signature, f"{where}: {what.function.__name__}()"
     if len(args) > len(signature.order):
@@ -542,7 +546,7 @@ def _bound(what: Step | Blueprint, args: Sequence[Any], named: Mapping[str, Any]
     if missing:
         raise DefinitionError(f"{called} lacks {', '.join(missing)}")
     defaults = {name: value for name, value in signature.defaults.items() if name not in bound}
-    if isinstance(what, Step):
+    if isinstance(what, StepFunction):
         defaults = {name: value for name, value in defaults.items() if name not in signature.inputs}
     given = {**bound, **defaults}
     return {name: given[name] for name in signature.order if name in given}
@@ -553,7 +557,7 @@ def _shown(value: object) -> str:
     return text if len(text) <= 100 else f"{text[:100]}..."
 
 
-def _command_of(component: _Component, step: Step) -> str:
+def _command_of(component: _Component, step: StepFunction) -> str:
     """Return the text of a command: what its function makes of the names of its arguments."""
     names = {name: _TEMPLATE % name for name in (*component.inputs, *component.outputs, *component.parameters)}
     if component.item:
@@ -580,7 +584,7 @@ def _free(wanted: str, taken: set[str]) -> str:
 # ---------------------------------------------------------------------------------------------------- where code lies
 
 
-def located(step: Step, near: Sequence[str] = ()) -> tuple[str, str]:
+def located(step: StepFunction, near: Sequence[str] = ()) -> tuple[str, str]:
     """Return the folder from which the module of a step's function is found, and `module:name`.
 
     `near` are modules where it may be known under a name if not in its own. DefinitionError: a process of its own would
@@ -617,13 +621,13 @@ def place_of_module(file: str, module: str = "") -> tuple[str, str]:
     return str(path.parents[len(parts) - 1]), ".".join(parts)
 
 
-def _name_in(module: Any, step: Step) -> str:
+def _name_in(module: Any, step: StepFunction) -> str:
     """Return the name that a step, or the same with other options, has at the top of a module."""
     if module is None:
         return ""
     for name in (step.function.__name__, *vars(module)):
         found = vars(module).get(name)
-        if isinstance(found, Step) and found.function is step.function:
+        if isinstance(found, StepFunction) and found.function is step.function:
             return str(name)
     return ""
 
@@ -631,7 +635,7 @@ def _name_in(module: Any, step: Step) -> str:
 # ------------------------------------------------------------------------------------------------------ making trees
 
 
-def _said(declared: Step | Blueprint, name: str) -> Any:
+def _said(declared: StepFunction | PipelineBuilder, name: str) -> Any:
     said = declared.said.get(name)
     return None if said is None else said.value
 
@@ -647,18 +651,18 @@ def _typed(value: Any, kind: str) -> Any:
 class _Tree:
     """A map of the file that is being made; what has no place of its own stands where the whole does."""
 
-    def __init__(self, where: Where) -> None:
+    def __init__(self, where: SourceLine) -> None:
         self.where = where
         self.entries: dict[str, yaml.Node] = {}
-        self.marks: dict[str, Mark] = {}
+        self.marks: dict[str, FilePosition] = {}
 
-    def put(self, key: str, value: Any, said: Said | None = None) -> None:
+    def put(self, key: str, value: Any, said: OptionValue | None = None) -> None:
         """Add a value, if there is one."""
         if value is not None:
             where = self.where if said is None else said.where
             self.node(key, _node(value, _mark(where)), where)
 
-    def node(self, key: str, node: yaml.Node, where: Where | None = None) -> None:
+    def node(self, key: str, node: yaml.Node, where: SourceLine | None = None) -> None:
         """Add a node."""
         self.entries[key] = node
         self.marks[key] = _mark(where or self.where)
@@ -668,11 +672,11 @@ class _Tree:
         return yaml.Mapping(self.entries, self.marks, _mark(self.where))
 
 
-def _mark(where: Where) -> Mark:
-    return Mark(where.line, 1, where.file)
+def _mark(where: SourceLine) -> FilePosition:
+    return FilePosition(where.line, 1, where.file)
 
 
-def _node(value: Any, mark: Mark) -> yaml.Node:
+def _node(value: Any, mark: FilePosition) -> yaml.Node:
     """Return plain values as a node; what a file cannot hold becomes the text of it, which the reader refuses."""
     if isinstance(value, Enum):
         value = value.value

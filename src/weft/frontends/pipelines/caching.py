@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from weft.frontends.pipelines.kinds import leaves_of, load_kind
-from weft.frontends.pipelines.parts import Folder, text_to_json, told
+from weft.frontends.pipelines.parts import OutputFolder, text_to_json, told
 from weft.frontends.pipelines.templates import USER_NAME
 from weft.model.errors import WeftError
 from weft.store.results import Recipe
@@ -118,12 +118,12 @@ def code_of(pipeline: Pipeline, nodes: Iterable[Node], folder: str) -> dict[str,
 
     `folder` is that of the pipeline's file. What cannot be told is left out: such a step will fail, or another tells.
     """
-    from weft.frontends.pipelines.resolve import Control  # who runs a step does not need it
+    from weft.frontends.pipelines.resolve import ControlStep  # who runs a step does not need it
 
     inside = {name: step for name, step in pipeline.steps.items() if step.kind.value}
     found = {}
     for node in nodes:
-        if isinstance(node, Control):
+        if isinstance(node, ControlStep):
             dag = node.params.get("dag")
             below = [(name, step) for name, step in inside.items() if dag and name.startswith(f"{dag}.")]
             leaves = {
@@ -180,7 +180,7 @@ def recipe_of(
         }
         own["inputs"] = dict(found)
     if "folder" in params:
-        folder = Folder(**params["folder"])
+        folder = OutputFolder(**params["folder"])
         own["outputs"] = {name: folder.path(name, index) for name in params["outputs"]}
         leaves["loop argument"] = json.dumps(item)
     return Recipe.from_json(said, leaves, **own)

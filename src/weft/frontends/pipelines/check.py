@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from weft.frontends.pipelines import conditions, parsing, yaml
 from weft.frontends.pipelines.kinds import STEP_KINDS, load_kind
-from weft.frontends.pipelines.language import Component, Dag, Mount, Step, Unread, walk
+from weft.frontends.pipelines.language import Component, Dag, Mount, Step, UnreadableComponent, walk
 from weft.frontends.pipelines.problems import Problems, choices, join, nearest, show
 from weft.frontends.pipelines.references import expand
 from weft.frontends.pipelines.templates import LOOP_ARGUMENT, PARENT, SYSTEM_VARIABLES, Template, find, whole
@@ -23,8 +23,8 @@ from weft.frontends.pipelines.templates import LOOP_ARGUMENT, PARENT, SYSTEM_VAR
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from weft.frontends.pipelines.language import Pipeline, Text
-    from weft.frontends.pipelines.problems import Mark
+    from weft.frontends.pipelines.language import Pipeline, SourceText
+    from weft.frontends.pipelines.problems import FilePosition
 
 
 def parse_pipeline(text: str, file: str, kinds: Mapping[str, str] = STEP_KINDS) -> Pipeline:
@@ -71,16 +71,16 @@ class _Scene(Struct, frozen=True):
     pipeline: Pipeline
     problems: Problems
     families: list[_Family]
-    outputs: dict[int, Mapping[str, Text]] = field(default_factory=dict)
+    outputs: dict[int, Mapping[str, SourceText]] = field(default_factory=dict)
 
     def members(self) -> Iterator[tuple[_Family, Component]]:
         """Yield every component that could be read, with its family."""
         for family in self.families:
             for component in family.members.values():
-                if not isinstance(component, Unread):
+                if not isinstance(component, UnreadableComponent):
                     yield family, component
 
-    def outputs_of(self, component: Component) -> Mapping[str, Text]:
+    def outputs_of(self, component: Component) -> Mapping[str, SourceText]:
         found = self.outputs.get(id(component))
         if found is None:
             found = self.outputs[id(component)] = _outputs_of(component)
@@ -177,7 +177,7 @@ def _no_cycles(scene: _Scene) -> None:
 # ---------------------------------------------------------------------------------------------------- names
 
 
-def _outputs_of(component: Component) -> Mapping[str, Text]:
+def _outputs_of(component: Component) -> Mapping[str, SourceText]:
     if isinstance(component, Step):
         return {text.value: text for text in component.outputs}
     return component.outputs if isinstance(component, Dag) else {}
@@ -373,7 +373,7 @@ class _Note(Struct, frozen=True):
     """A template under examination: adds problems that name it."""
 
     scene: _Scene
-    mark: Mark
+    mark: FilePosition
     path: str
     template: Template
 
@@ -381,7 +381,7 @@ class _Note(Struct, frozen=True):
         self.scene.problems.add(self.mark, self.path, f"{show(self.template.text)}: {message}", hint)
 
 
-def _check_own(scene: _Scene, text: Text, where: str, own: Mapping[str, object]) -> None:
+def _check_own(scene: _Scene, text: SourceText, where: str, own: Mapping[str, object]) -> None:
     for template in find(text.value):
         note = _Note(scene, text.mark, text.path, template)
         if template.step == PARENT:
@@ -435,7 +435,7 @@ def _check_sibling(note: _Note, family: _Family, component: Component, what: str
 
 
 def _check_target(note: _Note, target: Component, what: str) -> None:
-    if isinstance(target, Unread):
+    if isinstance(target, UnreadableComponent):
         return
     known = target.parameters if what == "parameter" else note.scene.outputs_of(target)
     if note.template.name not in known:
@@ -479,7 +479,7 @@ def _disabled_steps_are_not_needed(scene: _Scene) -> None:
         elif name not in known:
             parts = name.split(".")
             above = (".".join(parts[:end]) for end in range(1, len(parts)))
-            if not any(isinstance(known.get(one), Unread) for one in above):
+            if not any(isinstance(known.get(one), UnreadableComponent) for one in above):
                 near = nearest(name, known)
                 hint = f"did you mean {near}?" if near else f"steps here: {choices(known)}"
                 scene.problems.add(entry.mark, "disabled", f"there is no step {show(name)}", hint)
@@ -508,7 +508,7 @@ def _needs_none_of(scene: _Scene, names: set[str], component: Component) -> None
             _is_not_disabled(scene, names, parameter.mark, parameter.path, parameter.value, component.name)
 
 
-def _is_not_disabled(scene: _Scene, names: set[str], mark: Mark, path: str, value: str, reader: str) -> None:
+def _is_not_disabled(scene: _Scene, names: set[str], mark: FilePosition, path: str, value: str, reader: str) -> None:
     for template in find(value):
         if template.step in names:
             message = f"{show(template.text)}: step {show(template.step)} is disabled"
@@ -533,7 +533,7 @@ def _scopes_are_mounted(scene: _Scene) -> None:
                 _is_mounted(scene, f"{component.path}.cache", scope.mark, scope.name, mounted)
 
 
-def _is_mounted(scene: _Scene, path: str, mark: Mark, name: str, mounted: set[str]) -> None:
+def _is_mounted(scene: _Scene, path: str, mark: FilePosition, name: str, mounted: set[str]) -> None:
     if name not in mounted:
         message = f"no file system {show(name)} is mounted"
         hint = f"the main file system is {scene.pipeline.main_fs.name if scene.pipeline.main_fs else ''}"

@@ -23,7 +23,7 @@ from weft.frontends.pipelines import paths
 from weft.frontends.pipelines.body import IMAGE, MOUNTS, PUBLISH, RUN, SKIPPED
 from weft.frontends.pipelines.caching import RECIPE, CachePlace, describe
 from weft.frontends.pipelines.kinds import STEP_KINDS, load_kind
-from weft.frontends.pipelines.parts import Folder, places_to_json, plain, sources, text_to_json
+from weft.frontends.pipelines.parts import OutputFolder, places_to_json, plain, sources, text_to_json
 from weft.frontends.pipelines.problems import nearest, show
 from weft.frontends.pipelines.resolve import (
     DECIDE,
@@ -31,9 +31,9 @@ from weft.frontends.pipelines.resolve import (
     LIST,
     REPEAT,
     SKIP,
-    Control,
+    ControlStep,
     ResolvedStep,
-    Run,
+    RunIdentity,
     resolve_items,
     resolve_nodes,
 )
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from weft.frontends.pipelines.language import Dag, Pipeline
-    from weft.frontends.pipelines.resolve import Node, Scope
+    from weft.frontends.pipelines.resolve import ComponentScope, Node
     from weft.frontends.pipelines.templates import ParameterValue
 
 BODY = "weft.frontends.pipelines.body"
@@ -96,7 +96,7 @@ _ACTED_ON = {"'": frozenset("'"), '"': _IN_QUOTES, "": _IN_QUOTES | frozenset(" 
 _FS_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
-class Containers(Struct, frozen=True):
+class ContainerImages(Struct, frozen=True):
     """What runs steps in their images: the kind of engine, its program, and the ids of images by their names."""
 
     kind: str
@@ -104,7 +104,7 @@ class Containers(Struct, frozen=True):
     images: Mapping[str, str]
 
 
-class RunPlace(Struct, frozen=True):
+class RunDirectories(Struct, frozen=True):
     """Folders of one run: for the logs, and for the records of the processes that its steps start.
 
     `cache` is None where nothing is looked up or kept; with `mounts` folders are put at the mount paths of steps.
@@ -117,10 +117,10 @@ class RunPlace(Struct, frozen=True):
     cache: CachePlace | None = None
     mounts: bool = True
     publish: tuple[str, str] | None = None
-    containers: Containers | None = None
+    containers: ContainerImages | None = None
 
 
-class Origin(Struct, frozen=True):
+class PipelineSource(Struct, frozen=True):
     """What a pipeline was made of, so that it can be made again elsewhere: its text and what was given beside it.
 
     `built_with` is what a Python file was given that made the text.
@@ -136,7 +136,7 @@ class Origin(Struct, frozen=True):
 
 
 def compile_run(
-    pipeline: Pipeline, run: Run, place: RunPlace, origin: Origin, *, post_process: bool = True
+    pipeline: Pipeline, run: RunIdentity, place: RunDirectories, origin: PipelineSource, *, post_process: bool = True
 ) -> tuple[list[Node], LogicalGraph]:
     """Return the nodes of a run, and their graph, in which those of its `post_process` are final.
 
@@ -169,7 +169,7 @@ def compile_run(
 def compile_items(
     pipeline: Pipeline,
     dag: Dag,
-    scope: Scope,
+    scope: ComponentScope,
     items: Sequence[ParameterValue],
     repeating: Mapping[str, Any],
 ) -> Patch:
@@ -177,12 +177,12 @@ def compile_items(
 
     `repeating` is what `compile_run` gave to every vertex that repeats a dag.
     """
-    run, place = Run(**repeating["run"]), _place(repeating["place"])
+    run, place = RunIdentity(**repeating["run"]), _place(repeating["place"])
     nodes, ends, outputs = resolve_items(pipeline, run, dag, scope, items)
     told = f"{scope.id}/outputs"
     where = {"outputs": {name: places_to_json(found) for name, found in outputs.items()}}
     reads = dict.fromkeys(source for found in outputs.values() for source in sources(found))
-    nodes.append(Control(told, scope.name, JOIN, (scope.id, *ends), tuple(reads), where))
+    nodes.append(ControlStep(told, scope.name, JOIN, (scope.id, *ends), tuple(reads), where))
     graph = LogicalGraph(pipeline.name)
     _add(graph, nodes, pipeline, place, repeating, f"{scope.id}/disabled", (scope.id,))
     return Patch.of(graph, [Edge(told, f"{scope.id}/end", BROADCAST)])
@@ -192,7 +192,7 @@ def _add(
     graph: LogicalGraph,
     nodes: Sequence[Node],
     pipeline: Pipeline,
-    place: RunPlace,
+    place: RunDirectories,
     repeating: Mapping[str, Any],
     disabled: str,
     entry: tuple[str, ...],
@@ -209,7 +209,7 @@ def _add(
         deps = dict.fromkeys(node.deps)
         if _is_skipped(node):
             deps[disabled] = None
-        if isinstance(node, Control):
+        if isinstance(node, ControlStep):
             graph.add_vertex(_control(node, repeating))
             reads = node.reads
             if node.kind == DECIDE:
@@ -226,10 +226,10 @@ def _add(
 
 
 def _is_skipped(node: Node) -> bool:
-    return node.kind == SKIP if isinstance(node, Control) else node.skipped
+    return node.kind == SKIP if isinstance(node, ControlStep) else node.skipped
 
 
-def _control(node: Control, repeating: Mapping[str, Any]) -> Vertex:
+def _control(node: ControlStep, repeating: Mapping[str, Any]) -> Vertex:
     params = {"name": node.name, **node.params}
     if node.kind == REPEAT:
         params["repeating"] = repeating
@@ -245,7 +245,7 @@ def _control(node: Control, repeating: Mapping[str, Any]) -> Vertex:
     )
 
 
-def _step(pipeline: Pipeline, step: ResolvedStep, place: RunPlace, folder: str, *, patched: bool) -> Vertex:
+def _step(pipeline: Pipeline, step: ResolvedStep, place: RunDirectories, folder: str, *, patched: bool) -> Vertex:
     items = None if step.items is None else plain(step.items)
     program = Program(_STEP, _params(step, place, folder), items, style=Style.TASK)
     if step.skipped:
@@ -267,20 +267,20 @@ def _step(pipeline: Pipeline, step: ResolvedStep, place: RunPlace, folder: str, 
     return vertex
 
 
-def _place(said: Mapping[str, Any]) -> RunPlace:
+def _place(said: Mapping[str, Any]) -> RunDirectories:
     """Return the place of a run from its form in the parameters of a program."""
     cache = said["cache"]
     found = None if cache is None else CachePlace(**cache)
     publish = None if said["publish"] is None else tuple(said["publish"])
-    containers = None if said["containers"] is None else Containers(**said["containers"])
-    return RunPlace(Path(said["logs"]), Path(said["processes"]), found, said["mounts"], publish, containers)
+    containers = None if said["containers"] is None else ContainerImages(**said["containers"])
+    return RunDirectories(Path(said["logs"]), Path(said["processes"]), found, said["mounts"], publish, containers)
 
 
-def _folders(place: RunPlace) -> dict[str, str]:
+def _folders(place: RunDirectories) -> dict[str, str]:
     return {"logs": str(place.logs), "processes": str(place.processes)}
 
 
-def _params(step: ResolvedStep, place: RunPlace, folder: str) -> dict[str, Any]:
+def _params(step: ResolvedStep, place: RunDirectories, folder: str) -> dict[str, Any]:
     params: dict[str, Any] = {
         "command": text_to_json(step.command),
         "cwd": step.cwd,
@@ -334,7 +334,7 @@ def outputs_of(vertex: Vertex, index: int) -> dict[str, str]:
         return {}
     params = vertex.program.params
     if "folder" in params:
-        folder = Folder(**params["folder"])
+        folder = OutputFolder(**params["folder"])
         return {name: folder.path(name, index) for name in params["outputs"]}
     return {path.rpartition("/")[2]: path for path in params["outputs"]}
 

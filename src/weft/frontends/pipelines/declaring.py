@@ -45,14 +45,14 @@ Output = Annotated[Path, _OUTPUT]
 """The annotation of an argument that is an artifact which the step makes: the path to write to."""
 
 REFERENCE: Final = "PF_REF-"
-"""How the component of a template begins that stands for a `Later`; no component can be called so."""
+"""How the component of a template begins that stands for a `DeferredValue`; no component can be called so."""
 TAKEN_IN: Final = "__"
 """How the names of parameters and inputs end that are no argument of a function, which is not given them."""
 TYPES: Final[Mapping[Any, str]] = {str: "string", int: "int", float: "float", list: "list", Path: "path"}
 MISSING: Final = inspect.Parameter.empty
 
 
-class Where(Struct, frozen=True):
+class SourceLine(Struct, frozen=True):
     """A place in a Python file, for messages: lines count from 1."""
 
     file: str
@@ -128,21 +128,21 @@ def _mark(annotation: Any) -> str:
     return next((one for one in marks if one in (_INPUT, _OUTPUT)), "")
 
 
-def place_of(function: Callable[..., Any]) -> Where:
+def place_of(function: Callable[..., Any]) -> SourceLine:
     """Return where a function is written."""
     code = inspect.unwrap(function).__code__
-    return Where(code.co_filename, code.co_firstlineno)
+    return SourceLine(code.co_filename, code.co_firstlineno)
 
 
 _PACKAGE: Final = str(Path(__file__).parents[2])
 
 
-def here() -> Where:
+def here() -> SourceLine:
     """Return the place outside of Weft from which this was called."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
-    return Where(frame.f_code.co_filename, frame.f_lineno)
+    return SourceLine(frame.f_code.co_filename, frame.f_lineno)
 
 
 def wrong(function: Callable[..., Any], message: str, hint: str) -> DefinitionError:
@@ -153,13 +153,13 @@ def wrong(function: Callable[..., Any], message: str, hint: str) -> DefinitionEr
 # ----------------------------------------------------------------------------------------------- what is known later
 
 
-class Later:
+class DeferredValue:
     """Something that is known only when the run goes on: `name` of `owner`, in the family of components `scope`.
 
     In an f-string it stands as a template, which whoever reads the text finds again by `number`.
     """
 
-    def __init__(self, scope: Builder, owner: str, name: str) -> None:
+    def __init__(self, scope: EnclosingBuilder, owner: str, name: str) -> None:
         self.scope, self.owner, self.name = scope, owner, name
         self.number = scope.note(self)
 
@@ -182,18 +182,18 @@ class Later:
     __lt__ = __le__ = __gt__ = __ge__ = __add__ = __radd__ = __sub__ = __mul__ = __truediv__ = _early
 
 
-class Artifact(Later):
+class Artifact(DeferredValue):
     """A file or folder that a step makes, in a pipeline that is being built. Hand it to an `Input` of another step."""
 
 
-class Parameter(Later):
+class Parameter(DeferredValue):
     """A parameter of a step, or the item of a loop, in a pipeline that is being built."""
 
 
-class Each(Struct, frozen=True):
+class LoopItems(Struct, frozen=True):
     """An argument that takes one item after the other; made by `each`."""
 
-    items: Sequence[Any] | Later
+    items: Sequence[Any] | DeferredValue
 
 
 def each(items: Sequence[Any] | Artifact | Parameter) -> Any:
@@ -201,27 +201,27 @@ def each(items: Sequence[Any] | Artifact | Parameter) -> Any:
 
     Items are texts, numbers or lists of these; an artifact is a file with a JSON list in it.
     """
-    if isinstance(items, Later):
-        return Each(items)
+    if isinstance(items, DeferredValue):
+        return LoopItems(items)
     if isinstance(items, str) or not isinstance(items, Iterable):
         message = f"{here()}: weft.each({items!r}): a {type(items).__name__} is no list"
         raise DefinitionError(message, hint="Give it a list. Where that is empty, the step is skipped.")
-    return Each(tuple(items))
+    return LoopItems(tuple(items))
 
 
-class Builder(Protocol):
+class EnclosingBuilder(Protocol):
     """The family of components that is being built."""
 
-    def call(self, what: Step | Blueprint, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    def call(self, what: StepFunction | PipelineBuilder, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """Add a component, and return its handle."""
         ...
 
-    def note(self, later: Later) -> int:
+    def note(self, later: DeferredValue) -> int:
         """Remember something that is known later, and return its number."""
         ...
 
 
-CURRENT: Final[ContextVar[Builder | None]] = ContextVar("weft pipeline", default=None)
+CURRENT: Final[ContextVar[EnclosingBuilder | None]] = ContextVar("weft pipeline", default=None)
 """The family that calls of steps and pipelines are added to; None: they are plain calls."""
 
 
@@ -250,11 +250,11 @@ class StepOptions(TypedDict, total=False):
     extra_fs: Sequence[Mapping[str, Any]]
 
 
-class Said(Struct, frozen=True):
+class OptionValue(Struct, frozen=True):
     """The value of an option, and where it was said."""
 
     value: Any
-    where: Where
+    where: SourceLine
 
 
 class _Declared:
@@ -265,7 +265,7 @@ class _Declared:
     runs: ClassVar[bool]
     """Whether it is called while the run goes on, so that its arguments must travel."""
 
-    def __init__(self, function: Callable[..., Any], said: Mapping[str, Said]) -> None:
+    def __init__(self, function: Callable[..., Any], said: Mapping[str, OptionValue]) -> None:
         if not inspect.isfunction(function) or inspect.iscoroutinefunction(function):
             raise DefinitionError(f"{here()}: {function!r} cannot be a {self.what}", hint="Decorate a plain function.")
         functools.update_wrapper(cast("Any", self), function)
@@ -277,7 +277,7 @@ class _Declared:
         return f"<{self.what} {self.function.__qualname__}>"
 
     @classmethod
-    def noted(cls, options: Mapping[str, Any]) -> dict[str, Said]:
+    def noted(cls, options: Mapping[str, Any]) -> dict[str, OptionValue]:
         """Return options with the place where they are said. DefinitionError: there is no such option."""
         for name in options:
             if name not in cls.known:
@@ -286,17 +286,17 @@ class _Declared:
                 near = get_close_matches(name, cls.known, 1)
                 hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(sorted(cls.known))}"
                 raise DefinitionError(f"{here()}: a {cls.what} has no option {name!r}", hint=hint)
-        return {name: Said(value, here()) for name, value in options.items() if value is not None}
+        return {name: OptionValue(value, here()) for name, value in options.items() if value is not None}
 
 
-class Step(_Declared):
+class StepFunction(_Declared):
     """A step: a Python function, or (`shell`) one that returns the text of a command."""
 
     known = frozenset(StepOptions.__annotations__)
     what = "step"
     runs = True
 
-    def __init__(self, function: Callable[..., Any], said: Mapping[str, Said], *, shell: bool = False) -> None:
+    def __init__(self, function: Callable[..., Any], said: Mapping[str, OptionValue], *, shell: bool = False) -> None:
         super().__init__(function, said)
         self.shell = shell
 
@@ -305,12 +305,12 @@ class Step(_Declared):
         builder = CURRENT.get()
         return self.function(*args, **named) if builder is None else builder.call(self, args, named)
 
-    def options(self, **given: Unpack[StepOptions]) -> Step:
+    def options(self, **given: Unpack[StepOptions]) -> StepFunction:
         """Return the same step with other options."""
-        return Step(self.function, {**self.said, **self.noted(given)}, shell=self.shell)
+        return StepFunction(self.function, {**self.said, **self.noted(given)}, shell=self.shell)
 
 
-class Blueprint(_Declared):
+class PipelineBuilder(_Declared):
     """A function that builds a pipeline, or a part of one where it is called inside another."""
 
     known = frozenset(
@@ -326,28 +326,32 @@ class Blueprint(_Declared):
 
 
 @overload
-def step(function: Callable[..., Any], /) -> Step: ...
+def step(function: Callable[..., Any], /) -> StepFunction: ...
 @overload
-def step(**options: Unpack[StepOptions]) -> Callable[[Callable[..., Any]], Step]: ...
+def step(**options: Unpack[StepOptions]) -> Callable[[Callable[..., Any]], StepFunction]: ...
 def step(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a step of a function: in a pipeline it runs in a process of its own, elsewhere it is called as ever.
 
     Arguments annotated `weft.Input` and `weft.Output` are paths of artifacts, all others are parameters. Options are
     those of `StepOptions`. DefinitionError: an argument or an option cannot be one of a step.
     """
-    said = Step.noted(options)
-    return Step(function, said) if function is not None else lambda function: Step(function, said)
+    said = StepFunction.noted(options)
+    return StepFunction(function, said) if function is not None else lambda function: StepFunction(function, said)
 
 
 @overload
-def command(function: Callable[..., Any], /) -> Step: ...
+def command(function: Callable[..., Any], /) -> StepFunction: ...
 @overload
-def command(**options: Unpack[StepOptions]) -> Callable[[Callable[..., Any]], Step]: ...
+def command(**options: Unpack[StepOptions]) -> Callable[[Callable[..., Any]], StepFunction]: ...
 def command(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a step of a function that returns the text of a command for `sh`.
 
     Arguments and options are as for `step`. The function is called while the pipeline is built, with templates in the
     place of values, so that it can put them into the text and nothing else.
     """
-    said = Step.noted(options)
-    return Step(function, said, shell=True) if function is not None else lambda f: Step(f, said, shell=True)
+    said = StepFunction.noted(options)
+    return (
+        StepFunction(function, said, shell=True)
+        if function is not None
+        else lambda f: StepFunction(f, said, shell=True)
+    )

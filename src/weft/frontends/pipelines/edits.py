@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from weft.frontends.pipelines.caching import static_leaves
 from weft.frontends.pipelines.language import START, Mount, walk
 from weft.frontends.pipelines.problems import show
-from weft.frontends.pipelines.resolve import DECIDE, REPEAT, Control, ResolvedStep
+from weft.frontends.pipelines.resolve import DECIDE, REPEAT, ControlStep, ResolvedStep
 from weft.frontends.pipelines.templates import as_text
 from weft.store.results import tell_changes
 
@@ -31,7 +31,7 @@ Code: TypeAlias = "Mapping[str, Mapping[str, str]]"
 NEW: Final = "it is new in the file"
 
 
-class Edit(Struct):
+class PipelineEdit(Struct):
     """What an edit changes, by the names that users know.
 
     `stale` has the steps that are to run again whatever they had done, and why; `items` the same for single items of
@@ -72,13 +72,13 @@ def compare(
     new: tuple[Pipeline, Sequence[Node]],
     graph: LogicalGraph,
     code: tuple[Code, Code] = ({}, {}),
-) -> Edit:
+) -> PipelineEdit:
     """Find out what an edit changes: pipelines with the nodes of all their parts, and the new graph.
 
     Both were resolved for the same run, so that paths are the same where nothing has changed. `code` is what the
     code of steps was made of, and is now (`caching.code_of`); of what the first does not know nothing has changed.
     """
-    edit = Edit()
+    edit = PipelineEdit()
     before = {node.id: node for node in old[1]}
     roots: dict[str, str] = {}
     for node in new[1]:
@@ -92,7 +92,7 @@ def compare(
                 edit.wider[node.name] = f"it loops over {n} items, not {before_n}"
             if reason or items or before_n != n:
                 roots.setdefault(node.id, reason)
-        elif node.kind == DECIDE and (not isinstance(was, Control) or was.params != node.params):
+        elif node.kind == DECIDE and (not isinstance(was, ControlStep) or was.params != node.params):
             roots.update(dict.fromkeys(node.members, f"the condition of {node.name} has changed"))
         elif node.kind == REPEAT:
             reason = _repeated(old[0], was, new[0], node) or _code(code, node.name)
@@ -104,7 +104,7 @@ def compare(
     return edit
 
 
-def _spread(edit: Edit, nodes: Sequence[Node], graph: LogicalGraph, roots: Mapping[str, str]) -> None:
+def _spread(edit: PipelineEdit, nodes: Sequence[Node], graph: LogicalGraph, roots: Mapping[str, str]) -> None:
     """Note the roots, and all that comes after one."""
     by_id = {node.id: node for node in nodes}
     after: dict[str, list[str]] = {}
@@ -171,9 +171,9 @@ def _items(was: Node | None, step: ResolvedStep) -> dict[int, str]:
     }
 
 
-def _repeated(old: Pipeline, was: Node | None, new: Pipeline, control: Control) -> str:
+def _repeated(old: Pipeline, was: Node | None, new: Pipeline, control: ControlStep) -> str:
     """Return why a dag that loops over the content of an artifact is another than it was."""
-    if not isinstance(was, Control):
+    if not isinstance(was, ControlStep):
         return NEW
     dotted = control.params["dag"]
     same = (

@@ -11,8 +11,8 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.frontends.pipelines.building import Built, build_with, place_of_module
-from weft.frontends.pipelines.declaring import Blueprint
+from weft.frontends.pipelines.building import BuiltPipeline, build_with, place_of_module
+from weft.frontends.pipelines.declaring import PipelineBuilder
 from weft.frontends.pipelines.kinds import STEP_KINDS
 from weft.frontends.pipelines.problems import choices, nearest
 from weft.model.errors import DefinitionError, NotFoundError, UsageError, WeftError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def build_file(
     path: str, given: Mapping[str, object], kinds: Mapping[str, str] = STEP_KINDS
-) -> tuple[Built, str, dict[str, object]]:
+) -> tuple[BuiltPipeline, str, dict[str, object]]:
     """Build the pipeline of `file.py` or `file.py:name`; return it, the file, and what `building.build_with` leaves.
 
     What the file prints goes to stderr. NotFoundError: there is no such file or pipeline. UsageError: the file has
@@ -58,8 +58,8 @@ def _imported(file: str) -> ModuleType:
     return importlib.import_module(name)
 
 
-def _chosen(module: ModuleType, file: str, name: str) -> Blueprint:
-    found = {key: value for key, value in vars(module).items() if isinstance(value, Blueprint)}
+def _chosen(module: ModuleType, file: str, name: str) -> PipelineBuilder:
+    found = {key: value for key, value in vars(module).items() if isinstance(value, PipelineBuilder)}
     if name:
         if name not in found:
             near = nearest(name, found)

@@ -17,7 +17,7 @@ from weft.operators.call import run_command
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from weft.graph.task import Input, TaskContext
+    from weft.graph.task import TaskContext, TaskInput
 
 CALL: Final = "WEFT_CALL"
 """The variables in which the process finds what to call: `WEFT_CALL_0` and so on, since Linux takes no longer text."""
@@ -26,7 +26,7 @@ _INVOKE: Final = str(Path(__file__).with_name("invoke.py"))
 
 
 @prepares
-def run_function(ctx: TaskContext, inputs: Mapping[str, Input]) -> dict[str, Any]:
+def run_function(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> dict[str, Any]:
     """Call a function in a process (style TASK) and return what `run_command` returns.
 
     Options: `function` ("module:name"), `path` (the folder from which its module is found, counted from that of the

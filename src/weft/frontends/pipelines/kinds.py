@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct, field
 
-from weft.frontends.pipelines.parts import ITEM, Slot, text_to_json
+from weft.frontends.pipelines.parts import ITEM, Placeholder, text_to_json
 from weft.model.errors import ProgramError
 from weft.model.resources import Resources
 
@@ -57,7 +57,7 @@ class StepKind(Struct, frozen=True, kw_only=True):
     timed: bool = False
 
 
-class Body(Struct, frozen=True):
+class StepBody(Struct, frozen=True):
     """What runs in a step of a kind: its name, where it is imported from, and the options that the step gives.
 
     `options` are in the form of `encoded`; in `portable` names stand in the place of artifacts and of the loop's item.
@@ -97,8 +97,8 @@ def encoded(value: Any, filled: Callable[[str], Any]) -> Any:
     if not isinstance(value, str):
         return value
     found = filled(value)
-    if isinstance(found, tuple) and any(isinstance(part, Slot) for part in found):
-        return {"item": ""} if found == (Slot(ITEM),) else {"text": text_to_json(found)}
+    if isinstance(found, tuple) and any(isinstance(part, Placeholder) for part in found):
+        return {"item": ""} if found == (Placeholder(ITEM),) else {"text": text_to_json(found)}
     return found
 
 

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from weft.frontends.pipelines.kinds import STEP_KINDS
-from weft.frontends.pipelines.problems import Mark
+from weft.frontends.pipelines.problems import FilePosition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from weft.frontends.pipelines.templates import ParameterValue
     from weft.graph.logical import Retry
 
-START = Mark(1, 1)
+START = FilePosition(1, 1)
 PARALLELISM_DEFAULT, PARALLELISM_MAX = 10, 20
 NEVER_EXPIRES = -1
 ParameterKind: TypeAlias = Literal["string", "int", "float", "path", "list"]
@@ -25,21 +25,21 @@ CACHE_MODES = ("content", "paddleflow")
 """How files are compared: by what is in them, or by the time of their last change as PaddleFlow does."""
 
 
-class Text(Struct, frozen=True):
+class SourceText(Struct, frozen=True):
     """A text of the file, where it stands, and the path of its field."""
 
     value: str = ""
-    mark: Mark = START
+    mark: FilePosition = START
     path: str = ""
 
 
-class Parameter(Struct, frozen=True):
+class ParameterDefinition(Struct, frozen=True):
     """A parameter of a step. `kind` is None when the file gives a bare value: any type is legal then."""
 
     name: str
     value: ParameterValue
     kind: ParameterKind | None = None
-    mark: Mark = START
+    mark: FilePosition = START
     path: str = ""
 
 
@@ -47,7 +47,7 @@ class LoopArgument(Struct, frozen=True):
     """What a component loops over: a list, or a text that is JSON for one or a single template."""
 
     value: str | tuple[ParameterValue, ...]
-    mark: Mark = START
+    mark: FilePosition = START
     path: str = ""
 
 
@@ -56,10 +56,10 @@ class FsScope(Struct, frozen=True):
 
     name: str
     paths: tuple[str, ...] = ("/",)
-    mark: Mark = START
+    mark: FilePosition = START
 
 
-class CacheOptions(Struct, frozen=True):
+class CacheDefinition(Struct, frozen=True):
     """Whether a step may reuse an earlier result. `given` names the fields that the file sets at this level.
 
     `max_expired_time` is in seconds, -1 means for ever.
@@ -70,9 +70,9 @@ class CacheOptions(Struct, frozen=True):
     fs_scope: tuple[FsScope, ...] = ()
     mode: str = CACHE_MODES[0]
     given: frozenset[str] = frozenset()
-    mark: Mark = START
+    mark: FilePosition = START
 
-    def over(self, general: CacheOptions) -> CacheOptions:
+    def over(self, general: CacheDefinition) -> CacheDefinition:
         """Return these options completed by those of the whole pipeline: fields override, scopes are appended."""
         return replace(
             self,
@@ -91,14 +91,14 @@ class Mount(Struct, frozen=True):
     mount_path: str = ""
     sub_path: str = ""
     read_only: bool = False
-    mark: Mark = START
+    mark: FilePosition = START
 
 
 class FailureOptions(Struct, frozen=True):
     """What a failed step does to the others: `fail_fast` ends the run, `continue` only cancels what needs it."""
 
     strategy: Strategy = "fail_fast"
-    mark: Mark = START
+    mark: FilePosition = START
 
 
 class Component(Struct, frozen=True):
@@ -108,12 +108,12 @@ class Component(Struct, frozen=True):
     """
 
     name: str
-    parameters: Mapping[str, Parameter] = field(default_factory=dict)
-    deps: tuple[Text, ...] = ()
-    inputs: Mapping[str, Text] = field(default_factory=dict)
-    condition: Text = Text()
+    parameters: Mapping[str, ParameterDefinition] = field(default_factory=dict)
+    deps: tuple[SourceText, ...] = ()
+    inputs: Mapping[str, SourceText] = field(default_factory=dict)
+    condition: SourceText = SourceText()
     loop: LoopArgument | None = None
-    mark: Mark = START
+    mark: FilePosition = START
     path: str = ""
 
 
@@ -123,17 +123,17 @@ class Step(Component, frozen=True):
     `option_texts` are all texts of the options, each with its place.
     """
 
-    command: Text = Text()
+    command: SourceText = SourceText()
     docker_env: str = ""
-    env: Mapping[str, Text] = field(default_factory=dict)
-    outputs: tuple[Text, ...] = ()
-    cache: CacheOptions = CacheOptions()
+    env: Mapping[str, SourceText] = field(default_factory=dict)
+    outputs: tuple[SourceText, ...] = ()
+    cache: CacheDefinition = CacheDefinition()
     extra_fs: tuple[Mount, ...] = ()
     timeout_s: float | None = None
     retry: Retry | None = None
-    kind: Text = Text()
+    kind: SourceText = SourceText()
     options: Mapping[str, Any] = field(default_factory=dict)
-    option_texts: tuple[Text, ...] = ()
+    option_texts: tuple[SourceText, ...] = ()
 
     @property
     def output_names(self) -> frozenset[str]:
@@ -145,7 +145,7 @@ class Dag(Component, frozen=True):
     """Components inside a component; `outputs` maps names to templates of children's outputs."""
 
     children: Mapping[str, Component] = field(default_factory=dict)
-    outputs: Mapping[str, Text] = field(default_factory=dict)
+    outputs: Mapping[str, SourceText] = field(default_factory=dict)
 
     @property
     def output_names(self) -> frozenset[str]:
@@ -156,10 +156,10 @@ class Dag(Component, frozen=True):
 class Reference(Component, frozen=True):
     """Stands for a copy of a component with other parameters and inputs; none is left after `references.expand`."""
 
-    target: Text = Text()
+    target: SourceText = SourceText()
 
 
-class Unread(Component, frozen=True):
+class UnreadableComponent(Component, frozen=True):
     """Stands for a component that could not be read: naming it is no second mistake."""
 
 
@@ -171,9 +171,9 @@ class Pipeline(Struct, frozen=True):
     file: str
     docker_env: str = ""
     parallelism: int = PARALLELISM_DEFAULT
-    disabled: tuple[Text, ...] = ()
+    disabled: tuple[SourceText, ...] = ()
     failure_options: FailureOptions = FailureOptions()
-    cache: CacheOptions = CacheOptions()
+    cache: CacheDefinition = CacheDefinition()
     main_fs: Mount | None = None
     extra_fs: tuple[Mount, ...] = ()
     components: Mapping[str, Component] = field(default_factory=dict)

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from weft.frontends.pipelines.caching import CachePlace, code_of, recipe_of
 from weft.frontends.pipelines.compiler import (
-    Containers,
-    RunPlace,
+    ContainerImages,
+    RunDirectories,
     compile_run,
     hopeless_mounts,
     mounted_parts,
@@ -28,7 +28,7 @@ from weft.frontends.pipelines.compiler import (
 )
 from weft.frontends.pipelines.options import part_asked_for, refreshed_vertices
 from weft.frontends.pipelines.resolve import ResolvedStep
-from weft.frontends.pipelines.resolve import Run as RunOf
+from weft.frontends.pipelines.resolve import RunIdentity as RunOf
 from weft.frontends.pipelines.states import PROJECTION
 from weft.graph.spec import CacheSpec, RunSpec
 from weft.model.errors import ConflictError, NotFoundError, UsageError
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from weft.store.state import RunFolder
 
 
-NOWHERE: Final = RunPlace(Path("logs"), Path("processes"))
+NOWHERE: Final = RunDirectories(Path("logs"), Path("processes"))
 """The folders of a run that nobody begins."""
 Work = TypeVar("Work", bound="PipelineWork")
 _OUTPUTS: Final = ".pipeline"
@@ -54,7 +54,7 @@ CODE: Final = "code"
 """The key of `run.json` for what the code of each step was made of when it was to run; see `code_of`."""
 
 
-class Compiled(Struct, frozen=True):
+class CompiledPipeline(Struct, frozen=True):
     """A pipeline compiled for one run: its nodes, its graph, the names of its steps.
 
     `unbound` are names of file systems that steps mount and nothing is given for. `hopeless` are the mounts that no
@@ -69,7 +69,7 @@ class Compiled(Struct, frozen=True):
     hopeless: list[tuple[str, DefinitionError]]
 
 
-def compile_loaded(loaded: PipelineWork, run_id: str, place: RunPlace) -> Compiled:
+def compile_loaded(loaded: PipelineWork, run_id: str, place: RunDirectories) -> CompiledPipeline:
     """Compile a pipeline for a run. UsageError: the options of the run name a step that there is not."""
     folder = str(loaded.base)
     run = RunOf(run_id, loaded.user, str(loaded.root), loaded.file_systems, folder)
@@ -78,7 +78,7 @@ def compile_loaded(loaded: PipelineWork, run_id: str, place: RunPlace) -> Compil
     graph = part_asked_for(graph, loaded.caching)
     chosen = [node for node in nodes if isinstance(node, ResolvedStep) and node.id in graph.vertices]
     around = loaded.around
-    return Compiled(
+    return CompiledPipeline(
         nodes,
         graph,
         [node.name for node in chosen],
@@ -88,15 +88,17 @@ def compile_loaded(loaded: PipelineWork, run_id: str, place: RunPlace) -> Compil
     )
 
 
-def place_of(loaded: PipelineWork, folder: Path) -> RunPlace:
+def place_of(loaded: PipelineWork, folder: Path) -> RunDirectories:
     """Return where a run with a folder keeps what its steps leave."""
     images = {} if loaded.containers is None else loaded.containers.images
     cache = None if loaded.caching.off else CachePlace(folder.name, images)
     publish = main_elsewhere(loaded.pipeline, loaded.root, loaded.urls)
-    return RunPlace(folder / "logs", folder / "processes", cache, loaded.around.mounts, publish, loaded.containers)
+    return RunDirectories(
+        folder / "logs", folder / "processes", cache, loaded.around.mounts, publish, loaded.containers
+    )
 
 
-def check_run(loaded: PipelineWork, compiled: Compiled, *, mounted: bool = True) -> None:
+def check_run(loaded: PipelineWork, compiled: CompiledPipeline, *, mounted: bool = True) -> None:
     """Refuse a run that cannot be done here; with `mounted` all that steps mount must be there.
 
     UsageError: nothing is given for a file system that steps mount. DefinitionError: a step can never have its mounts.
@@ -111,7 +113,7 @@ def check_run(loaded: PipelineWork, compiled: Compiled, *, mounted: bool = True)
             raise error
 
 
-def spec_of(loaded: PipelineWork, compiled: Compiled, about: Mapping[str, Any] | None = None) -> RunSpec:
+def spec_of(loaded: PipelineWork, compiled: CompiledPipeline, about: Mapping[str, Any] | None = None) -> RunSpec:
     """Return a run that was compiled. `about` is what its description tells, for one that goes on."""
     told = about_run(loaded, compiled) if about is None else about
     own = {  # what a resume needs besides
@@ -260,7 +262,7 @@ def place_of_outputs(loaded: PipelineWork) -> list[str] | None:
     return [*Path(sub_path).parts, _OUTPUTS]
 
 
-def about_run(loaded: PipelineWork, compiled: Compiled) -> dict[str, Any]:
+def about_run(loaded: PipelineWork, compiled: CompiledPipeline) -> dict[str, Any]:
     """Return what the description of a run tells of its pipeline: what an edit changes."""
     steps = [node for node in compiled.nodes if isinstance(node, ResolvedStep)]
     return {
@@ -307,4 +309,4 @@ def in_containers(loaded: Work, note: Callable[[str], None], *, pull: bool = Tru
     if engine is None:
         return loaded
     found = known_images(engine, images, note, pull=pull)
-    return replace(loaded, containers=Containers(engine.kind, engine.program, found))
+    return replace(loaded, containers=ContainerImages(engine.kind, engine.program, found))

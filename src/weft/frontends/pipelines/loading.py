@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from weft.frontends.pipelines.compiler import Containers, Origin, main_name, main_root
+from weft.frontends.pipelines.compiler import ContainerImages, PipelineSource, main_name, main_root
 from weft.frontends.pipelines.kinds import STEP_KINDS
 from weft.frontends.pipelines.options import Caching, Surroundings
 from weft.frontends.pipelines.overrides import make_pipeline
@@ -49,10 +49,10 @@ def load_text(
 ) -> Loaded:
     """Check the text of a pipeline that a program has built; otherwise as `load_pipeline`."""
     renamed = None if name is None else pipeline_name(name)
-    return _load(Origin(text, path, dict(overrides or {}), renamed, STEP_KINDS), user, caching, around)
+    return _load(PipelineSource(text, path, dict(overrides or {}), renamed, STEP_KINDS), user, caching, around)
 
 
-def _load(origin: Origin, user: str, caching: Caching | None, around: Surroundings | None) -> Loaded:
+def _load(origin: PipelineSource, user: str, caching: Caching | None, around: Surroundings | None) -> Loaded:
     around = around or Surroundings()
     base = Path(origin.file).absolute().parent
     stage = around.stage or StateRoot.find(base).path / STAGE
@@ -92,7 +92,7 @@ def loaded_again(folder: Path, file: str) -> Loaded:
     built_with = said.get("built_with")
     built_with = built_with if isinstance(built_with, dict) else {}
     main_fs = str(said.get("main_fs") or "")
-    origin = Origin(text, file, overrides, renamed, STEP_KINDS, built_with, main_fs)
+    origin = PipelineSource(text, file, overrides, renamed, STEP_KINDS, built_with, main_fs)
     pipeline = make_pipeline(text, file, overrides, renamed, STEP_KINDS, main_fs)
     bound = said.get("file_systems")
     names = bound if isinstance(bound, dict) else {}
@@ -101,5 +101,5 @@ def loaded_again(folder: Path, file: str) -> Loaded:
     urls = said.get("urls")
     urls = urls if isinstance(urls, dict) else {}
     by = said.get("containers")
-    containers = Containers(**by) if isinstance(by, dict) else None
+    containers = ContainerImages(**by) if isinstance(by, dict) else None
     return Loaded(pipeline, origin, Path(root), user, names, urls, caching, around, containers)

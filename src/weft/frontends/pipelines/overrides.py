@@ -20,7 +20,7 @@ from weft.frontends.pipelines.templates import (
 from weft.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from weft.frontends.pipelines.language import Parameter, Pipeline
+    from weft.frontends.pipelines.language import ParameterDefinition, Pipeline
 
 
 def make_pipeline(
@@ -80,7 +80,7 @@ def unknown_parameters(pipeline: Pipeline, keys: Iterable[str]) -> list[str]:
     return [key for key in keys if key not in known]
 
 
-def _is_open(parameter: Parameter) -> bool:
+def _is_open(parameter: ParameterDefinition) -> bool:
     """Whether its name alone means it: it is written with the component, and not with one that is referred to."""
     return parameter.path.startswith((paths.ENTRY_POINTS, paths.POST_PROCESS))
 
@@ -110,7 +110,7 @@ class _Overriding(Struct, frozen=True):
         return component
 
 
-def _overridden(key: str, parameter: Parameter, given: object) -> Parameter:
+def _overridden(key: str, parameter: ParameterDefinition, given: object) -> ParameterDefinition:
     try:
         value = check_value(given)
         if parameter.kind is not None:

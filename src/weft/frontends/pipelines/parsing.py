@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from weft.frontends.pipelines import yaml
 from weft.frontends.pipelines.kinds import STEP_KINDS
 from weft.frontends.pipelines.parameters import KINDS, convert, list_from_text, mismatch, read_value
-from weft.frontends.pipelines.problems import Mark, Problem, Problems, choices, join, nearest, show
+from weft.frontends.pipelines.problems import FilePosition, Problem, Problems, choices, join, nearest, show
 from weft.frontends.pipelines.templates import env_number, find, whole
 from weft.graph.logical import DEFAULT_RETRY, Retry
 from weft.model.errors import DefinitionError
@@ -27,20 +27,20 @@ from weft.frontends.pipelines.language import (
     PARALLELISM_DEFAULT,
     PARALLELISM_MAX,
     START,
-    CacheOptions,
+    CacheDefinition,
     Component,
     Dag,
     FailureOptions,
     FsScope,
     LoopArgument,
     Mount,
-    Parameter,
+    ParameterDefinition,
     Pipeline,
     Reference,
+    SourceText,
     Step,
     Strategy,
-    Text,
-    Unread,
+    UnreadableComponent,
 )
 
 STRATEGIES: tuple[Strategy, ...] = ("fail_fast", "continue")
@@ -72,7 +72,7 @@ MOUNT_KEYS = ("name", "mount_path", "sub_path", "read_only")
 def read(tree: yaml.Node, file: str, problems: Problems, kinds: Mapping[str, str] = STEP_KINDS) -> Pipeline:
     """Make a pipeline from a tree and note every mistake of shape in `problems`; `kinds` are those of steps.
 
-    What could not be read at all is `Unread`. The pipeline means something only if `problems` stays empty.
+    What could not be read at all is `UnreadableComponent`. The pipeline means something only if `problems` stays empty.
     """
     top = _Map(tree, "", problems, PIPELINE_KEYS)
     name = top.text("name")
@@ -115,11 +115,11 @@ class _Map:
         path: str,
         problems: Problems,
         known: tuple[str, ...] | None = None,
-        mark: Mark = START,
+        mark: FilePosition = START,
     ) -> None:
         self.path, self.problems = path, problems
         self.nodes: dict[str, yaml.Node] = {}
-        self.keys: Mapping[str, Mark] = {}
+        self.keys: Mapping[str, FilePosition] = {}
         self.broken = False
         self.mark = mark if node is None else node.mark
         if node is None:
@@ -137,11 +137,11 @@ class _Map:
             elif known is None or not _is_null(value):
                 self.nodes[key] = value
 
-    def text(self, key: str) -> Text:
+    def text(self, key: str) -> SourceText:
         """Return a text; empty when absent."""
         node = self.nodes.get(key)
         if node is None:
-            return Text("", self.mark, join(self.path, key))
+            return SourceText("", self.mark, join(self.path, key))
         return read_text(node, join(self.path, key), self.problems)
 
     def is_text(self, key: str) -> bool:
@@ -192,7 +192,7 @@ class _Map:
         elif node is not None:
             self._wrong(key, node, "a list")
 
-    def at(self, key: str) -> Mark:
+    def at(self, key: str) -> FilePosition:
         """Return where the value of `key` stands; the map's own place when absent."""
         return self.nodes[key].mark if key in self.nodes else self.mark
 
@@ -204,13 +204,13 @@ class _Map:
         self.wrong(key, f"must be {expected}, is {yaml.describe(node)}")
 
 
-def read_text(node: yaml.Node, path: str, problems: Problems, wanted: str = "text") -> Text:
+def read_text(node: yaml.Node, path: str, problems: Problems, wanted: str = "text") -> SourceText:
     """Return the text of a node; note that it must be what is `wanted`, and return an empty text, for anything else."""
     if isinstance(node, yaml.Scalar) and isinstance(node.value, str):
-        return Text(node.value, node.mark, path)
+        return SourceText(node.value, node.mark, path)
     hint = "put it in quotes" if isinstance(node, yaml.Scalar) and node.value is not None else ""
     problems.add(node.mark, path, f"must be {wanted}, is {yaml.describe(node)}", hint)
-    return Text("", node.mark, path)
+    return SourceText("", node.mark, path)
 
 
 def _is_null(node: yaml.Node) -> bool:
@@ -224,14 +224,16 @@ def _is_empty(node: yaml.Node) -> bool:
     return all(_is_empty(child) for child in (node.items if isinstance(node, yaml.Sequence) else node.entries.values()))
 
 
-def _check_name(pattern: re.Pattern[str], name: str, mark: Mark, path: str, what: str, problems: Problems) -> None:
+def _check_name(
+    pattern: re.Pattern[str], name: str, mark: FilePosition, path: str, what: str, problems: Problems
+) -> None:
     if pattern.fullmatch(name):
         return
     problems.add(mark, path, f"{show(name)} cannot name {what}", f"use {_NAME_RULES[pattern]}")
 
 
-def _comma_list(text: Text) -> tuple[Text, ...]:
-    return tuple(Text(part.strip(), text.mark, text.path) for part in text.value.split(",") if part.strip())
+def _comma_list(text: SourceText) -> tuple[SourceText, ...]:
+    return tuple(SourceText(part.strip(), text.mark, text.path) for part in text.value.split(",") if part.strip())
 
 
 def _image(fields_of: _Map) -> str:
@@ -267,12 +269,12 @@ def _failure_options(top: _Map) -> FailureOptions:
     return FailureOptions(strategy.value, strategy.mark)
 
 
-def _cache(parent: _Map) -> CacheOptions:
+def _cache(parent: _Map) -> CacheDefinition:
     options = parent.map("cache", ("enable", "max_expired_time", "fs_scope", "mode"))
     mode = options.text("mode").value or CACHE_MODES[0]
     if mode not in CACHE_MODES:
         options.wrong("mode", f"{show(mode)} is no way to compare files", f"use {' or '.join(CACHE_MODES)}")
-    return CacheOptions(
+    return CacheDefinition(
         mode=mode,
         enable=options.flag("enable", False),
         max_expired_time=_expiry(options),
@@ -303,7 +305,7 @@ def _scope(node: yaml.Node, path: str, options: _Map) -> FsScope | None:
     name = scope.text("name").value
     if not name and not scope.broken:
         options.problems.add(scope.mark, join(path, "name"), "is missing", "name the file system that the paths are on")
-    paths = _comma_list(scope.text("path")) or (Text("/"),)
+    paths = _comma_list(scope.text("path")) or (SourceText("/"),)
     for entry in paths:
         if ".." in entry.value.split("/"):
             scope.wrong("path", f"{show(entry.value)} leaves the file system", "leave out the ..")
@@ -399,7 +401,7 @@ def _post_process(entries: _Map) -> dict[str, Component]:
 _NOTHING = yaml.Scalar(None, "", START)
 
 
-def _component(name: str, mark: Mark, node: yaml.Node, entries: _Map) -> Component:
+def _component(name: str, mark: FilePosition, node: yaml.Node, entries: _Map) -> Component:
     path, problems = join(entries.path, name), entries.problems
     if name.startswith("PF_"):
         problems.add(mark, path, f"{show(name)} cannot name a step", "names that begin with PF_ are the system's own")
@@ -412,12 +414,12 @@ def _component(name: str, mark: Mark, node: yaml.Node, entries: _Map) -> Compone
         return _dag(name, mark, node, path, problems)
     options = _Map(node, path, problems, STEP_KEYS)
     if options.broken:
-        return Unread(name, mark=mark, path=path)
+        return UnreadableComponent(name, mark=mark, path=path)
     _type(options, "step")
     artifacts = options.map("artifacts", ("input", "output"))
     extra = options.map("x-weft", ("timeout_s", "retry", "kind", "with"))
     given = extra.map("with", None)
-    texts: list[Text] = []
+    texts: list[SourceText] = []
     return Step(
         name=name,
         parameters=_parameters(options.map("parameters", None)),
@@ -441,18 +443,18 @@ def _component(name: str, mark: Mark, node: yaml.Node, entries: _Map) -> Compone
     )
 
 
-def _option(node: yaml.Node, path: str, texts: list[Text]) -> Any:
+def _option(node: yaml.Node, path: str, texts: list[SourceText]) -> Any:
     """Return an option of a step's kind as plain values; its texts are noted."""
     if isinstance(node, yaml.Mapping):
         return {key: _option(value, join(path, key), texts) for key, value in node.entries.items()}
     if isinstance(node, yaml.Sequence):
         return [_option(value, f"{path}[{at}]", texts) for at, value in enumerate(node.items)]
     if isinstance(node.value, str):
-        texts.append(Text(node.value, node.mark, path))
+        texts.append(SourceText(node.value, node.mark, path))
     return node.value
 
 
-def _dag(name: str, mark: Mark, node: yaml.Node, path: str, problems: Problems) -> Component:
+def _dag(name: str, mark: FilePosition, node: yaml.Node, path: str, problems: Problems) -> Component:
     options = _Map(node, path, problems, DAG_KEYS)
     _type(options, "dag")
     entries = options.map("entry_points", None)
@@ -481,7 +483,7 @@ def _dag(name: str, mark: Mark, node: yaml.Node, path: str, problems: Problems) 
     )
 
 
-def _reference(name: str, mark: Mark, node: yaml.Node, path: str, problems: Problems) -> Component:
+def _reference(name: str, mark: FilePosition, node: yaml.Node, path: str, problems: Problems) -> Component:
     options = _Map(node, path, problems, STEP_KEYS)
     for key in options.nodes:
         if key not in REFERENCE_KEYS and not _is_empty(options.nodes[key]):
@@ -560,27 +562,27 @@ def _named(entries: _Map, what: str) -> Iterator[tuple[str, str, yaml.Node]]:
         yield name, path, node
 
 
-def _env(entries: _Map) -> dict[str, Text]:
-    variables: dict[str, Text] = {}
+def _env(entries: _Map) -> dict[str, SourceText]:
+    variables: dict[str, SourceText] = {}
     for name, path, node in _named(entries, "a variable"):
         if isinstance(node, yaml.Scalar) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
-            variables[name] = Text(env_number(node.value), node.mark, path)
+            variables[name] = SourceText(env_number(node.value), node.mark, path)
         else:
             variables[name] = read_text(node, path, entries.problems, "text or a number")
     return variables
 
 
-def _inputs(entries: _Map) -> dict[str, Text]:
+def _inputs(entries: _Map) -> dict[str, SourceText]:
     return {name: read_text(node, path, entries.problems) for name, path, node in _named(entries, "an artifact")}
 
 
-def _outputs(artifacts: _Map) -> tuple[Text, ...]:
+def _outputs(artifacts: _Map) -> tuple[SourceText, ...]:
     if isinstance(artifacts.nodes.get("output"), yaml.Mapping):
         named = artifacts.map("output", None)
         for name, node in named.nodes.items():
             if not _is_empty(node):
                 named.wrong(name, "an output of a step has no value", "only its name is given; the path is made for it")
-        names = [Text(name, mark, join(named.path, name)) for name, mark in named.keys.items()]
+        names = [SourceText(name, mark, join(named.path, name)) for name, mark in named.keys.items()]
     else:
         items = artifacts.items("output")
         names = [text for path, node in items if (text := read_text(node, path, artifacts.problems)).value]
@@ -615,19 +617,19 @@ def _retry(options: _Map) -> Retry:
     return retry
 
 
-def _parameters(entries: _Map) -> dict[str, Parameter]:
-    parameters: dict[str, Parameter] = {}
+def _parameters(entries: _Map) -> dict[str, ParameterDefinition]:
+    parameters: dict[str, ParameterDefinition] = {}
     for name, path, node in _named(entries, "a parameter"):
         parameter = _parameter(name, node, path, entries.problems)
         # A bad one keeps its place, so that whoever names it is not reported as well.
-        parameters[name] = parameter or Parameter(name, "", None, node.mark, path)
+        parameters[name] = parameter or ParameterDefinition(name, "", None, node.mark, path)
     return parameters
 
 
-def _parameter(name: str, node: yaml.Node, path: str, problems: Problems) -> Parameter | None:
+def _parameter(name: str, node: yaml.Node, path: str, problems: Problems) -> ParameterDefinition | None:
     if not isinstance(node, yaml.Mapping):
         value = read_value(node, path, problems)
-        return None if value is None else Parameter(name, value, None, node.mark, path)
+        return None if value is None else ParameterDefinition(name, value, None, node.mark, path)
     typed = _Map(node, path, problems, ("type", "default"))
     if "default" not in typed.nodes:
         problems.add(node.mark, join(path, "default"), "is missing", "a typed parameter needs a default")
@@ -640,7 +642,7 @@ def _parameter(name: str, node: yaml.Node, path: str, problems: Problems) -> Par
         typed.wrong("default", "must not be empty")
     if not kind:
         # Generated files leave the type out: then the default tells it.
-        return Parameter(name, value, None, typed.at("default"), path)
+        return ParameterDefinition(name, value, None, typed.at("default"), path)
     if kind not in KINDS:
         near = nearest(kind, KINDS)
         typed.wrong("type", f"{show(kind)} is no type", f"did you mean {near}?" if near else f"use {choices(KINDS)}")
@@ -652,4 +654,4 @@ def _parameter(name: str, node: yaml.Node, path: str, problems: Problems) -> Par
             typed.wrong("default", f"{problem} (type {kind}), is {yaml.describe(typed.nodes['default'])}")
             return None
         value = convert(declared, value)
-    return Parameter(name, value, declared, typed.at("default"), path)
+    return ParameterDefinition(name, value, declared, typed.at("default"), path)

@@ -1,7 +1,7 @@
 """Texts and paths of which something is known only while the run goes on.
 
-What is known when the graph is made is a plain string. The rest stands as `Slot` (the item of a loop, a path of an
-artifact) or as `Delivered` (paths that another vertex tells). Both have a form in JSON, since they travel in the
+What is known when the graph is made is a plain string. The rest stands as `Placeholder` (the item of a loop, a path of
+an artifact) or as `OutputPaths` (paths that another vertex tells). Both have a form in JSON, since they travel in the
 parameters of programs; a task puts the values in with `joined` and `places`.
 """
 
@@ -29,18 +29,18 @@ CONTENT: Final = "content"
 """A slot for what an input artifact holds."""
 
 
-class Slot(Struct, frozen=True):
+class Placeholder(Struct, frozen=True):
     """Something that is put into a text later: its kind, and the name of the artifact where it is one."""
 
     kind: str
     name: str = ""
 
 
-Filled: TypeAlias = "str | tuple[str | Slot, ...]"
+Filled: TypeAlias = "str | tuple[str | Placeholder, ...]"
 """A text, with slots where there are any."""
 
 
-class Folder(Struct, frozen=True):
+class OutputFolder(Struct, frozen=True):
     """Where the outputs of a step lie, for every item of its loop."""
 
     base: str
@@ -54,22 +54,22 @@ class Folder(Struct, frozen=True):
         return artifact_path(self.base, self.run_id, self.pipeline, self.step, artifact, seq, self.part)
 
 
-class Delivered(Struct, frozen=True):
+class OutputPaths(Struct, frozen=True):
     """Paths of output `name` that vertex `source` tells: it lists them, or, with `folder`, the items of a loop."""
 
     source: str
     name: str
-    folder: Folder | None = None
+    folder: OutputFolder | None = None
 
 
-Place: TypeAlias = "str | Delivered"
+Place: TypeAlias = "str | OutputPaths"
 Places: TypeAlias = tuple[Place, ...]
 """Where an artifact lies: one path, or one for each item of loops above it."""
 
 
-def filled(text: str, value_of: Callable[[Template], str | Slot]) -> Filled:
+def filled(text: str, value_of: Callable[[Template], str | Placeholder]) -> Filled:
     """Put values in the place of templates; a text without slots is a plain string."""
-    found: list[str | Slot] = []
+    found: list[str | Placeholder] = []
     for piece in pieces(text):
         value = value_of(piece) if isinstance(piece, Template) else piece
         if found and isinstance(value, str) and isinstance(found[-1], str):
@@ -89,7 +89,7 @@ def static(places: Places) -> str | None:
 
 def sources(places: Iterable[Place]) -> list[str]:
     """Return the vertices that tell some of these paths, each once."""
-    return list(dict.fromkeys(place.source for place in places if isinstance(place, Delivered)))
+    return list(dict.fromkeys(place.source for place in places if isinstance(place, OutputPaths)))
 
 
 # --------------------------------------------------------------------------------------------------------- as JSON
@@ -97,7 +97,7 @@ def sources(places: Iterable[Place]) -> list[str]:
 
 def text_to_json(text: Filled) -> Any:
     """Return a text as JSON: a string, or a list of strings and of slots as `[kind, name]`."""
-    return text if isinstance(text, str) else [[p.kind, p.name] if isinstance(p, Slot) else p for p in text]
+    return text if isinstance(text, str) else [[p.kind, p.name] if isinstance(p, Placeholder) else p for p in text]
 
 
 def places_to_json(found: Places) -> list[Any]:
@@ -126,7 +126,7 @@ def told(places: Sequence[Any], value_of: Callable[[str], Any]) -> list[str]:
             continue
         value = value_of(place["source"])
         if place["folder"] is not None:
-            folder = Folder(**place["folder"])
+            folder = OutputFolder(**place["folder"])
             found += [folder.path(place["name"], seq) for seq in range(len(value))]
         elif isinstance(value, Mapping):
             found += value[place["name"]]

@@ -21,7 +21,7 @@ _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,60}")
 _SHOWN = 60
 
 
-class Mark(Struct, frozen=True, order=True):
+class FilePosition(Struct, frozen=True, order=True):
     """A position in a file; both numbers count from 1. `file` is empty for the file that is being read."""
 
     line: int
@@ -32,7 +32,7 @@ class Mark(Struct, frozen=True, order=True):
 class Problem(Struct, frozen=True):
     """One mistake: where it is, the path of its field, what is wrong, and what would be right."""
 
-    mark: Mark
+    mark: FilePosition
     path: str
     message: str
     hint: str = ""
@@ -46,7 +46,7 @@ class Problems:
         self.found: list[Problem] = []
         self._known: set[Problem] = set()
 
-    def add(self, mark: Mark, path: str, message: str, hint: str = "") -> None:
+    def add(self, mark: FilePosition, path: str, message: str, hint: str = "") -> None:
         """Note one mistake, once. Raise PipelineError at once when there are too many to be of use."""
         problem = Problem(mark, path, message, hint)
         if problem in self._known:

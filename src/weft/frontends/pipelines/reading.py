@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from weft.frontends.pipelines.check import parse_pipeline
-from weft.frontends.pipelines.compiler import Origin
+from weft.frontends.pipelines.compiler import PipelineSource
 from weft.frontends.pipelines.kinds import PYTHON, STEP_KINDS
 from weft.model.errors import DefinitionError, ForbiddenError, InputLimitError, NotFoundError, UsageError
 
@@ -20,15 +20,15 @@ _STDIN: Final = "-"
 _STREAM: Final = re.compile(r"/dev/[^/]+$|/dev/fd/|/proc/")
 
 
-def origin_of(path: str, given: Mapping[str, object], name: str | None) -> Origin:
+def origin_of(path: str, given: Mapping[str, object], name: str | None) -> PipelineSource:
     """Return what stands in a file, or is built by one."""
     renamed = None if name is None else pipeline_name(name)
     if not PYTHON.search(path):
-        return Origin(_read_text(Path(path)), path, dict(given), renamed, STEP_KINDS)
+        return PipelineSource(_read_text(Path(path)), path, dict(given), renamed, STEP_KINDS)
     from weft.frontends.pipelines.files import build_file
 
     built, file, rest = build_file(path, given, STEP_KINDS)
-    return Origin(built.text(), file, rest, renamed, STEP_KINDS, dict(given))
+    return PipelineSource(built.text(), file, rest, renamed, STEP_KINDS, dict(given))
 
 
 def pipeline_name(name: str) -> str:

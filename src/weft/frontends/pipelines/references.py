@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from weft.frontends.pipelines.language import Dag, Reference, Unread, walk
+from weft.frontends.pipelines.language import Dag, Reference, UnreadableComponent, walk
 from weft.frontends.pipelines.parameters import convert, mismatch
 from weft.frontends.pipelines.problems import choices, join, nearest, show
 from weft.frontends.pipelines.templates import find
@@ -19,7 +19,7 @@ from weft.model.errors import InputLimitError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from weft.frontends.pipelines.language import Component, Parameter, Pipeline
+    from weft.frontends.pipelines.language import Component, ParameterDefinition, Pipeline
     from weft.frontends.pipelines.problems import Problems
 
 MAX_COMPONENTS = 100_000
@@ -31,8 +31,8 @@ MAX_LEVELS = 50
 def expand(pipeline: Pipeline, problems: Problems) -> Pipeline:
     """Return the pipeline without references; `components` are expanded too.
 
-    What cannot be followed is noted in `problems` and becomes `Unread`. InputLimitError: too many components, or dags
-    too deep inside each other.
+    What cannot be followed is noted in `problems` and becomes `UnreadableComponent`. InputLimitError: too many
+    components, or dags too deep inside each other.
     """
     for name, component in pipeline.components.items():
         if component.deps:
@@ -126,7 +126,7 @@ class _Expansion:
         return count, levels
 
     def _copy(self, node: Reference) -> Component:
-        unread = Unread(node.name, deps=node.deps, mark=node.mark, path=node.path)
+        unread = UnreadableComponent(node.name, deps=node.deps, mark=node.mark, path=node.path)
         name = node.target.value
         if not name:
             return unread
@@ -136,7 +136,7 @@ class _Expansion:
             self.problems.add(node.target.mark, node.target.path, f"there is no component {show(name)}", hint)
             return unread
         target = self.done.get(name)
-        if target is None or isinstance(target, Unread):
+        if target is None or isinstance(target, UnreadableComponent):
             return unread
         if node.inputs.keys() != target.inputs.keys():
             wanted = choices(target.inputs)
@@ -166,7 +166,7 @@ class _Expansion:
             path=node.path,
         )
 
-    def _given(self, known: Parameter, given: Parameter) -> Parameter:
+    def _given(self, known: ParameterDefinition, given: ParameterDefinition) -> ParameterDefinition:
         """Return the value that a reference gives, as a parameter of the component's type."""
         value, kind = given.value, known.kind
         if kind is None:

@@ -11,7 +11,7 @@ from weft.frontends.pipelines.compiler import compile_items
 from weft.frontends.pipelines.language import Dag
 from weft.frontends.pipelines.overrides import make_pipeline
 from weft.frontends.pipelines.parts import told
-from weft.frontends.pipelines.resolve import Scope, as_items
+from weft.frontends.pipelines.resolve import ComponentScope, as_items
 from weft.frontends.pipelines.states import NOT_RUN
 from weft.model.errors import InternalError
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from weft.frontends.pipelines.language import Pipeline
     from weft.graph.logical import Patch
-    from weft.graph.task import Input, TaskContext
+    from weft.graph.task import TaskContext, TaskInput
 
 
-def repeat(ctx: TaskContext, inputs: Mapping[str, Input]) -> Patch:
+def repeat(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Patch:
     """Answer the patch that adds a dag's steps for every item (style TASK).
 
     Parameters: `dag` (its dotted name), `name` (what users call it), `parameters` and `inputs` (its own), `input` (the
@@ -43,7 +43,7 @@ def repeat(ctx: TaskContext, inputs: Mapping[str, Input]) -> Patch:
         fail_if_asked(params["name"], pipeline.as_paddleflow)
         ctx.emit(NOT_RUN)
     dag = _find(pipeline, params["dag"])
-    scope = Scope(
+    scope = ComponentScope(
         id=ctx.vertex,
         name=params["name"],
         dotted=params["dag"],

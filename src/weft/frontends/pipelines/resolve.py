@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from weft.frontends.pipelines import parts, paths
 from weft.frontends.pipelines.check import in_order
-from weft.frontends.pipelines.kinds import Body, decoded, encoded
+from weft.frontends.pipelines.kinds import StepBody, decoded, encoded
 from weft.frontends.pipelines.language import Component, Dag, Mount, Step
 from weft.frontends.pipelines.parameters import convert, list_from_text
 from weft.frontends.pipelines.parts import (
@@ -26,11 +26,11 @@ from weft.frontends.pipelines.parts import (
     INPUT,
     ITEM,
     OUTPUT,
-    Delivered,
     Filled,
-    Folder,
+    OutputFolder,
+    OutputPaths,
+    Placeholder,
     Places,
-    Slot,
     filled,
     places_to_json,
     plain,
@@ -54,7 +54,7 @@ from weft.frontends.pipelines.templates import (
 from weft.model.errors import InputLimitError, PipelineError, UsageError
 
 if TYPE_CHECKING:
-    from weft.frontends.pipelines.language import CacheOptions, Parameter, Pipeline
+    from weft.frontends.pipelines.language import CacheDefinition, ParameterDefinition, Pipeline
     from weft.frontends.pipelines.templates import ParameterValue
     from weft.graph.logical import Retry
 
@@ -107,7 +107,7 @@ class ResolvedStep(Struct, frozen=True):
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
     cwd: str
-    cache: CacheOptions
+    cache: CacheDefinition
     timeout_s: float | None
     retry: Retry | None
     disabled: bool
@@ -116,13 +116,13 @@ class ResolvedStep(Struct, frozen=True):
     declared_env: Mapping[str, Filled]
     portable_command: str
     id: str
-    folder: Folder
+    folder: OutputFolder
     items: tuple[ParameterValue, ...] | None = None
     lister: str = ""
     places: Mapping[str, Places] = field(default_factory=dict)
     condition: Filled = ""
     mounts: tuple[MountPoint, ...] = ()
-    body: Body | None = None
+    body: StepBody | None = None
 
     @property
     def delivered(self) -> dict[str, Places]:
@@ -143,7 +143,7 @@ class ResolvedStep(Struct, frozen=True):
 DECIDE, LIST, REPEAT, JOIN, SKIP = "if", "loop", "repeat", "join", "skip"
 
 
-class Control(Struct):
+class ControlStep(Struct):
     """A vertex that is no step. `id` is its own, `name` what users call the component that it belongs to.
 
     `kind`: DECIDE (answers whether `members` run), LIST (answers the items of a step's loop), REPEAT (makes the
@@ -161,10 +161,10 @@ class Control(Struct):
     members: tuple[str, ...] = ()
 
 
-Node: TypeAlias = ResolvedStep | Control
+Node: TypeAlias = ResolvedStep | ControlStep
 
 
-class Run(Struct, frozen=True):
+class RunIdentity(Struct, frozen=True):
     """What is the same for all of a run: `root` is the absolute path of the main file system's folder.
 
     `file_systems` maps names of others to folders of this machine. `folder` is the absolute path of the folder in which
@@ -189,7 +189,7 @@ class Run(Struct, frozen=True):
             raise UsageError(f"the folder of the main file system must be an absolute path, is {show(self.root)}")
 
 
-class Scope(Struct, frozen=True):
+class ComponentScope(Struct, frozen=True):
     """One item of a dag (or the pipeline itself) around components: what these may name, and how they are called.
 
     `id` and `name` stand in front of the ids and names inside; `dotted` is `name` without the numbers of items; `entry`
@@ -205,7 +205,7 @@ class Scope(Struct, frozen=True):
     entry: tuple[str, ...] = ()
 
 
-def resolve_nodes(pipeline: Pipeline, run: Run, part: str = paths.ENTRY_POINTS) -> list[Node]:
+def resolve_nodes(pipeline: Pipeline, run: RunIdentity, part: str = paths.ENTRY_POINTS) -> list[Node]:
     """Return steps and controls of one part of a run, each after what it waits for.
 
     Raise UsageError for a bad argument, PipelineError for a template whose value does not fit its parameter's type or
@@ -215,12 +215,12 @@ def resolve_nodes(pipeline: Pipeline, run: Run, part: str = paths.ENTRY_POINTS) 
     run.check()
     members = pipeline.entry_points if part == paths.ENTRY_POINTS else pipeline.post_process
     made = _Resolver(pipeline, run, part)
-    made.family(members, Scope())
+    made.family(members, ComponentScope())
     return made.nodes
 
 
 def resolve_items(
-    pipeline: Pipeline, run: Run, dag: Dag, scope: Scope, items: Sequence[ParameterValue]
+    pipeline: Pipeline, run: RunIdentity, dag: Dag, scope: ComponentScope, items: Sequence[ParameterValue]
 ) -> tuple[list[Node], tuple[str, ...], dict[str, Places]]:
     """Return what a dag becomes for each of its items, what ends last of it, and where its outputs lie.
 
@@ -236,13 +236,13 @@ def resolve(pipeline: Pipeline, *, run_id: str, user: str, root: str) -> tuple[R
 
     `pipeline` comes from `parse_pipeline`.
     """
-    return tuple(n for n in resolve_nodes(pipeline, Run(run_id, user, root)) if isinstance(n, ResolvedStep))
+    return tuple(n for n in resolve_nodes(pipeline, RunIdentity(run_id, user, root)) if isinstance(n, ResolvedStep))
 
 
 class _Resolver:
     """The nodes made so far."""
 
-    def __init__(self, pipeline: Pipeline, run: Run, part: str) -> None:
+    def __init__(self, pipeline: Pipeline, run: RunIdentity, part: str) -> None:
         self.pipeline, self.run, self.part = pipeline, run, part
         self.nodes: list[Node] = []
         self.base = str(PurePosixPath(run.root, pipeline.main_fs.sub_path if pipeline.main_fs else ""))
@@ -253,7 +253,7 @@ class _Resolver:
     # ---------------------------------------------------------------------------------------------- families
 
     def family(
-        self, members: Mapping[str, Component], scope: Scope
+        self, members: Mapping[str, Component], scope: ComponentScope
     ) -> tuple[tuple[str, ...], dict[str, dict[str, Places]]]:
         """Add components that stand side by side; return what ends last, and where the outputs of each lie."""
         order = self._orders.get(id(members))
@@ -290,7 +290,7 @@ class _Resolver:
         """Return vertices to wait for: these, or, if they are many, one that waits for them."""
         if len(ids) <= MAX_WAITED:
             return ids
-        self.nodes.append(Control(id, name, JOIN, ids))
+        self.nodes.append(ControlStep(id, name, JOIN, ids))
         return (id,)
 
     # ------------------------------------------------------------------------------------------------- steps
@@ -298,14 +298,14 @@ class _Resolver:
     def _step(
         self,
         step: Step,
-        scope: Scope,
+        scope: ComponentScope,
         parameters: Mapping[str, ParameterValue],
         inputs: Mapping[str, Places],
         after: tuple[str, ...],
         dotted: str,
     ) -> tuple[tuple[str, ...], dict[str, Places]]:
         id, name = _id(scope.id, step.name), scope.name + step.name
-        folder = Folder(self.base, self.run.run_id, self.pipeline.name, name, self.part)
+        folder = OutputFolder(self.base, self.run.run_id, self.pipeline.name, name, self.part)
         disabled = dotted in self._disabled
         items, listed = (None, "") if disabled else self._items(step, parameters)
         deps, lister = after, ""
@@ -330,7 +330,7 @@ class _Resolver:
         self.nodes.append(made)
         ends = (*after, id) if made.skipped else (id,)
         if lister:
-            return ends, {text.value: (Delivered(lister, text.value, folder),) for text in step.outputs}
+            return ends, {text.value: (OutputPaths(lister, text.value, folder),) for text in step.outputs}
         seqs = range(1 if items is None else len(items))
         return ends, {text.value: tuple(folder.path(text.value, seq) for seq in seqs) for text in step.outputs}
 
@@ -339,7 +339,7 @@ class _Resolver:
         step: Step,
         id: str,
         name: str,
-        folder: Folder,
+        folder: OutputFolder,
         parameters: Mapping[str, ParameterValue],
         inputs: Mapping[str, Places],
         deps: tuple[str, ...],
@@ -349,14 +349,16 @@ class _Resolver:
         known = {key: path for key, places in inputs.items() if (path := static(places)) is not None}
         outputs = {text.value: folder.path(text.value) for text in step.outputs}
         system = self._system(step.name)
-        own: dict[str, ParameterValue | Slot] = {**parameters, **system}
+        own: dict[str, ParameterValue | Placeholder] = {**parameters, **system}
         if loops:
-            own[LOOP_ARGUMENT] = Slot(ITEM)
-        told = {key: Slot(INPUT, key) for key in inputs if key not in known}
-        later: Mapping[str, str | Slot] = {key: Slot(OUTPUT, key) for key in outputs} if loops else outputs
+            own[LOOP_ARGUMENT] = Placeholder(ITEM)
+        told = {key: Placeholder(INPUT, key) for key in inputs if key not in known}
+        later: Mapping[str, str | Placeholder] = (
+            {key: Placeholder(OUTPUT, key) for key in outputs} if loops else outputs
+        )
         declared = {key: self._fill(text.value, own) for key, text in step.env.items()}
         command = paths.shell_body(step.command.value)
-        left: dict[str, ParameterValue | Slot] = {key: f"{{{{{key}}}}}" for key in (*inputs, *outputs)}
+        left: dict[str, ParameterValue | Placeholder] = {key: f"{{{{{key}}}}}" for key in (*inputs, *outputs)}
         item = f"{{{{{LOOP_ARGUMENT}}}}}" if loops else ""
         portable = self._fill(command, {**left, **own, LOOP_ARGUMENT: item})
         env = paths.environment(
@@ -367,7 +369,7 @@ class _Resolver:
             inputs={**known, **{key: _text_of(slot) for key, slot in told.items()}},
             outputs={key: _text_of(value) for key, value in later.items()},
             cwd=self.base,
-            loop_argument=(Slot(ITEM),) if loops else "",
+            loop_argument=(Placeholder(ITEM),) if loops else "",
         )
         return ResolvedStep(
             name=name,
@@ -395,17 +397,17 @@ class _Resolver:
     def _body(
         self,
         step: Step,
-        values: Mapping[str, ParameterValue | Slot],
-        portable: Mapping[str, ParameterValue | Slot],
-    ) -> Body | None:
+        values: Mapping[str, ParameterValue | Placeholder],
+        portable: Mapping[str, ParameterValue | Placeholder],
+    ) -> StepBody | None:
         if not step.kind.value:
             return None
 
-        def filled_by(values: Mapping[str, ParameterValue | Slot]) -> Callable[[str], Any]:
+        def filled_by(values: Mapping[str, ParameterValue | Placeholder]) -> Callable[[str], Any]:
             def value_of(text: str) -> Any:
                 alone = whole(text)
                 value = values.get(alone.name) if alone is not None and not alone.step else None
-                if value is None or isinstance(value, str | Slot):
+                if value is None or isinstance(value, str | Placeholder):
                     return self._fill(text, values)
                 self._text(value)  # is counted
                 return plain(value)
@@ -413,7 +415,7 @@ class _Resolver:
             return value_of
 
         left = encoded(step.options, filled_by(portable))
-        return Body(
+        return StepBody(
             step.kind.value,
             self.pipeline.kinds[step.kind.value],
             encoded(step.options, filled_by(values)),
@@ -442,7 +444,7 @@ class _Resolver:
     def _dag(
         self,
         dag: Dag,
-        scope: Scope,
+        scope: ComponentScope,
         parameters: Mapping[str, ParameterValue],
         inputs: Mapping[str, Places],
         after: tuple[str, ...],
@@ -451,7 +453,7 @@ class _Resolver:
         id, name = _id(scope.id, dag.name), scope.name + dag.name
         items, listed = (None, "") if dotted in self._disabled else self._items(dag, parameters)
         if dotted in self._disabled or items == ():
-            self.nodes.append(Control(id, name, SKIP, after))
+            self.nodes.append(ControlStep(id, name, SKIP, after))
             return (*after, id), dict.fromkeys(dag.outputs, ())
         entry = self._joined(after, f"{id}/begin", name)
         asked = dag.condition.value
@@ -460,7 +462,7 @@ class _Resolver:
         if decider:
             self._decider(decider, name, entry, self._condition(dag, asked, parameters, inputs, ""), inputs, ())
             entry = (decider,)
-        inner = Scope(id, name, dotted, parameters, inputs, "", entry)
+        inner = ComponentScope(id, name, dotted, parameters, inputs, "", entry)
         if listed:
             params = {
                 "input": listed,
@@ -470,31 +472,31 @@ class _Resolver:
             }
             self._control(id, name, REPEAT, entry, params, inputs)
             told = f"{id}/outputs"
-            outputs: dict[str, Places] = {key: (Delivered(told, key),) for key in dag.outputs}
+            outputs: dict[str, Places] = {key: (OutputPaths(told, key),) for key in dag.outputs}
             # The dag itself makes the vertex that tells of its outputs, and the edge from there.
             end = {"outputs": {key: places_to_json(places) for key, places in outputs.items()}}
-            self.nodes.append(Control(f"{id}/end", name, JOIN, (id,), (), end))
+            self.nodes.append(ControlStep(f"{id}/end", name, JOIN, (id,), (), end))
             ends: tuple[str, ...] = (f"{id}/end",)
-            outputs = {key: (Delivered(f"{id}/end", key),) for key in dag.outputs}
+            outputs = {key: (OutputPaths(f"{id}/end", key),) for key in dag.outputs}
         else:
             ends, outputs = self.repeated(dag, inner, items)
             ends = self._joined(ends, f"{id}/end", name)
         if decider:
             made = self.nodes[start]
-            if not isinstance(made, Control):
+            if not isinstance(made, ControlStep):
                 raise AssertionError("the decider was added first")
             made.members = tuple(node.id for node in self.nodes[start + 1 :])
         return ends, outputs
 
     def repeated(
-        self, dag: Dag, scope: Scope, items: tuple[ParameterValue, ...] | None
+        self, dag: Dag, scope: ComponentScope, items: tuple[ParameterValue, ...] | None
     ) -> tuple[tuple[str, ...], dict[str, Places]]:
         """Add a dag once for each item, or once without any (None); `scope` has the id and name of the dag itself."""
         ends: dict[str, None] = {}
         outputs: dict[str, list[Any]] = {key: [] for key in dag.outputs}
         entry = scope.entry
         if items is not None and len(entry) > 1 and len(items) * len(entry) > MAX_WAITED**2:
-            self.nodes.append(Control(f"{scope.id}/begin", scope.name, JOIN, entry))
+            self.nodes.append(ControlStep(f"{scope.id}/begin", scope.name, JOIN, entry))
             entry = (f"{scope.id}/begin",)
         for seq, item in enumerate(("",) if items is None else items):
             id = scope.id if items is None else f"{scope.id}/{seq}"
@@ -508,7 +510,7 @@ class _Resolver:
             last, places = self.family(dag.children, inside)
             if inside.entry is not entry:
                 decider = self.nodes[start]
-                if isinstance(decider, Control):
+                if isinstance(decider, ControlStep):
                     decider.members = tuple(node.id for node in self.nodes[start + 1 :])
             ends.update(dict.fromkeys(last))
             for key, text in dag.outputs.items():
@@ -528,11 +530,11 @@ class _Resolver:
         deps: tuple[str, ...],
         params: dict[str, Any],
         inputs: Mapping[str, Places],
-    ) -> Control:
+    ) -> ControlStep:
         """Add a control that is told where these artifacts lie."""
         params["inputs"] = {key: places_to_json(places) for key, places in inputs.items()}
         reads = dict.fromkeys(source for places in inputs.values() for source in sources(places))
-        made = Control(id, name, kind, deps, tuple(reads), params)
+        made = ControlStep(id, name, kind, deps, tuple(reads), params)
         self.nodes.append(made)
         return made
 
@@ -545,7 +547,7 @@ class _Resolver:
         inputs: Mapping[str, Places],
         members: tuple[str, ...],
     ) -> None:
-        named = {piece.name for piece in asks if isinstance(piece, Slot)} if not isinstance(asks, str) else set()
+        named = {piece.name for piece in asks if isinstance(piece, Placeholder)} if not isinstance(asks, str) else set()
         read = {key: places for key, places in inputs.items() if key in named}
         made = self._control(id, name, DECIDE, deps, {"condition": parts.text_to_json(asks)}, read)
         made.members = members
@@ -559,9 +561,9 @@ class _Resolver:
         item: str,
     ) -> Filled:
         """Fill in a condition; `item` is the text of the loop's item, or LOOP_ARGUMENT where a slot is to stand."""
-        values: dict[str, ParameterValue | Slot] = {key: Slot(CONTENT, key) for key in inputs}
+        values: dict[str, ParameterValue | Placeholder] = {key: Placeholder(CONTENT, key) for key in inputs}
         values |= {**parameters, **self._system(component.name)}
-        values[LOOP_ARGUMENT] = Slot(ITEM) if item == LOOP_ARGUMENT else item
+        values[LOOP_ARGUMENT] = Placeholder(ITEM) if item == LOOP_ARGUMENT else item
         return self._fill(text, values)
 
     def _items(
@@ -611,7 +613,7 @@ class _Resolver:
         return {RUN_ID: self.run.run_id, STEP_NAME: step, USER_NAME: self.run.user, LOOP_ARGUMENT: ""}
 
     def _parameters(
-        self, component: Component, scope: Scope, siblings: Mapping[str, Mapping[str, ParameterValue]]
+        self, component: Component, scope: ComponentScope, siblings: Mapping[str, Mapping[str, ParameterValue]]
     ) -> dict[str, ParameterValue]:
         own = component.name
         if "step_name" in self.pipeline.as_paddleflow:
@@ -625,7 +627,9 @@ class _Resolver:
 
         return {name: self._parameter(parameter, value_of) for name, parameter in component.parameters.items()}
 
-    def _parameter(self, parameter: Parameter, value_of: Callable[[Template], ParameterValue]) -> ParameterValue:
+    def _parameter(
+        self, parameter: ParameterDefinition, value_of: Callable[[Template], ParameterValue]
+    ) -> ParameterValue:
         value = parameter.value
         if not isinstance(value, str):
             return value
@@ -645,12 +649,12 @@ class _Resolver:
                 path=parameter.path,
             ) from None
 
-    def _fill(self, text: str, values: Mapping[str, ParameterValue | Slot]) -> Filled:
-        def value_of(template: Template) -> str | Slot:
+    def _fill(self, text: str, values: Mapping[str, ParameterValue | Placeholder]) -> Filled:
+        def value_of(template: Template) -> str | Placeholder:
             if template.step:
                 return template.text
             value = values[template.name]
-            return value if isinstance(value, Slot) else self._text(value)
+            return value if isinstance(value, Placeholder) else self._text(value)
 
         return filled(text, value_of)
 
@@ -665,15 +669,15 @@ class _Resolver:
             )
         return text
 
-    def _input(self, text: str, scope: Scope, outputs: Mapping[str, Mapping[str, Places]]) -> Places:
+    def _input(self, text: str, scope: ComponentScope, outputs: Mapping[str, Mapping[str, Places]]) -> Places:
         template = whole(text)
         if template is None:
             raise AssertionError("the check lets no input through that is not one template")
         return scope.inputs[template.name] if template.step == PARENT else outputs[template.step][template.name]
 
 
-def _text_of(value: str | Slot) -> Filled:
-    return (value,) if isinstance(value, Slot) else value
+def _text_of(value: str | Placeholder) -> Filled:
+    return (value,) if isinstance(value, Placeholder) else value
 
 
 def as_items(items: Sequence[ParameterValue], as_paddleflow: Collection[str]) -> tuple[ParameterValue, ...]:

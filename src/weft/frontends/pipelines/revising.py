@@ -19,7 +19,7 @@ from weft.model.errors import ConflictError
 from weft.store.filesystems import STAGE, file_systems
 
 if TYPE_CHECKING:
-    from weft.frontends.pipelines.compiler import Origin
+    from weft.frontends.pipelines.compiler import PipelineSource
     from weft.frontends.pipelines.work import PipelineWork
     from weft.graph.spec import RunSpec
     from weft.store.state import RunFolder
@@ -94,7 +94,9 @@ def revise(
     )
 
 
-def _without_what_is_gone(origin: Origin, given: Mapping[str, str], note: Callable[[str], None]) -> Origin:
+def _without_what_is_gone(
+    origin: PipelineSource, given: Mapping[str, str], note: Callable[[str], None]
+) -> PipelineSource:
     """Drop what earlier commands set and the file no longer has; parameters `given` now are left to be refused."""
     plain = make_pipeline(origin.text, origin.file, {}, origin.renamed, origin.kinds, origin.main_fs)
     gone = [name for name in unknown_parameters(plain, origin.overrides) if name not in given]

@@ -27,7 +27,7 @@ class Loaded(PipelineWork, frozen=True, dict=True):
     """A pipeline that was read and checked, from which runs are made."""
 
     @cached_property
-    def preview(self) -> layout.Compiled:
+    def preview(self) -> layout.CompiledPipeline:
         """The graph of a run that no one begins, under the id `FIRST_RUN`."""
         return layout.compile_loaded(self, FIRST_RUN, layout.NOWHERE)
 

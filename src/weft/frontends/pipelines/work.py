@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from weft.frontends.pipelines.compiler import Containers, Origin
+    from weft.frontends.pipelines.compiler import ContainerImages, PipelineSource
     from weft.frontends.pipelines.language import Pipeline
     from weft.frontends.pipelines.options import Caching, Surroundings
 
@@ -22,14 +22,14 @@ class PipelineWork(Struct, frozen=True):
     """
 
     pipeline: Pipeline
-    origin: Origin
+    origin: PipelineSource
     root: Path
     user: str
     file_systems: Mapping[str, str]
     urls: Mapping[str, str]
     caching: Caching
     around: Surroundings
-    containers: Containers | None = None
+    containers: ContainerImages | None = None
 
     @property
     def pipeline_name(self) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeAlias
 import yaml
 from msgspec import Struct, field
 
-from weft.frontends.pipelines.problems import Mark, show
+from weft.frontends.pipelines.problems import FilePosition, show
 from weft.model.errors import InputLimitError, PipelineError
 
 if TYPE_CHECKING:
@@ -36,22 +36,22 @@ class Scalar(Struct, frozen=True):
 
     value: Value
     text: str
-    mark: Mark
+    mark: FilePosition
 
 
 class Sequence(Struct, frozen=True):
     """A list of nodes."""
 
     items: tuple[Node, ...]
-    mark: Mark
+    mark: FilePosition
 
 
 class Mapping(Struct, frozen=True):
     """A map from key text to node, in file order; `keys` holds where each key stands."""
 
     entries: ReadOnly[str, Node]
-    keys: ReadOnly[str, Mark]
-    mark: Mark
+    keys: ReadOnly[str, FilePosition]
+    mark: FilePosition
 
 
 Node: TypeAlias = Scalar | Sequence | Mapping
@@ -91,12 +91,12 @@ def load(text: str, file: str) -> Node:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         hint = "YAML is indented with blanks, not with tabs" if "\t" in text else ""
-        where = Mark(1, 1) if mark is None else Mark(mark.line + 1, mark.column + 1)
+        where = FilePosition(1, 1) if mark is None else FilePosition(mark.line + 1, mark.column + 1)
         _refuse(file, where, f"not valid YAML: {error.problem or error.context}", hint)
     except yaml.YAMLError as error:
-        _refuse(file, Mark(1, 1), f"not valid YAML: {str(error).splitlines()[0]}")
+        _refuse(file, FilePosition(1, 1), f"not valid YAML: {str(error).splitlines()[0]}")
     if builder.root is None:
-        _refuse(file, Mark(1, 1), "the file is empty", "a pipeline needs at least `name` and `entry_points`")
+        _refuse(file, FilePosition(1, 1), "the file is empty", "a pipeline needs at least `name` and `entry_points`")
     return builder.root
 
 
@@ -144,20 +144,22 @@ def _too_long() -> NoReturn:
 def _check_text(text: str, file: str) -> None:
     # The length in characters bounds the work of encoding; the length in bytes is the documented limit.
     if len(text) > MAX_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
-        _over(file, Mark(1, 1), f"the file is larger than {MAX_BYTES // 1024} KiB")
+        _over(file, FilePosition(1, 1), f"the file is larger than {MAX_BYTES // 1024} KiB")
     found = _FORBIDDEN.search(text)
     if found:
         start = text.rfind("\n", 0, found.start()) + 1
-        where = Mark(text.count("\n", 0, found.start()) + 1, found.start() - start + 1)
+        where = FilePosition(text.count("\n", 0, found.start()) + 1, found.start() - start + 1)
         hint = "remove it" if _FORBIDDEN_ESCAPED.match(found.group()) else "remove it or use an escape"
         _refuse(file, where, f"the character U+{ord(found.group()):04X} is not allowed", hint)
 
 
-def _refuse(file: str, mark: Mark, message: str, hint: str = "") -> NoReturn:
+def _refuse(file: str, mark: FilePosition, message: str, hint: str = "") -> NoReturn:
     raise PipelineError(message, file=file, line=mark.line, column=mark.column, hint=hint)
 
 
-def _over(file: str, mark: Mark, message: str, hint: str = "split the pipeline, or move data out of it") -> NoReturn:
+def _over(
+    file: str, mark: FilePosition, message: str, hint: str = "split the pipeline, or move data out of it"
+) -> NoReturn:
     raise InputLimitError(f"{file}:{mark.line}:{mark.column}: {message}", hint=hint)
 
 
@@ -165,11 +167,11 @@ class _Open(Struct):
     """A list or map whose end has not been read yet. `height` and `size` are those of the expanded tree below it."""
 
     is_map: bool
-    mark: Mark
+    mark: FilePosition
     anchor: str | None
     items: list[Node] = field(default_factory=list)
     entries: dict[str, Node] = field(default_factory=dict)
-    keys: dict[str, Mark] = field(default_factory=dict)
+    keys: dict[str, FilePosition] = field(default_factory=dict)
     merges: list[Node] = field(default_factory=list)
     key: Scalar | None = None
     size: int = 1
@@ -197,7 +199,7 @@ class _Builder:
     def take(self, event: yaml.Event) -> None:
         """Add what one event says to the tree."""
         start = event.start_mark
-        mark = Mark(1, 1) if start is None else Mark(start.line + 1, start.column + 1)
+        mark = FilePosition(1, 1) if start is None else FilePosition(start.line + 1, start.column + 1)
         if isinstance(event, yaml.ScalarEvent):
             self._leaf(event, mark)
         elif isinstance(event, yaml.CollectionStartEvent):
@@ -211,7 +213,7 @@ class _Builder:
             if self._documents > 1:
                 _refuse(self.file, mark, "a second document starts here", "keep one pipeline in one file")
 
-    def _leaf(self, event: yaml.ScalarEvent, mark: Mark) -> None:
+    def _leaf(self, event: yaml.ScalarEvent, mark: FilePosition) -> None:
         self._no_tag(event.tag, mark)
         text = event.value
         try:
@@ -234,7 +236,7 @@ class _Builder:
             self._anchors[event.anchor] = _Anchored(kept, 1, 1)
         self._put(node, 1, 1, is_merge=is_merge)
 
-    def _value(self, text: str, mark: Mark) -> Value:
+    def _value(self, text: str, mark: FilePosition) -> Value:
         try:
             return plain_value(text)
         except OverflowError as error:
@@ -242,7 +244,7 @@ class _Builder:
         except ValueError as error:
             _refuse(self.file, mark, f"{show(text)}: {error}")
 
-    def _start(self, event: yaml.CollectionStartEvent, mark: Mark) -> None:
+    def _start(self, event: yaml.CollectionStartEvent, mark: FilePosition) -> None:
         self._no_tag(event.tag, mark)
         if self._awaits_key():
             _refuse(self.file, mark, "a key must be text", "put the key in quotes if it starts with [ or {")
@@ -258,7 +260,7 @@ class _Builder:
             self._anchors[done.anchor] = _Anchored(node, done.size, done.height)
         self._put(node, done.size, done.height)
 
-    def _alias(self, anchor: str, mark: Mark) -> None:
+    def _alias(self, anchor: str, mark: FilePosition) -> None:
         self._aliases += 1
         if self._aliases > MAX_ALIASES:
             _over(self.file, mark, f"more than {MAX_ALIASES} aliases")
@@ -276,11 +278,11 @@ class _Builder:
     def _awaits_key(self) -> bool:
         return bool(self._open) and self._open[-1].is_map and self._open[-1].key is None
 
-    def _no_tag(self, tag: str | None, mark: Mark) -> None:
+    def _no_tag(self, tag: str | None, mark: FilePosition) -> None:
         if tag is not None:
             _refuse(self.file, mark, f"the tag {show(tag)} is not allowed", "leave the tag out; quotes make text")
 
-    def _count(self, size: int, height: int, mark: Mark) -> None:
+    def _count(self, size: int, height: int, mark: FilePosition) -> None:
         self._nodes += size
         if self._nodes > MAX_NODES:
             _over(self.file, mark, f"more than {MAX_NODES} values once aliases are expanded")

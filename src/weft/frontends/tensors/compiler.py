@@ -32,7 +32,7 @@ from weft.frontends.tensors.unknown_lengths import (
     without_empty,
 )
 from weft.graph.builder import Graph, after, gather, grid, one_to_one
-from weft.graph.builder import Node as Vertex
+from weft.graph.builder import VertexHandle as Vertex
 from weft.graph.logical import Patch
 from weft.model.errors import CapacityError
 from weft.operators.blas import share

@@ -29,13 +29,13 @@ from weft.testing.inside import check_job
 
 if TYPE_CHECKING:
     from weft.engine.ports import Clock, Executor, Journal
-    from weft.runtime.session import Results, Session
+    from weft.runtime.session import EngineSession, Results
 
 DEADLINE_S = 60
 _POLL_S = 0.01
 
 
-class Seen(Struct):
+class ObservedJob(Struct):
     """What came of a graph: the job, every tick, and its results where the backend computes."""
 
     job: JobRun
@@ -61,11 +61,11 @@ class Seen(Struct):
 class SessionRig:
     """Runs graphs in a session, on a backend that computes."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: EngineSession) -> None:
         self._session = session
         self.loop = session.loop
 
-    def run(self, graph: Graph, *, cancel: bool = False) -> Seen:
+    def run(self, graph: Graph, *, cancel: bool = False) -> ObservedJob:
         """Run a graph to its end; with `cancel`, cancel it when its first lease was launched."""
         ticks: list[tuple[tuple[Any, ...], tuple[Any, ...]]] = []
         launched = threading.Event()
@@ -80,7 +80,7 @@ class SessionRig:
             assert launched.wait(DEADLINE_S), "nothing was launched"
             run.cancel("cancelled by the check")
         assert run.wait(DEADLINE_S), "the job did not end:\n" + "\n".join(run.story())
-        return Seen(run._job, ticks, run.results(), run.error())
+        return ObservedJob(run._job, ticks, run.results(), run.error())
 
 
 class SteppedRig:
@@ -92,14 +92,14 @@ class SteppedRig:
         self._let_pass = let_pass
         self._count = 0
 
-    def run(self, graph: Graph, *, cancel: bool = False, journal: Journal | None = None) -> Seen:
+    def run(self, graph: Graph, *, cancel: bool = False, journal: Journal | None = None) -> ObservedJob:
         """See `SessionRig.run`."""
         mark_results(graph)
         validate(graph, self.loop.pool.capacity())
         self._count += 1
         name = f"job-{self._count}"
         job = JobRun(name, graph, Master(graph, name, self._executor.tuning), journal)
-        seen = Seen(job)
+        seen = ObservedJob(job)
 
         def listen(job: JobRun, events: Sequence[Any], commands: Sequence[Any]) -> None:
             seen.ticks.append((tuple(events), tuple(commands)))
@@ -359,7 +359,7 @@ CHECKS: tuple[Callable[[Rig], None], ...] = (
 # -------------------------------------------------------------------------------------- for backends that compute
 
 
-def _results(seen: Seen) -> Results:
+def _results(seen: ObservedJob) -> Results:
     assert seen.error is None, seen.error
     assert seen.results is not None
     return seen.results

@@ -10,9 +10,9 @@ import weft
 from weft.frontends.pipelines import yaml
 from weft.frontends.pipelines.building import build_with
 from weft.frontends.pipelines.check import parse_pipeline
-from weft.frontends.pipelines.compiler import Origin, RunPlace, compile_run
+from weft.frontends.pipelines.compiler import PipelineSource, RunDirectories, compile_run
 from weft.frontends.pipelines.language import FsScope
-from weft.frontends.pipelines.resolve import Run
+from weft.frontends.pipelines.resolve import RunIdentity
 from weft.graph.wire import to_json
 from weft.model.errors import DefinitionError, PipelineError, UsageError
 
@@ -322,13 +322,13 @@ def test_the_graph_is_that_of_the_file_that_is_written():
         say().at_end()
 
     flow = trial()
-    run = Run("run-000001", "me", "/data", folder=str(HERE.parent))
-    place = RunPlace(Path("/logs"), Path("/processes"))
+    run = RunIdentity("run-000001", "me", "/data", folder=str(HERE.parent))
+    place = RunDirectories(Path("/logs"), Path("/processes"))
     graphs = []
     for tree in (flow._built.tree(str(HERE.parent)), yaml.load(flow.to_yaml(), "f")):
         from weft.frontends.pipelines.check import checked
 
-        graphs.append(compile_run(checked(tree, "f"), run, place, Origin("", "f"))[1])
+        graphs.append(compile_run(checked(tree, "f"), run, place, PipelineSource("", "f"))[1])
     assert json.dumps(to_json(graphs[0])) == json.dumps(to_json(graphs[1]))
     assert [vertex.label for vertex in graphs[0].vertices.values() if vertex.final] == ["say"]
 

@@ -8,7 +8,7 @@ from weft.frontends.pipelines.caching import CachePlace, describe, recipe_of
 from weft.frontends.pipelines.check import parse_pipeline
 from weft.frontends.pipelines.overrides import make_pipeline
 from weft.frontends.pipelines.paths import mount_path
-from weft.frontends.pipelines.resolve import ResolvedStep, Run, resolve, resolve_nodes
+from weft.frontends.pipelines.resolve import ResolvedStep, RunIdentity, resolve, resolve_nodes
 from weft.store.results import Recipe
 
 PLACE = CachePlace("run-000001")
@@ -81,7 +81,7 @@ def test_where_and_how_long_it_runs_is_not(change):
 def mounted(main: str, main_fs: str = "", command: str = "x") -> str:
     text = f"name: p\ncache: {{enable: true}}\nentry_points: {{s: {{command: {command}}}}}\n{main}"
     pipeline = make_pipeline(text, "run.yaml", {}, None, {}, main_fs)
-    (step,) = resolve_nodes(pipeline, Run("run-000001", "me", "/data", {}))
+    (step,) = resolve_nodes(pipeline, RunIdentity("run-000001", "me", "/data", {}))
     assert isinstance(step, ResolvedStep)
     found = describe(pipeline, step, PLACE)
     assert found is not None
@@ -133,7 +133,7 @@ entry_points:
 fs_options: {main_fs: {name: main, sub_path: work}}
 """
     pipeline = parse_pipeline(text, "run.yaml")
-    (step,) = resolve_nodes(pipeline, Run("run-000001", "me", "/data", {"own": "/disk"}))
+    (step,) = resolve_nodes(pipeline, RunIdentity("run-000001", "me", "/data", {"own": "/disk"}))
     assert isinstance(step, ResolvedStep)
     found = describe(pipeline, step, PLACE)
     assert found is not None

@@ -11,16 +11,16 @@ from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import VertexState
 from weft.frontends.pipelines import body
 from weft.frontends.pipelines.check import parse_pipeline
-from weft.frontends.pipelines.compiler import DISABLED, Origin, RunPlace, compile_run, main_root, notes
-from weft.frontends.pipelines.resolve import ResolvedStep, Run, resolve
+from weft.frontends.pipelines.compiler import DISABLED, PipelineSource, RunDirectories, compile_run, main_root, notes
+from weft.frontends.pipelines.resolve import ResolvedStep, RunIdentity, resolve
 from weft.frontends.pipelines.states import PROJECTION, WARNING
-from weft.graph.logical import LogicalGraph, Move, OnFailure, Retry
+from weft.graph.logical import LogicalGraph, MovementKind, OnFailure, Retry
 from weft.graph.validate import mark_results, validate
 from weft.graph.wire import from_json, to_json
 from weft.model.errors import TaskError
 from weft.runs.records import RUN_STATES, STEP_STATES
 
-PLACE = RunPlace(Path("/run/logs"), Path("/run/processes"))
+PLACE = RunDirectories(Path("/run/logs"), Path("/run/processes"))
 CHAIN = """
 name: chain
 parallelism: 3
@@ -38,7 +38,7 @@ def resolved(text: str) -> tuple[Any, tuple[ResolvedStep, ...]]:
 
 def compiled(text: str) -> LogicalGraph:
     pipeline = parse_pipeline(text, "run.yaml")
-    _, graph = compile_run(pipeline, Run("run-000001", "ann", "/data"), PLACE, Origin(text, "run.yaml"))
+    _, graph = compile_run(pipeline, RunIdentity("run-000001", "ann", "/data"), PLACE, PipelineSource(text, "run.yaml"))
     mark_results(graph)
     validate(graph)
     return graph
@@ -53,7 +53,7 @@ class TestGraph:
         graph = compiled(CHAIN)
         assert list(graph.vertices) == ["a", "b", "c"]
         assert edges(graph) == {("a", "b"), ("a", "c"), ("b", "c")}
-        assert {edge.movement.move for edge in graph.edges} == {Move.NONE}
+        assert {edge.movement.move for edge in graph.edges} == {MovementKind.NONE}
 
     def test_steps_hold_no_core_but_a_token(self):
         graph = compiled(CHAIN)
@@ -150,7 +150,9 @@ entry_points:
     ],
 )
 def test_a_folder_on_which_a_shell_acts_is_told_of(root, told):
-    nodes, _ = compile_run(parse_pipeline(SHELL, "p.yaml"), Run("run-1", "me", root), PLACE, Origin(SHELL, "p.yaml"))
+    nodes, _ = compile_run(
+        parse_pipeline(SHELL, "p.yaml"), RunIdentity("run-1", "me", root), PLACE, PipelineSource(SHELL, "p.yaml")
+    )
     found = notes(nodes)
     assert len(found) == (told is not None)
     assert told is None or found[0].startswith(told)

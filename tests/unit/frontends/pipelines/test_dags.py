@@ -8,18 +8,33 @@ import pytest
 
 from weft.frontends.pipelines import resolve
 from weft.frontends.pipelines.check import parse_pipeline
-from weft.frontends.pipelines.compiler import Origin, RunPlace, compile_items, compile_run, outputs_of, planned_outputs
+from weft.frontends.pipelines.compiler import (
+    PipelineSource,
+    RunDirectories,
+    compile_items,
+    compile_run,
+    outputs_of,
+    planned_outputs,
+)
 from weft.frontends.pipelines.language import Dag, walk
 from weft.frontends.pipelines.overrides import apply_overrides, make_pipeline
 from weft.frontends.pipelines.paths import POST_PROCESS
-from weft.frontends.pipelines.resolve import Control, MountPoint, Node, ResolvedStep, Run, Scope, resolve_nodes
+from weft.frontends.pipelines.resolve import (
+    ComponentScope,
+    ControlStep,
+    MountPoint,
+    Node,
+    ResolvedStep,
+    RunIdentity,
+    resolve_nodes,
+)
 from weft.graph.logical import LogicalGraph, Patch, Role, Source, Vertex
 from weft.graph.validate import check_patch, mark_results, validate
 from weft.graph.wire import from_json, to_json
 from weft.model.errors import InputLimitError, PipelineError, UsageError
 
-PLACE = RunPlace(Path("/run/logs"), Path("/run/processes"))
-RUN = Run("run-000001", "ada", "/data")
+PLACE = RunDirectories(Path("/run/logs"), Path("/run/processes"))
+RUN = RunIdentity("run-000001", "ada", "/data")
 
 
 def nodes_of(text: str, overrides: Mapping[str, object] | None = None) -> dict[str, Node]:
@@ -33,15 +48,15 @@ def step(found: Mapping[str, Node], id: str) -> ResolvedStep:
     return node
 
 
-def control(found: Mapping[str, Node], id: str) -> Control:
+def control(found: Mapping[str, Node], id: str) -> ControlStep:
     node = found[id]
-    assert isinstance(node, Control)
+    assert isinstance(node, ControlStep)
     return node
 
 
 def compiled(text: str) -> LogicalGraph:
     pipeline = parse_pipeline(text, "run.yaml")
-    _, graph = compile_run(pipeline, RUN, PLACE, Origin(text, "run.yaml"))
+    _, graph = compile_run(pipeline, RUN, PLACE, PipelineSource(text, "run.yaml"))
     mark_results(graph)
     validate(graph)
     assert to_json(from_json(to_json(graph))) == to_json(graph)
@@ -305,7 +320,7 @@ entry_points:
 
     def test_ten_thousand_items_are_one_vertex(self):
         pipeline = make_pipeline(self.LIST, "f", {"l": list(range(10_000))}, None)
-        assert len(compile_run(pipeline, RUN, PLACE, Origin())[1].vertices) == 1
+        assert len(compile_run(pipeline, RUN, PLACE, PipelineSource())[1].vertices) == 1
 
     def test_too_many_steps_are_refused(self, monkeypatch):
         monkeypatch.setattr(resolve, "MAX_NODES", 105)
@@ -408,7 +423,7 @@ disabled: d.y
     pipeline = parse_pipeline(text, "run.yaml")
     dag = pipeline.entry_points["d"]
     assert isinstance(dag, Dag)
-    scope = Scope("d", "d", "d", {}, {"l": ("/data/list",)}, "", ("d",))
+    scope = ComponentScope("d", "d", "d", {}, {"l": ("/data/list",)}, "", ("d",))
     patch: Patch = compile_items(pipeline, dag, scope, [1, 2], graph.vertices["d"].program.params["repeating"])
     check_patch(graph, patch, "d")
     ids = [vertex.id for vertex in patch.vertices]
@@ -446,7 +461,7 @@ fs_options:
   main_fs: {name: main, sub_path: work}
   extra_fs: [{name: all}]
 """
-    run = Run("run-1", "ada", "/data", {"own": "/disk"})
+    run = RunIdentity("run-1", "ada", "/data", {"own": "/disk"})
     (node,) = resolve_nodes(parse_pipeline(text, "f"), run)
     assert isinstance(node, ResolvedStep)
     where = "/home/paddleflow/storage/mnt/fs-ada-main"

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from weft.frontends.pipelines import yaml
 from weft.frontends.pipelines.emitting import to_yaml
-from weft.frontends.pipelines.problems import Mark
+from weft.frontends.pipelines.problems import FilePosition
 
-MARK = Mark(1, 1)
+MARK = FilePosition(1, 1)
 
 
 def node(value: Any) -> yaml.Node:

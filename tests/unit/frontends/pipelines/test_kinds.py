@@ -11,7 +11,7 @@ from weft import wiring
 from weft.admin.settings import Settings
 from weft.frontends.pipelines.check import parse_pipeline
 from weft.frontends.pipelines.kinds import StepKind, load_kind
-from weft.graph.task import Input, TaskContext
+from weft.graph.task import TaskContext, TaskInput
 from weft.model.errors import PipelineError, ProgramError, TaskError
 from weft.model.resources import Resources
 from weft.runs.active import RunResult
@@ -22,7 +22,7 @@ LIBRARY = {"words": "1"}
 SEEN: list[dict[str, Any]] = []
 
 
-def repeat(ctx: TaskContext, inputs: Mapping[str, Input]) -> None:
+def repeat(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> None:
     """The body of the toy: write a word as often as it is told."""
     params = ctx.params
     SEEN.append(dict(params))

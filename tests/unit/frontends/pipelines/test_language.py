@@ -3,9 +3,9 @@
 import pytest
 
 from weft.frontends.pipelines.check import parse_pipeline
-from weft.frontends.pipelines.language import CacheOptions, FsScope, Pipeline, Step
+from weft.frontends.pipelines.language import CacheDefinition, FsScope, Pipeline, Step
 from weft.frontends.pipelines.parameters import convert
-from weft.frontends.pipelines.problems import Mark
+from weft.frontends.pipelines.problems import FilePosition
 from weft.graph.logical import Retry
 from weft.model.errors import PipelineError
 
@@ -49,11 +49,11 @@ def test_empty_values_of_later_keys_are_no_mistake():
 
 def test_values_know_their_place():
     step = one_step("deps: ''\nparameters:\n  n: {type: int, default: 4}\nenv:\n  X: y\nartifacts:\n  output: [o]")
-    assert step.mark == Mark(3, 3)
-    assert step.command.mark == Mark(4, 14)
-    assert step.parameters["n"].mark == Mark(7, 31)
-    assert step.env["X"].mark == Mark(9, 10)
-    assert step.outputs[0].mark == Mark(11, 16)
+    assert step.mark == FilePosition(3, 3)
+    assert step.command.mark == FilePosition(4, 14)
+    assert step.parameters["n"].mark == FilePosition(7, 31)
+    assert step.env["X"].mark == FilePosition(9, 10)
+    assert step.outputs[0].mark == FilePosition(11, 16)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_scope_without_path_is_the_whole_file_system():
 
 
 def test_cache_defaults_complete_each_other():
-    assert CacheOptions().over(CacheOptions()) == CacheOptions()
+    assert CacheDefinition().over(CacheDefinition()) == CacheDefinition()
 
 
 def test_extension():

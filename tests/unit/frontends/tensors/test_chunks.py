@@ -17,7 +17,7 @@ from weft.frontends.tensors.chunks import (
     overlaps,
     shape_of,
 )
-from weft.graph.axes import Op
+from weft.graph.axes import AxisOperation
 from weft.model.errors import UsageError
 
 
@@ -99,12 +99,12 @@ def test_chunks_that_are_chosen_hold_whole_blocks(shape):
 @pytest.mark.parametrize(
     ("src", "dst", "op"),
     [
-        (Cut.even(12, 3), Cut.even(12, 3), Op.COPY),
-        (Cut.even(12, 3), Cut.even(12, 6), Op.GROUP),
-        (Cut.even(12, 6), Cut.even(12, 3), Op.UNGROUP),
-        (Cut.even(12, 4), Cut.even(12, 3), Op.RANGES),
-        (Cut.even(12, 4), Cut.even(12, 12), Op.WHOLE),
-        (Cut.of((1, 5, 6)), Cut.even(12, 4), Op.RANGES),
+        (Cut.even(12, 3), Cut.even(12, 3), AxisOperation.COPY),
+        (Cut.even(12, 3), Cut.even(12, 6), AxisOperation.GROUP),
+        (Cut.even(12, 6), Cut.even(12, 3), AxisOperation.UNGROUP),
+        (Cut.even(12, 4), Cut.even(12, 3), AxisOperation.RANGES),
+        (Cut.even(12, 4), Cut.even(12, 12), AxisOperation.WHOLE),
+        (Cut.of((1, 5, 6)), Cut.even(12, 4), AxisOperation.RANGES),
     ],
 )
 def test_an_exchange_is_closed_arithmetic_where_it_can_be(src, dst, op):
