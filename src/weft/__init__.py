@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from weft.graph.logical import OnFailure as OnFailure
     from weft.graph.logical import Outcome as Outcome
     from weft.graph.logical import Range as Range
-    from weft.graph.logical import Restart as Restart
+    from weft.graph.logical import RestartPolicy as RestartPolicy
     from weft.graph.logical import Retry as Retry
     from weft.graph.logical import SameAs as SameAs
     from weft.graph.logical import Source as Source
@@ -87,8 +87,8 @@ _HOMES = {
         "Graph", "VertexHandle", "after", "controlled", "custom", "gather", "grid", "one_to_one", "shuffle",
     ),
     "weft.graph.logical": (
-        "Backoff", "VertexKind", "OnFailure", "Outcome", "Range", "Restart", "Retry", "SameAs", "Source", "Storage",
-        "Trigger",
+        "Backoff", "VertexKind", "OnFailure", "Outcome", "Range", "RestartPolicy", "Retry", "SameAs", "Source",
+        "Storage", "Trigger",
     ),
     "weft.model.errors": (
         "CapacityError", "ConflictError", "DefinitionError", "DiskFullError", "ForbiddenError", "GraphError",

@@ -59,7 +59,7 @@ PUBLIC = {
     "Resources",
     "Results",
     "Backoff",
-    "Restart",
+    "RestartPolicy",
     "Retry",
     "Run",
     "RunCancelledError",

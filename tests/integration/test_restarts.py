@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import weft
-from weft.graph.logical import Backoff, Restart, Retry
+from weft.graph.logical import Backoff, RestartPolicy, Retry
 from weft.operators.call import run_command
 
 
@@ -15,7 +15,7 @@ def test_exit_codes_above_127_start_a_command_again(backend, code, tries, tmp_pa
     g = weft.Graph("roles", backoff=Backoff(limit=2, delay_s=0.01))
     command = f"echo try >> {tmp_path}/tries; exit {code}"
     params = {"command": command, "cwd": str(tmp_path), "log": str(tmp_path / "log"), "env": {}}
-    g.task(run_command, name="worker", params=params, restart=Restart.EXIT_CODE, retry=Retry(user=9))
+    g.task(run_command, name="worker", params=params, restart=RestartPolicy.EXIT_CODE, retry=Retry(user=9))
     with weft.Session(workers=1, backend=backend) as session:
         error = wait(session.submit(g))
     assert isinstance(error, weft.TaskError)
@@ -26,7 +26,7 @@ def test_exit_codes_above_127_start_a_command_again(backend, code, tries, tmp_pa
 @pytest.mark.parametrize("backend", ["threads", "processes"])
 def test_exit_codes_of_python_count_too(backend):
     g = weft.Graph("roles", backoff=Backoff(limit=1, delay_s=0.0))
-    g.add(leave, name="worker", restart=Restart.EXIT_CODE)
+    g.add(leave, name="worker", restart=RestartPolicy.EXIT_CODE)
     with weft.Session(workers=1, backend=backend) as session:
         error = wait(session.submit(g))
     assert "used up" in str(error)

@@ -4,7 +4,7 @@ import pytest
 
 from weft.backends.simulator import Faults
 from weft.graph.builder import Graph, gather
-from weft.graph.logical import Backoff, Restart, Retry
+from weft.graph.logical import Backoff, RestartPolicy, Retry
 from weft.model.failures import RetryClass
 from weft.testing.trial import Trial, run_graph
 
@@ -16,7 +16,7 @@ def body(*inputs: object) -> object:
 def roles(seed: int, backoff: Backoff) -> Trial:
     g = Graph("roles", backoff=backoff)
     for name, n in (("chief", 1), ("worker", 8)):
-        g.add(body, n=n, name=name, restart=Restart.ON_FAILURE, retry=Retry(user=0, memory=0, infrastructure=99))
+        g.add(body, n=n, name=name, restart=RestartPolicy.ON_FAILURE, retry=Retry(user=0, memory=0, infrastructure=99))
     faults = Faults(seed=seed, user=0.3, memory=0.1, infrastructure=0.2, worker_lost=0.1, started=0.3)
     return run_graph(g, workers=4, faults=faults, seconds=5.0)
 
@@ -43,7 +43,7 @@ def test_a_job_fails_once_its_backoff_is_used_up(number):
 
 def test_pauses_are_kept():
     g = Graph("g", backoff=Backoff(delay_s=10.0))
-    g.add(body, n=1, name="a", restart=Restart.ON_FAILURE)
+    g.add(body, n=1, name="a", restart=RestartPolicy.ON_FAILURE)
     trial = run_graph(g, workers=1, faults=Faults(seed=1, user=1.0, most=3), seconds=1.0)
     assert trial.job.outcome.state == "succeeded"
     assert 70.0 < trial.simulator.clock.now() < 75.0  # 10, 20 and 40 seconds, and parts of four attempts
@@ -51,7 +51,7 @@ def test_pauses_are_kept():
 
 def test_a_service_that_runs_always_goes_on_until_its_consumer_has_ended():
     g = Graph("g", backoff=Backoff(delay_s=0.0))
-    s = g.service(body, name="s", restart=Restart.ALWAYS)
+    s = g.service(body, name="s", restart=RestartPolicy.ALWAYS)
     a = g.add(body, s, n=1, name="a")
     g.add(body, gather(a), n=1, name="b")
     trial = run_graph(g, workers=3, seconds=lambda vertex, _: 1.0 if vertex == "s" else 10.5)

@@ -31,7 +31,7 @@ from weft.engine.rows import (
     write,
     write_mixed,
 )
-from weft.graph.logical import Restart, VertexKind
+from weft.graph.logical import RestartPolicy, VertexKind
 from weft.model.failures import FAILURES, Failure
 from weft.model.ids import task_name
 
@@ -66,7 +66,7 @@ def on_done(core: Core, event: Done) -> None:
     if lease.state not in ACTIVE:
         _stopped(core, lease, event.hi)
         return
-    if lease.stage.vertex.restart is Restart.ALWAYS and lease.stage.status is not VertexState.DRAINING:
+    if lease.stage.vertex.restart is RestartPolicy.ALWAYS and lease.stage.status is not VertexState.DRAINING:
         _restart_ended(core, lease, event)
         return
     close(core, lease)

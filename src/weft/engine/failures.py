@@ -40,7 +40,7 @@ from weft.engine.rows import (
 )
 from weft.engine.story import story
 from weft.engine.tokens import return_tokens
-from weft.graph.logical import OnFailure, Outcome, Restart, Storage
+from weft.graph.logical import OnFailure, Outcome, RestartPolicy, Storage
 from weft.model.failures import FAILURES, SIGNALLED, Failure, RetryClass
 from weft.model.ids import task_name
 
@@ -95,11 +95,11 @@ def may_retry(core: Core, stage: Stage, index: int, kind: Failure, worker: int, 
     return True
 
 
-def restarts(rule: Restart, kind: Failure, status: int | None) -> bool:
+def restarts(rule: RestartPolicy, kind: Failure, status: int | None) -> bool:
     """Whether a failure of the code of a task has it started again."""
-    if rule is Restart.EXIT_CODE:
+    if rule is RestartPolicy.EXIT_CODE:
         return (FAILURES[kind].exit_code if status is None else status) >= SIGNALLED
-    return rule is not Restart.NEVER
+    return rule is not RestartPolicy.NEVER
 
 
 def is_spent(core: Core) -> bool:

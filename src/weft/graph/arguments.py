@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import NoneType
 from typing import Any, TypedDict
 
-from weft.graph.logical import Manager, Outcome, Restart, Retry, Role, Storage, Trigger, VertexKind
+from weft.graph.logical import Manager, Outcome, RestartPolicy, Retry, Role, Storage, Trigger, VertexKind
 from weft.model.errors import GraphError
 from weft.model.resources import Placement, Resources
 
@@ -18,7 +18,7 @@ class VertexFields(TypedDict, total=False):
     resources: Resources | tuple[Resources, ...]
     placement: Placement | None
     retry: Retry
-    restart: Restart | None
+    restart: RestartPolicy | None
     timeout_s: float | None
     idempotent: bool
     cache_key: str | None
@@ -64,7 +64,7 @@ FIELDS: Wanted = {
     "resources": ((Resources, tuple), "Resources(...) or a tuple of alternatives"),
     "placement": ((Placement, NoneType), "Placement(...)"),
     "retry": ((Retry,), "Retry(...)"),
-    "restart": ((Restart, NoneType), "Restart.ALWAYS, ON_FAILURE, NEVER or EXIT_CODE"),
+    "restart": ((RestartPolicy, NoneType), "Restart.ALWAYS, ON_FAILURE, NEVER or EXIT_CODE"),
     "timeout_s": ((int, float, NoneType), "a number of seconds"),
     "idempotent": _FLAG,
     "cache_key": ((str, NoneType), "text"),

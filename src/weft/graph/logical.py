@@ -85,7 +85,7 @@ class Retry(Struct, frozen=True, forbid_unknown_fields=True):
 DEFAULT_RETRY = Retry()
 
 
-class Restart(Enum):
+class RestartPolicy(Enum):
     """Which ends of the code of a task have it started again, in place of the counts `user` and `memory` of `Retry`.
 
     Lost workers are counted by `Retry.infrastructure` under every rule. How long and how often is the `Backoff` of the
@@ -287,7 +287,7 @@ class Vertex(Struct):
     resources: tuple[Resources, ...] = ONE_SLOT_ONLY
     placement: Placement | None = None
     retry: Retry = DEFAULT_RETRY
-    restart: Restart | None = None
+    restart: RestartPolicy | None = None
     timeout_s: float | None = None
     idempotent: bool = True
     cache_key: str | None = None

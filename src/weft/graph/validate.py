@@ -30,7 +30,7 @@ from weft.graph.logical import (
     Parallelism,
     Patch,
     Range,
-    Restart,
+    RestartPolicy,
     Retry,
     SameAs,
     Source,
@@ -264,7 +264,7 @@ def _never_fits(vertex: Vertex, capacity: Sequence[Resources] | None) -> Capacit
 
 
 def _check_restart(vertex: Vertex) -> None:
-    if vertex.restart is Restart.ALWAYS and vertex.kind is not VertexKind.SERVICE:
+    if vertex.restart is RestartPolicy.ALWAYS and vertex.kind is not VertexKind.SERVICE:
         raise GraphError(
             f"vertex {vertex.id!r} restarts always, so its tasks would never be done",
             subject=vertex.id,

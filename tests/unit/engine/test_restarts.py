@@ -4,7 +4,7 @@ import pytest
 
 from tests.unit.engine.hand import body
 from weft.graph.builder import Graph
-from weft.graph.logical import Backoff, OnFailure, Restart, Retry
+from weft.graph.logical import Backoff, OnFailure, RestartPolicy, Retry
 from weft.graph.validate import validate
 from weft.model.errors import GraphError
 from weft.model.failures import Failure
@@ -12,7 +12,7 @@ from weft.model.failures import Failure
 AT_ONCE = Backoff(delay_s=0.0)
 
 
-def one(rule: Restart | None, backoff: Backoff = AT_ONCE, **fields) -> Graph:
+def one(rule: RestartPolicy | None, backoff: Backoff = AT_ONCE, **fields) -> Graph:
     g = Graph("g", backoff=backoff)
     g.add(body, n=1, name="a", restart=rule, **fields)
     return g
@@ -21,17 +21,17 @@ def one(rule: Restart | None, backoff: Backoff = AT_ONCE, **fields) -> Graph:
 @pytest.mark.parametrize(
     ("rule", "kind", "status", "again"),
     [
-        (Restart.NEVER, Failure.USER, 143, False),
-        (Restart.NEVER, Failure.MEMORY, 137, False),
-        (Restart.ON_FAILURE, Failure.USER, 1, True),
-        (Restart.ON_FAILURE, Failure.USER, None, True),
-        (Restart.ON_FAILURE, Failure.PROGRAM, None, False),
-        (Restart.EXIT_CODE, Failure.USER, 1, False),
-        (Restart.EXIT_CODE, Failure.USER, 127, False),
-        (Restart.EXIT_CODE, Failure.USER, 128, True),
-        (Restart.EXIT_CODE, Failure.USER, 143, True),
-        (Restart.EXIT_CODE, Failure.USER, None, False),
-        (Restart.EXIT_CODE, Failure.MEMORY, None, True),
+        (RestartPolicy.NEVER, Failure.USER, 143, False),
+        (RestartPolicy.NEVER, Failure.MEMORY, 137, False),
+        (RestartPolicy.ON_FAILURE, Failure.USER, 1, True),
+        (RestartPolicy.ON_FAILURE, Failure.USER, None, True),
+        (RestartPolicy.ON_FAILURE, Failure.PROGRAM, None, False),
+        (RestartPolicy.EXIT_CODE, Failure.USER, 1, False),
+        (RestartPolicy.EXIT_CODE, Failure.USER, 127, False),
+        (RestartPolicy.EXIT_CODE, Failure.USER, 128, True),
+        (RestartPolicy.EXIT_CODE, Failure.USER, 143, True),
+        (RestartPolicy.EXIT_CODE, Failure.USER, None, False),
+        (RestartPolicy.EXIT_CODE, Failure.MEMORY, None, True),
     ],
 )
 def test_a_rule_says_which_failures_start_a_task_again(hand, rule, kind, status, again):
@@ -44,7 +44,7 @@ def test_a_rule_says_which_failures_start_a_task_again(hand, rule, kind, status,
 
 
 def test_a_lost_worker_is_counted_under_every_rule(hand):
-    h = hand(one(Restart.NEVER, retry=Retry(infrastructure=1)))
+    h = hand(one(RestartPolicy.NEVER, retry=Retry(infrastructure=1)))
     h(h.idle(0))
     h.expect("launch a[0] on 0")
     h(h.failed("a[0]", Failure.INFRASTRUCTURE), h.idle(1))
@@ -55,7 +55,7 @@ def test_a_lost_worker_is_counted_under_every_rule(hand):
 
 
 def test_restarts_go_on_without_end_where_there_is_no_limit(hand):
-    h = hand(one(Restart.ON_FAILURE))
+    h = hand(one(RestartPolicy.ON_FAILURE))
     h(h.idle(0))
     h.expect("launch a[0] on 0")
     for attempt in range(1, 50):
@@ -66,7 +66,7 @@ def test_restarts_go_on_without_end_where_there_is_no_limit(hand):
 
 
 def test_pauses_grow_up_to_a_limit(hand):
-    h = hand(one(Restart.ON_FAILURE, Backoff(delay_s=10.0, factor=3.0, max_s=60.0)))
+    h = hand(one(RestartPolicy.ON_FAILURE, Backoff(delay_s=10.0, factor=3.0, max_s=60.0)))
     h(h.idle(0))
     h.expect("launch a[0] on 0")
     for attempt, pause in enumerate((10.0, 30.0, 60.0, 60.0), start=1):
@@ -79,7 +79,7 @@ def test_pauses_grow_up_to_a_limit(hand):
 
 def test_the_limit_counts_over_all_tasks_of_all_roles(hand):
     g = Graph("g", on_failure=OnFailure.CONTINUE, backoff=Backoff(limit=2, delay_s=0.0))
-    g.add(body, n=1, name="chief", restart=Restart.ON_FAILURE)
+    g.add(body, n=1, name="chief", restart=RestartPolicy.ON_FAILURE)
     g.add(body, n=1, name="worker", retry=Retry(user=9))
     h = hand(g, workers=2)
     h(h.idle(0, 1))
@@ -96,7 +96,7 @@ def test_the_limit_counts_over_all_tasks_of_all_roles(hand):
 
 def test_failures_that_are_for_good_do_not_use_up_the_limit(hand):
     g = Graph("g", on_failure=OnFailure.CONTINUE, backoff=Backoff(limit=0, delay_s=0.0))
-    g.add(body, n=1, name="a", restart=Restart.NEVER)
+    g.add(body, n=1, name="a", restart=RestartPolicy.NEVER)
     g.add(body, n=1, name="b")
     h = hand(g, workers=2)
     h(h.idle(0, 1))
@@ -109,7 +109,7 @@ def test_failures_that_are_for_good_do_not_use_up_the_limit(hand):
 
 def test_a_service_that_runs_always_starts_again_after_it_has_ended_well(hand):
     g = Graph("g", backoff=AT_ONCE)
-    s = g.service(body, name="s", restart=Restart.ALWAYS)
+    s = g.service(body, name="s", restart=RestartPolicy.ALWAYS)
     g.add(body, s, name="a")
     h = hand(g, workers=2)
     h.expect("timer at 30", "acquire s*1, a*1")
@@ -134,4 +134,4 @@ def test_an_impossible_backoff_is_refused(backoff):
 
 def test_only_services_run_always():
     with pytest.raises(GraphError, match="never be done"):
-        validate(one(Restart.ALWAYS))
+        validate(one(RestartPolicy.ALWAYS))

@@ -181,5 +181,16 @@ def test_an_axis_is_made_of_whole_numbers(make):
 
 
 def test_the_words_of_axes_are_handed_on():
-    for word in ("copy", "group", "ungroup", "broadcast", "whole", "ranges", "Axis", "GridMap", "AxisOperation", "TO_ALL"):
+    for word in (
+        "copy",
+        "group",
+        "ungroup",
+        "broadcast",
+        "whole",
+        "ranges",
+        "Axis",
+        "GridMap",
+        "AxisOperation",
+        "TO_ALL",
+    ):
         assert getattr(grids, word) is getattr(axes, word)

@@ -17,7 +17,7 @@ from weft.graph.logical import (
     LogicalGraph,
     Patch,
     Range,
-    Restart,
+    RestartPolicy,
     Retry,
     SameAs,
     Source,
@@ -90,7 +90,7 @@ def test_equal_graphs_have_equal_text():
         resources=(Resources(cpu=2),),
         timeout_s=5,
         retry=Retry(delay_s=1),
-        restart=Restart.EXIT_CODE,
+        restart=RestartPolicy.EXIT_CODE,
     )
     made = LogicalGraph(vertices={"a": whole})
     assert dumps(loads(dumps(made))) == dumps(made)
