@@ -1,7 +1,7 @@
-"""What tasks do: a step makes room for its outputs, then runs its command; controls look at artifacts and answer.
+"""Task bodies of pipelines: a step prepares its outputs and runs its command; controls read artifacts and decide.
 
-A step's outputs are clean before every attempt, its log is one file for each attempt, and its environment is that of
-the machine it runs on with its own variables on top. None of that can be settled when the graph is made.
+Outputs of a step are removed before each attempt, each attempt has its own log, and the environment of a step is the
+environment of its machine with the step's own variables on top. The graph cannot fix these when it is made.
 """
 
 from __future__ import annotations
@@ -40,16 +40,18 @@ if TYPE_CHECKING:
     from weft.graph.task import TaskContext, TaskInput
 
 RUN, SKIPPED = "run", "skipped"
-"""The branches of every choice: what is on `RUN` runs if that is taken, and else is skipped."""
+"""The branches of every choice: vertices on `RUN` run if it is chosen, and are skipped otherwise."""
 MOUNTS = "mounts"
-"""The parameter of a step's program that says what it finds at which path."""
+"""The program parameter with the mounts of a step."""
 IMAGE = "image"
-"""The parameter that says in which image a step runs, and by what: see `weft.operators.containers.in_container`."""
+"""The program parameter with the image of a step and its engine: see `weft.operators.containers.in_container`."""
 PUBLISH = "publish"
-"""The parameter that says where outputs are sent: the URL of the main file system, and where its copy lies."""
+"""The program parameter with the destination of outputs: the URL of the main file system, and the folder of its
+copy.
+"""
 MAX_LIST_BYTES = 1024 * 1024
 MAX_CONTENT_BYTES = 1024
-"""An artifact that is looped over, or that stands in a condition, is smaller than this."""
+"""The largest artifact in bytes that a loop or a condition reads."""
 
 _OWN_PREFIX = "WEFT_"
 _OF_ANOTHER_SHELL = frozenset({"_", "OLDPWD", "PWD", "SHLVL", "PYTHONHOME", "__PYVENV_LAUNCHER__"})
@@ -59,19 +61,20 @@ _OF_ANOTHER_SHELL = frozenset({"_", "OLDPWD", "PWD", "SHLVL", "PYTHONHOME", "__P
 def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     """Run one attempt of a step, or of one item of its loop (style TASK).
 
-    Return what `weft.operators.call.run_command` returns, or the program of the step's kind.
+    Return the result of `weft.operators.call.run_command`, or of the program of the step's kind.
 
-    Parameters: `command`, `cwd`, `env` (added to this process's own), `logs` and `processes` (folders for the log
-    `<step>[.<item>].<attempt>.log` and for the record of processes), `outputs` (paths below `cwd`: removed, their
-    parents made; of a loop their names, for `folder`), `cache` (a `Recipe` by which its result is kept), `publish`
-    (where outputs are sent, if anywhere: a URL and the folder with the copy of what it names), `mounts` (of each:
-    source, mount path, whether it can be read only, whether the step can do without, and what of the source is below
-    its file system), and further fields of `CommandSpec`. `inputs` says where artifacts lie of which that was not known
-    before, `condition` what an item asks before it begins. A step of a kind has no command but `kind`, `with`,
-    `portable`, `parameters` and `pipeline_folder` (see `kinds.StepKind`). An output that was not made, a result that is
-    not kept, a mount that is not there and a log that is not complete are told by the event `WARNING`. Raises what
-    `run_command`, or the kind, raises, TaskError or DiskFullError when the place of an output cannot be made, TaskError
-    when a folder cannot be mounted or an output cannot be sent.
+    Parameters: `command`, `cwd`, `env` (added to the environment of this process), `logs` and `processes` (folders for
+    the log `<step>[.<item>].<attempt>.log` and for the record of processes), `outputs` (paths below `cwd` that are
+    removed and whose parents are created; names of a loop's outputs, for `folder`), `cache` (the `Recipe` of the
+    result), `publish` (the URL that outputs are sent to, and the folder with its copy), `mounts` (each: source, mount
+    path, read-only, optional, and the path of the source below its file system), and further fields of `CommandSpec`.
+    `inputs` has the places of artifacts that the graph did not know, `condition` the condition of an item. A step of a
+    kind has `kind`, `with`, `portable`, `parameters` and `pipeline_folder` in place of a command (see
+    `kinds.StepKind`).
+
+    The event `WARNING` reports a missing output, a result that was not kept, a missing mount, and an incomplete log.
+    Errors are those of `run_command` or of the kind. TaskError or DiskFullError: the place of an output cannot be
+    created. TaskError: a folder cannot be mounted, or an output cannot be sent.
     """
     own = dict(ctx.params)
     name, values = _values(ctx, inputs, own)
@@ -81,7 +84,7 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     started = time.time()
     if not ctx.cancelled() and "condition" in own and not _holds(own.pop("condition"), values, name):
         ctx.emit(NOT_RUN)
-        if recipe is not None:  # nobody is to wait for a result of it
+        if recipe is not None:  # release the claim: no result will follow
             ctx.keep_result(recipe, started, "its condition is false")
         return {"skipped": True}
     own.pop("condition", None)
@@ -101,7 +104,7 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     for key in ("outputs", "folder", "inputs", IMAGE, MOUNTS, PUBLISH):
         own.pop(key, None)
     step = copy(ctx)
-    step.params, step.parallelism = own, 1  # the log and the record have the number of the item already
+    step.params, step.parallelism = own, 1  # the log and the record already have the number of the item
     result = _run_kind(step, inputs, values) if "kind" in own else run_command(step, inputs)
     missing = [PurePosixPath(path).name for path in outputs if not os.path.lexists(path)]
     warnings += [f"its output {output} was not made" for output in missing]
@@ -128,7 +131,7 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
 
 
 def _surround(own: dict[str, Any], env: Mapping[str, str], step: str) -> list[str]:
-    """Put the view or the container that a step needs into its parameters; return what it does without, and why."""
+    """Add the mounts or the container of a step to its parameters; return the omitted mounts with the reasons."""
     from weft.operators.mounts import SHELL, BindMount, plan  # most steps need neither
 
     wanted = own.get(MOUNTS, ())
@@ -149,13 +152,13 @@ def _surround(own: dict[str, Any], env: Mapping[str, str], step: str) -> list[st
     own["view"], left_out, points = plan(mounts, own["cwd"], step, sys.executable if "kind" in own else SHELL)
     for folder, path, is_folder in points:
         _make_point(folder, path, is_folder, step)
-    # Where a step works in its main file system anyway, it matters only to one that names the other path.
+    # A step works in its main file system anyway; the mount matters only to a command that uses the other path.
     named = any(mount.target in own.get("command", "") for mount in mounts)
     return [f"it does without a mount: {reason}" for reason in left_out] if named else []
 
 
 def _make_point(folder: str, path: str, is_folder: bool, step: str) -> None:
-    """Make a mount point in a folder that is mounted itself; no link on the way is followed."""
+    """Create a mount point inside a mounted folder; links on the way are not followed."""
     *above, last = PurePosixPath(path).parts
     try:
         inside = make_folders(folder, [*above, last] if is_folder else above)
@@ -173,7 +176,7 @@ def _make_point(folder: str, path: str, is_folder: bool, step: str) -> None:
 
 
 def _run_kind(step: TaskContext, inputs: Mapping[str, TaskInput], values: _Values) -> Any:
-    """Run what a kind runs: its context has the parameters that `kinds.StepKind` lists, and no others."""
+    """Run the program of a kind with a context that has exactly the parameters of `kinds.StepKind`."""
     if step.cancelled():
         raise RunCancelledError(f"step {step.params['name']} was cancelled before it started")
     own = dict(step.params)
@@ -189,8 +192,8 @@ def _run_kind(step: TaskContext, inputs: Mapping[str, TaskInput], values: _Value
 
 
 def _publish(place: Sequence[str], outputs: Iterable[str], step: str) -> list[str]:
-    """Send outputs to the store that the main file system lies on; return what a person should know."""
-    from weft.store.remote import Remote  # few need it
+    """Send outputs to the store of the main file system; return warnings."""
+    from weft.store.remote import Remote  # few steps need it
 
     url, folder = place
     try:
@@ -203,7 +206,7 @@ def _publish(place: Sequence[str], outputs: Iterable[str], step: str) -> list[st
 
 
 class _Values(Struct, frozen=True):
-    """What stands in the slots of a step's texts: for one item, with the paths of its artifacts."""
+    """The values of the placeholders in a step's texts, for one item with the paths of its artifacts."""
 
     item: str
     inputs: Mapping[str, list[str]]
@@ -211,7 +214,7 @@ class _Values(Struct, frozen=True):
     who: str
 
     def of(self, kind: str, name: str) -> str:
-        """Return the text for a slot."""
+        """Return the text for a placeholder."""
         if kind == OUTPUT:
             return self.outputs[name]
         if kind == INPUT:
@@ -220,7 +223,7 @@ class _Values(Struct, frozen=True):
 
 
 def _values(ctx: TaskContext, inputs: Mapping[str, TaskInput], own: Mapping[str, Any]) -> tuple[str, _Values]:
-    """Return what users call this task, and its values."""
+    """Return the users' name of this task, and its values."""
     name = own.get("name", ctx.vertex)
     if ctx.index:
         name = f"{name}-{ctx.index}"
@@ -246,13 +249,13 @@ def _places(ctx: TaskContext, inputs: Mapping[str, TaskInput], places: Mapping[s
 
 
 def decide(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> str:
-    """Answer whether a component runs: parameters `condition`, `inputs` (places of artifacts) and `name`."""
+    """Decide whether a component runs: parameters `condition`, `inputs` (places of artifacts) and `name`."""
     name, values = _values(ctx, inputs, ctx.params)
     return RUN if _holds(ctx.params["condition"], values, name) else SKIPPED
 
 
 def list_items(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> list[Any]:
-    """Answer the items of a loop: what artifact `input` holds. TaskError if that is no list."""
+    """Return the items of a loop from artifact `input`. TaskError: the artifact holds no list."""
     name, values = _values(ctx, inputs, ctx.params)
     found = read_list(values.inputs[ctx.params["input"]], name, ctx.params["input"])
     asked = ctx.params.get("as_paddleflow", ())
@@ -262,19 +265,19 @@ def list_items(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> list[Any]:
 
 
 def fail_if_asked(name: str, as_paddleflow: Collection[str]) -> None:
-    """Raise TaskError for a loop over nothing where that is to fail."""
+    """Raise TaskError for an empty loop if the pipeline asks for that."""
     if "empty_loop" in as_paddleflow:
         hint = "Without `empty_loop` in x-weft.as_paddleflow it would be skipped."
         raise TaskError(f"{name} loops over nothing", task=name, hint=hint)
 
 
 def hand_on(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> dict[str, list[str]]:
-    """Tell where outputs lie: parameter `outputs` has their places."""
+    """Return the places of outputs, from parameter `outputs`."""
     return _places(ctx, inputs, ctx.params.get("outputs", {}))
 
 
 def nothing(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> None:
-    """Stand for a component that never runs."""
+    """The body of a component that never runs."""
 
 
 def _holds(condition: Any, values: _Values, name: str) -> bool:
@@ -287,7 +290,7 @@ def _holds(condition: Any, values: _Values, name: str) -> bool:
 
 
 def read_list(paths: list[str], owner: str, name: str) -> list[Any]:
-    """Return the list that an artifact holds as JSON; TaskError if it holds none."""
+    """Return the JSON list in an artifact. TaskError: the artifact holds no list."""
     text = _read(paths, name, owner, MAX_LIST_BYTES, "loop over")
     try:
         found = json.loads(text)
@@ -334,24 +337,25 @@ def _read(paths: list[str], name: str, owner: str, limit: int, what: str) -> str
 
 
 def tuple_of(value: Any) -> ParameterValue:
-    """Return a value of JSON with lists as tuples."""
+    """Return a JSON value with lists as tuples."""
     return tuple(tuple_of(item) for item in value) if isinstance(value, list | tuple) else value
 
 
 def file_name(step: str) -> str:
-    """Return the name of a step as a part of the name of a file."""
+    """Return the name of a step as part of a file name."""
     return quote(step, safe="").replace(".", "%2E")
 
 
 def answer_skipped() -> str:
-    """Decide that the disabled steps are skipped."""
+    """Skip the disabled steps."""
     return SKIPPED
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what a step gets of the environment that Weft runs in.
+    """Return the environment that steps inherit from Weft.
 
-    That is all but Weft's own settings, what describes another shell or interpreter, and what has no name.
+    It is the environment of this process without Weft's settings, variables of other shells and interpreters, and
+    variables without a name.
     """
     return {
         name: value
@@ -364,16 +368,16 @@ _known: tuple[object, dict[str, str]] = None, {}
 
 
 def _inherited_here() -> dict[str, str]:
-    """Return what a step inherits of this process; only looked through again when it has changed."""
+    """Return the inherited environment of this process; recomputed only after a change."""
     global _known
-    now = dict(getattr(os.environ, "_data", {}))  # as the system has it: to decode all of it takes 30 us
+    now = dict(getattr(os.environ, "_data", {}))  # raw, because decoding all of it takes 30 us
     if now != _known[0] or not now:
         _known = now, inherited(os.environ)
     return _known[1]
 
 
 def make_room(root: str, outputs: Iterable[str], step: str) -> None:
-    """Make the parent folder of each output and remove what lies at its path; no link on the way is followed.
+    """Create the parent folder of each output and remove any file at its path; links on the way are not followed.
 
     `root` is an existing folder and outputs are absolute paths below it. TaskError or DiskFullError names the path.
     """

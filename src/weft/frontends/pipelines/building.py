@@ -1,9 +1,9 @@
-"""From calls of steps inside a pipeline function to the tree that a file of the same pipeline would be.
+"""Builds the tree of a pipeline file from the calls of steps inside a pipeline function.
 
-Each call adds a component to the family that is being built. What a call is given decides what is written: a plain
-value is a parameter, an artifact of another step an input and a dependency, `each` a loop. What was made outside of a
-dag is taken in as a parameter or an input of it. The tree has the places of the Python file, so that the reader and the
-checks of files say what is wrong, and where.
+Each call adds a component to the enclosing pipeline or dag. The argument decides the field: a plain value is a
+parameter, an artifact of another step is an input and a dependency, `each` is a loop. Values from outside of a dag
+become parameters or inputs of that dag. The tree has the positions of the Python file, so that the reader and the
+checks of files report errors there.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from weft.frontends.pipelines.language import ParameterKind
 
 MAX_LEVELS: Final = 50
-"""Pipelines inside each other."""
+"""The largest nesting of pipelines."""
 _REFERENCE: Final = re.compile(r"\{\{" + REFERENCE + r"(\d+)\.\w+\}\}")
 _PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 _NAME_LENGTH: Final = 30
@@ -57,9 +57,9 @@ _TEMPLATE: Final = "{{%s}}"
 
 
 class BuiltPipeline(Struct, frozen=True):
-    """A pipeline that a function has built. `file` is that of the function; `tree` makes the tree of a file.
+    """A pipeline built by a function. `file` is the file of the function; `tree` makes the tree of the pipeline file.
 
-    A file names the modules of functions from its own folder on, so the tree is that of a file in a given folder.
+    A file names the modules of functions relative to its own folder, so the tree depends on the folder.
     """
 
     name: str
@@ -67,12 +67,12 @@ class BuiltPipeline(Struct, frozen=True):
     tree: Callable[[str], yaml.Node]
 
     def text(self, folder: str | None = None) -> str:
-        """Return the pipeline as a file in a folder; by default where the function is."""
+        """Return the pipeline as the text of a file in `folder`, by default the folder of the function."""
         return to_yaml(self.tree(folder or folder_of(self.file)))
 
 
 def folder_of(file: str) -> str:
-    """Return the folder of a Python file; that one is in, where it is no file but an interactive session."""
+    """Return the folder of a Python file, or the current folder in an interactive session."""
     return os.path.dirname(os.path.abspath(file)) if os.path.exists(file) else os.getcwd()
 
 
@@ -82,9 +82,9 @@ def build(
     named: Mapping[str, Any] | None = None,
     kinds: Mapping[str, str] = STEP_KINDS,
 ) -> BuiltPipeline:
-    """Call a pipeline function and check what it has built.
+    """Call a pipeline function and check the pipeline that it builds.
 
-    DefinitionError: a call cannot be part of a pipeline. PipelineError lists every mistake of what was built.
+    DefinitionError: a call cannot be part of a pipeline. PipelineError: lists every mistake of the pipeline.
     """
     family = ComponentBuilder(blueprint)
     bound = _bound(blueprint, args, named or {}, here())
@@ -102,7 +102,7 @@ def build(
 def build_with(
     blueprint: PipelineBuilder, given: Mapping[str, object], kinds: Mapping[str, str] = STEP_KINDS
 ) -> tuple[BuiltPipeline, dict[str, object]]:
-    """Build a pipeline with parameters as they come from a command line; return also those that steps are to have.
+    """Build a pipeline with parameters from a command line; return also the parameters of its steps.
 
     UsageError: a text does not fit, or an argument of the function is missing.
     """
@@ -156,7 +156,7 @@ def _building(family: ComponentBuilder) -> Iterator[None]:
 
 
 class _Component(Struct, eq=False):
-    """A step or dag as far as it is built; texts are as the file has them."""
+    """A step or dag under construction; texts are as in the file."""
 
     name: str
     where: SourceLine
@@ -173,7 +173,7 @@ class _Component(Struct, eq=False):
     inner: ComponentBuilder | None = None
 
     def free(self, later: DeferredValue) -> str:
-        """Return a name for something that is taken in and is no argument."""
+        """Return an unused name for a value taken from outside."""
         taken = {name.upper() for name in (*self.inputs, *self.outputs, *self.parameters)}
         stem = "item" if later.name == LOOP_ARGUMENT else later.name.rstrip("_")
         number = 2
@@ -184,7 +184,7 @@ class _Component(Struct, eq=False):
 
 
 class StepHandle:
-    """The handle of a step, or of a pipeline inside another: its outputs and parameters are attributes and items."""
+    """The handle of a step, or of a pipeline inside another: outputs and parameters are attributes and items."""
 
     def __init__(self, family: ComponentBuilder, component: _Component) -> None:
         self._family, self._component = family, component
@@ -213,7 +213,7 @@ class StepHandle:
         return self[name]
 
     def after(self, *others: StepHandle) -> StepHandle:
-        """Have it wait for others, of which it reads nothing; return it."""
+        """Make the component wait for others without reading from them; return it."""
         for other in others:
             if not isinstance(other, StepHandle) or other._family is not self._family:
                 raise DefinitionError(f"{here()}: {other!r} is no step beside {self._component.name}")
@@ -221,7 +221,7 @@ class StepHandle:
         return self
 
     def at_end(self) -> StepHandle:
-        """Have it run when everything else has ended, whatever the end was; return it."""
+        """Make the component run after all others, whatever their outcome; return it."""
         family, name = self._family, self._component.name
         if family.parent is not None:
             raise DefinitionError(f"{here()}: {name} cannot run at the end: it lies inside {family.own_name}")
@@ -231,7 +231,7 @@ class StepHandle:
 
 
 class ComponentBuilder:
-    """Components side by side: those of a pipeline, or of one inside another (`parent`, in which it is `component`)."""
+    """The components of a pipeline, or of one inside another (component `component` of `parent`)."""
 
     def __init__(
         self, blueprint: PipelineBuilder, parent: ComponentBuilder | None = None, component: _Component | None = None
@@ -251,12 +251,12 @@ class ComponentBuilder:
         return self.blueprint.function.__name__ if said is None else str(said.value)
 
     def note(self, later: DeferredValue) -> int:
-        """Remember something that is known later, and return its number."""
+        """Register a deferred value and return its number."""
         self.known.append(later)
         return len(self.known) - 1
 
     def call(self, what: StepFunction | PipelineBuilder, args: Sequence[Any], named: Mapping[str, Any]) -> StepHandle:
-        """Add a component, and return its handle. DefinitionError: the arguments do not fit."""
+        """Add a component and return its handle. DefinitionError: the arguments do not fit."""
         component = _Component(self._name(what), here(), what)
         bound = _bound(what, args, named, component.where)
         if isinstance(what, StepFunction):
@@ -320,7 +320,7 @@ class ComponentBuilder:
             component.parameters[name] = self._template(component, value), kind
             return
         if value is None and name in defaults and defaults[name] is None:
-            return  # the function's own affair
+            return  # the user's own keyword
         if isinstance(value, os.PathLike):
             value = os.fspath(value)
         elif isinstance(value, str):
@@ -332,10 +332,10 @@ class ComponentBuilder:
             raise DefinitionError(f"{where} {error}, is {_shown(value)}") from None
 
     def _no_template(self, where: str, value: str) -> None:
-        """Raise DefinitionError for a text of a program that would be read as a template and stands for nothing."""
+        """Raise DefinitionError for a text that looks like a template and refers to nothing."""
         for one in find(value):
             known = one.step == PARENT or one.step in self.members or one.step.startswith(REFERENCE)
-            if not (known if one.step else one.name.startswith("PF_")):  # the reader knows which of those there are
+            if not (known if one.step else one.name.startswith("PF_")):  # the reader knows the valid ones
                 message = f"{where} has {show(one.text)} in it, which is read as a template"
                 hint = "No file can hold it as it is: have the step put it together, as '{' + '{x}}', or read a file."
                 raise DefinitionError(message, hint=hint)
@@ -380,7 +380,7 @@ class ComponentBuilder:
             component.outputs[name] = _TEMPLATE % f"{artifact.owner}.{artifact.name}"
 
     def _handed_in(self, component: _Component, inner: ComponentBuilder, name: str, value: Any) -> Any:
-        """Return what the function of a dag is given for an argument: what is known only later is the dag's own."""
+        """Return the argument for the function of a dag: deferred values become parameters of the dag."""
         if isinstance(value, LoopItems):
             self._loop(component, name, value)
             return Parameter(inner, PARENT, LOOP_ARGUMENT)
@@ -395,14 +395,14 @@ class ComponentBuilder:
     # --------------------------------------------------------------------------------------------------- references
 
     def _template(self, component: _Component, later: DeferredValue) -> str:
-        """Return the template by which a component of this family names something, which it then depends on."""
+        """Return the template that names a value in this family, and add the dependency."""
         found = self._reached(later)
         if found.owner != PARENT:
             component.deps[found.owner] = None
         return _TEMPLATE % f"{found.owner}.{found.name}"
 
     def _reached(self, later: DeferredValue) -> DeferredValue:
-        """Return what stands for something in this family: itself, or what its dag takes in for it."""
+        """Return the value in this family: the value itself, or the input of the dag that carries it."""
         if later.scope is self:
             return later
         if self.parent is None or self.component is None:
@@ -423,7 +423,7 @@ class ComponentBuilder:
         return taken
 
     def _own(self, component: _Component, text: str, what: str) -> str:
-        """Return a text in which a component names only what it has itself; what it lacks is added to it."""
+        """Return a text whose templates name only values of the component; missing values are added to it."""
 
         def own(match: re.Match[str]) -> str:
             later = self.known[int(match[1])]
@@ -447,7 +447,7 @@ class ComponentBuilder:
     # --------------------------------------------------------------------------------------------------------- trees
 
     def document(self, folder: str) -> yaml.Node:
-        """Return the tree of a file in this folder; this is the family of a whole pipeline."""
+        """Return the tree of a file in this folder, for the family of a whole pipeline."""
         where = self.blueprint.where
         said = self.blueprint.said
         tree = _Tree(where)
@@ -522,7 +522,7 @@ class ComponentBuilder:
 def _bound(
     what: StepFunction | PipelineBuilder, args: Sequence[Any], named: Mapping[str, Any], where: SourceLine
 ) -> dict[str, Any]:
-    """Return the arguments of a call by name, with defaults but without outputs. DefinitionError: they do not fit."""
+    """Return the arguments of a call by name, with defaults and without outputs. DefinitionError: they do not fit."""
     signature, called = what.signature, f"{where}: {what.function.__name__}()"
     if len(args) > len(signature.order):
         hint = (
@@ -558,7 +558,7 @@ def _shown(value: object) -> str:
 
 
 def _command_of(component: _Component, step: StepFunction) -> str:
-    """Return the text of a command: what its function makes of the names of its arguments."""
+    """Return the text of a command: the result of its function for the names of its arguments."""
     names = {name: _TEMPLATE % name for name in (*component.inputs, *component.outputs, *component.parameters)}
     if component.item:
         names[component.item] = _TEMPLATE % LOOP_ARGUMENT
@@ -585,10 +585,10 @@ def _free(wanted: str, taken: set[str]) -> str:
 
 
 def located(step: StepFunction, near: Sequence[str] = ()) -> tuple[str, str]:
-    """Return the folder from which the module of a step's function is found, and `module:name`.
+    """Return the folder that the module of a step's function is found from, and `module:name`.
 
-    `near` are modules where it may be known under a name if not in its own. DefinitionError: a process of its own would
-    not find it.
+    `near` are modules that may bind the function if its own module does not. DefinitionError: another process would not
+    find the function.
     """
     for module in dict.fromkeys((step.function.__module__, *near)):
         loaded = sys.modules.get(module)
@@ -609,11 +609,11 @@ def located(step: StepFunction, near: Sequence[str] = ()) -> tuple[str, str]:
 
 
 def place_of_module(file: str, module: str = "") -> tuple[str, str]:
-    """Return the folder from which a file is imported, and under which name; `module` is its name where it has one."""
+    """Return the import folder and the module name of a file; `module` is its name if it has one."""
     path = Path(os.path.abspath(file))
     path = path.parent if path.stem == "__init__" else path.with_suffix("")
     parts = tuple(module.split("."))
-    if not module or path.parts[-len(parts) :] != parts:  # it was loaded by its place, or as a script
+    if not module or path.parts[-len(parts) :] != parts:  # it was loaded by its path, or as a script
         above = path.parent
         while (above / "__init__.py").is_file():
             above = above.parent
@@ -622,7 +622,7 @@ def place_of_module(file: str, module: str = "") -> tuple[str, str]:
 
 
 def _name_in(module: Any, step: StepFunction) -> str:
-    """Return the name that a step, or the same with other options, has at the top of a module."""
+    """Return the name that binds a step, or a variant of it with other options, at the top of a module."""
     if module is None:
         return ""
     for name in (step.function.__name__, *vars(module)):
@@ -649,7 +649,7 @@ def _typed(value: Any, kind: str) -> Any:
 
 
 class _Tree:
-    """A map of the file that is being made; what has no place of its own stands where the whole does."""
+    """A map of the file under construction; nodes without a position get the position of the map."""
 
     def __init__(self, where: SourceLine) -> None:
         self.where = where
@@ -657,7 +657,7 @@ class _Tree:
         self.marks: dict[str, FilePosition] = {}
 
     def put(self, key: str, value: Any, said: OptionValue | None = None) -> None:
-        """Add a value, if there is one."""
+        """Add a value unless it is missing."""
         if value is not None:
             where = self.where if said is None else said.where
             self.node(key, _node(value, _mark(where)), where)
@@ -677,7 +677,7 @@ def _mark(where: SourceLine) -> FilePosition:
 
 
 def _node(value: Any, mark: FilePosition) -> yaml.Node:
-    """Return plain values as a node; what a file cannot hold becomes the text of it, which the reader refuses."""
+    """Return plain values as a node; other values become text, which the reader refuses."""
     if isinstance(value, Enum):
         value = value.value
     if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):

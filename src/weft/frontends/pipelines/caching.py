@@ -1,6 +1,6 @@
-"""What the result of a step depends on, as the cache wants to know it.
+"""The dependencies of a step's result, in the form of the cache.
 
-A key names no run, no path that only one run has, and not the step: only what the step is given and what it reads.
+A key names neither the run, nor paths of one run, nor the step: only the inputs of the step.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from weft.frontends.pipelines.resolve import Node, ResolvedStep
 
 RECIPE = "cache"
-"""The parameter of a step's program that holds its recipe."""
+"""The program parameter with the recipe of a step."""
 STORE = ".pipeline/.cas"
-"""Where the content of results is kept, below the folder of the main file system that steps work in."""
+"""The folder of kept results, below the folder of the main file system that steps work in."""
 _PLACEMENT = frozenset(
     {"PF_JOB_QUEUE_NAME", "PF_JOB_FLAVOUR", "PF_JOB_LIMIT_FLAVOUR", "PF_JOB_PRIORITY", "PF_JOB_NAMESPACE"}
 )
-"""Variables that say where a step runs and not what it does: a move to another queue changes no result."""
+"""Variables that select where a step runs: another queue changes no result."""
 
 
 class CachePlace(Struct, frozen=True):
@@ -45,10 +45,11 @@ class CachePlace(Struct, frozen=True):
 
 
 def describe(pipeline: Pipeline, step: ResolvedStep, place: CachePlace | None, folder: str = "") -> Recipe | None:
-    """Return the recipe of a step; None if it is neither looked up nor kept. `folder` is that of the pipeline's file.
+    """Return the recipe of a step; None if the step neither uses nor fills the cache. `folder` is that of the
+    pipeline's file.
 
-    Of a step that loops it is that of no item yet: `recipe_of` puts in what differs. What an item asks is part of it: a
-    result is there only if the answer was yes, and it is the same for the same question, item and inputs.
+    The recipe of a looping step belongs to no item yet: `recipe_of` adds the item. The condition of an item is part of
+    the recipe: a result exists only if the condition was true, and the condition has the same outcome for equal inputs.
     """
     if place is None or not step.cache.enable or step.skipped:
         return None
@@ -76,9 +77,9 @@ def describe(pipeline: Pipeline, step: ResolvedStep, place: CachePlace | None, f
 
 
 def static_leaves(pipeline: Pipeline, step: ResolvedStep, image: str, folder: str = "") -> dict[str, str]:
-    """Return all that a step is given, by name, but for the content of what it reads and the item of its loop.
+    """Return all inputs of a step by name, except the content of files and the item of its loop.
 
-    `folder` is that of the pipeline's file; without it nothing is looked at that lies there, such as code.
+    `folder` is that of the pipeline's file; without it no file there is read, such as code.
     """
     static = {
         **_what_runs(step, folder),
@@ -94,7 +95,7 @@ def static_leaves(pipeline: Pipeline, step: ResolvedStep, image: str, folder: st
         **{f"output name {name}": "" for name in step.outputs},
     }
     mount = pipeline.main_fs
-    # All of the main file system is what a file that names none has too, but for the path at which it also lies.
+    # A file that names no file system uses the whole main file system too, but without a second path to it.
     if mount is not None and (mount.sub_path or mount.mount_path or _is_named(step.mounts[0].mount_path, static)):
         static[f"mount {mount.name}"] = json.dumps([mount.sub_path, mount.mount_path, mount.read_only])
     for number, point in enumerate(step.mounts[0 if pipeline.main_fs is None else 1 :]):
@@ -114,11 +115,12 @@ def _what_runs(step: ResolvedStep, folder: str) -> dict[str, str]:
 
 
 def code_of(pipeline: Pipeline, nodes: Iterable[Node], folder: str) -> dict[str, dict[str, str]]:
-    """Return what the code of steps is made of, by the names of steps, and of dags whose items only the run knows.
+    """Return the code digests of steps, by names of steps and of dags with dynamic items.
 
-    `folder` is that of the pipeline's file. What cannot be told is left out: such a step will fail, or another tells.
+    `folder` is that of the pipeline's file. A step with unreadable code is left out: it will fail, or another check
+    reports it.
     """
-    from weft.frontends.pipelines.resolve import ControlStep  # who runs a step does not need it
+    from weft.frontends.pipelines.resolve import ControlStep  # runs without Python steps do not need it
 
     inside = {name: step for name, step in pipeline.steps.items() if step.kind.value}
     found = {}
@@ -148,7 +150,7 @@ def _code(kind: str, options: Mapping[str, Any], folder: str) -> dict[str, str]:
 
 
 def changed_while_it_ran(params: Mapping[str, Any]) -> str:
-    """Tell what of a kind's leaves is not what it was when the recipe was made; "" if nothing is, or there is none."""
+    """Return the kind's leaves that changed since the recipe was made; "" if none did."""
     said = params.get(RECIPE)
     if said is None or "kind" not in params:
         return ""
@@ -164,10 +166,10 @@ def recipe_of(
     inputs: Mapping[str, list[str]] | None = None,
     look: Callable[[str], tuple[int, Mapping[str, Any]]] = lambda _: (0, {}),
 ) -> Recipe | None:
-    """Return the recipe of a task, from the parameters of its program and its item.
+    """Return the recipe of a task from the parameters of its program and its item.
 
-    `inputs` says where the inputs lie of which that was not known before. Without it that is found out from the graph:
-    `look` tells how many tasks a vertex has, and the parameters of its program.
+    `inputs` has the places of inputs that the graph did not know. Without it they are derived from the graph: `look`
+    returns the number of tasks of a vertex and the parameters of its program.
     """
     said = params.get(RECIPE)
     if said is None:
@@ -187,7 +189,7 @@ def recipe_of(
 
 
 def _told_by(source: str, look: Callable[[str], tuple[int, Mapping[str, Any]]]) -> Any:
-    """Return what a vertex has told, or as much: a JOIN knows the places of outputs, a lister the items of its step."""
+    """Return the result of a helper vertex: a JOIN has places of outputs, a lister has the items of its step."""
     outputs = look(source)[1].get("outputs")
     if isinstance(outputs, dict):
         return {name: told(places, lambda inner: _told_by(inner, look)) for name, places in outputs.items()}

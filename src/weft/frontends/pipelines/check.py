@@ -1,8 +1,8 @@
-"""Every rule between the parts of a pipeline: names, dependencies, templates, artifacts, what is disabled.
+"""The rules between the parts of a pipeline: names, dependencies, templates, artifacts, disabled components.
 
-Each rule is one function; `RULES` lists them in the order a reader would look. A rule only adds to `problems`, so all
-mistakes of a file come out together. Rules go over *families*: components that are written side by side, and the dag
-that they are written in. A family that several references share is looked at once.
+Each rule is one function; `RULES` lists them in reading order. A rule only adds to `problems`, so that one check
+reports all mistakes of a file. Rules run over *families*: components written side by side, with the dag around them. A
+family that several references share is checked once.
 """
 
 from __future__ import annotations
@@ -28,17 +28,16 @@ if TYPE_CHECKING:
 
 
 def parse_pipeline(text: str, file: str, kinds: Mapping[str, str] = STEP_KINDS) -> Pipeline:
-    """Read and check the text of a pipeline file (YAML or JSON); the pipeline returned has no references left.
+    """Read and check the text of a pipeline file (YAML or JSON); the returned pipeline has no references left.
 
-    `file` is the name that messages give, `kinds` tells from where kinds of steps are imported.
-    Raise InputLimitError when a limit is passed, and PipelineError that lists every mistake with line, column, field
-    and what would be right.
+    `file` is the name for messages; `kinds` maps kinds of steps to import paths. InputLimitError: a limit is passed.
+    PipelineError: lists every mistake with line, column, field and the right form.
     """
     return checked(yaml.load(text, file), file, kinds)
 
 
 def checked(tree: yaml.Node, file: str, kinds: Mapping[str, str] = STEP_KINDS) -> Pipeline:
-    """Do for a tree what `parse_pipeline` does for a text."""
+    """Check a tree as `parse_pipeline` checks a text."""
     problems = Problems(file)
     pipeline = expand(parsing.read(tree, file, problems, kinds), problems)
     check(pipeline, problems)
@@ -46,7 +45,7 @@ def checked(tree: yaml.Node, file: str, kinds: Mapping[str, str] = STEP_KINDS) -
 
 
 def check(pipeline: Pipeline, problems: Problems) -> None:
-    """Apply every rule; raise PipelineError when `problems` holds any at the end."""
+    """Apply all rules; PipelineError if `problems` holds any at the end."""
     scene = _Scene(pipeline, problems, _families(pipeline))
     for rule in RULES:
         rule(scene)
@@ -54,9 +53,9 @@ def check(pipeline: Pipeline, problems: Problems) -> None:
 
 
 class _Family(Struct, frozen=True):
-    """Components side by side. `parent` is the dag around them; `template`: they run only where they are referred to.
+    """Components side by side. `parent` is the dag around them; `template`: they run only through references.
 
-    `deps` are those of each.
+    `deps` are the dependencies of each component.
     """
 
     members: Mapping[str, Component]
@@ -66,7 +65,9 @@ class _Family(Struct, frozen=True):
 
 
 class _Scene(Struct, frozen=True):
-    """What a rule sees. `outputs` are those of components that were asked for, by `id`: thousands may name one."""
+    """The input of a rule. `outputs` caches the outputs of components by `id`: thousands may name the same
+    component.
+    """
 
     pipeline: Pipeline
     problems: Problems
@@ -74,7 +75,7 @@ class _Scene(Struct, frozen=True):
     outputs: dict[int, Mapping[str, SourceText]] = field(default_factory=dict)
 
     def members(self) -> Iterator[tuple[_Family, Component]]:
-        """Yield every component that could be read, with its family."""
+        """Yield every readable component with its family."""
         for family in self.families:
             for component in family.members.values():
                 if not isinstance(component, UnreadableComponent):
@@ -114,9 +115,9 @@ _Some = TypeVar("_Some", bound=Component)
 
 
 def in_order(components: Mapping[str, _Some]) -> tuple[_Some, ...]:
-    """Return components so that each comes after its dependencies, in file order where that leaves a choice.
+    """Return components so that each follows its dependencies, otherwise in file order.
 
-    Those on a cycle, and those below one, are left out.
+    Components on a cycle or below one are left out.
     """
     waits_for = {name: {dep.value for dep in one.deps if dep.value in components} for name, one in components.items()}
     dependents: dict[str, list[str]] = {name: [] for name in components}
@@ -139,7 +140,7 @@ def in_order(components: Mapping[str, _Some]) -> tuple[_Some, ...]:
 def _dependencies_exist(scene: _Scene) -> None:
     for family, component in scene.members():
         if family.template:
-            continue  # that they have any is the mistake, and it is told
+            continue  # the unexpected dependencies themselves are the mistake
         for dep in component.deps:
             if dep.value not in family.members:
                 near = nearest(dep.value, family.members)
@@ -153,7 +154,7 @@ def _no_cycles(scene: _Scene) -> None:
             continue
         members = family.members
         left = members.keys() - {one.name for one in in_order(members)}
-        # Every one that is left waits for another that is left: follow one such arrow from each until one repeats.
+        # Each remaining component waits for another remaining one: follow one edge from each until a component repeats.
         seen: set[str] = set()
         for start in (name for name in members if name in left):
             trail: dict[str, int] = {}
@@ -249,7 +250,7 @@ def _parameters_name_what_exists(scene: _Scene) -> None:
 
 
 def _is_looped(family: _Family) -> bool:
-    """Whether a dag around may loop, whose item a parameter can hold."""
+    """Whether an enclosing dag may loop, so that a parameter can hold its item."""
     return family.template or (family.parent is not None and family.parent.loop is not None)
 
 
@@ -258,7 +259,7 @@ def _inputs_name_outputs(scene: _Scene) -> None:
         for text in component.inputs.values():
             template = whole(text.value)
             if family.template and (not text.value or template is not None):
-                continue  # given by who refers to it
+                continue  # the reference supplies it
             if template is None or not template.step:
                 message = f"must be exactly one template {{{{step.output}}}}, is {show(text.value)}"
                 scene.problems.add(text.mark, text.path, message, "name an output of a step in deps")
@@ -400,9 +401,9 @@ def _check_own(scene: _Scene, text: SourceText, where: str, own: Mapping[str, ob
 
 
 def _check_parent(note: _Note, family: _Family, what: str) -> None:
-    """Check a template of `PF_PARENT`: there is a dag around, and it has a parameter or input of that name."""
+    """Check a template of `PF_PARENT`: an enclosing dag exists and has a parameter or input of that name."""
     if family.template:
-        return  # known only where it is referred to
+        return  # known only at the reference
     parent, name = family.parent, note.template.name
     if parent is None:
         note.add(f"{PARENT} needs an enclosing dag, and this step has none", "name a step in deps instead")
@@ -422,7 +423,7 @@ def _check_sibling(note: _Note, family: _Family, component: Component, what: str
     """Check a dotted template: the step is in deps, exists, and has a parameter or output of that name."""
     name = note.template.step
     if family.template:
-        return  # who its siblings are is known only where it is referred to
+        return  # the siblings are known only at the reference
     if name not in family.deps[component.name]:
         if name in family.members:
             listed = choices([*(dep.value for dep in component.deps), name])
@@ -489,7 +490,7 @@ def _disabled_steps_are_not_needed(scene: _Scene) -> None:
         seen.add(name)
     for parent, names in disabled.items():
         if any(".".join(parent.split(".")[:end]) in seen for end in range(1, parent.count(".") + 2)):
-            continue  # what is around it does not run either
+            continue  # the components around it do not run either
         dag = known.get(parent)
         members = dag.children if isinstance(dag, Dag) else scene.pipeline.entry_points
         for component in members.values():
@@ -522,7 +523,7 @@ def _scopes_are_mounted(scene: _Scene) -> None:
     pipeline = scene.pipeline
     main = pipeline.main_fs
     if main is None or not main.name:
-        return  # The main file system comes with the request then, and so does its name.
+        return  # The request then names the main file system.
     everywhere = {main.name, *(mount.name for mount in pipeline.extra_fs)}
     for path, mark, name in (("cache", scope.mark, scope.name) for scope in pipeline.cache.fs_scope):
         _is_mounted(scene, path, mark, name, everywhere)
@@ -555,7 +556,7 @@ def _mount_paths_differ(scene: _Scene) -> None:
 
 
 def _lie_apart(scene: _Scene, taken: dict[tuple[str, ...], Mount], path: str, mounts: Iterable[Mount]) -> None:
-    """See that no two mounts are at one path; the same folder in the same way may be said again."""
+    """Check that no two mounts share a path; an identical mount may repeat."""
     for number, mount in enumerate(mounts):
         where = tuple(part for part in mount.mount_path.split("/") if part not in ("", "."))
         other = taken.setdefault(where or ("", mount.name), mount)
