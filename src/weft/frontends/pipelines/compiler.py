@@ -1,9 +1,9 @@
-"""From the steps and controls of one run to the graph that the engine runs.
+"""Compiles the steps and controls of one run to the graph of the engine.
 
-A step is a vertex of one task, or of one for each item of its loop, that holds no core: it waits for a child process,
-and `parallelism` counts how many may. Data flows through files, so edges between steps carry nothing and only say what
-comes first. Controls are small vertices: a condition decides a choice, a loop over the content of an artifact tells a
-width, and where it repeats a dag it answers with a patch. Their edges carry what they found out.
+A step is a vertex with one task, or one task per item of its loop. Its tasks are unslotted, because they wait for a
+child process; `parallelism` limits their number by a token. Data flows through files, so edges between steps carry no
+values and only order. Controls are small vertices: a condition decides a choice, a loop over the content of an artifact
+decides a parallelism or, for a dag, answers with a patch. Edges of controls carry their answers.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ BODY = "weft.frontends.pipelines.body"
 PARALLELISM = "parallelism"
 """The token that each running step holds."""
 ASKING = "restored"
-"""The cache key of steps that come with a patch: when they are due it is asked whether they had finished before."""
+"""The cache key of steps in a patch: the probe asks whether they had finished before."""
 DISABLED = "_disabled"
-"""The vertex that decides that disabled steps are skipped; no step can have this name."""
+"""The vertex that skips disabled steps; no step can have this name."""
 
 _STEP = f"{BODY}:run_step"
 _NO_CORE = (Resources(cpu=0),)
@@ -92,12 +92,12 @@ _TOP = (".git", "weft.toml")
 _BLANKS = {" ": "blanks", "\t": "tabs", "\n": "ends of lines"}
 _IN_QUOTES = frozenset('$`"\\')
 _ACTED_ON = {"'": frozenset("'"), '"': _IN_QUOTES, "": _IN_QUOTES | frozenset(" \t\n'*?[]{}()<>|&;#~!")}
-"""On which characters a shell acts, in single quotes, in double quotes, and outside of any."""
+"""The characters that a shell acts on inside single quotes, inside double quotes, and outside of quotes."""
 _FS_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
 class ContainerImages(Struct, frozen=True):
-    """What runs steps in their images: the kind of engine, its program, and the ids of images by their names."""
+    """The container images of steps: the kind of engine, its program, and the ids of images by name."""
 
     kind: str
     program: str
@@ -105,11 +105,10 @@ class ContainerImages(Struct, frozen=True):
 
 
 class RunDirectories(Struct, frozen=True):
-    """Folders of one run: for the logs, and for the records of the processes that its steps start.
+    """Folders of one run: for logs, and for records of processes that its steps start.
 
-    `cache` is None where nothing is looked up or kept; with `mounts` folders are put at the mount paths of steps.
-    Where the main file system lies elsewhere, `publish` has its URL and the folder that holds the copy of it. Without
-    `containers` steps run on this machine, whatever image they name.
+    `cache` is None if no result is used or kept; `mounts` makes mounts at the mount paths of steps. `publish` has the
+    URL of a remote main file system and the folder with its copy. Without `containers` all steps run on this machine.
     """
 
     logs: Path
@@ -121,9 +120,9 @@ class RunDirectories(Struct, frozen=True):
 
 
 class PipelineSource(Struct, frozen=True):
-    """What a pipeline was made of, so that it can be made again elsewhere: its text and what was given beside it.
+    """The source of a pipeline: its text and the values given beside it, so that another process can make it again.
 
-    `built_with` is what a Python file was given that made the text.
+    `built_with` are the arguments of the Python file that built the text.
     """
 
     text: str = ""
@@ -138,10 +137,10 @@ class PipelineSource(Struct, frozen=True):
 def compile_run(
     pipeline: Pipeline, run: RunIdentity, place: RunDirectories, origin: PipelineSource, *, post_process: bool = True
 ) -> tuple[list[Node], LogicalGraph]:
-    """Return the nodes of a run, and their graph, in which those of its `post_process` are final.
+    """Return the nodes of a run and their graph; the vertices of `post_process` are final.
 
-    Vertices have the ids of nodes. A disabled step is skipped and counts as a success; what depends on it also waits
-    for what it would have waited for.
+    Vertices have the ids of nodes. A disabled step is skipped and counts as a success; its dependents also wait for its
+    dependencies.
     """
     nodes = resolve_nodes(pipeline, run)
     graph = LogicalGraph(
@@ -150,7 +149,10 @@ def compile_run(
         limits={PARALLELISM: pipeline.parallelism},
         frontend=FRONTEND,
     )
-    again = {**as_dict(origin), "file": Path(origin.file).name}  # however it was named: a resume makes the same graph
+    again = {
+        **as_dict(origin),
+        "file": Path(origin.file).name,
+    }  # independent of the path given: a resume makes the same graph
     cache = None if place.cache is None else as_dict(place.cache)
     where = {**_folders(place), "cache": cache, "mounts": place.mounts, "publish": place.publish}
     where["containers"] = None if place.containers is None else as_dict(place.containers)
@@ -173,9 +175,9 @@ def compile_items(
     items: Sequence[ParameterValue],
     repeating: Mapping[str, Any],
 ) -> Patch:
-    """Return the patch by which vertex `scope.id` makes its dag's vertices for all items.
+    """Return the patch of vertex `scope.id` with the vertices of its dag for all items.
 
-    `repeating` is what `compile_run` gave to every vertex that repeats a dag.
+    `repeating` is the value that `compile_run` gave to each vertex that repeats a dag.
     """
     run, place = RunIdentity(**repeating["run"]), _place(repeating["place"])
     nodes, ends, outputs = resolve_items(pipeline, run, dag, scope, items)
@@ -197,7 +199,7 @@ def _add(
     disabled: str,
     entry: tuple[str, ...],
 ) -> None:
-    """Add vertices, edges and choices; `disabled` is the id of the decider of what is skipped, `entry` its inputs."""
+    """Add vertices, edges and choices; `disabled` is the id of the decider of skipped steps, `entry` its inputs."""
     skipped = tuple(node.id for node in nodes if _is_skipped(node))
     if skipped:
         decider = Program(f"{BODY}:answer_skipped")
@@ -234,7 +236,7 @@ def _control(node: ControlStep, repeating: Mapping[str, Any]) -> Vertex:
     if node.kind == REPEAT:
         params["repeating"] = repeating
     program = Program(_PROGRAMS[node.kind], params, style=Style.TASK)
-    own = node.kind in (REPEAT, SKIP)  # the dag itself, or what stands for it
+    own = node.kind in (REPEAT, SKIP)  # the dag itself, or its placeholder
     return Vertex(
         node.id,
         program,
@@ -268,7 +270,7 @@ def _step(pipeline: Pipeline, step: ResolvedStep, place: RunDirectories, folder:
 
 
 def _place(said: Mapping[str, Any]) -> RunDirectories:
-    """Return the place of a run from its form in the parameters of a program."""
+    """Return the folders of a run from their form in program parameters."""
     cache = said["cache"]
     found = None if cache is None else CachePlace(**cache)
     publish = None if said["publish"] is None else tuple(said["publish"])
@@ -318,7 +320,7 @@ def _params(step: ResolvedStep, place: RunDirectories, folder: str) -> dict[str,
 
 
 def planned_outputs(nodes: Iterable[Node]) -> dict[str, str]:
-    """Return where outputs will lie, by `step.artifact`, as far as that is known before the run."""
+    """Return the planned places of outputs by `step.artifact`, as far as they are known before the run."""
     found: dict[str, str] = {}
     for node in nodes:
         if isinstance(node, ResolvedStep) and not node.skipped and not node.lister:
@@ -329,7 +331,7 @@ def planned_outputs(nodes: Iterable[Node]) -> dict[str, str]:
 
 
 def outputs_of(vertex: Vertex, index: int) -> dict[str, str]:
-    """Return where the outputs of a task lie, by name; nothing for a vertex that is no step."""
+    """Return the places of a task's outputs by name; empty for vertices that are no steps."""
     if vertex.outputs is None:
         return {}
     params = vertex.program.params
@@ -340,7 +342,7 @@ def outputs_of(vertex: Vertex, index: int) -> dict[str, str]:
 
 
 def named_images(pipeline: Pipeline) -> dict[str, str]:
-    """Return the image that each step names which is not disabled, by the name of the step; "" for none.
+    """Return the image of each enabled step by step name; "" for none.
 
     Only commands run in images: steps of other kinds are left out.
     """
@@ -350,9 +352,9 @@ def named_images(pipeline: Pipeline) -> dict[str, str]:
 
 
 def notes(nodes: Iterable[Node], *, contained: bool = False) -> list[str]:
-    """Return what a user should know before a run on this machine, one line for each kind of thing.
+    """Return notices for the user before a run on this machine, one line for each kind.
 
-    `contained`: steps are to run in the images that they name.
+    `contained`: steps run in the images that they name.
     """
     found = []
     steps = [node for node in nodes if isinstance(node, ResolvedStep)]
@@ -376,13 +378,13 @@ def notes(nodes: Iterable[Node], *, contained: bool = False) -> list[str]:
 
 
 def unbound(nodes: Iterable[Node]) -> list[str]:
-    """Return the names of the file systems that steps mount and that no folder is given for."""
+    """Return the names of mounted file systems without a folder."""
     steps = [node for node in nodes if isinstance(node, ResolvedStep) and not node.disabled]
     return list(dict.fromkeys(mount.name for step in steps for mount in step.mounts if mount.source is None))
 
 
 def hopeless_mounts(nodes: Iterable[Node]) -> list[tuple[str, DefinitionError]]:
-    """Return why steps can never have their mounts on this machine, each with the image that its step names."""
+    """Return the errors of mounts that can never work on this machine, each with the image of its step."""
     from weft.operators.mounts import SHELL, BindMount, impossible_mount  # most pipelines mount nothing
 
     asked, found = set(), []
@@ -409,7 +411,7 @@ def _is_blank(step: ResolvedStep) -> bool:
 
 
 def _acted_on(step: ResolvedStep) -> str:
-    """Return the characters of the paths in a command on which its shell acts, where templates stand in it."""
+    """Return the shell-active characters of the paths in a command, at the positions of its templates."""
     artifacts = {*step.places, *step.outputs}
     quote, found = "", set()
     for piece in () if step.body is not None else pieces(step.portable_command):
@@ -432,11 +434,10 @@ def _some(names: Sequence[str]) -> str:
 
 
 def main_name(pipeline: Pipeline, given: Iterable[str], bound: Iterable[str]) -> str:
-    """Return what the main file system of a file that names none is called: as the first given that is no other one.
+    """Return the name of the main file system for a file that names none: the first given name without another use.
 
-    `bound` are all names that stand for something. "" for a file that names its own, or where nothing is given for it.
-    UsageError: something is given that the file has no use for, that looks like a slip for a name in it, or that can
-    name nothing.
+    `bound` are all given names. "" for a file that names its own, or if no name is given. UsageError: a given name has
+    no use in the file, resembles another name in it, or is no valid name.
     """
     own = pipeline.main_fs.name if pipeline.main_fs else ""
     extra = {mount.name for mount in chain(pipeline.extra_fs, *(s.extra_fs for s in pipeline.steps.values()))}
@@ -458,12 +459,12 @@ def main_name(pipeline: Pipeline, given: Iterable[str], bound: Iterable[str]) ->
 
 
 def main_root(pipeline: Pipeline, file: Path, configured: Mapping[str, Path]) -> Path:
-    """Return the folder that stands for the pipeline's main file system on this machine.
+    """Return the folder of the main file system on this machine.
 
-    It is what `configured` says for its name; else the folder of the file or the nearest above it that has most of what
-    is mounted from it (each `sub_path`), or, among those that have as much, most of the scripts and paths that the
-    steps name; else the folder of the file. Folders above a project (with `weft.toml` or `.git`), the home folder and
-    the root are never taken.
+    The settings (`configured`) come first. Otherwise it is the folder of the file, or the nearest folder above, that
+    has most of the mounted parts (each `sub_path`) and, among equals, most of the scripts and paths named by the steps;
+    the folder of the file if none is better. Folders above a project (with `weft.toml` or `.git`), the home folder and
+    the root are excluded.
     """
     name = pipeline.main_fs.name if pipeline.main_fs else ""
     if name in configured:
@@ -494,7 +495,7 @@ def _above(folder: Path) -> Iterator[Path]:
 
 
 def _named_paths(pipeline: Pipeline) -> Iterable[str]:
-    """Return the relative paths that steps name: words of commands that look like one."""
+    """Return the relative paths that steps name: words of commands in the form of a path."""
     found: dict[str, None] = {}
     for step in pipeline.steps.values():
         for word in _PATH.findall(step.command.value):
@@ -506,14 +507,16 @@ def _named_paths(pipeline: Pipeline) -> Iterable[str]:
 
 
 def scoped_parts(pipeline: Pipeline, name: str) -> list[str]:
-    """Return what the cache looks at in a file system: paths in it, "" for all."""
+    """Return the paths in a file system that cache keys include; "" for all."""
     caches = (step.cache.over(pipeline.cache) for step in pipeline.steps.values())
     scopes = (scope for cache in caches if cache.enable for scope in cache.fs_scope if scope.name == name)
     return list(dict.fromkeys(path.strip("/") for scope in scopes for path in scope.paths))
 
 
 def mounted_parts(pipeline: Pipeline, name: str) -> dict[str, bool]:
-    """Return what steps mount of a file system (folders and files in it, "" for all), and whether they may write."""
+    """Return the parts of a file system that steps mount (folders and files; "" for all), and whether they may
+    write.
+    """
     steps = (step.extra_fs for step in pipeline.steps.values())
     main = () if pipeline.main_fs is None else (pipeline.main_fs,)
     found: dict[str, bool] = {}

@@ -1,8 +1,8 @@
-"""The expression language of `condition`: text to tokens, tokens to a tree, a tree to true or false.
+"""The expression language of `condition`: from text to tokens, from tokens to a tree, from a tree to a truth value.
 
-It is that of Knetic/govaluate as PaddleFlow uses it: values are put into the text first, and a bare word is a string.
-Binding, loosest first: `,` then `? : ??`, `||`, `&&`, comparisons (with `in`, `=~`, `!~`), `& | ^`, `<< >>`, `+ -`,
-`* / %`, `**`, and the prefixes `- ! ~`; what binds alike is taken from the left. Nothing here can call anything.
+It is the language of Knetic/govaluate as used by PaddleFlow: values replace templates first, and a bare word is a
+string. Binding, loosest first: `,` then `? : ??`, `||`, `&&`, comparisons (with `in`, `=~`, `!~`), `& | ^`, `<< >>`, `+
+-`, `* / %`, `**`, and the prefixes `- ! ~`; operators of one level associate to the left. The language has no calls.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ Value: TypeAlias = "float | bool | str | tuple[Value, ...] | None"
 
 
 class ConditionError(ValueError):
-    """A condition that cannot be read, or has no truth value; the message says why."""
+    """The condition cannot be parsed or has no truth value; the message gives the reason."""
 
 
 def without_braces(text: str) -> str:
-    """Return a condition with the name of each template in its place, as it is looked at before there are values."""
+    """Return a condition with template names in place of templates, for checks before values exist."""
     for template in find(text):
         text = text.replace(template.text, template.name, 1)
     return text
 
 
 def holds(text: str) -> bool:
-    """Tell whether a condition is true; ConditionError if it cannot be read or is no truth value."""
+    """Whether a condition is true. ConditionError: it cannot be parsed or is no truth value."""
     value = _value(parse(text))
     if not isinstance(value, bool):
         raise ConditionError(f"its value is {_shown(value)}, neither true nor false")
@@ -51,7 +51,7 @@ def holds(text: str) -> bool:
 
 
 class Token(Struct, frozen=True):
-    """A piece of a condition: `kind` is value, sign, open or close; `value` is that of a value."""
+    """A token of a condition: `kind` is value, sign, open or close; `value` is the value of a value token."""
 
     kind: str
     text: str
@@ -98,7 +98,7 @@ _QUOTES: Final = "'\""
 
 
 def tokens(text: str) -> list[Token]:
-    """Cut a condition into tokens."""
+    """Divide a condition into tokens."""
     if len(text) > MAX_CHARACTERS:
         raise ConditionError(f"it is longer than {MAX_CHARACTERS} characters")
     found: list[Token] = []
@@ -150,7 +150,7 @@ def _in_word(char: str) -> bool:
 
 
 def _read(text: str, at: int, belongs: Callable[[str], bool], *, blanks: bool = False) -> tuple[str, int]:
-    """Read on while characters belong; a backslash takes the next one as it is. Return what was read, and the end."""
+    """Read a run of matching characters; a backslash escapes the next one. Return the text and its end."""
     found = []
     while at < len(text):
         char = text[at]
@@ -187,7 +187,7 @@ def _no(text: str) -> float:
 
 
 def _time_or_text(text: str) -> Value:
-    """Return a quoted date as seconds since 1970 (UTC where it names no zone), any other text as it is."""
+    """Return a quoted date as seconds since 1970 (UTC without a zone), any other text unchanged."""
     match = _TIME.fullmatch(text)
     if match is None:
         return text
@@ -205,14 +205,14 @@ def _time_or_text(text: str) -> Value:
 
 
 class Chain(Struct, frozen=True):
-    """Operands and what stands between them, all of one level, taken from the left."""
+    """Operands and operators of one level, associated to the left."""
 
     first: Node
     rest: tuple[tuple[str, Node], ...]
 
 
 class Prefix(Struct, frozen=True):
-    """A sign in front of an operand."""
+    """A prefix operator with its operand."""
 
     sign: str
     operand: Node
@@ -226,7 +226,7 @@ _PREFIXES: Final = frozenset("-!~")
 
 
 def parse(text: str) -> Node:
-    """Return the tree of a condition; ConditionError if it has none."""
+    """Return the tree of a condition. ConditionError: the condition is malformed."""
     parser = _Parser(tokens(text))
     tree = parser.level(0, 0)
     if parser.next is not None:
@@ -241,16 +241,16 @@ class _Parser:
 
     @property
     def next(self) -> Token | None:
-        """The token that is looked at; None at the end."""
+        """The current token; None at the end."""
         return self._tokens[self._at] if self._at < len(self._tokens) else None
 
     @property
     def before(self) -> str:
-        """The text of the token before it."""
+        """The text of the previous token."""
         return self._tokens[self._at - 1].text if self._at else ""
 
     def level(self, loosest: int, depth: int) -> Node:
-        """Read operands and what joins them, as far as it binds at least as tight as `loosest`."""
+        """Parse operands and operators that bind at least as tightly as `loosest`."""
         left = self._operand(depth)
         while (level := self._joins()) >= loosest:
             rest = []
@@ -262,7 +262,7 @@ class _Parser:
         return left
 
     def _joins(self) -> int:
-        """Return how tight the next token binds what is beside it; -1 if it joins nothing."""
+        """Return the binding strength of the current token; -1 if it is no operator."""
         token = self.next
         return _BINDING.get(token.text, -1) if token is not None and token.kind == "sign" else -1
 
@@ -314,7 +314,7 @@ def _value(node: Node) -> Value:
 
 
 def _decided(sign: str, left: Value) -> bool:
-    """Whether the left side alone gives the value, so that the right one is not looked at."""
+    """Whether the left side alone decides, so that the right side is not evaluated."""
     if sign in ("&&", "||", "?"):
         truth = _truth(sign, left)
         return truth if sign == "||" else not truth
@@ -391,7 +391,7 @@ _REPEATS: Final = re.compile(r"[*+]|\{\d*,?\d*\}")
 
 
 def _check_pattern(pattern: str) -> None:
-    """Refuse patterns that could take for ever: a repeat of what repeats or branches, and more than three repeats."""
+    """Refuse patterns with exponential matching time: nested or branching repeats, and more than three repeats."""
     if len(pattern) > MAX_PATTERN:
         raise ConditionError(f"a pattern has at most {MAX_PATTERN} characters")
     varied, repeats, at = [False], 0, 0
@@ -482,7 +482,7 @@ _OPERATORS: Final[Mapping[str, Callable[[str, Value, Value], Value]]] = {
 
 
 def _written(value: Value) -> str:
-    """Write a value the way it is joined to a text: numbers as Go's `%v` does."""
+    """Return the text of a value for concatenation: numbers in the format `%v` of Go."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):

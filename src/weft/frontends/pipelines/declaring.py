@@ -1,6 +1,6 @@
-"""Functions as steps: what a signature says, and the decorators that make a step of a function.
+"""Functions as steps: signatures, and the decorators that turn functions into steps and pipelines.
 
-Nothing here knows of graphs: a step that is called where no pipeline is being built is its function.
+This module is independent of graphs: a step that is called outside of a pipeline under construction calls its function.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ if TYPE_CHECKING:
 _INPUT: Final = "weft input"
 _OUTPUT: Final = "weft output"
 Input = Annotated[Path, _INPUT]
-"""The annotation of an argument that is an artifact which the step reads: it gets a path, `list[Input]` several."""
+"""The annotation of an input artifact: the argument is its path, with `list[Input]` a list of paths."""
 Output = Annotated[Path, _OUTPUT]
-"""The annotation of an argument that is an artifact which the step makes: the path to write to."""
+"""The annotation of an output artifact: the argument is the path to write to."""
 
 REFERENCE: Final = "PF_REF-"
-"""How the component of a template begins that stands for a `DeferredValue`; no component can be called so."""
+"""The prefix of component names in templates of deferred values; no component can have such a name."""
 TAKEN_IN: Final = "__"
-"""How the names of parameters and inputs end that are no argument of a function, which is not given them."""
+"""The suffix of parameters and inputs that are no arguments of the function and are not passed to it."""
 TYPES: Final[Mapping[Any, str]] = {str: "string", int: "int", float: "float", list: "list", Path: "path"}
 MISSING: Final = inspect.Parameter.empty
 
 
 class SourceLine(Struct, frozen=True):
-    """A place in a Python file, for messages: lines count from 1."""
+    """A line of a Python file, for messages; lines count from 1."""
 
     file: str
     line: int
@@ -63,10 +63,10 @@ class SourceLine(Struct, frozen=True):
 
 
 class Signature(Struct, frozen=True):
-    """What a function says of its arguments: inputs (and whether each takes several paths), outputs, parameters.
+    """The signature of a function: inputs (and whether each takes several paths), outputs, parameters.
 
-    `order` has inputs and parameters as they follow each other; `parameters` maps names to the language's type (""
-    where none is given), `defaults` has those of inputs and parameters that have one.
+    `order` has inputs and parameters in order; `parameters` maps names to types of the language ("" without an
+    annotation), `defaults` has the defaults of inputs and parameters.
     """
 
     inputs: Mapping[str, bool] = field(default_factory=dict)
@@ -77,7 +77,9 @@ class Signature(Struct, frozen=True):
 
     @classmethod
     def of(cls, function: Callable[..., Any], *, any_value: bool = False) -> Signature:
-        """Read a function; with `any_value` its parameters may be anything. DefinitionError: an argument cannot be."""
+        """Return the signature of a function; `any_value` allows parameters of any type. DefinitionError: an invalid
+        argument.
+        """
         inputs: dict[str, bool] = {}
         outputs: list[str] = []
         parameters: dict[str, str] = {}
@@ -102,11 +104,11 @@ class Signature(Struct, frozen=True):
 
 
 def _role(function: Callable[..., Any], name: str, annotation: Any, any_value: bool) -> tuple[str, str]:
-    """Return whether an argument is an input, an output or (with "") a parameter, and its type in the language."""
+    """Return whether an argument is an input, an output or ("") a parameter, and its type in the language."""
     if isinstance(annotation, str):
         try:
             annotation = eval(annotation, getattr(function, "__globals__", {}))
-        except Exception:  # noqa: BLE001 - a name that is there for type checkers only
+        except Exception:  # noqa: BLE001 - a name imported for type checkers only
             return "", ""
     if get_origin(annotation) in (Union, types.UnionType):
         annotation = next((one for one in get_args(annotation) if one is not types.NoneType), annotation)
@@ -129,7 +131,7 @@ def _mark(annotation: Any) -> str:
 
 
 def place_of(function: Callable[..., Any]) -> SourceLine:
-    """Return where a function is written."""
+    """Return the source line of a function."""
     code = inspect.unwrap(function).__code__
     return SourceLine(code.co_filename, code.co_firstlineno)
 
@@ -138,7 +140,7 @@ _PACKAGE: Final = str(Path(__file__).parents[2])
 
 
 def here() -> SourceLine:
-    """Return the place outside of Weft from which this was called."""
+    """Return the caller's source line outside of Weft."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
@@ -146,7 +148,7 @@ def here() -> SourceLine:
 
 
 def wrong(function: Callable[..., Any], message: str, hint: str) -> DefinitionError:
-    """Return the error for a function that cannot be what it is to be."""
+    """Return the error of a function that cannot become a step or pipeline."""
     return DefinitionError(f"{place_of(function)}: {function.__name__}: {message}", hint=hint)
 
 
@@ -154,9 +156,9 @@ def wrong(function: Callable[..., Any], message: str, hint: str) -> DefinitionEr
 
 
 class DeferredValue:
-    """Something that is known only when the run goes on: `name` of `owner`, in the family of components `scope`.
+    """A value that is known only while the run goes on: `name` of component `owner`, in the family `scope`.
 
-    In an f-string it stands as a template, which whoever reads the text finds again by `number`.
+    An f-string turns it into a template, which readers of the text map back by `number`.
     """
 
     def __init__(self, scope: EnclosingBuilder, owner: str, name: str) -> None:
@@ -183,23 +185,23 @@ class DeferredValue:
 
 
 class Artifact(DeferredValue):
-    """A file or folder that a step makes, in a pipeline that is being built. Hand it to an `Input` of another step."""
+    """A file or folder that a step makes, in a pipeline under construction; pass it to an `Input` of another step."""
 
 
 class Parameter(DeferredValue):
-    """A parameter of a step, or the item of a loop, in a pipeline that is being built."""
+    """A parameter of a step, or the item of a loop, in a pipeline under construction."""
 
 
 class LoopItems(Struct, frozen=True):
-    """An argument that takes one item after the other; made by `each`."""
+    """An argument with one item after the other; made by `each`."""
 
     items: Sequence[Any] | DeferredValue
 
 
 def each(items: Sequence[Any] | Artifact | Parameter) -> Any:
-    """Have a step, or a pipeline inside another, run once for each item: `train(rate=weft.each([0.1, 0.01]))`.
+    """Run a step, or a pipeline inside another, once for each item: `train(rate=weft.each([0.1, 0.01]))`.
 
-    Items are texts, numbers or lists of these; an artifact is a file with a JSON list in it.
+    Items are texts, numbers or lists of these; an artifact is a file with a JSON list.
     """
     if isinstance(items, DeferredValue):
         return LoopItems(items)
@@ -210,26 +212,26 @@ def each(items: Sequence[Any] | Artifact | Parameter) -> Any:
 
 
 class EnclosingBuilder(Protocol):
-    """The family of components that is being built."""
+    """The pipeline or dag under construction."""
 
     def call(self, what: StepFunction | PipelineBuilder, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """Add a component, and return its handle."""
+        """Add a component and return its handle."""
         ...
 
     def note(self, later: DeferredValue) -> int:
-        """Remember something that is known later, and return its number."""
+        """Register a deferred value and return its number."""
         ...
 
 
 CURRENT: Final[ContextVar[EnclosingBuilder | None]] = ContextVar("weft pipeline", default=None)
-"""The family that calls of steps and pipelines are added to; None: they are plain calls."""
+"""The pipeline or dag that calls of steps and pipelines are added to; None: calls run the function."""
 
 
 # ------------------------------------------------------------------------------------------------------------- steps
 
 
 class CacheOptions(TypedDict, total=False):
-    """The cache of a step or of a pipeline, in the words of the file: see docs/pipelines.md, Cache."""
+    """The cache of a step or of a pipeline, with the fields of the file: see docs/pipelines.md, Cache."""
 
     enable: bool
     max_expired_time: int
@@ -238,7 +240,7 @@ class CacheOptions(TypedDict, total=False):
 
 
 class StepOptions(TypedDict, total=False):
-    """What a step is told beside its arguments. `when` is a condition, as in a file."""
+    """Options of a step beside its arguments. `when` is a condition as in a file."""
 
     name: str
     when: str
@@ -251,19 +253,19 @@ class StepOptions(TypedDict, total=False):
 
 
 class OptionValue(Struct, frozen=True):
-    """The value of an option, and where it was said."""
+    """The value of an option and its source line."""
 
     value: Any
     where: SourceLine
 
 
 class _Declared:
-    """A function with options; called where a pipeline is being built it becomes a part of that."""
+    """A function with options; a call inside a pipeline under construction adds a component."""
 
     known: ClassVar[frozenset[str]]
     what: ClassVar[str]
     runs: ClassVar[bool]
-    """Whether it is called while the run goes on, so that its arguments must travel."""
+    """Whether the function is called during the run, so that its arguments must be serialised."""
 
     def __init__(self, function: Callable[..., Any], said: Mapping[str, OptionValue]) -> None:
         if not inspect.isfunction(function) or inspect.iscoroutinefunction(function):
@@ -278,7 +280,7 @@ class _Declared:
 
     @classmethod
     def noted(cls, options: Mapping[str, Any]) -> dict[str, OptionValue]:
-        """Return options with the place where they are said. DefinitionError: there is no such option."""
+        """Return options with their source line. DefinitionError: an unknown option."""
         for name in options:
             if name not in cls.known:
                 from difflib import get_close_matches
@@ -290,7 +292,7 @@ class _Declared:
 
 
 class StepFunction(_Declared):
-    """A step: a Python function, or (`shell`) one that returns the text of a command."""
+    """A step: a Python function, or (`shell`) a function that returns the text of a command."""
 
     known = frozenset(StepOptions.__annotations__)
     what = "step"
@@ -301,7 +303,7 @@ class StepFunction(_Declared):
         self.shell = shell
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """Call the function; where a pipeline is being built, add the step to it instead, and return its handle."""
+        """Call the function; inside a pipeline under construction add the step and return its handle."""
         builder = CURRENT.get()
         return self.function(*args, **named) if builder is None else builder.call(self, args, named)
 
@@ -311,7 +313,7 @@ class StepFunction(_Declared):
 
 
 class PipelineBuilder(_Declared):
-    """A function that builds a pipeline, or a part of one where it is called inside another."""
+    """A function that builds a pipeline, or a dag if it is called inside another pipeline."""
 
     known = frozenset(
         {"name", "when", "parallelism", "on_failure", "cache", "docker_env", "main_fs", "extra_fs", "disabled",
@@ -330,10 +332,10 @@ def step(function: Callable[..., Any], /) -> StepFunction: ...
 @overload
 def step(**options: Unpack[StepOptions]) -> Callable[[Callable[..., Any]], StepFunction]: ...
 def step(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Make a step of a function: in a pipeline it runs in a process of its own, elsewhere it is called as ever.
+    """Make a step of a function: inside a pipeline it runs in its own process, elsewhere a call is an ordinary call.
 
     Arguments annotated `weft.Input` and `weft.Output` are paths of artifacts, all others are parameters. Options are
-    those of `StepOptions`. DefinitionError: an argument or an option cannot be one of a step.
+    the fields of `StepOptions`. DefinitionError: an invalid argument or option.
     """
     said = StepFunction.noted(options)
     return StepFunction(function, said) if function is not None else lambda function: StepFunction(function, said)
@@ -346,8 +348,8 @@ def command(**options: Unpack[StepOptions]) -> Callable[[Callable[..., Any]], St
 def command(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a step of a function that returns the text of a command for `sh`.
 
-    Arguments and options are as for `step`. The function is called while the pipeline is built, with templates in the
-    place of values, so that it can put them into the text and nothing else.
+    Arguments and options are as for `step`. The function is called while the pipeline is built, with templates in place
+    of values; it may only put them into the text.
     """
     said = StepFunction.noted(options)
     return (

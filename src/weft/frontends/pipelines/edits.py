@@ -1,9 +1,9 @@
-"""What an edit of a pipeline changes for a run of it that goes on: which steps are other than they were, and why.
+"""The effect of an edit on a resumed run: the steps that changed, with reasons.
 
-A step that has finished counts as long as what it was given is what it would be given now, and so is all that comes
-before it. What only says when or where it runs (`parallelism`, time-outs, retries, the cache, the order of
-steps) may change freely. The name of the pipeline and its main file system may not: they are in the paths of
-everything that was made.
+A finished step stays valid while its inputs equal those of the edited pipeline and all steps before it stay valid.
+Fields that only select when or where a step runs (`parallelism`, timeouts, retries, the cache, the order of steps) may
+change freely. The name of the pipeline and its main file system must not change: they are part of the paths of all
+outputs.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ NEW: Final = "it is new in the file"
 
 
 class PipelineEdit(Struct):
-    """What an edit changes, by the names that users know.
+    """The changes of an edit, by users' names.
 
-    `stale` has the steps that are to run again whatever they had done, and why; `items` the same for single items of
-    loops, `wider` for loops that have more or fewer of them. `inside` names dags of which every step is stale, for
-    those that only the run itself knows. `removed` are the steps that are no longer there.
+    `stale` has the steps to run again with reasons; `items` the same for single items of loops, `wider` the loops with
+    another number of items. `inside` names dags with dynamic items all of whose steps are stale. `removed` are the
+    removed steps.
     """
 
     stale: dict[str, str] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class PipelineEdit(Struct):
     removed: list[str] = field(default_factory=list)
 
     def why(self, step: str) -> str:
-        """Return why a step is to run again as a whole; "" if it is not."""
+        """Return the reason to run a whole step again; "" if there is none."""
         found = self.stale.get(step, "")
         dotted = step
         while not found and "." in dotted:
@@ -57,7 +57,7 @@ class PipelineEdit(Struct):
 
 
 def refusal(old: Pipeline, new: Pipeline) -> str:
-    """Say what of an edit a run cannot go on with; "" if there is nothing."""
+    """Return the reason why the run cannot continue with the edit; "" if it can."""
     if old.name != new.name:
         return f"the pipeline was called {show(old.name)}, and is called {show(new.name)} now"
     before, after = (replace(one.main_fs or Mount(), mark=START) for one in (old, new))
@@ -73,10 +73,10 @@ def compare(
     graph: LogicalGraph,
     code: tuple[Code, Code] = ({}, {}),
 ) -> PipelineEdit:
-    """Find out what an edit changes: pipelines with the nodes of all their parts, and the new graph.
+    """Compare two pipelines, with the nodes of all their parts, and return the changes.
 
-    Both were resolved for the same run, so that paths are the same where nothing has changed. `code` is what the
-    code of steps was made of, and is now (`caching.code_of`); of what the first does not know nothing has changed.
+    Both are resolved for the same run, so unchanged parts have equal paths. `code` has the code digests of steps then
+    and now (`caching.code_of`); code without an earlier digest counts as unchanged.
     """
     edit = PipelineEdit()
     before = {node.id: node for node in old[1]}
@@ -105,13 +105,13 @@ def compare(
 
 
 def _spread(edit: PipelineEdit, nodes: Sequence[Node], graph: LogicalGraph, roots: Mapping[str, str]) -> None:
-    """Note the roots, and all that comes after one."""
+    """Record the roots and all their dependents."""
     by_id = {node.id: node for node in nodes}
     after: dict[str, list[str]] = {}
     for edge in graph.edges:
         after.setdefault(edge.src, []).append(edge.dst)
     todo = deque((id, reason, by_id[id].name if id in by_id else "") for id, reason in roots.items())
-    seen = {id for id, reason in roots.items() if reason}  # of others only items are stale, so far
+    seen = {id for id, reason in roots.items() if reason}  # so far only items of the others are stale
     while todo:
         id, reason, cause = todo.popleft()
         node = by_id.get(id)
@@ -129,7 +129,7 @@ def _spread(edit: PipelineEdit, nodes: Sequence[Node], graph: LogicalGraph, root
 
 
 def _step(old: Pipeline, was: Node | None, new: Pipeline, step: ResolvedStep) -> str:
-    """Return why a step is another than it was; "" if it is not, or only single items of it are."""
+    """Return the reason why a step changed; "" if it is unchanged or only single items changed."""
     if not isinstance(was, ResolvedStep) or was.name != step.name:
         return NEW
     if was.skipped or step.skipped:
@@ -142,26 +142,26 @@ def _step(old: Pipeline, was: Node | None, new: Pipeline, step: ResolvedStep) ->
         return f"its input {other} is another artifact"
     if was.condition != step.condition:
         return "its condition has changed"
-    alone = min(_width(was), _width(step)) < 2  # records do not tell items apart then
+    alone = min(_width(was), _width(step)) < 2  # the records then do not distinguish items
     if was.lister != step.lister or (alone and was.items != step.items):
         return "what it loops over has changed"
     return ""
 
 
 def _code(code: tuple[Code, Code], name: str) -> str:
-    """Return what of the code of a step, or in a dag, is not what it was; "" if nothing is, or it is not known."""
+    """Return the changed code of a step or of steps in a dag; "" if it is unchanged or unknown."""
     before, now = (one.get(name) for one in code)
     told = tell_changes(before, now) if before is not None and now is not None else []
     return told[0] if told else ""
 
 
 def _width(node: Node | None) -> int:
-    """Return over how many items a step loops, as far as that is known."""
+    """Return the number of items of a step's loop, as far as it is known."""
     return len(node.items or ()) if isinstance(node, ResolvedStep) else 0
 
 
 def _items(was: Node | None, step: ResolvedStep) -> dict[int, str]:
-    """Return which items of a step's loop are others than they were."""
+    """Return the changed items of a step's loop."""
     before = was.items or () if isinstance(was, ResolvedStep) else ()
     pairs = enumerate(zip(before, step.items or (), strict=False))
     return {
@@ -172,7 +172,7 @@ def _items(was: Node | None, step: ResolvedStep) -> dict[int, str]:
 
 
 def _repeated(old: Pipeline, was: Node | None, new: Pipeline, control: ControlStep) -> str:
-    """Return why a dag that loops over the content of an artifact is another than it was."""
+    """Return the reason why a dag with dynamic items changed."""
     if not isinstance(was, ControlStep):
         return NEW
     dotted = control.params["dag"]
@@ -189,17 +189,17 @@ def _definition(pipeline: Pipeline, dotted: str) -> Any:
 
 
 def _around(pipeline: Pipeline, dotted: str) -> tuple[Any, ...]:
-    """Return what else of the file is put into steps of a dag."""
+    """Return the parts of the file that steps of a dag use."""
     inside = {name for name in pipeline.disabled_names if name.startswith(f"{dotted}.")}
     return pipeline.docker_env, pipeline.as_paddleflow, _plain(pipeline.extra_fs), inside
 
 
 _FREE: Final = frozenset({"mark", "path", "cache", "timeout_s", "retry"})
-"""Fields of a component that change nothing of what it makes."""
+"""Fields of a component that do not affect its result."""
 
 
 def _plain(value: Any) -> Any:
-    """Return a part of a pipeline without the places in the file that it was read from."""
+    """Return a part of a pipeline without positions in the file."""
     if isinstance(value, Struct):
         return type(value), {one: _plain(getattr(value, one)) for one in value.__struct_fields__ if one not in _FREE}
     if isinstance(value, Mapping):

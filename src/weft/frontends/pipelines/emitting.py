@@ -1,7 +1,7 @@
-"""Write a tree of nodes as YAML that reads back as the same tree.
+"""Writes a tree of nodes as YAML that reads back as the same tree.
 
-Plain words stay bare, long texts are blocks, and everything else that is text stands in double quotes, which every
-version of YAML reads alike.
+Plain words stay bare, long texts are blocks, and all other texts are in double quotes, which all versions of YAML read
+alike.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*")
 _AMBIGUOUS: Final = frozenset(
     ["true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf"]
-)  # words that some version of YAML reads as something else
+)  # words that some versions of YAML read as other types
 _BLOCK: Final = re.compile(
     r"(?:[^\s\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff][^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]*\n?|\n)+"
 )
@@ -60,7 +60,7 @@ def _long(lead: str, scalar: yaml.Scalar, indent: str) -> Iterator[str]:
 
 
 def _flat(node: yaml.Node) -> str | None:
-    """Return a node as one line, if it is simple enough to be read so."""
+    """Return a node as one line if it is simple enough."""
     if isinstance(node, yaml.Scalar):
         return None if isinstance(node.value, str) and "\n" in node.value else _inline(node)
     inner = node.items if isinstance(node, yaml.Sequence) else tuple(node.entries.values())
@@ -76,7 +76,7 @@ def _inline(node: yaml.Node) -> str:
     if isinstance(node, yaml.Mapping):
         return f"{{{', '.join(f'{_text(key)}: {_inline(value)}' for key, value in node.entries.items())}}}"
     value = node.value
-    if isinstance(value, float):  # some versions of YAML want the point
+    if isinstance(value, float):  # some versions of YAML require the point
         digits, e, power = repr(value).partition("e")
         return f"{digits}{'' if '.' in digits else '.0'}{e}{power}"
     return _text(value) if isinstance(value, str) else json.dumps(value)

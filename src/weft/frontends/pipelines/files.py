@@ -1,4 +1,4 @@
-"""Pipelines that stand in a Python file: import the file, choose the pipeline in it, build it."""
+"""Pipelines in Python files: import the file, select the pipeline, build it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 def build_file(
     path: str, given: Mapping[str, object], kinds: Mapping[str, str] = STEP_KINDS
 ) -> tuple[BuiltPipeline, str, dict[str, object]]:
-    """Build the pipeline of `file.py` or `file.py:name`; return it, the file, and what `building.build_with` leaves.
+    """Build the pipeline of `file.py` or `file.py:name`; return it, the file, and the parameters of its steps.
 
-    What the file prints goes to stderr. NotFoundError: there is no such file or pipeline. UsageError: the file has
-    several pipelines, and none is named. DefinitionError: the file fails, or what it builds is wrong.
+    Output of the file goes to stderr. NotFoundError: the file or the pipeline is missing. UsageError: the file has
+    several pipelines and no name is given. DefinitionError: the file raises, or builds an invalid pipeline.
     """
     file, _, name = path.rpartition(":") if not path.endswith(".py") else (path, "", "")
     if not os.path.isfile(file):
@@ -76,7 +76,7 @@ def _chosen(module: ModuleType, file: str, name: str) -> PipelineBuilder:
 
 
 def _failed(file: str, error: BaseException) -> DefinitionError:
-    """Return the error for a file that raised, with the place in it, or in what it imports, where that was."""
+    """Return the error of a file that raised, with the line in it or in a module that it imports."""
     frames: list[Any] = traceback.extract_tb(error.__traceback__)
     own = os.path.realpath(file)
     inside = [frame for frame in frames if os.path.realpath(frame.filename) == own]

@@ -1,4 +1,4 @@
-"""The kind of step whose body is a Python function, in a process of its own that a guardian keeps, as commands have."""
+"""The step kind `python`: a Python function in its own process under a guardian, as commands run."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ if TYPE_CHECKING:
     from weft.graph.task import TaskContext, TaskInput
 
 CALL: Final = "WEFT_CALL"
-"""The variables in which the process finds what to call: `WEFT_CALL_0` and so on, since Linux takes no longer text."""
+"""Variables with the description of the call: `WEFT_CALL_0` and so on, because Linux limits the length of one
+variable.
+"""
 _PIECE_BYTES: Final = 100 * 1024
 _INVOKE: Final = str(Path(__file__).with_name("invoke.py"))
 
 
 @prepares
 def run_function(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> dict[str, Any]:
-    """Call a function in a process (style TASK) and return what `run_command` returns.
+    """Call a function in a process (style TASK) and return the result of `run_command`.
 
-    Options: `function` ("module:name"), `path` (the folder from which its module is found, counted from that of the
-    pipeline's file), `item` (the argument that takes the item of the loop). Raises what `run_command` raises.
+    Options: `function` ("module:name"), `path` (the folder that its module is found from, relative to the pipeline's
+    file), `item` (the argument for the item of the loop). Errors are those of `run_command`.
     """
     params, options = ctx.params, ctx.params["options"]
     call = {
@@ -53,7 +55,7 @@ def run_function(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> dict[str,
 
 
 def check(options: Mapping[str, Any]) -> Complaints:
-    """Say what is wrong with the options of such a step."""
+    """Return the mistakes in the options of such a step."""
     found = []
     for name, value in options.items():
         if not isinstance(value, str) or "{{" in value:
@@ -64,7 +66,7 @@ def check(options: Mapping[str, Any]) -> Complaints:
 
 
 def leaves(options: Mapping[str, Any], folder: str) -> dict[str, str]:
-    """Return what the function is made of, and which argument takes the item of a loop."""
+    """Return the code digests of the function and the argument for the item of a loop."""
     found = dependencies.leaves(os.path.normpath(os.path.join(folder, options.get("path") or ".")), options["function"])
     return {**found, "option item": options["item"]} if options.get("item") else found
 

@@ -1,9 +1,9 @@
-"""Kinds of steps: the door by which something else than a command runs in a step.
+"""Kinds of steps: the interface for steps that are no commands.
 
-A step names its kind and its options under `x-weft`. What a kind is stands in a `StepKind`, which lives where the kind
-lives; this front end knows of it only a name and where to import it from, and whoever reads a pipeline says which there
-are (`wiring.STEP_KINDS`). The frame of a step is the same for all (`body.run_step`): dependencies, loops, conditions,
-the places of outputs, retries, the cache, and what is told of it.
+A step names its kind and its options under `x-weft`. A `StepKind` describes a kind and lives in the package of the
+kind. This front end only knows names and import paths, and the caller supplies them (`wiring.STEP_KINDS`). All kinds
+share the frame of a step (`body.run_step`): dependencies, loops, conditions, places of outputs, retries, the cache and
+reports.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from weft.model.errors import ProgramError
 from weft.model.resources import Resources
 
 STEP_KINDS: Final[dict[str, str]] = {"python": "weft.frontends.pipelines.function:KIND"}
-"""The kinds that this front end brings along, and where each is imported from."""
+"""The kinds of this front end, with their import paths."""
 PYTHON: Final = re.compile(r"\.py(?::[^/]*)?$")
-"""How what names a pipeline ends if it stands in a Python file: `file.py`, `file.py:name`."""
+"""The suffix of a name of a pipeline in a Python file: `file.py`, `file.py:name`."""
 Complaints: TypeAlias = "tuple[tuple[str, str], ...]"
-"""What is wrong with options: the name of each ("" for all together), and what is wrong with it."""
+"""Mistakes in options: the option ("" for all together) and the mistake."""
 
 
 def leaves_of(options: Mapping[str, Any], folder: str) -> dict[str, str]:
-    """Return what a result depends on that depends on all options and on nothing else."""
+    """Return the parts of a result's key that depend on the options alone."""
     return {f"option {name}": json.dumps(value, sort_keys=True) for name, value in options.items()}
 
 
 class StepKind(Struct, frozen=True, kw_only=True):
-    """What a kind of step is.
+    """The description of a kind of step.
 
-    `program` is the target of what runs (style TASK). The `params` of its context are `options` (values in the place of
-    templates), `parameters` (typed), `item` (of the loop; None without one), `inputs` (names to lists of paths),
-    `outputs` (names to paths; the folder is there, and nothing lies at the path), `cwd`, `env` (all of the environment
-    that a command would have), `name` (for people), `log` and `record` (files for what is printed, and for processes),
-    `timeout_s`, `folder` (that of the pipeline's file), and `view` where folders are to lie at mount paths. It raises
-    TaskError if it fails, and ends soon once its task is cancelled. What it returns is kept with the run, and is small.
+    `program` is the target of the task body (style TASK). The `params` of its context are `options` (templates replaced
+    by values), `parameters` (typed), `item` (of the loop, or None), `inputs` (lists of paths by name), `outputs` (paths
+    by name; the folder exists and the path is free), `cwd`, `env` (the complete environment of a command), `name` (for
+    messages), `log` and `record` (files for output and for processes), `timeout_s`, `folder` (that of the pipeline's
+    file), and `view` for mounts. The program raises TaskError on failure and ends soon after its task is cancelled. Its
+    return value is small and kept.
 
-    `options` maps names of options to whether they must be given; `check` is asked what is wrong with those given,
-    whose texts may hold templates. `leaves` says what the result depends on beside parameters, environment and inputs,
-    as names and texts; it is asked with the options, names in the place of artifacts, and with `folder`.
-    `timed`: the program keeps to `timeout_s` itself.
+    `options` maps names of options to whether they are required; `check` returns the mistakes in given options, whose
+    texts may hold templates. `leaves` returns the dependencies of the result beside parameters, environment and inputs,
+    as texts by name; its arguments are the options with names in place of artifacts, and `folder`. `timed`: the program
+    obeys `timeout_s`.
     """
 
     program: str
@@ -58,9 +58,9 @@ class StepKind(Struct, frozen=True, kw_only=True):
 
 
 class StepBody(Struct, frozen=True):
-    """What runs in a step of a kind: its name, where it is imported from, and the options that the step gives.
+    """The body of a step of a kind: the name of the kind, its import path, and the step's options.
 
-    `options` are in the form of `encoded`; in `portable` names stand in the place of artifacts and of the loop's item.
+    `options` are in the form of `encoded`; `portable` has names in place of artifacts and of the loop's item.
     """
 
     name: str
@@ -70,11 +70,11 @@ class StepBody(Struct, frozen=True):
 
 
 def load_kind(target: str) -> StepKind:
-    """Import a kind from "module:name". ProgramError: it cannot be, or is none."""
+    """Import a kind from "module:name". ProgramError: the import fails, or the object is no kind."""
     module, _, name = target.partition(":")
     try:
         found = getattr(importlib.import_module(module), name)
-    except Exception as error:  # an import may raise anything
+    except Exception as error:  # an import may raise any exception
         message = f"the kind of step {target!r} cannot be imported: {type(error).__name__}: {error}"
         raise ProgramError(message, hint="See that what it needs is installed.") from error
     if not isinstance(found, StepKind):
@@ -86,9 +86,9 @@ def load_kind(target: str) -> StepKind:
 
 
 def encoded(value: Any, filled: Callable[[str], Any]) -> Any:
-    """Return options as JSON that tells texts with slots, and maps, from lists.
+    """Return options as JSON that distinguishes texts with placeholders, maps and lists.
 
-    `filled` gives for a text what is to stand there: a `parts.Filled`, or a value of another type.
+    `filled` returns the replacement of a text: a `parts.Filled`, or a value of another type.
     """
     if isinstance(value, Mapping):
         return {"map": {name: encoded(inner, filled) for name, inner in value.items()}}
@@ -103,7 +103,7 @@ def encoded(value: Any, filled: Callable[[str], Any]) -> Any:
 
 
 def decoded(value: Any, text_of: Callable[[Any], str], item: Any) -> Any:
-    """Return the options of a form made by `encoded`; `text_of` joins a text, `item` is that of the loop."""
+    """Return the options from the form of `encoded`; `text_of` joins a text, `item` is the item of the loop."""
     if isinstance(value, list):
         return [decoded(inner, text_of, item) for inner in value]
     if not isinstance(value, dict):

@@ -1,4 +1,6 @@
-"""The layout of a run of a pipeline: its graph, place of outputs, copies of remote file systems, and description."""
+"""The layout of a pipeline run: its graph, the place of its outputs, copies of remote file systems, and its
+description.
+"""
 
 from __future__ import annotations
 
@@ -47,18 +49,18 @@ if TYPE_CHECKING:
 
 
 NOWHERE: Final = RunDirectories(Path("logs"), Path("processes"))
-"""The folders of a run that nobody begins."""
+"""The folders of a run that is only planned."""
 Work = TypeVar("Work", bound="PipelineWork")
 _OUTPUTS: Final = ".pipeline"
 CODE: Final = "code"
-"""The key of `run.json` for what the code of each step was made of when it was to run; see `code_of`."""
+"""The key of `run.json` with the code digests of steps at their start; see `code_of`."""
 
 
 class CompiledPipeline(Struct, frozen=True):
     """A pipeline compiled for one run: its nodes, its graph, the names of its steps.
 
-    `unbound` are names of file systems that steps mount and nothing is given for. `hopeless` are the mounts that no
-    step can have on this machine, each with the image that the step names.
+    `unbound` are mounted file systems without a folder. `hopeless` are mounts that can never work on this machine, each
+    with the image of its step.
     """
 
     nodes: list[Node]
@@ -70,7 +72,7 @@ class CompiledPipeline(Struct, frozen=True):
 
 
 def compile_loaded(loaded: PipelineWork, run_id: str, place: RunDirectories) -> CompiledPipeline:
-    """Compile a pipeline for a run. UsageError: the options of the run name a step that there is not."""
+    """Compile a pipeline for a run. UsageError: the run options name an unknown step."""
     folder = str(loaded.base)
     run = RunOf(run_id, loaded.user, str(loaded.root), loaded.file_systems, folder)
     nodes, graph = compile_run(loaded.pipeline, run, place, loaded.origin, post_process=not loaded.caching.only)
@@ -89,7 +91,7 @@ def compile_loaded(loaded: PipelineWork, run_id: str, place: RunDirectories) -> 
 
 
 def place_of(loaded: PipelineWork, folder: Path) -> RunDirectories:
-    """Return where a run with a folder keeps what its steps leave."""
+    """Return the place of the outputs of a run with a folder."""
     images = {} if loaded.containers is None else loaded.containers.images
     cache = None if loaded.caching.off else CachePlace(folder.name, images)
     publish = main_elsewhere(loaded.pipeline, loaded.root, loaded.urls)
@@ -99,9 +101,9 @@ def place_of(loaded: PipelineWork, folder: Path) -> RunDirectories:
 
 
 def check_run(loaded: PipelineWork, compiled: CompiledPipeline, *, mounted: bool = True) -> None:
-    """Refuse a run that cannot be done here; with `mounted` all that steps mount must be there.
+    """Refuse a run that is impossible on this machine; with `mounted` all mounted folders must exist.
 
-    UsageError: nothing is given for a file system that steps mount. DefinitionError: a step can never have its mounts.
+    UsageError: a mounted file system has no folder. DefinitionError: a mount of a step can never work.
     """
     missing = compiled.unbound
     if mounted and loaded.around.mounts and missing:
@@ -114,9 +116,9 @@ def check_run(loaded: PipelineWork, compiled: CompiledPipeline, *, mounted: bool
 
 
 def spec_of(loaded: PipelineWork, compiled: CompiledPipeline, about: Mapping[str, Any] | None = None) -> RunSpec:
-    """Return a run that was compiled. `about` is what its description tells, for one that goes on."""
+    """Return the specification of a compiled run. `about` is the description of a resumed run."""
     told = about_run(loaded, compiled) if about is None else about
-    own = {  # what a resume needs besides
+    own = {  # also needed by a resume
         "renamed": loaded.origin.renamed,
         "root": str(loaded.root),
         "cache_off": loaded.caching.off,
@@ -142,7 +144,7 @@ def spec_of(loaded: PipelineWork, compiled: CompiledPipeline, about: Mapping[str
 
 
 def _cache_of(loaded: PipelineWork, graph: LogicalGraph) -> CacheSpec | None:
-    """Return how a run uses the cache, None if no step of it asks for one."""
+    """Return the use of the cache by a run, None if no step uses it."""
     general = loaded.pipeline.cache
     if loaded.caching.off or not any(step.cache.over(general).enable for step in loaded.pipeline.steps.values()):
         return None
@@ -150,7 +152,7 @@ def _cache_of(loaded: PipelineWork, graph: LogicalGraph) -> CacheSpec | None:
 
 
 def _publisher(loaded: PipelineWork) -> Callable[[Iterable[str]], None]:
-    """Return what is to become of outputs that the cache has put in place: they are sent to where others are sent."""
+    """Return the function that sends outputs placed by the cache to the remote file system."""
     elsewhere = main_elsewhere(loaded.pipeline, loaded.root, loaded.urls)
     if elsewhere is None:
         return lambda _: None
@@ -167,7 +169,9 @@ def _publisher(loaded: PipelineWork) -> Callable[[Iterable[str]], None]:
 def resumed_spec(
     loaded: PipelineWork, folder: RunFolder, described: Mapping[str, Any], done: frozenset[str]
 ) -> RunSpec:
-    """Return a run that goes on. Of a step (or item) that is `done` the description keeps the code of then."""
+    """Return the specification of a resumed run. Steps and items that are `done` keep the code digests of their
+    start.
+    """
     compiled = compile_loaded(loaded, folder.run_id, place_of(loaded, folder.path))
     now = code_of(loaded.pipeline, compiled.nodes, str(loaded.base))
     was = described.get(CODE, {})
@@ -182,7 +186,7 @@ def resumed_spec(
 
 
 def main_elsewhere(pipeline: Pipeline, root: Path, urls: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return the URL of the main file system and the folder that has the copy of it; None if it lies here."""
+    """Return the URL of the main file system and the folder of its copy; None for a local one."""
     url = urls.get(pipeline.main_fs.name) if pipeline.main_fs else None
     return None if url is None else (url, str(root.parent))
 
@@ -193,10 +197,10 @@ def main_elsewhere(pipeline: Pipeline, root: Path, urls: Mapping[str, str]) -> t
 def hold_copies(
     loaded: PipelineWork, undo: ExitStack, note: Callable[[str], None], *, fetch: bool = True
 ) -> list[Copy]:
-    """Hold the copies of file systems that lie elsewhere, brought up to date, until `undo` lets go of them.
+    """Update and lock the copies of remote file systems until `undo` releases them.
 
-    MissingExtraError: fsspec is not installed. NotFoundError, ForbiddenError, DiskFullError: something cannot be
-    fetched. ConflictError: something has changed that another run works with.
+    MissingExtraError: fsspec is not installed. NotFoundError, ForbiddenError, DiskFullError: a file cannot be fetched.
+    ConflictError: a file has changed that another run uses.
     """
     if not loaded.urls:
         return []
@@ -214,9 +218,9 @@ def hold_copies(
 
 
 def claim(loaded: PipelineWork, run_id: str, folder: Path, copies: Sequence[Copy]) -> RunSpec | None:
-    """Return the run of an id, with a place for its outputs; None if that is taken; errors as of `check_run`.
+    """Return a run with an id and a place for its outputs; None if the place is taken. Errors are those of `check_run`.
 
-    The main file system may know runs of another index.
+    The main file system may have runs of another index.
     """
     place = place_of_outputs(loaded)
     if place is not None:
@@ -236,7 +240,7 @@ def claim(loaded: PipelineWork, run_id: str, folder: Path, copies: Sequence[Copy
 
 
 def make_place(loaded: PipelineWork, place: list[str], run_id: str) -> None:
-    """Make the folder for the outputs of a run. ConflictError: another run has one of that name."""
+    """Create the output folder of a run. ConflictError: another run has a folder of that name."""
     where = loaded.root.joinpath(*place)
     try:
         parent = make_folders(loaded.root, place)
@@ -255,7 +259,7 @@ def make_place(loaded: PipelineWork, place: list[str], run_id: str) -> None:
 
 
 def place_of_outputs(loaded: PipelineWork) -> list[str] | None:
-    """Return the names of the folders below the root in which a run makes one for its outputs; None: it makes none."""
+    """Return the names of the folders from the root to the outputs of a run; None if it makes none."""
     if not any(step.outputs for step in loaded.pipeline.steps.values()):
         return None
     sub_path = loaded.pipeline.main_fs.sub_path if loaded.pipeline.main_fs else ""
@@ -263,7 +267,7 @@ def place_of_outputs(loaded: PipelineWork) -> list[str] | None:
 
 
 def about_run(loaded: PipelineWork, compiled: CompiledPipeline) -> dict[str, Any]:
-    """Return what the description of a run tells of its pipeline: what an edit changes."""
+    """Return the part of a run's description that an edit changes."""
     steps = [node for node in compiled.nodes if isinstance(node, ResolvedStep)]
     return {
         "file": str(loaded.file.absolute()),
@@ -282,10 +286,10 @@ def about_run(loaded: PipelineWork, compiled: CompiledPipeline) -> dict[str, Any
 
 
 def in_containers(loaded: Work, note: Callable[[str], None], *, pull: bool = True) -> Work:
-    """Return a pipeline with what runs its images, as far as that was asked for, and is there.
+    """Return a pipeline with its container images, as far as they are requested and available.
 
-    NotFoundError: images are required and nothing runs them, or one cannot be fetched. UsageError: one is required of
-    a step that names none.
+    NotFoundError: images are required without an engine, or one cannot be pulled. UsageError: images are required and a
+    step names none.
     """
     policy = loaded.around.docker_env
     named = named_images(loaded.pipeline)
