@@ -264,10 +264,10 @@ class TestGate:
         record = tmp_path / "record"
         code = (
             "import sys; from pathlib import Path; from weft.operators.call import *\n"
-            "from weft.runtime.loop import Gate\n"
+            "from weft.runtime.loop import TickBarrier\n"
             "folder = Path(sys.argv[1])\n"
             "run_guarded(CommandSpec(text='echo out > made', env={}, cwd=folder, log=folder / 'log', "
-            "record=folder / 'record'), gate=Gate())\n"
+            "record=folder / 'record'), gate=TickBarrier())\n"
         )
         owner = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
         wait_until(record.exists, what="the guardian")

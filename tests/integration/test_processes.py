@@ -553,7 +553,7 @@ from pathlib import Path
 import numpy as np
 from weft.backends.processes import Processes
 from weft.graph.builder import Graph, gather
-from weft.runtime.session import Session
+from weft.runtime.session import EngineSession
 from weft.store.folders import RunFolders, shm_root
 from weft.store.blocks import BlockManager
 
@@ -575,7 +575,7 @@ def main():
     print("main is run", flush=True)
     with RunFolders("script-" + str(os.getpid()), shm_root(), Path(sys.argv[1])) as run:
         store = BlockManager(1 << 30, shm=run.shm, spill=run.spill)
-        with Session(Processes(2, store, run.shm, spill=run.spill, grace_s=0.1), store) as session:
+        with EngineSession(Processes(2, store, run.shm, spill=run.spill, grace_s=0.1), store) as session:
             BODY
 
 main()
