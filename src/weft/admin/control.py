@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from time import sleep
 from typing import Any, Final
 
 from weft.model.errors import ConflictError, ForbiddenError, InternalError, UsageError, WeftError
@@ -24,6 +25,7 @@ from weft.store.state import CONTROL, ELSEWHERE, os_error, owned
 MAX_REQUEST: Final = 64 << 10
 MAX_ANSWER: Final = 4 << 20
 _PATIENCE_S: Final = 2.0
+_STARTING_POLL_S: Final = 0.02
 _MAX_READS: Final = 64
 _MAX_PATH: Final = 100
 
@@ -107,11 +109,11 @@ class ControlServer:
         return line
 
 
-def send(folder: Path, request: Mapping[str, Any], timeout: float = 5.0) -> Any:
+def send(folder: Path, request: Mapping[str, Any], timeout: float = 5.0, starting_s: float = 2.0) -> Any:
     """Send an order to the owner of the run in `folder` and return its result.
 
-    ConflictError: the run does not go on, or its owner does not answer within `timeout` seconds. Errors that the owner
-    raised come back as what they were, by their code.
+    An owner that is just starting has `starting_s` seconds to open its socket. Errors of the owner are raised again, by
+    their code. ConflictError: the run is not running, or its owner does not answer within `timeout` seconds.
     """
     line = json.dumps(dict(request)).encode() + b"\n"
     if len(line) > MAX_REQUEST:
@@ -119,8 +121,7 @@ def send(folder: Path, request: Mapping[str, Any], timeout: float = 5.0) -> Any:
     try:
         with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
             connection.settimeout(timeout)
-            with socket_name(folder / CONTROL) as path:
-                connection.connect(path)
+            _connect(connection, folder, starting_s)
             connection.sendall(line)
             answer = _decode(_read_line(connection, MAX_ANSWER, reads=None))
     except TimeoutError:
@@ -136,6 +137,19 @@ def send(folder: Path, request: Mapping[str, Any], timeout: float = 5.0) -> Any:
     if answer.get("ok"):
         return answer.get("result")
     raise _told(answer.get("error"))
+
+
+def _connect(connection: socket.socket, folder: Path, starting_s: float) -> None:
+    for attempts_left in reversed(range(1 + int(starting_s / _STARTING_POLL_S))):
+        try:
+            with socket_name(folder / CONTROL) as path:
+                connection.connect(path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            if not attempts_left or not owned(folder):
+                raise
+            sleep(_STARTING_POLL_S)
+        else:
+            return
 
 
 # -------------------------------------------------------------------------------------------------------------- inside

@@ -126,8 +126,22 @@ def test_close_removes_the_socket_and_can_be_repeated(folder):
 def test_a_run_that_is_just_starting(folder):
     lock = OwnerLock(folder)
     with pytest.raises(ConflictError, match="just starting or ending"):
-        send(folder, {"do": "ping"})
+        send(folder, {"do": "ping"}, starting_s=0)
     lock.release()
+
+
+def test_an_owner_that_opens_its_socket_a_moment_later_gets_the_order(folder):
+    lock = OwnerLock(folder)
+    servers = []
+    opening = threading.Timer(0.05, lambda: servers.append(ControlServer(folder, {"ping": lambda _: "pong"})))
+    opening.start()
+    try:
+        assert send(folder, {"do": "ping"}, starting_s=60) == "pong"
+    finally:
+        opening.join()
+        for server in servers:
+            server.close()
+        lock.release()
 
 
 def test_an_owner_that_does_not_answer(folder):
