@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weft.backends.local import GRACE_S, LocalJob, stream_bytes
 from weft.backends.simulated_cluster import SimulatedCluster
 from weft.backends.simulator import _Running
-from weft.engine.commands import Publish
+from weft.engine.commands import Publish, Reply
 from weft.engine.core import Tuning
 from weft.engine.events import Done, Failed, UserEvent
 from weft.engine.machines.task import TaskState
@@ -113,6 +113,10 @@ class SimulatedBodies(SimulatedCluster):
     def publish(self, job: Job, event: Publish) -> None:
         """See `Executor.publish`."""
         job.backend.publish(event)
+
+    def reply(self, job: Job, reply: Reply) -> None:
+        """See `Executor.reply`."""
+        job.backend.take_reply(reply)
 
     def restart(self, job: Job, command: Restart) -> None:
         """See `Executor.restart`."""
