@@ -19,7 +19,7 @@ from weft.frontends.pipelines.declaring import CURRENT, PipelineBuilder
 if TYPE_CHECKING:
     from weft.frontends.pipelines.building import BuiltPipeline
     from weft.model.errors import WeftError
-    from weft.runs.records import StepRecord
+    from weft.runs.reading import StepRecord
 
 
 class PipelineResult(Struct, frozen=True):
@@ -93,7 +93,7 @@ class BoundPipeline:
         from weft import wiring
         from weft.admin.settings import load_settings
         from weft.frontends.pipelines.building import folder_of
-        from weft.runs.records import read_run
+        from weft.runs.reading import read_run
 
         folder = folder_of(self._built.file)
         flags = {"workers": workers, "backend": backend, "user": user, "state_dir": state_dir and os.fspath(state_dir)}

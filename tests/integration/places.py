@@ -11,7 +11,7 @@ from typing import Any
 
 import weft
 from weft.admin.settings import Settings
-from weft.runs.records import read_run
+from weft.runs.reading import read_run
 from weft.store.state import StateRoot
 
 DEADLINE_S = 180.0

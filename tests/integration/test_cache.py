@@ -23,7 +23,7 @@ from weft.engine.events import Event, Miss
 from weft.engine.recovery import Epoch
 from weft.engine.replay import Tick
 from weft.runs.active import RunResult
-from weft.runs.records import read_run
+from weft.runs.reading import read_run
 from weft.runtime.cache import read_decisions
 from weft.store.content import ContentStore
 from weft.store.entries import CacheIndex

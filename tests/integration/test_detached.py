@@ -11,7 +11,8 @@ import psutil
 import pytest
 
 from tests.integration.places import MAIN, RUN, Project, until
-from weft.runs.records import ACTIVE, read_run
+from weft.runs.reading import read_run
+from weft.runs.records import ACTIVE
 from weft.store.state import read_description
 
 WAIT = "touch began; until test -e go; do sleep 0.02; done; echo gone on; touch done"

@@ -44,7 +44,7 @@ from weft.model.errors import (
     UsageError,
 )
 from weft.runs.listing import list_runs
-from weft.runs.records import read_run
+from weft.runs.reading import read_run
 from weft.store.outputs import Outputs
 from weft.store.state import StateRoot
 from weft.wiring import MANAGERS

@@ -10,7 +10,8 @@ from tests.integration.places import RUN, Project
 from weft import wiring
 from weft.model.errors import ConflictError, DefinitionError, UsageError
 from weft.runs import reopening
-from weft.runs.records import read_records, read_run
+from weft.runs.reading import read_run
+from weft.runs.records import read_records
 from weft.store.state import RunFolder, read_description
 
 

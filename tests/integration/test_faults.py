@@ -17,7 +17,7 @@ from weft.cli.context import CommandContext
 from weft.cli.main import main
 from weft.model.errors import WeftError
 from weft.runs.active import RunResult
-from weft.runs.records import read_run
+from weft.runs.reading import read_run
 
 ON = {"enable": True}
 SIZE = 6 << 20
@@ -214,7 +214,7 @@ PROGRAM = f"""
 import json, os, sys
 from pathlib import Path
 from weft import wiring
-from weft.runs.records import read_run
+from weft.runs.reading import read_run
 from weft.admin.settings import Settings
 folder = Path(sys.argv[1])
 steps = {{"a": {{"command": "head -c {SIZE * 6 // 10} /dev/zero > {{{{out}}}}", "artifacts": {{"output": ["out"]}},

@@ -12,7 +12,7 @@ from weft.admin.settings import Settings
 from weft.cli.context import CommandContext
 from weft.cli.main import main
 from weft.runs.active import RunResult
-from weft.runs.records import read_run
+from weft.runs.reading import read_run
 
 
 class Place:

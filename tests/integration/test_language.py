@@ -12,8 +12,8 @@ from tests.integration.test_pipeline import Place
 from weft.admin.control import send
 from weft.admin.settings import Settings
 from weft.model.errors import ConflictError, RunCancelledError
-from weft.runs.outline import tree
-from weft.runs.records import read_run
+from weft.runs.reading import read_run
+from weft.runs.step_tree import tree
 from weft.wiring import load_pipeline, resume_run, run_pipeline
 
 FILES = Path(__file__).parents[1] / "fixtures" / "pipelines" / "conformance"

@@ -16,7 +16,7 @@ from tests.integration.places import SOURCE, until
 from tests.integration.test_pipeline import Place
 from weft.admin.settings import Settings
 from weft.model.errors import DefinitionError, TaskError
-from weft.runs.records import read_run
+from weft.runs.reading import read_run
 from weft.store.folders import shm_root
 from weft.wiring import Surroundings, load_pipeline, plan_pipeline, resume_run, run_pipeline
 

@@ -13,7 +13,7 @@ from tests.fixtures.make_journals import JOURNALS, ROOT, RUN
 from weft.cli.main import main
 from weft.durability.journal import JOURNAL, read_journal, recover
 from weft.durability.programs import load_graph
-from weft.runs.records import read_run
+from weft.runs.reading import read_run
 from weft.wiring import MANAGERS
 
 DEADLINE_S = 60.0

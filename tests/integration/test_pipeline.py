@@ -5,6 +5,7 @@ import signal
 import subprocess
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -16,9 +17,12 @@ from weft.admin.settings import Settings
 from weft.model.errors import OutOfMemoryError, RunCancelledError, TaskError
 from weft.operators import call
 from weft.runs.active import RunResult
-from weft.runs.records import Record, RunRecord, read_run
+from weft.runs.reading import RunRecord, read_run
 from weft.store.folders import is_owned, shm_root
 from weft.wiring import load_pipeline, run_pipeline
+
+if TYPE_CHECKING:
+    from weft.runs.records import Record
 
 
 class Place(Project):

@@ -8,7 +8,8 @@ import pytest
 
 from weft.admin.settings import Settings, SettingSource
 from weft.runs.active import RunResult
-from weft.runs.records import Record, read_run
+from weft.runs.reading import read_run
+from weft.runs.records import Record
 from weft.store import disk
 from weft.wiring import load_pipeline, resume_run, run_pipeline
 

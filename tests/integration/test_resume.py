@@ -17,7 +17,7 @@ from weft.durability.journal import read_journal
 from weft.engine.events import Done
 from weft.engine.replay import Tick
 from weft.model.errors import NotFoundError
-from weft.runs.records import read_run
+from weft.runs.reading import read_run
 
 
 class Place(Project):

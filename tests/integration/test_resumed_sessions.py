@@ -16,7 +16,7 @@ from weft import Resources, wiring
 from weft.admin.settings import load_settings
 from weft.model.errors import CapacityError, RunCancelledError, TaskError
 from weft.runs.listing import list_runs
-from weft.runs.records import read_run
+from weft.runs.reading import read_run
 from weft.store.state import StateRoot, read_description
 from weft.wiring import session as sessions
 

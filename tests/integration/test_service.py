@@ -11,7 +11,7 @@ from weft.admin.settings import Settings
 from weft.model.errors import RunCancelledError
 from weft.runs.active import ActiveRun
 from weft.runs.graphs import GraphSource
-from weft.runs.records import read_run
+from weft.runs.reading import read_run
 from weft.runs.removing import cancel_run, suspend_run
 from weft.runs.service import RunService
 from weft.wiring import load_pipeline, runs

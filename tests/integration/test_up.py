@@ -12,7 +12,8 @@ import pytest
 
 from tests.integration.places import DEADLINE_S, Project, until
 from weft.runs.listing import list_runs
-from weft.runs.records import ACTIVE, read_run
+from weft.runs.reading import read_run
+from weft.runs.records import ACTIVE
 from weft.store.schedules import SCHEDULES_NAME, STARTING, Firing, Schedules
 from weft.store.state import read_description
 

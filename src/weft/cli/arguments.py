@@ -13,7 +13,7 @@ from weft.model.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from weft.admin.settings import Settings
-    from weft.runs.records import RunRecord
+    from weft.runs.reading import RunRecord
     from weft.store.results import ResultCache
     from weft.store.state import StateRoot
 
@@ -114,7 +114,7 @@ def root_of(context: CommandContext, project: Path | None, state_dir: Path | Non
 def find_record(context: CommandContext, name: str, project: Path | None, state_dir: Path | None) -> RunRecord:
     """Return the run that a name means. UsageError: it names a step of one."""
     from weft.runs.listing import find_run
-    from weft.runs.records import read_run
+    from weft.runs.reading import read_run
 
     run, slash, step = name.partition("/")
     if slash and step:

@@ -23,7 +23,7 @@ from weft.model.records import as_dict
 
 if TYPE_CHECKING:
     from weft.cli.context import CommandContext
-    from weft.runs.records import ItemRecord, RunRecord, StepRecord
+    from weft.runs.reading import ItemRecord, RunRecord, StepRecord
 
 
 MOST_OUTPUTS: Final = 10
@@ -34,6 +34,12 @@ def more_outputs(count: int, run: str, where: str = "") -> str:
     """Say how many outputs are not printed, and what prints them; empty where all are."""
     left = count - MOST_OUTPUTS
     return f"and {left:,} more: weft show {run} --json{where}" if left > 0 else ""
+
+
+def in_python(found: RunRecord) -> str:
+    """Return the code by which a program reads the results of a run that a session began."""
+    state = str(found.folder.absolute().parent.parent)
+    return f"in Python: weft.Session(durable={state!r}).resume({found.id!r}).result()"
 
 
 def print_steps(context: CommandContext, found: RunRecord) -> None:
@@ -62,8 +68,8 @@ _ITEM_ROWS: Final = 10
 
 def _rows(found: RunRecord) -> Iterator[tuple[int, StepRecord | ItemRecord]]:
     """Yield the steps of a run with their dags, and the items of loops, as rows and how far they stand in."""
-    from weft.runs.outline import tree
-    from weft.runs.records import item_name
+    from weft.runs.reading import item_name
+    from weft.runs.step_tree import tree
 
     for depth, step in tree(found):
         yield depth, step
@@ -105,7 +111,7 @@ def took(started: float | None, ended: float | None, state: str, now: float, pau
 def show_step(context: CommandContext, found: RunRecord, name: str, *, as_json: bool) -> None:
     """Show one step of a run, or one item of its loop (`step-2`, `step[2]`). NotFoundError: there is none."""
     from weft.cli.tables import state_text
-    from weft.runs.records import ItemRecord, item_name
+    from weft.runs.reading import ItemRecord, item_name
 
     step, number = found.task(name)
     own = item_name(step.name, number or 0)
@@ -164,7 +170,7 @@ def _step_document(step: StepRecord) -> dict[str, Any]:
 
 
 def _item_document(step: str, number: int, item: StepRecord | ItemRecord) -> dict[str, Any]:
-    from weft.runs.records import item_name
+    from weft.runs.reading import item_name
 
     return {
         "name": item_name(step, number),
@@ -179,7 +185,7 @@ def _item_document(step: str, number: int, item: StepRecord | ItemRecord) -> dic
 
 def run_document(found: RunRecord) -> dict[str, Any]:
     """Return what `--json` tells of a run."""
-    from weft.runs.outline import tree
+    from weft.runs.step_tree import tree
 
     document = as_dict(found)
     for name in ("created", "started", "ended"):

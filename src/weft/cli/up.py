@@ -168,7 +168,8 @@ class _Launcher:
         return started.run
 
     def goes_on(self, run: str) -> bool:
-        from weft.runs.records import ACTIVE, read_run
+        from weft.runs.reading import read_run
+        from weft.runs.records import ACTIVE
 
         try:
             return read_run(self.root.folder(run)).state in ACTIVE

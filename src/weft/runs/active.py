@@ -16,7 +16,8 @@ from msgspec import Struct
 from weft.admin.control import ControlServer
 from weft.engine.machines.job import JobState
 from weft.model.errors import ConflictError, InternalError, RunFailedError, TaskError, WeftError
-from weft.runs.records import SUSPENDED, Record, item_name
+from weft.runs.reading import item_name
+from weft.runs.records import SUSPENDED, Record
 from weft.runs.verbs import protocol
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from weft.engine.policy import ManagerFactory
     from weft.graph.logical import Vertex
     from weft.graph.spec import RunSpec
-    from weft.runs.records import RunRecorder
+    from weft.runs.recorder import RunRecorder
     from weft.runs.verbs import Handler
     from weft.runtime.cache import StepCache
     from weft.runtime.loop import JobRun

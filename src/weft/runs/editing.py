@@ -16,7 +16,7 @@ from weft.store.state import read_description
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from weft.runs.records import RunRecord
+    from weft.runs.reading import RunRecord
     from weft.store.state import RunFolder
 
 KEPT: Final = "kept"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from weft.engine.inspector import Inspector
     from weft.engine.policy import ManagerFactory
     from weft.graph.logical import LogicalGraph
-    from weft.runs.records import RunRecord, StepRecord
+    from weft.runs.reading import RunRecord, StepRecord
 
 
 def explain_run(

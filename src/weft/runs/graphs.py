@@ -16,7 +16,7 @@ from weft.graph.spec import RunSpec
 from weft.graph.validate import mark_results
 from weft.model.errors import ConflictError
 from weft.runs.listing import open_catalog
-from weft.runs.records import read_run, tell_interruption
+from weft.runs.reading import read_run, tell_interruption
 from weft.runs.reopening import reopen_run
 from weft.store.state import GRAPH_DIGEST, RunFolder
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from weft.model.errors import NotFoundError, WeftError
-from weft.runs.records import ACTIVE, INTERRUPTED, read_run
+from weft.runs.reading import read_run
+from weft.runs.records import ACTIVE, INTERRUPTED
 from weft.store.state import DESCRIPTION, StateRoot, owned
 
 if TYPE_CHECKING:

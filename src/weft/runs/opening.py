@@ -13,7 +13,7 @@ from weft.graph.validate import mark_results
 from weft.model.errors import WeftError
 from weft.runs.active import JOURNAL_S, ActiveRun, LeftBySteps, RunEvents, Stack, unforeseen_outputs
 from weft.runs.listing import open_catalog
-from weft.runs.records import RunRecorder
+from weft.runs.recorder import RunRecorder
 from weft.runtime.clock import RealClock
 from weft.store.entries import cache_place
 from weft.store.folders import remove_folder

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from weft.model.errors import NotFoundError, WeftError
-from weft.runs.records import item_name, read_run
+from weft.runs.reading import item_name, read_run
 from weft.runtime.cache import read_decisions
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from weft.runs.records import RunRecord
+    from weft.runs.reading import RunRecord
     from weft.store.results import ResultCache
     from weft.store.state import LogFile
 

@@ -10,7 +10,8 @@ from weft.admin.control import send
 from weft.admin.deleting import delete_runs, refuse_live
 from weft.model.errors import ConflictError, UsageError
 from weft.runs.listing import list_runs
-from weft.runs.records import ACTIVE, INTERRUPTED, SUSPENDED, read_run
+from weft.runs.reading import read_run
+from weft.runs.records import ACTIVE, INTERRUPTED, SUSPENDED
 from weft.store.state import owned
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from weft.runs.active import ActiveRun, RunEvents, Stack
 from weft.runs.editing import KEPT, edits_that_count, kept_by_edit, record_edit
 from weft.runs.listing import open_catalog
 from weft.runs.opening import DURABILITY, final_steps, make_stack, open_values, with_values
-from weft.runs.records import item_name, read_run, tell_interruption
+from weft.runs.reading import item_name, read_run, tell_interruption
 from weft.runtime.clock import RealClock, ResumedClock
 from weft.store.state import RunFolder, StateRoot, read_description
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from weft.graph.logical import Vertex
     from weft.graph.spec import RunSpec
     from weft.runs.opening import Managers
-    from weft.runs.records import RunRecord
+    from weft.runs.reading import RunRecord
     from weft.runs.sources import ResumableSource, Revised
     from weft.runtime.session import EngineSession
     from weft.store.catalog import Catalog

@@ -12,7 +12,7 @@ from weft.model.resources import Resources
 from weft.runs.active import ActiveRun, RunEvents
 from weft.runs.listing import mark_interrupted
 from weft.runs.opening import open_run
-from weft.runs.records import read_run
+from weft.runs.reading import read_run
 from weft.runtime.clock import RealClock, ResumedClock
 from weft.runtime.session import BackendPlace, EngineSession
 from weft.store.blocks import BlockManager

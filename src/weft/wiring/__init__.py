@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from weft.wiring.concrete import make_ready as make_ready
     from weft.wiring.foreground import resume_run as resume_run
     from weft.wiring.foreground import run_pipeline as run_pipeline
-    from weft.wiring.looking import explain_run as explain_run
-    from weft.wiring.looking import plan_pipeline as plan_pipeline
-    from weft.wiring.looking import story_run as story_run
+    from weft.wiring.inspecting import explain_run as explain_run
+    from weft.wiring.inspecting import plan_pipeline as plan_pipeline
+    from weft.wiring.inspecting import story_run as story_run
     from weft.wiring.session import Session as Session
 
 _HOMES = {
@@ -41,7 +41,7 @@ _HOMES = {
         "load_pipeline",
         "load_text",
     ),
-    "weft.wiring.looking": (
+    "weft.wiring.inspecting": (
         "explain_run",
         "plan_pipeline",
         "story_run",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from weft.model.errors import RunCancelledError
 from weft.runs.active import ActiveRun, RunAnnounced, RunEvents, RunMessage, RunResult
-from weft.runs.records import Record, read_run
+from weft.runs.reading import read_run
 from weft.runs.service import RunService
 from weft.wiring import runs as concrete
 from weft.wiring.waiting import noted_signals, wait_for_end
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from weft.admin.settings import Settings
+    from weft.runs.records import Record
     from weft.runs.sources import RunSource
 
 

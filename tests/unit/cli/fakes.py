@@ -17,7 +17,7 @@ from weft.graph.logical import LogicalGraph
 from weft.model.errors import NotFoundError, RunCancelledError, TaskError, WeftError
 from weft.model.failures import Failure
 from weft.runs.active import RunAnnounced
-from weft.runs.records import RunRecorder
+from weft.runs.recorder import RunRecorder
 from weft.store.catalog import RunRow
 from weft.store.state import RunFolder
 

@@ -12,7 +12,7 @@ from tests.unit.runs.shell import STEPS
 from weft.admin.control import ControlServer
 from weft.engine.explain import Change, Explained, ExplainedItem
 from weft.model.errors import InvalidTransition, UsageError, WeftError
-from weft.runs.records import read_run
+from weft.runs.reading import read_run
 from weft.store.state import RunFolder, StateRoot
 
 # ------------------------------------------------------------------------------------------------------------- run

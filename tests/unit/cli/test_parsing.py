@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import pytest
 
 from weft.cli.commands import app as the_app
-from weft.cli.parsing import CommandGroup, CommandParameter, Invocation, _given
+from weft.cli.parsing import CommandGroup, CommandParameter, Invocation, _given, _summary
 from weft.model.errors import UsageError
 
 Flag = Annotated[bool, CommandParameter(["-q", "--quiet"], help="Say little.")]
@@ -172,6 +172,7 @@ def test_every_command_can_be_read_and_is_explained(path):
     assert len(names) == len(set(names))
     assert all(one.help for one in given if not one.by_place)
     page = str(the_app.parse([*path, "--help"]))
+    assert the_app._find(path, "weft").about in ("", _summary(target))
     assert page.startswith(f"Usage: weft {' '.join(path)}")
     assert page.splitlines()[2]
 

@@ -9,7 +9,7 @@ from weft.engine.ports import ManualClock
 from weft.graph.logical import DEFAULT_RETRY, NONE, Edge, LogicalGraph, OnFailure, Retry, Storage, Vertex
 from weft.model.failures import Failure
 from weft.model.program import Program
-from weft.runs.records import RunRecorder
+from weft.runs.recorder import RunRecorder
 from weft.runtime.loop import JobRun
 
 STEPS = ("prepare", "train", "report")

@@ -7,7 +7,7 @@ from weft.engine.core import Tuning
 from weft.graph.builder import Graph, shuffle
 from weft.graph.logical import LogicalGraph, Manager, Range
 from weft.runs.explaining import explain_run
-from weft.runs.records import RunRecord, StepRecord
+from weft.runs.reading import RunRecord, StepRecord
 from weft.wiring import MANAGERS, Session
 
 

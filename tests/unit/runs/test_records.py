@@ -20,8 +20,10 @@ from weft.model.errors import ConflictError, DiskFullError, NotFoundError, Usage
 from weft.model.failures import Failure
 from weft.runs import records
 from weft.runs.listing import as_it_is, describe, list_runs, mark_interrupted, open_catalog
-from weft.runs.outline import tree
-from weft.runs.records import Record, RunRecorder, parse_record, read_run, tell_interruption
+from weft.runs.reading import read_run, tell_interruption
+from weft.runs.recorder import RunRecorder
+from weft.runs.records import Record, parse_record
+from weft.runs.step_tree import tree
 from weft.store.catalog import RunRow
 from weft.store.state import RunFolder, StateRoot
 

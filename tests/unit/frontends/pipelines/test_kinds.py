@@ -15,7 +15,7 @@ from weft.graph.task import TaskContext, TaskInput
 from weft.model.errors import PipelineError, ProgramError, TaskError
 from weft.model.resources import Resources
 from weft.runs.active import RunResult
-from weft.runs.records import read_run
+from weft.runs.reading import read_run
 
 LIBRARY = {"words": "1"}
 """What the toy's results depend on beside its options, such as a table."""

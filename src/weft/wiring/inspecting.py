@@ -33,7 +33,7 @@ def plan_pipeline(loaded: Loaded, settings: Settings) -> list[Foreseen]:
     DefinitionError: a step can never have its mounts.
     """
     from weft.runs.planning import PlannedTask, foresee
-    from weft.runs.records import item_name
+    from weft.runs.reading import item_name
 
     state = settings.state_root(loaded.file.absolute().parent)
     loaded = in_containers(loaded, lambda _: None, pull=False)
@@ -75,7 +75,7 @@ def explain_run(folder: Path) -> Explained:
     """
     from weft.durability.programs import load_graph
     from weft.runs.explaining import explain_run as explain
-    from weft.runs.records import read_run
+    from weft.runs.reading import read_run
 
     run = read_run(folder)
     if run.of_session:
@@ -99,7 +99,7 @@ def story_run(folder: Path, subject: str = "") -> tuple[str, ...]:
     """
     from weft.durability.programs import load_graph
     from weft.runs.explaining import replayed
-    from weft.runs.records import read_run
+    from weft.runs.reading import read_run
 
     if not read_run(folder).of_session:
         return ()

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from weft.runs.records import ACTIVE, INTERRUPTED, RunRecord, StepRecord
+from weft.runs.reading import RunRecord, StepRecord
+from weft.runs.records import ACTIVE, INTERRUPTED
 
 _WORST: Final = ("failed", "terminated", "cancelled", INTERRUPTED)
 

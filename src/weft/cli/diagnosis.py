@@ -1,0 +1,97 @@
+"""The commands that examine the installation: `weft doctor`, `weft config show` and `weft errors`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from weft.cli.arguments import (
+    AsJson,
+    Given,
+    Project,
+    StateDir,
+    open_results,
+    root_of,
+    settings_of,
+)
+from weft.cli.parsing import CommandParameter
+from weft.cli.tables import clean, one_line, print_json, print_table
+from weft.model.records import as_dict
+
+if TYPE_CHECKING:
+    pass
+
+
+def doctor(
+    *,
+    full: Annotated[bool, CommandParameter(help="Read every kept file again.")] = False,
+    as_json: AsJson = False,
+    project: Project = None,
+    state_dir: StateDir = None,
+    context: Given,
+) -> int:
+    """See whether what Weft keeps on disk is whole, and say what to do where it is not."""
+    from weft.runs.health import examine
+
+    root = root_of(context, project, state_dir)
+    with open_results(context, project, state_dir) as cache:
+        findings = list(examine(root, cache, full=full))
+    ill = any(finding.problem for finding in findings)
+    if as_json:
+        print_json(context.out, "weft.doctor/1", findings=[as_dict(finding) for finding in findings], well=not ill)
+        return int(ill)
+    for finding in findings:
+        symbol = "✘" if finding.problem else "!" if finding.hint else "✔"
+        context.out.write(f"{symbol} {clean(finding.what)}\n")
+        for line in (finding.problem, finding.hint):
+            if line:
+                context.out.write(f"    {one_line(line, 400)}\n")
+    return int(ill)
+
+
+def config_show(
+    *,
+    origin: Annotated[bool, CommandParameter(name="--origin", help="Say where each value comes from.")] = False,
+    as_json: AsJson = False,
+    project: Project = None,
+    context: Given,
+) -> None:
+    """Show the settings in force."""
+    from weft.admin.settings import NAMES
+
+    settings = settings_of(context, context.cwd / (project or ""), {})
+    values = {name: getattr(settings, name) for name in NAMES}
+    if as_json:
+        origins = {name: as_dict(settings.origin(name)) for name in NAMES}
+        found = {
+            name: {"value": value, **({"origin": origins[name]} if origin else {})} for name, value in values.items()
+        }
+        print_json(context.out, "weft.config/1", settings=found)
+        return
+    heads = ("SETTING", "VALUE", "ORIGIN") if origin else ("SETTING", "VALUE")
+    rows = [
+        (name, _shown(value), *([clean(str(settings.origin(name)))] if origin else []))
+        for name, value in values.items()
+    ]
+    print_table(context.console(), heads, rows)
+
+
+def _shown(value: object) -> str:
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else clean(str(value))
+
+
+def errors(
+    code: Annotated[str | None, CommandParameter(help="Such as WEFT202; without one: the list.")] = None,
+    /,
+    *,
+    as_json: AsJson = False,
+    context: Given,
+) -> None:
+    """Explain an error code."""
+    from weft.cli.explain import document, explain, kind_of, kinds, list_codes
+
+    if as_json:
+        told = [document(kind) for kind in ([kind_of(code)] if code is not None else kinds())]
+        text = {} if code is None else {"text": explain(code)}
+        print_json(context.out, "weft.errors/1", errors=[{**one, **text} for one in told])
+        return
+    context.out.write(list_codes() if code is None else explain(code))

@@ -1,0 +1,130 @@
+"""The commands that show runs: `weft ls` and `weft show`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from weft.cli.arguments import (
+    AsJson,
+    Given,
+    Project,
+    StateDir,
+    find_record,
+    root_of,
+    split_target,
+)
+from weft.cli.parsing import CommandParameter
+from weft.cli.steps import MOST_OUTPUTS, in_python, more_outputs, print_steps, run_document, took
+from weft.cli.tables import iso, moment, one_line, output_path, print_json, print_table, short_path
+from weft.model.errors import UsageError
+from weft.model.records import as_dict
+
+if TYPE_CHECKING:
+    from weft.store.catalog import RunRow
+
+
+def ls(
+    *,
+    state: Annotated[str | None, CommandParameter(help="Only runs in this state.")] = None,
+    name: Annotated[str | None, CommandParameter(help="Only runs of this name.")] = None,
+    number: Annotated[int, CommandParameter(name=["-n", "--number"], help="At most so many; 0: all.")] = 20,
+    quiet: Annotated[bool, CommandParameter(name=["-q", "--quiet"], help="Print ids alone.")] = False,
+    as_json: AsJson = False,
+    project: Project = None,
+    state_dir: StateDir = None,
+    context: Given,
+) -> None:
+    """List the runs, newest first."""
+    from weft.cli.tables import state_text
+    from weft.runs.listing import list_runs
+    from weft.runs.records import RUN_STATES
+
+    if state is not None and state not in RUN_STATES:
+        raise UsageError(f"no run can be in state {state!r}", hint=f"There are: {', '.join(RUN_STATES)}")
+    if number < 0:
+        raise UsageError(f"--number is {number}; it must be 0 or more")
+    root = root_of(context, project, state_dir)
+    rows, total = list_runs(root, limit=number or None, state=state, name=name)
+    if as_json:
+        print_json(context.out, "weft.runs/1", runs=[_row_document(row) for row in rows], total=total)
+        return
+    if quiet:
+        context.out.write("".join(f"{row.id}\n" for row in rows))
+        return
+    now = context.clock.wall()
+    print_table(
+        context.console(),
+        ("RUN", "STATE", "NAME", "STARTED", "TIME", "USER"),
+        [
+            (
+                row.id,
+                state_text(row.state, context.out),
+                one_line(row.name, 40),
+                moment(row.started_at or row.created_at or None),
+                took(row.started_at, row.ended_at, row.state, now, row.paused_s),
+                one_line(row.user, 20),
+            )
+            for row in rows
+        ],
+    )
+    if not rows:
+        context.say(f"no runs{' like this' if state or name else ''} in {root.path}")
+    elif total > len(rows):
+        context.say(f"showing {len(rows)} of {total}; all: weft ls -n 0")
+
+
+def show(
+    run: Annotated[str, CommandParameter(help="RUN, or RUN/STEP; RUN/STEP-2 or RUN/STEP[2] for an item of a loop.")],
+    /,
+    *,
+    as_json: AsJson = False,
+    project: Project = None,
+    state_dir: StateDir = None,
+    context: Given,
+) -> None:
+    """Show one run, or one step of it: times, parameters, outputs and where its logs lie."""
+    name, step, _ = split_target(run)
+    found = find_record(context, name, project, state_dir)
+    if step:
+        from weft.cli.steps import show_step
+
+        show_step(context, found, step, as_json=as_json)
+        return
+    if as_json:
+        print_json(context.out, "weft.run/1", run=run_document(found))
+        return
+    from weft.cli.tables import state_text
+
+    now = context.clock.wall()
+    outputs = list(found.outputs.items())
+    head: list[tuple[str, Any]] = [
+        ("run", found.id),
+        ("state", state_text(found.state, context.out)),
+        ("name", one_line(found.name)),
+        ("file", short_path(found.file, context.cwd) if found.file else ""),
+        ("user", one_line(f"{found.user}@{found.host}" if found.host else found.user)),
+        ("started", moment(found.started)),
+        ("time", took(found.started, found.ended, found.state, now, found.paused_s)),
+        ("parameters", one_line(", ".join(f"{k}={v}" for k, v in found.parameters.items()), 500)),
+        ("error", f"{found.error_code} {one_line(found.message, 500)}" if found.error_code else ""),
+        ("folder", short_path(found.folder, context.cwd)),
+        *((f"output {one_line(name, 40)}", output_path(place, context.cwd)) for name, place in outputs[:MOST_OUTPUTS]),
+        ("outputs", more_outputs(len(outputs), found.id)),
+        ("results", in_python(found) if found.of_session and found.state == "succeeded" else ""),
+    ]
+    out = context.console()
+    width = max(len(name) for name, value in head if value)
+    for name, value in head:
+        if value:
+            out.print(f"{name:{width}} ", value)
+    context.out.write("\n")
+    print_steps(context, found)
+
+
+def _row_document(row: RunRow) -> dict[str, Any]:
+    document = as_dict(row)
+    del document["version"], document["error_code"], document["error_message"]
+    for name in ("created_at", "started_at", "ended_at"):
+        document[name] = iso(document[name] or None)
+    error = {"code": row.error_code, "message": row.error_message} if row.error_code else None
+    return {**document, "error": error}
