@@ -138,7 +138,7 @@ def test_results_that_others_use_stay(place):
     assert place.weft("doctor")[0] == 0
 
 
-@pytest.mark.parametrize("stage", ["_end_processes", "_forget", "_remove_outputs", "remove_folder"])
+@pytest.mark.parametrize("stage", ["end_processes", "_forget", "_remove_outputs", "remove_folder"])
 @pytest.mark.parametrize("after", [False, True])
 def test_it_may_be_killed_anywhere_and_done_again(place, monkeypatch, stage, after):
     place.run()

@@ -100,8 +100,8 @@ def alone(graph: LogicalGraph) -> frozenset[str]:
     """Return the vertices that no cut joins to others.
 
     A bubble requests all its slots before any of its tasks runs. Vertices with a manager, an expander, a choice or an
-    unknown parallelism would wait for an answer from their own bubble. Services form bubbles with their consumers
-    anyway.
+    unknown parallelism would wait for an answer from their own bubble, and final vertices for the end of all others.
+    Services form bubbles with their consumers anyway.
     """
     found = {
         id
@@ -109,6 +109,7 @@ def alone(graph: LogicalGraph) -> frozenset[str]:
         if vertex.kind is VertexKind.SERVICE
         or vertex.manager is not None
         or vertex.expands
+        or vertex.final
         or not _is_settled(graph, vertex.parallelism)
     }
     found.update(edge.dst for edge in graph.edges if graph.vertices[edge.src].kind is VertexKind.SERVICE)
