@@ -777,7 +777,7 @@ def random_hardship(rng: random.Random) -> dict[str, Any]:
         cut=often(0.05),
         paused=often(0.05),
         disk=often(0.01),
-        told=rng.choice([0.0, 0.5, 1.0]),
+        reported=rng.choice([0.0, 0.5, 1.0]),
         until_s=300.0,
     )
     return {

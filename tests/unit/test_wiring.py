@@ -531,7 +531,7 @@ def test_wrong_values_are_not_put(values, n, text):
 def test_only_what_was_kept_can_be_given():
     g = weft.Graph("given")
     g.map(abs, [1], name="numbers")
-    with weft.Session(workers=1) as session, pytest.raises(UsageError, match=r"what is given for 'numbers' is \[1\]"):
+    with weft.Session(workers=1) as session, pytest.raises(UsageError, match=r"the value given for 'numbers' is \[1\]"):
         session.submit(g, given={"numbers": [1]})  # type: ignore[dict-item]
 
 

@@ -1,4 +1,4 @@
-"""What the backends of one machine share: the store, columns, task code, streams, timers, light tasks."""
+"""The common part of the backends of one machine: the store, columns, task code, streams, timers, unslotted tasks."""
 
 from __future__ import annotations
 
@@ -46,30 +46,30 @@ _WAKE_S = 0.1
 _KEEPS_NOTHING = (JobState.RUNNING, JobState.SUCCEEDED)
 
 STREAM_BYTES = 64 * 2**20
-"""How many bytes a streamed edge holds before its writers wait; less where the memory is small."""
+"""The bytes that a streamed edge holds before its writers wait; fewer if the memory is small."""
 EVENTS_KEPT = 1_000
-"""How many events of a vertex are kept for its control vertex."""
+"""The number of events of a vertex that are kept for its control vertex."""
 GRACE_S = 3.0
-"""How long a task that was told to stop may take before it is given up, in seconds."""
+"""The seconds a stopped task may take before it is abandoned."""
 
 
 def lease_bytes(budget: int, workers: int) -> int:
-    """Return how many bytes the outputs of one lease may take, so that every worker can have one and none needs all."""
+    """Return the bytes that the outputs of one lease may take, so that every worker can have a lease and each fits."""
     return min(Tuning().lease_bytes, max(1, budget // (2 * max(1, workers))))
 
 
 def stream_bytes(budget: int) -> int:
-    """Return how many bytes a streamed edge may hold: a small part of the memory, since a bubble may have several."""
+    """Return the bytes a streamed edge may hold: a small part of the memory, since a bubble may have several edges."""
     return min(STREAM_BYTES, max(1, budget // 16))
 
 
 Defer = Callable[[Callable[[], None]], None]
-"""Takes something that may block, to call it soon on another thread."""
+"""Takes an action that may block, and calls it soon on another thread."""
 
 
 class Race:
-    """Two leases of the same tasks. Units below `done` are committed, those from `hi` on were given back and are not
-    theirs any more; what `winner` has ended, the other may not.
+    """Two leases of the same tasks. Units below `done` are committed; those from `hi` on were given back and belong to
+    neither. The units ended by `winner` are closed to the other lease.
     """
 
     def __init__(self, done: int, hi: int) -> None:
@@ -98,7 +98,7 @@ class LocalJob:
         self.closed = False
         self._endpoints: dict[str, dict[int, Any]] = {}
         self._replies: dict[str, str] = {}
-        self._said: dict[str, deque[tuple[str, int, Any]]] = {}
+        self._events: dict[str, deque[tuple[str, int, Any]]] = {}
         self.moved = threading.Condition()
         self.watched = False
         self.outputs: Outputs | None = job.outputs
@@ -107,7 +107,7 @@ class LocalJob:
     # ------------------------------------------------------------------------------------------------ columns
 
     def column(self, vertex: str, n: int, parts: int) -> Column:
-        """Return the column of a vertex's outputs, with `n` cells and `parts` partitions where it is new."""
+        """Return the column of a vertex's outputs. A new column has `n` cells and `parts` partitions."""
         column = self.columns.get(vertex)
         if column is None and vertex in self.job.given:
             column = self.job.given[vertex]
@@ -118,12 +118,12 @@ class LocalJob:
         return column
 
     def _passed(self, vertex: str) -> list[tuple[int, int]]:
-        """Return the tasks of a vertex that running leases are done with."""
+        """Return the tasks of a vertex that running leases have passed."""
         running = list(self.running.values())
         return [(lease.lo, lease.at) for lease in running if lease.root.vertex == vertex]
 
     def code(self, spec: TaskSpec) -> TaskCode:
-        """Return what a worker must know of a vertex, made once for each record of it."""
+        """Return the task code of a vertex, made once for each record of the vertex."""
         code = self._codes.get(spec)
         if code is None:
             code = self._codes[spec] = code_of(spec, self._column_of)
@@ -140,7 +140,7 @@ class LocalJob:
     # ------------------------------------------------------------------------------------------------- leases
 
     def lease(self, launch: Launch, kind: type[AnyLease] = WorkerLease) -> AnyLease:  # type: ignore[assignment]
-        """Return a launch as a worker sees it."""
+        """Return a launch in the form that workers take."""
         cone = launch.cone
         lease = kind(
             launch.lease,
@@ -163,33 +163,35 @@ class LocalJob:
         return lease
 
     def forget(self, lease: WorkerLease) -> None:
-        """A lease is over, one way or the other."""
+        """Forget an ended lease."""
         self.running.pop(lease.id, None)
         self.over(lease, lease.lo, lease.hi)
 
     def over(self, lease: WorkerLease, lo: int, hi: int) -> None:
-        """Tasks `lo:hi` of a lease are done, failed or lost: they read and write no more streams."""
+        """End tasks `lo:hi` of a lease, whatever their outcome: they read and write no more streams."""
         streams = self._streams
         if streams is not None:
-            streams.left(lease.root, lo, hi)
+            streams.leave(lease.root, lo, hi)
             if not self.running and self.job.inspector.status not in GOING:
                 streams.reset()()
 
     @staticmethod
     def _race(lease: WorkerLease, other: WorkerLease | None) -> None:
-        """Let two leases race; one that commits just now, or has, has won already."""
+        """Let two leases race. A lease that commits now, or has committed, has won already."""
         race = lease.race = (other and other.race) or Race(lease.lo, lease.hi)
         if other is None:
             race.winner = race
             return
         other.race = race  # before `committing` is read: see `commit`
-        race.hi = min(race.hi, max(other.hi, other.at + 1))  # what it has given back may not be known yet
+        race.hi = min(race.hi, max(other.hi, other.at + 1))  # the units it gave back may not be recorded yet
         if other.committing:
             race.winner = other
         race.done = max(race.done, other.lo)
 
     def commit(self, lease: WorkerLease, outcome: LeaseOutcome, reservation: Any = None, *, ends: bool = True) -> None:
-        """Put the values of a lease into the store; must come before its report. `ends`: it does nothing after that."""
+        """Put the values of a lease into the store, before its report. `ends`: the lease does no more work
+        afterwards.
+        """
         if lease.late and ends and not outcome.kind:
             _end_before(lease, outcome, "its time was up")
         values = outcome.values
@@ -204,7 +206,7 @@ class LocalJob:
     def _put_first(
         self, race: Race, lease: WorkerLease, outcome: LeaseOutcome, reservation: Any, *, ends: bool
     ) -> None:
-        """Put what the other lease has not put yet; nothing if that has ended."""
+        """Put the values that the other lease has not put yet; none if that lease has ended."""
         with race.lock:
             if race.winner not in (None, lease):
                 _end_before(lease, outcome, "another attempt was first")
@@ -220,8 +222,10 @@ class LocalJob:
                 race.winner = lease
 
     def shrink(self, lease: WorkerLease) -> int | None:
-        """Take back the tail of a lease, which its rival does not commit either from now on; return where it ends, or
-        None if there is nothing to be had. Waits for who commits, if the lease has a rival.
+        """Revoke the tail of a lease, which its rival does not commit either. Return the new end, or None if nothing is
+        left.
+
+        Waits for a running commit if the lease has a rival.
         """
         hi = lease.shrink()
         race: Race | None = lease.race
@@ -252,7 +256,7 @@ class LocalJob:
                 self.moved.notify_all()
 
     def report(self, lease: WorkerLease, outcome: LeaseOutcome, now: float) -> Done | Failed:
-        """Return the event that says what became of a lease."""
+        """Return the event that reports the outcome of a lease."""
         self.forget(lease)
         if not outcome.kind:
             values = list(outcome.values) if lease.root.expands else None
@@ -284,7 +288,7 @@ class LocalJob:
         )
 
     def restore(self, vertex: str, indices: Collection[int]) -> None:
-        """Put into the store what an earlier process found out; tasks of which nothing is there are passed over."""
+        """Restore outputs recorded by an earlier process; tasks without any files are skipped."""
         if self.outputs is None or not indices:
             return
         column = self.column(vertex, *self.job.inspector.column(vertex))
@@ -292,12 +296,12 @@ class LocalJob:
             self.store.put_range(column, lo, cells)
 
     def free(self, vertex: str, lo: int, hi: int, defer: Defer) -> None:
-        """Nobody reads these outputs any more. What a job that fails or is cancelled has made stays, to go on from."""
+        """Free outputs that have no readers left. A job that fails or is cancelled keeps its outputs for a resume."""
         if self.outputs is not None and self.job.inspector.status in _KEEPS_NOTHING:
             self.outputs.free(vertex, lo, hi, defer)
 
     def free_parts(self, column: Column, vertex: str, part_lo: int, part_hi: int, defer: Defer) -> None:
-        """Nobody reads these partitions any more; a file goes with the last of them."""
+        """Free partitions that have no readers left; a file is removed with its last partition."""
         if self.outputs is not None:
             freed = self._parts_freed.setdefault(vertex, set())
             freed.update(range(part_lo, part_hi))
@@ -313,12 +317,12 @@ class LocalJob:
             self.store.drop((self.job.id, vertex))
         for column in self.job.given.values():
             if getattr(column.foresee, "args", (None, None))[1] == self._passed:
-                column.foresee = None  # what the next job does with it is not known yet
+                column.foresee = None  # the next job may still use it
         with self.moved:
             self.moved.notify_all()
 
     def settle(self) -> None:
-        """Something was told to stop: wake whoever waits for what will not come."""
+        """Wake the waiters after a stop: their inputs may never come."""
         with self.moved:
             self.moved.notify_all()
         if self._streams is not None:
@@ -338,16 +342,16 @@ class LocalJob:
         row = self.job.inspector.vertex(service)
         if row is None:
             raise NotFoundError(f"there is no service {service!r} in {self.job.graph.name}")
-        said = self._endpoints.get(service, {})
-        return [said[index] for index in range(row.n)] if len(said) == row.n else None
+        endpoints = self._endpoints.get(service, {})
+        return [endpoints[index] for index in range(row.n)] if len(endpoints) == row.n else None
 
     def publish(self, event: Publish) -> None:
-        """Remember what a service said, and what is of interest to a control vertex."""
+        """Record an event of a service, and the events that a control vertex reads."""
         if event.name == "endpoint":
             self._endpoints.setdefault(event.vertex, {})[event.index] = event.payload
         if self.job.inspector.controllers(event.vertex):
-            said = self._said.setdefault(event.vertex, deque(maxlen=EVENTS_KEPT))
-            said.append((event.name, event.index, event.payload))
+            kept = self._events.setdefault(event.vertex, deque(maxlen=EVENTS_KEPT))
+            kept.append((event.name, event.index, event.payload))
 
     def history(self, vertex: str) -> Sequence[VertexHistory]:
         """See `Host.history`."""
@@ -370,11 +374,11 @@ class LocalJob:
         return self._replies.pop(token, None)
 
     def take_reply(self, reply: Reply) -> None:
-        """Keep what a control vertex is going to ask for."""
+        """Keep a reply until the control vertex reads it."""
         self._replies[reply.token] = reply.text
 
     def seen(self, control: str, vertex: str) -> WatchedVertex | None:
-        """Return a vertex as its control vertex sees it, None if `control` controls none of that name."""
+        """Return a vertex as seen by its control vertex; None if `control` controls no vertex of that name."""
         inspector = self.job.inspector
         row = inspector.vertex(vertex)
         if row is None or control not in inspector.controllers(vertex):
@@ -385,7 +389,7 @@ class LocalJob:
             row.finished,
             row.seconds,
             row.nbytes,
-            tuple(self._said.get(vertex, ())),
+            tuple(self._events.get(vertex, ())),
             dict(inspector.usage(vertex)),
         )
 
@@ -414,7 +418,7 @@ class LocalJob:
         self.streams.end(code.streams, index, context.lease)
 
     def reset_streams(self, vertices: Collection[str]) -> Callable[[], None]:
-        """Forget what vertices have streamed, as their region starts again; return what removes it."""
+        """Forget the streams of vertices whose region restarts. Return the action that removes their data."""
         return self._streams.reset(vertices) if self._streams is not None else lambda: None
 
     def live_input(self, inp: InputCode, index: int, context: WorkerTaskContext) -> Any:
@@ -435,7 +439,7 @@ class LocalJob:
                             yield from unpacked(block.cell)
 
     def _wait(self, context: WorkerTaskContext, attempt: Callable[[Callable[[], None]], AnyAnswer | None]) -> AnyAnswer:
-        """Try again at every wake until there is an answer; RunCancelledError when the task is told to stop."""
+        """Retry at every wake until there is an answer. RunCancelledError: the task was stopped."""
         woken = threading.Event()
         while True:
             self._must_go_on(context)
@@ -457,11 +461,11 @@ class LocalJob:
 
     def _must_go_on(self, context: WorkerTaskContext) -> None:
         if context.lease.stop or self.job.outcome is not None:
-            raise RunCancelledError(f"{context.vertex}[{context.index}] was told to stop")
+            raise RunCancelledError(f"{context.vertex}[{context.index}] was stopped")
 
 
 class TimerThread:
-    """Posts `TimerFired` in time; the thread is started with the first timer."""
+    """A thread that posts `TimerFired` in time; it starts with the first timer."""
 
     def __init__(self, loop: Shell) -> None:
         self._loop = loop
@@ -509,9 +513,9 @@ class TimerThread:
 
 @contextlib.contextmanager
 def reserved(store: ChunkStore, lease: WorkerLease) -> Iterator[Any]:
-    """Hold memory for a lease's outputs while it runs, where they are expected to be large."""
+    """Reserve memory for a lease's outputs while it runs, if they are expected to be large."""
     nbytes = lease.nbytes
-    if store.memory.outside:  # of what lies there, each task has a copy of its own while it runs
+    if store.memory.outside:  # each running task has a copy of its own of these
         nbytes += min(_read_back(lease), max(0, store.memory.budget - nbytes))
     if nbytes < 2**20:
         yield None
@@ -526,9 +530,9 @@ def reserved(store: ChunkStore, lease: WorkerLease) -> Iterator[Any]:
 
 
 def _read_back(lease: WorkerLease) -> int:
-    """Return how many bytes a task of a lease reads whole from disk at most.
+    """Return the most bytes that a task of a lease reads whole from disk.
 
-    What is read in pieces a vertex counts among what it works in.
+    Data read in pieces counts as working memory of its vertex.
     """
     steps = [(0, 1, 0)] if lease.cone is None else [(step[0], step[1], step[2]) for step in lease.cone.steps]
     inner = frozenset() if lease.cone is None else frozenset(lease.cone.members)
@@ -547,7 +551,7 @@ def _read_back(lease: WorkerLease) -> int:
 
 
 def input_bytes(inp: InputCode, index: int) -> int:
-    """Return how many bytes task `index` reads through an input, as far as they are there."""
+    """Return the bytes that task `index` reads through an input, as far as they exist."""
     if inp.live:
         return 0
     column = inp.column
@@ -573,7 +577,7 @@ def input_bytes(inp: InputCode, index: int) -> int:
 
 
 def run_here(local: LocalJob, lease: WorkerLease, target_s: float) -> None:
-    """Run a lease on this thread and report; a drain of the loop follows. Nothing it meets may end the thread."""
+    """Run a lease on this thread and report; a drain of the loop follows. No exception may end the thread."""
     loop = local.loop
     try:
         with reserved(local.store, lease) as reservation:
@@ -586,14 +590,14 @@ def run_here(local: LocalJob, lease: WorkerLease, target_s: float) -> None:
 
 
 def _end_before(lease: WorkerLease, outcome: LeaseOutcome, why: str) -> None:
-    """Have a lease end as if it had been stopped before its first task: what it made counts for nothing."""
+    """End a lease as if it had been stopped before its first task: its values are dropped."""
     outcome.values = []
     outcome.hi, outcome.reached, outcome.kind = lease.lo, -1, Failure.STOPPED.value
     outcome.vertex, outcome.index, outcome.message = lease.root.vertex, lease.lo, why
 
 
 def crashed(lease: WorkerLease, error: BaseException) -> LeaseOutcome:
-    """Return the outcome of a lease that could not be begun, or whose values could not be stored."""
+    """Return the outcome of a lease that could not begin, or whose values could not be stored."""
     outcome = LeaseOutcome(lease.lo, [], 0.0)
     outcome.vertex, outcome.index = lease.root.vertex, lease.lo
     outcome.message = str(error) if isinstance(error, WeftError) else f"{type(error).__name__}: {error}"
@@ -604,8 +608,8 @@ def crashed(lease: WorkerLease, error: BaseException) -> LeaseOutcome:
     return outcome
 
 
-def give_up(local: LocalJob, lease: WorkerLease, grace_s: float) -> None:
-    """A task on a thread of this process did not stop in time: leave the thread to itself and report for it."""
+def abandon(local: LocalJob, lease: WorkerLease, grace_s: float) -> None:
+    """Abandon a task that did not stop in time on a thread of this process, and report for it."""
     local.forget(lease)
     vertex = lease.root.vertex
     now = local.loop.clock.now()
@@ -617,11 +621,11 @@ def give_up(local: LocalJob, lease: WorkerLease, grace_s: float) -> None:
 
 
 class HelperPool:
-    """Runs actions on threads of its own, as many as there are actions at a time; idle threads are used again.
+    """Threads that run actions, as many as there are actions at a time; idle threads are used again.
 
-    For what takes no core: light tasks, which wait for something else, and whatever may block. After each action
-    `after` is called on its thread. What this puts first the same thread does next, which saves waking another one,
-    unless `after` has more to do: then it calls what it is given, and another thread does it.
+    They run all work that takes no core: unslotted tasks, which wait for something else, and calls that may block.
+    After each action `after` runs on its thread. A put from within `after` runs next on the same thread, which saves
+    waking another one, unless `after` has more to do: then it calls its argument, and another thread takes over.
     """
 
     def __init__(self, name: str, after: Callable[[Callable[[], None]], None]) -> None:
@@ -633,7 +637,7 @@ class HelperPool:
         self._own = threading.local()
 
     def put(self, action: Callable[[], None]) -> None:
-        """Have `action`, which raises nothing, called on one of its threads; returns at once."""
+        """Call `action`, which raises nothing, on one of the threads; returns at once."""
         kept: list[Callable[[], None]] | None = getattr(self._own, "kept", None)
         if kept is None or kept:
             self._give(action)
@@ -652,7 +656,7 @@ class HelperPool:
         while (action := inbox.get()) is not None:
             while action is not None:
                 action()
-                del action  # with all that it refers to
+                del action  # drops everything it refers to
                 action = self._next()
             with self._lock:
                 if self._closed:
@@ -660,7 +664,7 @@ class HelperPool:
                 self._idle.append(inbox)
 
     def _next(self) -> Callable[[], None] | None:
-        """See to what follows from an action, and return what this thread is to do of that."""
+        """Run `after`, and return the next action of this thread."""
         kept = self._own.kept = []
         self._after(self._hand_on)
         self._own.kept = None
@@ -672,7 +676,7 @@ class HelperPool:
             self._give(kept.pop())
 
     def close(self) -> None:
-        """End idle threads now, the others when they are done."""
+        """End idle threads now, busy ones at the end of their action."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -681,7 +685,7 @@ class HelperPool:
 
 
 class LocalBackend(ABC):
-    """What every executor of one machine does alike: one store that all workers read, a light lane, timers."""
+    """The common part of all executors of one machine: one store that all workers read, a helper pool, timers."""
 
     tuning: Tuning
     gated = True
@@ -695,19 +699,19 @@ class LocalBackend(ABC):
         self.grace_s = grace_s
         self.window = stream_bytes(store.memory.budget) if window is None else window
         self._resources = resources or Resources(cpu=workers, memory=store.memory.budget)
-        self._lane = HelperPool("weft-light", lambda hand_on: self.loop.drain(hand_on))
+        self._helpers = HelperPool("weft-light", lambda hand_on: self.loop.drain(hand_on))
         self._loop: Shell | None = None
         self._timers: TimerThread | None = None
 
     @property
     def loop(self) -> Shell:
-        """The loop it works for."""
+        """The loop of the session."""
         assert self._loop is not None
         return self._loop
 
     @property
     def timers(self) -> TimerThread:
-        """Its timers."""
+        """The timers of the backend."""
         assert self._timers is not None
         return self._timers
 
@@ -717,12 +721,12 @@ class LocalBackend(ABC):
         return FixedProvider((NodeSpec(workers=tuple(self.numbers()), resources=self._resources),))
 
     def hurry(self) -> None:
-        """See `Executor.hurry`: processes are killed, threads left to themselves."""
+        """See `Executor.hurry`: processes are killed, threads abandoned."""
         self.grace_s = 0.0
 
     @abstractmethod
     def numbers(self) -> Sequence[int]:
-        """Return the workers that are there, by number."""
+        """Return the present workers, by number."""
 
     def attach(self, loop: Shell) -> None:
         """See `Executor.attach`."""
@@ -736,21 +740,21 @@ class LocalBackend(ABC):
         if running is None:
             return
         if running.race is None:
-            self._take_back(local, running)
+            self._revoke(local, running)
         else:
-            self._lane.put(partial(self._take_back, local, running))
+            self._helpers.put(partial(self._revoke, local, running))
 
-    def _take_back(self, local: LocalJob, lease: WorkerLease) -> None:
+    def _revoke(self, local: LocalJob, lease: WorkerLease) -> None:
         hi = local.shrink(lease)
         if hi is not None:
             self.loop.post(local.job.id, GaveBack(self.loop.clock.now(), lease.id, hi))
 
     def weigh(self, job: Job, weigh: Weigh) -> None:
-        """See `Executor.weigh`; there may be much to count, so another thread does it."""
-        self._lane.put(partial(self._weigh, job.backend, weigh))
+        """See `Executor.weigh`; counting may take long, so another thread does it."""
+        self._helpers.put(partial(self._weigh, job.backend, weigh))
 
     def _weigh(self, local: LocalJob, weigh: Weigh) -> None:
-        lease = local.running.get(weigh.lease)  # else it is over: nobody waits for the answer
+        lease = local.running.get(weigh.lease)  # else it has ended: no answer is needed
         codes = {code.vertex: code for code in lease.codes} if lease is not None else {}
         nbytes = sum(
             input_bytes(inp, index)
@@ -762,7 +766,7 @@ class LocalBackend(ABC):
         self.loop.post(local.job.id, Weighed(self.loop.clock.now(), weigh.lease, nbytes))
 
     def stop(self, job: Job, lease: int, reason: str) -> None:
-        """See `Executor.stop`: ask first, and see to it after the grace."""
+        """See `Executor.stop`: ask the task to stop, and enforce it after the grace period."""
         local: LocalJob = job.backend
         running = local.running.get(lease)
         if running is None:
@@ -777,29 +781,29 @@ class LocalBackend(ABC):
         self.timers.call(now + self.grace_s, partial(self.out_of_time, local, running, worker))
 
     def ask_to_stop(self, lease: WorkerLease) -> None:
-        """Tell a task to stop; its callbacks run on the timer thread, for they may block."""
+        """Ask a task to stop. Its callbacks run on the timer thread, as they may block."""
         lease.stop = True
         if lease.callbacks:
             self.timers.call(self.loop.clock.now(), lease.cancel)
 
     @abstractmethod
     def out_of_time(self, local: LocalJob, lease: WorkerLease, worker: int) -> None:
-        """A task was told to stop and may still be there."""
+        """Enforce the stop of a task that may still run after its grace period."""
 
     def free(self, job: Job, vertex: str, lo: int, hi: int) -> None:
         """See `Executor.free`."""
         local: LocalJob = job.backend
         column = local.columns.get(vertex)
         if column is not None:
-            local.free(vertex, lo, hi, self._lane.put)
-            self.store.free_range(column, lo, hi, defer=self._lane.put)
+            local.free(vertex, lo, hi, self._helpers.put)
+            self.store.free_range(column, lo, hi, defer=self._helpers.put)
 
     def free_parts(self, job: Job, vertex: str, lo: int, hi: int) -> None:
         """See `Executor.free_parts`."""
         local: LocalJob = job.backend
         column = local.columns.get(vertex)
         if column is not None:
-            local.free_parts(column, vertex, lo, hi, self._lane.put)
+            local.free_parts(column, vertex, lo, hi, self._helpers.put)
             self.store.free_parts(column, lo, hi, 0, len(column))
 
     def publish(self, job: Job, event: Publish) -> None:
@@ -808,7 +812,7 @@ class LocalBackend(ABC):
 
     def restart(self, job: Job, command: Restart) -> None:
         """See `Executor.restart`."""
-        self._lane.put(job.backend.reset_streams(command.vertices))
+        self._helpers.put(job.backend.reset_streams(command.vertices))
 
     def restore(self, job: Job, vertex: str, lo: int, hi: int) -> None:
         """See `Executor.restore`."""

@@ -1,4 +1,4 @@
-"""What the processes backend keeps of a worker, a lease and a job, and how the latter are made ready to travel."""
+"""Workers, leases and jobs of the processes backend, and the packing of leases and jobs for worker processes."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from weft.worker.code import TaskCode
 
 NOT_SENT: Final = object()
-"""Stands for a cell that a worker does not have."""
+"""A cell that a worker lacks."""
 
 
 class NeedsHelperError(Exception):
-    """What is to be done takes too long for who asks: the lane has to do it."""
+    """The action takes too long for its caller: the helper pool has to do it."""
 
 
 class WorkerConnection:
-    """One worker process as seen from here. `lock` guards the page, `current` and the outbox.
+    """One worker process as seen from the session. `lock` guards the page, `current` and the outbox.
 
-    `paths` is its `sys.path`, as far as it was told one. `born_at` is when it said that it is there.
+    `paths` is the part of its `sys.path` that the session sent. `born_at` is the time of its first message.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class WorkerConnection:
         self.drops: list[tuple[int, int, int]] = []
 
     def send(self, data: bytes) -> bool:
-        """Send a frame if the socket takes it now, else keep it (lock held); False if some is left to be sent."""
+        """Send a frame if the socket takes it now, else queue it (lock held). Return False if bytes stay queued."""
         if self.outbox:
             self.outbox.append(data)
             return False
@@ -77,14 +77,14 @@ class WorkerConnection:
         return self.flush()
 
     def flush(self) -> bool:
-        """Send what was kept (lock held); False if some is left."""
+        """Flush the queued frames (lock held). Return False if bytes stay queued."""
         outbox = self.outbox
         while outbox:
             try:
                 sent = self.sock.send(outbox[0])
             except BlockingIOError:
                 return False
-            except OSError:  # it is gone; its loss is on its way
+            except OSError:  # it is dead; the report of its loss follows
                 outbox.clear()
                 return True
             if sent < len(outbox[0]):
@@ -94,7 +94,7 @@ class WorkerConnection:
         return True
 
     def close(self) -> None:
-        """Let go of the socket and the page."""
+        """Release the socket and the page."""
         self.sock.close()
         self.page = SharedPage()
         with suppress(BufferError):
@@ -102,7 +102,7 @@ class WorkerConnection:
 
 
 class RemoteLease(WorkerLease):
-    """A lease at a worker process, with what is held here until its report."""
+    """A lease at a worker process, with the resources held here until its report."""
 
     __slots__ = ("conn", "error", "files", "local", "pins", "reservation", "token")
 
@@ -110,7 +110,7 @@ class RemoteLease(WorkerLease):
     local: ProcessJob
 
     def prepare(self, local: ProcessJob, conn: WorkerConnection, token: int) -> None:
-        """Say where it runs."""
+        """Assign the lease to a worker."""
         self.local = local
         self.conn = conn
         self.token = token
@@ -120,7 +120,7 @@ class RemoteLease(WorkerLease):
         self.error: Exception | None = None
 
     def shrink(self) -> int | None:
-        """See `WorkerLease.shrink`; `hi` is from now on where this lease ends for certain."""
+        """See `WorkerLease.shrink`; the lease ends at `hi` for certain."""
         conn = self.conn
         with conn.lock:
             if conn.current is not self:
@@ -130,7 +130,7 @@ class RemoteLease(WorkerLease):
             if middle >= page.hi:
                 return None
             page.hi = middle
-            os.sched_yield()  # time for a position that the worker has just written to arrive
+            os.sched_yield()  # a position that the worker has just written may still arrive
             self.hi = max(middle, page.pos + 1)
             return self.hi
 
@@ -141,14 +141,14 @@ class RemoteLease(WorkerLease):
             return int(self.conn.page.pos) if self.conn.current is self else self.lo
 
     def tell_to_stop(self) -> None:
-        """Raise the flag."""
+        """Raise the stop flag."""
         self.stop = True
         with self.conn.lock:
             if self.conn.current is self:
                 self.conn.page.stop = 1
 
     def unpin(self) -> None:
-        """Let go of inputs."""
+        """Unpin the inputs."""
         for pin in self.pins:
             pin.release()
         self.pins.clear()
@@ -156,7 +156,7 @@ class RemoteLease(WorkerLease):
         self.files.clear()
 
     def release(self) -> None:
-        """Let go of all that is held for it."""
+        """Release all resources of the lease."""
         self.unpin()
         if self.reservation is not None:
             self.reservation.release()
@@ -164,7 +164,7 @@ class RemoteLease(WorkerLease):
 
 
 class ProcessJob(LocalJob):
-    """A job as `LocalJob` has it, with what its workers were sent."""
+    """A `LocalJob` with a record of the data that its workers received."""
 
     def __init__(
         self, job: Job, store: ChunkStore, loop: Shell, window: int, numbers: Iterator[int], writer: SegmentWriter
@@ -179,14 +179,14 @@ class ProcessJob(LocalJob):
         self.files: list[ChunkRef] = []
 
     def column_number(self, vertex: str) -> int:
-        """Return the number by which workers know the column of a vertex."""
+        """Return the number of a vertex's column in messages to workers."""
         number = self._column_numbers.get(vertex)
         if number is None:
             number = self._column_numbers.setdefault(vertex, next(self._numbers))
         return number
 
     def cone_number(self, cone: Cone) -> int:
-        """Return the number by which workers know a cone."""
+        """Return the number of a cone in messages to workers."""
         number = self.cone_numbers.get(cone)
         if number is None:
             number = self.cone_numbers.setdefault(cone, next(self._numbers))
@@ -198,7 +198,7 @@ class ProcessJob(LocalJob):
         return codes, list(self._column_numbers.values()), list(self.cone_numbers.values())
 
     def shipped(self, code: TaskCode, *, slow: bool) -> tuple[int, bytes | ChunkRef]:
-        """Return number and bytes of a vertex's code, made once; ProgramError if it cannot be pickled."""
+        """Return number and bytes of a vertex's code, made once. ProgramError: it cannot be pickled."""
         found = self._shipped.get(code)
         if found is None:
             if not slow and not _quick(code.program):
@@ -251,11 +251,11 @@ class ProcessJob(LocalJob):
             ) from error
 
     def block(self, value: Any) -> tuple[Any, int]:
-        """See `LocalJob.block`: other processes have to read it."""
+        """See `LocalJob.block`; the block must be readable by other processes."""
         return packed([value], self._writer)
 
     def ship(self, value: Any, files: list[ChunkRef]) -> bytes | ChunkRef:
-        """Return a value as bytes, or as a ref into a file that is added to `files`."""
+        """Return a value as bytes, or as a reference into a file that is added to `files`."""
         encoded = codec.encode(value)
         if encoded.nbytes < LARGE:
             return codec.to_bytes(encoded)
@@ -292,7 +292,7 @@ class ProcessJob(LocalJob):
         self.remove(self.files)
 
     def remove(self, files: list[ChunkRef]) -> None:
-        """Remove files that `ship` has written."""
+        """Remove files written by `ship`."""
         if files:
             self._writer.delete(files)
 
@@ -308,7 +308,7 @@ def _quick(program: Program) -> bool:
 
 
 def needed(router: Router, lo: int, hi: int) -> list[tuple[int, int]]:
-    """Return the source tasks that destinations `lo:hi` read, as ranges that do not overlap."""
+    """Return the source tasks that destinations `lo:hi` read, as disjoint ranges."""
     if router.wide:
         return [(0, router.n_src)]
     if router.group:
@@ -324,7 +324,7 @@ def needed(router: Router, lo: int, hi: int) -> list[tuple[int, int]]:
 
 
 def pickled(cells: list[tuple[int, int, int, list[Any], bool]], lease: RemoteLease) -> bytes:
-    """Return the cells of a lease as bytes; ProgramError names the type of a value that cannot be pickled."""
+    """Return the cells of a lease as bytes. ProgramError: a value, named by its type, cannot be pickled."""
     try:
         return dumps(cells)
     except Exception as whole:
@@ -336,6 +336,6 @@ def pickled(cells: list[tuple[int, int, int, list[Any], bool]], lease: RemoteLea
                     raise ProgramError(
                         f"an input of {lease.root.vertex!r}, of type {type(value).__qualname__}, cannot be sent to a "
                         f"worker process: {type(error).__name__}: {error}",
-                        hint="Return plain data from tasks that run beside the workers; or use the threads backend.",
+                        hint="Return plain data from unslotted tasks, or use the threads backend.",
                     ) from error
         raise ProgramError(f"an input of {lease.root.vertex!r} cannot be sent to a worker process: {whole}") from whole

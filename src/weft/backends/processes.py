@@ -1,13 +1,13 @@
 """The processes backend: workers are processes of this machine, values pass through shared memory.
 
-For work that holds the GIL, or that may take its process with it. Workers are forked from a nursery
-(`weft.worker.main`) that never imports the user's `__main__`. Each has a socket pair and a page that both sides map.
-One thread here, the driver, reads all sockets, puts results into the store and drains the loop once for each wake-up.
+It suits work that holds the GIL or may crash its process. Workers are forked from a nursery (`weft.worker.main`) that
+never imports the user's `__main__`. Each has a socket pair and a page that both sides map. One thread here, the driver,
+reads all sockets, puts results into the store and drains the loop once for each wake-up.
 
-What may block is done by nobody who holds the loop's lock: a message that a socket does not take at once is sent by the
-driver; a lease whose inputs must first be written to shared memory, whose code is not quickly pickled, or whose memory
-is not free yet, is prepared on a thread of the lane. A worker that does not stop in time is killed, and replaced like
-one that died by itself: its lease goes back to the master with the loss.
+No thread blocks while it holds the loop's lock: the driver sends messages that a socket does not take at once, and a
+helper thread prepares a lease whose inputs must first be written to shared memory, whose code is slow to pickle, or
+whose memory is not free yet. A worker that does not stop in time is killed, and replaced like one that died by itself:
+its lease goes back to the master with the loss.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from functools import partial
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
-from weft.backends.local import GRACE_S, LocalBackend, LocalJob, crashed, give_up, lease_bytes, run_here
+from weft.backends.local import GRACE_S, LocalBackend, LocalJob, abandon, crashed, lease_bytes, run_here
 from weft.backends.process_jobs import (
     NOT_SENT,
     NeedsHelperError,
@@ -96,15 +96,15 @@ _BOOT: Final = (
     "import sys; control, owner, n = map(int, sys.argv[1:4]); sys.path[:] = sys.argv[4 : 4 + n]; "
     "sys.argv[:] = sys.argv[4 + n :]; from weft.worker.main import nursery; nursery(control, owner)"
 )
-"""The program of the nursery: with the owner's `sys.path` and `sys.argv`, which tasks may look at."""
+"""The program of the nursery: with the owner's `sys.path` and `sys.argv`, which tasks may read."""
 
 
 PEAK: Final = "peak_memory"
-"""What a worker process held at most, in bytes, is called in the usage of a vertex."""
+"""The name of a worker process's peak memory (bytes) in the usage of a vertex."""
 
 
 def take_peak(pid: int) -> int:
-    """Return how many bytes a process has held at most since the last call, 0 where the system does not say."""
+    """Return the peak memory of a process since the last call, in bytes; 0 if the system does not report it."""
     try:
         with open(f"/proc/{pid}/status", encoding="ascii") as file:
             found = next((line.split()[1] for line in file if line.startswith("VmHWM:")), "0")
@@ -116,11 +116,11 @@ def take_peak(pid: int) -> int:
 
 
 class Processes(LocalBackend):
-    """Runs leases in `workers` processes over one store.
+    """An executor of leases in `workers` processes over one store.
 
-    `shm` is the store's folder for shared memory, `spill` its folder on disk for what finds the former full. `grace_s`
-    is how long a task that was told to stop may take before its process is killed. `window` is how many bytes a
-    streamed edge may hold (default: `stream_bytes` of the store's budget).
+    `shm` is the store's folder for shared memory, `spill` its folder on disk for data that does not fit there.
+    `grace_s` is the time from the stop of a task to the kill of its process. `window` is the bytes that a streamed edge
+    may hold (default: `stream_bytes` of the store's budget).
     """
 
     name = "processes"
@@ -173,7 +173,7 @@ class Processes(LocalBackend):
     # ----------------------------------------------------------------------------------------------- executor
 
     def numbers(self) -> Sequence[int]:
-        """Return the workers that are there, by number."""
+        """Return the present workers, by number."""
         return tuple(self._conns or range(self._first))
 
     def attach(self, loop: Shell) -> None:
@@ -188,18 +188,18 @@ class Processes(LocalBackend):
     def open_job(self, job: Job) -> None:
         """See `Executor.open_job`. CapacityError: worker processes cannot be started."""
         if self._broken:
-            raise CapacityError(self._broken, hint="What they wrote to standard error tells more.")
+            raise CapacityError(self._broken, hint="See their standard error.")
         job.backend = ProcessJob(job, self.store, self.loop, self.window, self._ids, self._writer)
 
     def launch(self, job: Job, lease: Launch) -> None:
         """See `Executor.launch`."""
         local: ProcessJob = job.backend
         if lease.worker < 0:
-            self._lane.put(partial(run_here, local, local.lease(lease), self.tuning.target_s))
+            self._helpers.put(partial(run_here, local, local.lease(lease), self.tuning.target_s))
             return
         conn = self._conns.get(lease.worker)
         if conn is None:
-            return  # its loss is on its way to the master
+            return  # the report of its loss follows
         remote = local.lease(lease, RemoteLease)
         remote.prepare(local, conn, next(self._ids))
         self._leases[remote.token] = remote
@@ -211,16 +211,16 @@ class Processes(LocalBackend):
             self._send_lease(remote, slow=False)
         except NeedsHelperError:
             remote.unpin()
-            self._lane.put(partial(self._launch_slowly, remote))
+            self._helpers.put(partial(self._launch_slowly, remote))
         except BaseException as error:  # noqa: BLE001
             self._not_launched(remote, error)
 
     def _launch_slowly(self, lease: RemoteLease) -> None:
-        """Prepare a lease on a thread of the lane: wait for memory, write inputs to shared memory, send."""
+        """Prepare a lease on a helper thread: wait for memory, write inputs to shared memory, send."""
         try:
             if lease.nbytes >= _RESERVE_FROM and lease.reservation is None:
                 gone = partial(_given_up, lease)
-                if lease.root.in_bubble:  # others wait for it, so that it may not wait
+                if lease.root.in_bubble:  # other leases wait for it, so it may not wait
                     lease.reservation = self.store.memory.claim(_owner(lease), lease.nbytes)
                 else:
                     lease.reservation = self.store.memory.reserve(_owner(lease), lease.nbytes, cancelled=gone)
@@ -236,32 +236,32 @@ class Processes(LocalBackend):
             self.loop.post_later(local.job.id, local.report(lease, crashed(lease, error), self.loop.clock.now()))
 
     def stop(self, job: Job, lease: int, reason: str) -> None:
-        """See `Executor.stop`. The time of a task does not run while the process that is to run it is being started."""
+        """See `Executor.stop`. The time limit of a task is suspended while its process starts."""
         running = job.backend.running.get(lease)
         if reason == "timeout" and isinstance(running, RemoteLease) and not running.stop:
             now = self.loop.clock.now()
             launch = job.leases.get(lease)
             limit = (launch.spec.timeout_s if launch is not None else None) or 0.0
             began = running.conn.born_at
-            left = limit if began is None else began + limit - now  # not above 0 where it was sent after that
-            if left > 0:
-                self.timers.call(now + left, partial(self.stop, job, lease, reason))
+            remaining = limit if began is None else began + limit - now  # not above 0 where it was sent after that
+            if remaining > 0:
+                self.timers.call(now + remaining, partial(self.stop, job, lease, reason))
                 return
         super().stop(job, lease, reason)
 
     def ask_to_stop(self, lease: WorkerLease) -> None:
-        """Tell a task to stop, wherever it runs."""
+        """Ask a task to stop, wherever it runs."""
         if isinstance(lease, RemoteLease):
             lease.tell_to_stop()
         else:
             super().ask_to_stop(lease)
 
     def out_of_time(self, local: LocalJob, lease: WorkerLease, worker: int) -> None:
-        """A task was told to stop and is still there."""
+        """Kill the worker of a task that was stopped and still runs."""
         if lease.id not in local.running:
             return
         if not isinstance(lease, RemoteLease):
-            give_up(local, lease, self.grace_s)
+            abandon(local, lease, self.grace_s)
         elif lease.conn.current is lease:
             task = f"{lease.root.vertex}[{lease.conn.page.pos}]"
             self._kill(lease.conn, f"task {task} did not stop within {self.grace_s:g} s")
@@ -272,14 +272,14 @@ class Processes(LocalBackend):
         column = local.columns.get(vertex)
         if column is None:
             return
-        local.free(vertex, lo, hi, self._lane.put)
+        local.free(vertex, lo, hi, self._helpers.put)
         number = local.column_number(vertex)
         for conn in list(self._conns.values()):
             sent = conn.sent.get(number)
             if sent is not None:
                 sent[lo:hi] = [NOT_SENT] * (min(hi, len(sent)) - lo)
                 conn.drops.append((number, lo, hi))
-        self.store.free_range(column, lo, hi, defer=self._lane.put)
+        self.store.free_range(column, lo, hi, defer=self._helpers.put)
 
     def close_job(self, job: Job) -> None:
         """See `Executor.close_job`."""
@@ -304,7 +304,7 @@ class Processes(LocalBackend):
         self._closing = True
         if self._timers is not None:
             self._timers.close()
-        self._lane.close()
+        self._helpers.close()
         self._wake()
         if self._driver.is_alive() and self._driver is not threading.current_thread():
             self._driver.join(timeout=_CLOSING_S)
@@ -326,7 +326,7 @@ class Processes(LocalBackend):
             self._soon(partial(self._want_write, conn))
 
     def _send_lease(self, lease: RemoteLease, *, slow: bool) -> None:
-        """Put together all that a lease needs and send it; `NeedsHelperError` where that takes long and may not."""
+        """Pack a lease and send it. NeedsHelperError: this takes long, and the caller may not wait."""
         local, conn = lease.local, lease.conn
         cone = lease.cone
         codes: dict[int, bytes | ChunkRef] = {}
@@ -367,7 +367,7 @@ class Processes(LocalBackend):
         )
         if (
             codes and conn.paths != sys.path
-        ):  # a resume adds where its program found modules, after the workers were born
+        ):  # a resume adds the module paths of its program after the birth of the workers
             conn.paths = sys.path[:]
             self._send(conn, (PATHS, conn.paths))
         drops = conn.drops[:]
@@ -377,7 +377,7 @@ class Processes(LocalBackend):
                 lease.release()
                 return
             if lease.stop:
-                raise RunCancelledError(f"{_owner(lease)} was told to stop")
+                raise RunCancelledError(f"{_owner(lease)} was stopped")
             page = conn.page
             page.pos, page.hi, page.stop = lease.lo, lease.hi, 0
             conn.current = lease
@@ -401,7 +401,7 @@ class Processes(LocalBackend):
         *,
         slow: bool,
     ) -> None:
-        """Add to `cells` what tasks `lo:hi` read through one input and the worker does not have."""
+        """Add to `cells` the data that tasks `lo:hi` read through one input and the worker lacks."""
         conn = lease.conn
         column = inp.column
         number = lease.local.column_number(inp.source)
@@ -426,7 +426,7 @@ class Processes(LocalBackend):
             marks.append((sent, a, now))
 
     def _shared(self, lease: RemoteLease, column: Column, lo: int, hi: int, *, slow: bool) -> list[Any]:
-        """Return cells as another process can read them, pinned until the lease is over."""
+        """Return cells in a form that another process can read, pinned until the end of the lease."""
         tracked = column.tracked
         mine = [at for at in range(lo, hi) if at in tracked] if tracked else ()
         if not mine:
@@ -446,7 +446,7 @@ class Processes(LocalBackend):
         if large:
             if not slow:
                 raise NeedsHelperError
-            with suppress(NotFoundError):  # freed meanwhile: the worker will say that it is missing
+            with suppress(NotFoundError):  # freed meanwhile: the worker will report it as missing
                 for at, cell in zip(large, self.store.share(column, large), strict=True):
                     values[at - lo] = cell
         return values
@@ -454,7 +454,7 @@ class Processes(LocalBackend):
     # ----------------------------------------------------------------------------------------------- the driver
 
     def _soon(self, action: Callable[[], None]) -> None:
-        """Have the driver call something."""
+        """Queue a call for the driver."""
         self._pending.append(action)
         self._wake()
 
@@ -503,7 +503,7 @@ class Processes(LocalBackend):
             self._pending.popleft()()
 
     def _read(self, conn: WorkerConnection) -> bool:
-        """Take what a worker has sent; False if there was nothing."""
+        """Process the messages of a worker. Return False if there were none."""
         if conn.dead:
             return False
         try:
@@ -513,7 +513,7 @@ class Processes(LocalBackend):
         except OSError:
             data = b""
         if not data:
-            # The nursery tells when it has ended; one that closed its socket is no use either.
+            # The nursery reports the ends of workers; a worker that closed its socket is of no use either.
             self._selector.unregister(conn.sock)
             conn.dead = True
             self._kill(conn, conn.reason)
@@ -523,7 +523,7 @@ class Processes(LocalBackend):
         return True
 
     def _take(self, conn: WorkerConnection, message: tuple[Any, ...]) -> None:
-        """Act on one message of a worker."""
+        """Process one message of a worker."""
         kind, *rest = message
         if kind == HELLO:
             conn.born_at = self.loop.clock.now()
@@ -561,11 +561,11 @@ class Processes(LocalBackend):
             elif question[0] == "watch":
                 self._send(conn, (ANSWER, dumps(local.seen(*question[1:]))))
             elif question[0] == "keep":
-                self._lane.put(partial(self._answer_keep, lease, *question[1:]))
+                self._helpers.put(partial(self._answer_keep, lease, *question[1:]))
             elif question[0] == "reply":
                 self._send(conn, (ANSWER, dumps(local.reply(question[1]))))
             else:
-                self._lane.put(partial(self._answer_cell, lease, *question[1:]))
+                self._helpers.put(partial(self._answer_cell, lease, *question[1:]))
 
     def _done(self, conn: WorkerConnection, lease: RemoteLease, rest: list[Any]) -> None:
         _, hi, reached, packed, seconds, kind, vertex, index, message, traceback, *more = rest
@@ -593,12 +593,12 @@ class Processes(LocalBackend):
                 outcome = crashed(lease, error)
         lease.release()
         if local.job.recorded:
-            self._tell_peak(conn, lease)
+            self._record_peak(conn, lease)
         if lease.id in local.running:
             self.loop.post_later(local.job.id, local.report(lease, outcome, self.loop.clock.now()))
 
-    def _tell_peak(self, conn: WorkerConnection, lease: RemoteLease) -> None:
-        """Say how much memory a worker held at most during a lease, where that is more than was known."""
+    def _record_peak(self, conn: WorkerConnection, lease: RemoteLease) -> None:
+        """Record the peak memory of a worker during a lease, if it exceeds the known one."""
         job, vertex = lease.local.job, lease.root.vertex
         peak = take_peak(self._pids.get(conn.number, 0))
         if peak > job.inspector.usage(vertex).get(PEAK, 0.0):
@@ -607,7 +607,7 @@ class Processes(LocalBackend):
 
     @staticmethod
     def _fit(lease: RemoteLease, outcome: LeaseResult) -> None:
-        """Drop what a worker did after that part of its lease had been taken back."""
+        """Drop the results of tasks that were revoked from a lease."""
         if outcome.hi > lease.hi or (outcome.kind and outcome.hi == lease.hi):
             outcome.end_at(lease.hi, lease.lo)
 
@@ -634,7 +634,7 @@ class Processes(LocalBackend):
             self.loop.post_later(lease.local.job.id, Progress(now, lease.id, outcome.hi, outcome.nbytes))
 
     def _stream(self, lease: RemoteLease, number: int, parcels: list[Parcel]) -> None:
-        """Take what a task writes to its streams, and tell it when there is room for more."""
+        """Accept a task's output to its streams, and notify the task when there is room for more."""
         streams = lease.local.streams
         written = []
         for edge, index, part, cell, nbytes in parcels:
@@ -650,21 +650,21 @@ class Processes(LocalBackend):
         self._acknowledge(lease, number, written)
 
     def _acknowledge(self, lease: RemoteLease, number: int, written: list[tuple[str, int, int]]) -> None:
-        """Acknowledge a message once every stream that it went to has room."""
+        """Acknowledge a message once each of its streams has room."""
         streams = lease.local.streams
         again = partial(self._acknowledge, lease, number, written)
         while written and not lease.stop and lease.token in self._leases:
             if not streams.has_room(*written[-1], again):
-                if lease.stop:  # maybe before it was noted who is to be woken
+                if lease.stop:  # perhaps before the waiter was recorded
                     streams.wake_all()
                 return
             written.pop()
         self._send(lease.conn, (ACK, number))
 
     def _answer_block(self, lease: RemoteLease, edge: str, source: int, part: int, index: int) -> None:
-        """Answer a task that asks for the next block of a stream, now or when there is one."""
+        """Send a task the next block of a stream, now or when there is one."""
         local = lease.local
-        if lease.token not in self._leases:  # it asked and died: what comes now is for the next attempt
+        if lease.token not in self._leases:  # it asked and died: the next block is for the next attempt
             return
         if lease.stop or local.job.outcome is not None:
             self._send(lease.conn, (ANSWER, dumps(("stop", None))))
@@ -682,11 +682,11 @@ class Processes(LocalBackend):
         self._send(lease.conn, (ANSWER, dumps(("end", None) if block is END else ("block", cell))))
 
     def _answer_keep(self, lease: RemoteLease, recipe: Any, started: float, spoilt: str) -> None:
-        """Have the cache keep what a task has made, and say why not."""
+        """Have the cache keep the result of a task, and answer with the reason if it is not kept."""
         try:
             reason = lease.local.keep_result(recipe, started, spoilt)
         except Exception as error:  # noqa: BLE001 - the task waits for an answer
-            reason = f"the cache gave up: {error}"
+            reason = f"the cache failed: {error}"
         self._send(lease.conn, (ANSWER, dumps(reason)))
 
     def _answer_cell(self, lease: RemoteLease, vertex: str, edge: str, source: int) -> None:
@@ -719,7 +719,7 @@ class Processes(LocalBackend):
         self._selector.register(ours, selectors.EVENT_READ, self)
 
     def _end_nursery(self) -> None:
-        """End the nursery and with it all workers, and wait until they are gone."""
+        """End the nursery and with it all workers, and wait for their exits."""
         control, nursery = self._control, self._nursery
         if control is None or nursery is None:
             return
@@ -735,7 +735,7 @@ class Processes(LocalBackend):
 
     def _start_worker(self, number: int) -> None:
         ours, theirs = socket.socketpair()
-        # Not a file in shared memory: where that is full, touching the page would end this process with a bus error.
+        # Not a file in shared memory: touching a page of a full one would end this process with a bus error.
         page_fd = os.memfd_create("weft-page")
         try:
             os.ftruncate(page_fd, PAGE_BYTES)
@@ -747,23 +747,23 @@ class Processes(LocalBackend):
             )
             config = WorkerConfig(number, prefix, self._shm, self._spill, self.tuning.target_s, self.window)
             self._selector.register(ours, selectors.EVENT_READ, conn)
-            self._tell_nursery((START, tuple(config)), (theirs.fileno(), page_fd))
+            self._send_to_nursery((START, tuple(config)), (theirs.fileno(), page_fd))
         finally:
             os.close(page_fd)
             theirs.close()
 
-    def _tell_nursery(self, message: tuple[Any, ...], fds: tuple[int, ...] = ()) -> None:
+    def _send_to_nursery(self, message: tuple[Any, ...], fds: tuple[int, ...] = ()) -> None:
         if self._channel is not None:
-            with suppress(OSError):  # it is gone, which is read on the other way
+            with suppress(OSError):  # it is dead, which the other direction reports
                 self._channel.send(message, fds)
 
     def _kill(self, conn: WorkerConnection, reason: str) -> None:
-        """End a worker; the nursery, its parent, does it, so that no other process can be hit."""
+        """End a worker through the nursery, its parent, so that a reused process id is never hit."""
         conn.reason = conn.reason or reason
-        self._tell_nursery((KILL, conn.number))
+        self._send_to_nursery((KILL, conn.number))
 
     def _read_notes(self) -> None:
-        """Take what the nursery says: who was born, who has ended and how."""
+        """Process the nursery's reports of births and exits."""
         assert self._control is not None
         try:
             data = self._control.recv(_READ)
@@ -785,7 +785,7 @@ class Processes(LocalBackend):
                 self._replace()
 
     def _nursery_lost(self) -> None:
-        """The nursery was killed, and the system has killed its workers with it."""
+        """Handle a killed nursery; the system has killed its workers with it."""
         assert self._control is not None
         self._selector.unregister(self._control)
         self._end_nursery()
@@ -800,7 +800,7 @@ class Processes(LocalBackend):
             self._replace()
 
     def _lost(self, conn: WorkerConnection, reason: str) -> None:
-        """A worker is gone: let go of what it held, tell the loop."""
+        """Handle a dead worker: release its resources, report the loss to the loop."""
         if conn.born_at is None:
             self._stillborn += 1
         with conn.lock:
@@ -829,7 +829,7 @@ class Processes(LocalBackend):
         return not self._broken and not self._closing
 
     def _replace(self) -> None:
-        """Start a worker in place of one that is gone; later and later if they end before they begin."""
+        """Start a worker in place of a dead one, with growing delays if new workers end at once."""
         if not self._may_start():
             return
         if self._stillborn < 2:
@@ -855,7 +855,7 @@ def _given_up(lease: RemoteLease) -> bool:
 
 
 def _how(status: int) -> str:
-    """Say in words how a process ended."""
+    """Describe the exit of a process in words."""
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return f"its process ended with status {code}"

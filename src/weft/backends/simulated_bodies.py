@@ -1,7 +1,7 @@
-"""A simulated cluster that computes: tasks take virtual time, and their true values are made when they end.
+"""A simulated cluster that computes: tasks take virtual time, and their true values are made at their end.
 
-The bodies are run by the code that runs them everywhere (`weft.worker.run`), over a real store. A task that reads what
-others make meanwhile ends after them. A service, which answers while others run, is the one thing that has a thread.
+The bodies run by the same code as on any backend (`weft.worker.run`), over a real store. A task that reads output in
+progress ends after its sources. Only a service has a thread, as it answers while other tasks run.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ if TYPE_CHECKING:
     from weft.worker.lease import WorkerLease
 
 FOREVER_S: Final = 1e9
-"""How long a service runs that nobody stops, in virtual seconds."""
+"""The virtual seconds for which a service runs that is never stopped."""
 AGAIN_S: Final = 0.1
-"""After how long a task looks again whether what it reads has been made, in virtual seconds."""
+"""The virtual seconds between two checks of a task for its missing input."""
 
 
 class BodyJob(dict[int, _Running], LocalJob):
-    """The state of a job: what runs, by lease, and its values."""
+    """The state of a job: its running leases and its values."""
 
     def __init__(self, job: Job, store: ChunkStore, loop: Shell, soon: Callable[[Callable[[], None]], None]) -> None:
         dict.__init__(self)
         LocalJob.__init__(self, job, store, loop, stream_bytes(store.memory.budget))
         self._soon = soon
         self.computing = 0
-        """The thread that runs the body of a task now; what it emits is said just before its end."""
+        """The thread that runs the body of a task now; emitted events are posted just before its end."""
         self.emitted: list[UserEvent] = []
 
     def emit(self, lease: int, vertex: str, index: int, name: str, payload: Any) -> None:
-        """See `Host.emit`; a task may wait for an endpoint, and time with it, so that this is known at once."""
+        """See `Host.emit`. An endpoint is posted at once, since a task may wait for it."""
         if name == "endpoint":
             self.publish(Publish(vertex, index, name, payload))
         if threading.get_ident() == self.computing:
@@ -58,25 +58,25 @@ class BodyJob(dict[int, _Running], LocalJob):
             self._soon(partial(super().emit, lease, vertex, index, name, payload))
 
     def stream(self, edge: str, index: int, partition: int, value: Any, context: WorkerTaskContext) -> None:
-        """See `Host.stream`; nobody waits here for a reader, which is run when its sources have ended."""
+        """See `Host.stream`. The writer never waits: its readers run after their sources have ended."""
         cell, nbytes = self.block(value)
         self.streams.put(edge, index, partition, cell, nbytes, context.lease)
 
 
 class SimulatedBodies(SimulatedCluster):
-    """A `SimulatedCluster` over a store. With `driven`, a thread lets time pass as long as something is planned."""
+    """A `SimulatedCluster` over a store. With `driven`, a thread advances the clock while anything is planned."""
 
     def __init__(self, workers: int, store: ChunkStore, *, driven: bool = False, **simulator: Any) -> None:
         tuning = simulator.pop("tuning", None) or Tuning(target_s=0.5)
         super().__init__(workers, tuning=tuning, **simulator)
-        self._alike = False  # a service takes as long as it is needed
+        self._alike = False  # a service runs as long as it is needed
         self.store = store
         self._jobs: dict[str, BodyJob] = {}
         self._made: dict[_Running, tuple[WorkerLease, LeaseResult]] = {}
         self._services: set[str] = set()
         self._serving: dict[_Running, tuple[WorkerLease, threading.Thread]] = {}
         self._lost: set[tuple[str, str, int]] = set()
-        self._said: deque[Callable[[], None]] = deque()
+        self._queued: deque[Callable[[], None]] = deque()
         self._changed = threading.Condition()
         self._closing = False
         self._driver = threading.Thread(target=self._drive, name="weft-simulator", daemon=True) if driven else None
@@ -90,7 +90,7 @@ class SimulatedBodies(SimulatedCluster):
             self._driver.start()
 
     def open_job(self, job: Job) -> None:
-        """See `Executor.open_job`; a job that goes on after its owner died finds its values."""
+        """See `Executor.open_job`. A job that continues after its owner died finds its values."""
         super().open_job(job)
         assert self._loop is not None
         before = self._jobs.get(job.id)
@@ -144,27 +144,27 @@ class SimulatedBodies(SimulatedCluster):
         assert self._loop is not None
         while True:
             with self._changed:
-                while not (self._moments or self._said or self._closing):
+                while not (self._moments or self._queued or self._closing):
                     self._changed.wait()
                 if self._closing:
                     return
-            self._loop.settle()  # whoever plans something plans all of it before time goes on
-            while self._said:
-                self._said.popleft()()
+            self._loop.settle()  # all events of one call are planned before the clock advances
+            while self._queued:
+                self._queued.popleft()()
             self.run(most_moments=1)
 
     def _soon(self, action: Callable[[], None]) -> None:
-        """Have something done by whoever lets time pass."""
+        """Queue an action for the thread that advances the clock."""
         if self._driver is None or threading.current_thread() is self._driver:
             action()
             return
         with self._changed:
-            self._said.append(action)
+            self._queued.append(action)
             self._changed.notify()
 
     def _plan(self, when: float, what: Any, job: Job | None = None, seconds: float = 0.0) -> None:
         if isinstance(what, _Running) and what.seconds >= FOREVER_S:
-            return  # its thread may be at work while nothing is planned: time must not go on to its end
+            return  # its thread may work while nothing is planned: the clock must not jump to its end
         with self._changed:
             super()._plan(when, what, job, seconds)
             self._changed.notify()
@@ -189,7 +189,7 @@ class SimulatedBodies(SimulatedCluster):
             self._serve(job, lease)
 
     def _serve(self, job: Job, launch: Launch) -> None:
-        """Start the body of a service on a thread of its own: it answers while others run."""
+        """Start the body of a service on a thread of its own, as it answers while other tasks run."""
         run, lease = job.backend[launch.lease], job.backend.lease(launch)
         body = partial(run_lease, lease, self.store)
         thread = threading.Thread(target=body, name=f"weft-{launch.vertex}", daemon=True)
@@ -224,7 +224,7 @@ class SimulatedBodies(SimulatedCluster):
         self._perhaps_lose_output(run)
 
     def _say(self, run: _Running, event: Failed) -> None:
-        if event.hi > run.launch.lo:  # what was done before it failed counts
+        if event.hi > run.launch.lo:  # work done before the failure counts
             made = self._compute(run, event.hi)
             if isinstance(made, Failed):
                 event = made
@@ -235,13 +235,13 @@ class SimulatedBodies(SimulatedCluster):
             self._hear(run.job, event, run)
 
     def _compute(self, run: _Running, hi: int) -> Done | Failed:
-        """Run the bodies of the units below `hi`; return what is to be said of them."""
+        """Run the bodies of the units below `hi`. Return the events to post."""
         local: BodyJob = run.job.backend
         launch = run.launch
-        if launch.lease not in run.job.leases:  # its worker was given up: what it streams reaches nobody
-            kind, why = Failure.STOPPED, "nobody waits for it any more"
+        if launch.lease not in run.job.leases:  # its worker was abandoned: its streams reach no reader
+            kind, why = Failure.STOPPED, "no task waits for it any more"
             return Failed(self.clock.time, launch.lease, launch.lo, launch.vertex, launch.lo, kind, why)
-        lease: WorkerLease = local.lease(launch._replace(backup_of=0))  # who was first is seen where it is told
+        lease: WorkerLease = local.lease(launch._replace(backup_of=0))  # the loop decides which attempt was first
         lease.hi = hi
         local.computing, local.emitted = threading.get_ident(), []
         outcome = self._unreadable(run, lease) or run_lease(lease, self.store, FOREVER_S)
@@ -250,7 +250,7 @@ class SimulatedBodies(SimulatedCluster):
         return local.report(lease, outcome, self.clock.time)._replace(seconds=run.seconds)
 
     def _unreadable(self, run: _Running, lease: WorkerLease) -> LeaseResult | None:
-        """What becomes of a lease that reads what was lost: to a lenient reader it looks as if it was never made."""
+        """Return the outcome of a lease that reads lost values: for a lenient reader they look as if never made."""
         for inp in lease.root.inputs if self._lost else ():
             source = run.job.inspector.vertex(inp.source)
             made = source.state if source is not None else ()
@@ -267,15 +267,14 @@ class SimulatedBodies(SimulatedCluster):
         return None
 
     def _reads_unmade(self, run: _Running) -> bool:
-        """Whether something that a task reads while it is made is not whole yet.
+        """Whether input that a task reads in progress is incomplete.
 
-        A stream of a task that failed or was stopped never is: who reads it has been told to stop, and will hear of it
-        at this moment or the next.
+        The stream of a failed or stopped task never completes; its readers are stopped at this moment or the next.
         """
         live = [edge for edge in run.launch.spec.inputs if edge.live]
         inspector = run.job.inspector
-        told = bool(live) and inspector.stopping(run.launch.lease)
-        return told or not all(inspector.ended(edge.source) for edge in live)
+        stopped = bool(live) and inspector.stopping(run.launch.lease)
+        return stopped or not all(inspector.ended(edge.source) for edge in live)
 
     def _commit(self, run: _Running, event: Done | Failed) -> Done | Failed:
         event = super()._commit(run, event)

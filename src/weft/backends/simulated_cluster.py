@@ -1,8 +1,8 @@
-"""A simulated cluster: workers at the far end of a network that loses, delays, repeats and reorders what they say.
+"""A simulated cluster: workers behind a network that loses, delays, repeats and reorders their messages.
 
-Between the loop and a worker lies a link (`weft.worker.link`), as it does wherever messages are not pipes: what the
-loop sees are whole leases and lost workers, never a lost message. A worker may be paused and come back after it was
-given up; a network may be cut in one direction; the owner of the jobs may die while its workers go on.
+Between the loop and a worker lies a link (`weft.worker.link`), as with any transport other than pipes: the loop sees
+whole leases and lost workers, never a lost message. A worker may pause and come back after it was declared lost. A
+network may be cut in one direction. The owner of the jobs may die while its workers go on.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from weft.engine.ports import Job, Shell, WorkerSpec
 
 BEAT_S: Final = 1.0
-"""How often both ends of every link look whether something is due, in seconds."""
+"""The seconds between two checks of both ends of every link for due messages."""
 _BYE: Final = "bye"
 _INCARNATION: Final = 32
 """Bits of the number of a worker in a session."""
 
 
 class Network(Struct):
-    """What happens between owner and workers: for each message, for each lease, and until when (seconds).
+    """The faults between owner and workers, drawn for each message and each lease, until `until_s` seconds.
 
-    `lost`, `repeated` and `late` (by up to `late_s`) are probabilities for one message; `cut` (one direction, for up to
-    `cut_s`), `paused` (for up to `paused_s`) and `disk` (its disk is full) for one lease. `told` is how often the death
-    of a worker is told at once; else only its silence tells. Nothing goes wrong after `until_s`.
+    `lost`, `repeated` and `late` (by up to `late_s`) are probabilities for one message. `cut` (one direction, for up to
+    `cut_s`), `paused` (for up to `paused_s`) and `disk` (its disk is full) are probabilities for one lease. `reported`
+    is the probability that the death of a worker is reported at once; otherwise only its silence shows it.
     """
 
     latency_s: float = 0.001
@@ -48,12 +48,12 @@ class Network(Struct):
     paused: float = 0.0
     paused_s: float = 60.0
     disk: float = 0.0
-    told: float = 0.5
+    reported: float = 0.5
     until_s: float = float("inf")
 
 
 class _Far:
-    """A worker: its end of the link, what it runs."""
+    """A worker: its end of the link, and its running leases."""
 
     def __init__(self, spec: WorkerSpec, session: int, now: float) -> None:
         self.spec = spec
@@ -65,9 +65,9 @@ class _Far:
 
 
 class SimulatedCluster(Simulator):
-    """A `Simulator` whose workers are reached by a `network`; without one it is just that.
+    """A `Simulator` whose workers lie behind a `network`; without one it equals `Simulator`.
 
-    `owner_dies` ends the process of the loop; after it another loop attaches, with workers of its own.
+    `owner_dies` ends the process of the loop; another loop with workers of its own attaches afterwards.
     """
 
     def __init__(self, *positional: Any, network: Network | None = None, **simulator: Any) -> None:
@@ -80,7 +80,7 @@ class SimulatedCluster(Simulator):
         self._near: dict[int, tuple[ReliableLink, _Far]] = {}
         self._fars: dict[int, _Far] = {}
         self._awaited: set[tuple[str, int, int]] = set()
-        """Which leases of a job (id, lease, worker) have not been heard the end of."""
+        """The leases of a job (id, lease, worker) whose ends have not arrived."""
         self._beating = False
         unhappy = ("lost", "repeated", "late", "cut", "paused", "disk")
         self._bad = network is not None and any(as_dict(network)[name] for name in unhappy)
@@ -109,7 +109,7 @@ class SimulatedCluster(Simulator):
             if self.tuning.backups:
                 self._race(job, lease)
             self._awaited.add((job.id, lease.lease, lease.worker))
-            self._tell(lease.worker, (self._begin, job, lease))
+            self._send_to(lease.worker, (self._begin, job, lease))
 
     def shrink(self, job: Job, lease: int) -> None:
         """See `Executor.shrink`."""
@@ -120,12 +120,12 @@ class SimulatedCluster(Simulator):
         self._ask(job, lease, partial(super().stop, job, lease, reason))
 
     def _ask(self, job: Job, lease: int, action: Callable[[], None]) -> None:
-        """Have the worker of a lease do something about it."""
+        """Run an action of a lease at its worker."""
         launch = job.leases.get(lease)
         if self.network is None or launch is None or launch.worker < 0:
             action()
         else:
-            self._tell(launch.worker, (lambda _: action(),))
+            self._send_to(launch.worker, (lambda _: action(),))
 
     def set_timer(self, job: Job, at: float, timer: int) -> None:
         """See `Executor.set_timer`; the timers of an owner die with it."""
@@ -136,7 +136,7 @@ class SimulatedCluster(Simulator):
     # ---------------------------------------------------------------------------------------- the owner's end
 
     def owner_dies(self) -> None:
-        """The process of the loop is gone: what it ran itself ends, its workers go on until they notice."""
+        """Kill the process of the loop: its own work ends, its workers go on until they notice."""
         assert self._loop is not None
         for job in self._loop.jobs.values():
             for run in list(job.backend.values()):
@@ -156,25 +156,25 @@ class SimulatedCluster(Simulator):
             far = self._fars[spec.worker] = _Far(spec, session, self.clock.time)
             self._near[spec.worker] = ReliableLink(session, self.clock.time), far
 
-    def _tell(self, worker: int, message: tuple[Any, ...]) -> None:
-        """Send a message to a worker; one that is given up gets none."""
+    def _send_to(self, worker: int, message: tuple[Any, ...]) -> None:
+        """Send a message to a worker; an abandoned one gets none."""
         if worker in self._near:
             link, far = self._near[worker]
             self._transmit(far, [link.send(message, self.clock.time)], inward=False)
 
     def _hear(self, job: Job, event: Any, run: _Running | None) -> None:
-        """Take a report, which has come once and in order; what a lease has made is stored from now on."""
+        """Take a report, which arrives once and in order; the values of its lease count as stored from now on."""
         assert self._loop is not None
         if type(event) is GaveBack:
-            self._gave_back(job, event)
+            self._post_given_back(job, event)
             return
         if run is not None:
             self._awaited.discard((job.id, event.lease, run.launch.worker))
             event = self._commit(run, event)
         self._loop.post(job.id, event)
 
-    def _give_up(self, worker: int, reason: str) -> None:
-        """Never listen to a worker again, and take another."""
+    def _abandon(self, worker: int, reason: str) -> None:
+        """Ignore a worker from now on, and hire another."""
         if self._near.pop(worker, None) is None:
             return
         self._awaited = {awaited for awaited in self._awaited if awaited[2] != worker}
@@ -191,7 +191,7 @@ class SimulatedCluster(Simulator):
 
     @property
     def unhappy(self) -> bool:
-        """Whether something may still go wrong with the network."""
+        """Whether the network may still cause faults."""
         return self._bad and self.network is not None and self.clock.time < self.network.until_s
 
     def _transmit(self, far: _Far, frames: Iterable[LinkFrame], *, inward: bool) -> None:
@@ -235,7 +235,7 @@ class SimulatedCluster(Simulator):
             self._transmit(far, far.link.due(now), inward=True)
 
     def _beat(self, incarnation: int) -> None:
-        """Repeat, ask, and notice who is lost, as long as there is a job, or a lease that one did not wait for."""
+        """Resend, poll, and detect lost workers, while there is a job or an abandoned lease."""
         now = self.clock.time
         loop = self._loop
         if incarnation != self.incarnation:
@@ -245,7 +245,7 @@ class SimulatedCluster(Simulator):
             return
         for worker, (link, far) in list(self._near.items()):
             if link.lost(now):
-                self._give_up(worker, "it has not been heard of for too long")
+                self._abandon(worker, "it has been silent for too long")
             else:
                 self._transmit(far, link.due(now), inward=False)
         for far in list(self._fars.values()):
@@ -286,7 +286,7 @@ class SimulatedCluster(Simulator):
         return self._fars.get(run.launch.worker) if self.network is not None else None
 
     def _report(self, far: _Far, job: Job, event: Any, run: _Running | None = None) -> None:
-        """Send a report to the owner; `run` is what has ended."""
+        """Send a report to the owner; `run` is the ended lease."""
         if not far.dead:
             self._transmit(far, [far.link.send((job, event, run), self.clock.time)], inward=True)
 
@@ -340,8 +340,8 @@ class SimulatedCluster(Simulator):
         if far is None:
             return  # it has ended by itself
         self._die(far)
-        if self.random.random() < self.network.told:
-            self._give_up(worker, "simulated death")
+        if self.random.random() < self.network.reported:
+            self._abandon(worker, "simulated death")
 
     def _bury(self, worker: int) -> None:
         if self.network is None:
@@ -354,7 +354,7 @@ class SimulatedCluster(Simulator):
             self._die(far)
 
     def _die(self, far: _Far) -> None:
-        """A worker ends: it is killed, or it has noticed that its owner does not hear it, or has given it up."""
+        """End a worker: it is killed, it noticed that its owner is silent, or it was abandoned."""
         far.dead = True
         self._fars.pop(far.spec.worker, None)
         for run in far.runs:

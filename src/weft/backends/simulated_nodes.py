@@ -1,7 +1,7 @@
 """Nodes of a simulated cluster that come and go: an autoscaler, preemption, and losses, on the virtual clock.
 
-A request that waits brings nodes after a while, those are given back when nobody waits for them any more, and at
-random moments nodes are told to drain or are lost.
+A waiting request brings nodes after a delay. They are returned when no request needs them. At random moments nodes
+drain or are lost.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 
 class Machines(Protocol):
-    """What a provider of simulated nodes knows of its simulator."""
+    """The interface of the simulator for a provider of simulated nodes."""
 
     clock: ManualClock
     random: random.Random
 
     @property
     def shell(self) -> Shell:
-        """The loop that the simulator works for."""
+        """The loop of the simulator."""
         ...
 
     def at(self, when: float, action: Callable[[], None]) -> None:
-        """Have `action` called when the virtual clock reaches `when`."""
+        """Call `action` when the virtual clock reaches `when`."""
         ...
 
     def hire(self, node: int, name: str, party: str) -> int:
@@ -41,7 +41,7 @@ class Machines(Protocol):
         ...
 
     def dismiss(self, node: int) -> None:
-        """A node is gone, with its workers and the outputs that it held."""
+        """Remove a node with its workers and outputs."""
         ...
 
     def holds_outputs(self, node: int) -> bool:
@@ -50,11 +50,11 @@ class Machines(Protocol):
 
 
 class Elastic(Struct, frozen=True):
-    """How the nodes of a simulated cluster change; times are in seconds.
+    """The changes of a simulated cluster's nodes; times are in seconds.
 
-    Nodes of `kinds` join `delay_s` after a request that waits for them. One that was brought drains `idle_s` after the
-    last request is over. Every `every_s` a random node is told to drain, with the probability `drained`, or is lost,
-    with `lost`, until that has happened `most` times; a node of the same kind can be had in its place.
+    Nodes of `kinds` join `delay_s` after a request that waits for them. A node brought for requests drains `idle_s`
+    after the end of the last request. Every `every_s` a random node drains, with the probability `drained`, or is lost,
+    with `lost`, at most `most` times; then a node of the same kind is available again.
     """
 
     kinds: tuple[NodeKind, ...] = ()
@@ -67,9 +67,9 @@ class Elastic(Struct, frozen=True):
 
 
 class ElasticProvider:
-    """The provider of a simulator whose nodes change as `elastic` says; every chance is drawn by the simulator's seed.
+    """The provider of a simulator whose nodes change as in `elastic`; the seed of the simulator draws every chance.
 
-    `joined`, `drained_nodes` and `lost_nodes` count what has happened.
+    `joined`, `drained_nodes` and `lost_nodes` count the changes.
     """
 
     grows = True
@@ -82,7 +82,7 @@ class ElasticProvider:
         self._draining: set[int] = set()
         self._brought: set[int] = set()
         self._stock = list(elastic.kinds)
-        """Nodes that can be had."""
+        """Available nodes."""
         self._coming: list[NodeKind] = []
         self._requests: dict[tuple[str, int], SlotRequest] = {}
         self._next = max(self.there, default=-1) + 1
@@ -95,7 +95,7 @@ class ElasticProvider:
         return tuple(self.there.values())
 
     def possible(self) -> Sequence[NodeKind]:
-        """See `Provider.possible`: the stock, with nodes that are on their way and those that will be back in it."""
+        """See `Provider.possible`: the stock, with nodes on their way and those that will return to it."""
         return [*self._stock, *self._coming, *(_kind(self.there[number]) for number in sorted(self._draining))]
 
     def acquire(self, request: SlotRequest) -> None:
@@ -104,19 +104,19 @@ class ElasticProvider:
         self._bring(request)
 
     def release(self, job: str, request: int) -> None:
-        """Have brought nodes drain after a while, if nobody else wants them."""
+        """Drain the brought nodes after a while, if no other request needs them."""
         self._requests.pop((job, request), None)
         if not self._requests and self._brought:
             self.simulator.at(self.simulator.clock.time + self.elastic.idle_s, self._shrink)
 
     def drained(self, node: int) -> None:
-        """Take a node away."""
+        """Remove a node."""
         self.simulator.at(self.simulator.clock.time, lambda: self._take(node, "it has drained"))
 
     # ------------------------------------------------------------------------------------------------- chances
 
     def watch(self) -> None:
-        """Begin to draw, as long as there are jobs."""
+        """Begin to draw faults, as long as there are jobs."""
         if not self._watching and (self.elastic.drained or self.elastic.lost):
             self._watching = True
             self.simulator.at(self.simulator.clock.time + self.elastic.every_s, self._draw)
@@ -150,7 +150,7 @@ class ElasticProvider:
                     self._book(kind._replace(limit=1))
 
     def _book(self, kind: NodeKind) -> None:
-        """Have a node of a kind join after a while."""
+        """Schedule the join of a node of a kind."""
         self._change_stock(kind, -1)
         self._coming.append(kind)
         self.simulator.at(self.simulator.clock.time + self.elastic.delay_s, lambda: self._join(kind))
@@ -158,9 +158,9 @@ class ElasticProvider:
     def _change_stock(self, kind: NodeKind, by: int) -> None:
         for place, each in enumerate(self._stock):
             if each._replace(limit=1) == kind:
-                left = None if each.limit is None else each.limit + by
-                self._stock[place] = each._replace(limit=left)
-                if left == 0:
+                limit = None if each.limit is None else each.limit + by
+                self._stock[place] = each._replace(limit=limit)
+                if limit == 0:
                     del self._stock[place]
                 return
         self._stock.append(kind)
@@ -177,13 +177,13 @@ class ElasticProvider:
             self.simulator.at(self.simulator.clock.time + self.elastic.idle_s, self._shrink)
 
     def _shrink(self) -> None:
-        """Nobody waits: have the nodes that were brought drain, those that hold outputs of a job later."""
+        """Drain the brought nodes, as no request waits; those that hold outputs of a job drain later."""
         if self._requests:
             return
         wanted = self._brought - self._draining
         held = {number for number in wanted if self.simulator.holds_outputs(number)}
         for number in sorted(wanted - held):
-            self._drain(number, "nobody waits for it")
+            self._drain(number, "no request waits for it")
         if held:
             self.simulator.at(self.simulator.clock.time + max(1.0, self.elastic.idle_s), self._shrink)
 
@@ -192,7 +192,7 @@ class ElasticProvider:
         self.simulator.shell.node_draining(number, why)
 
     def _take(self, number: int, why: str) -> None:
-        """A node is gone, and can be had again: perhaps a request waits for it."""
+        """Return a removed node to the stock, and serve the waiting requests."""
         spec = self.there.pop(number, None)
         if spec is None:
             return
@@ -210,7 +210,7 @@ def _kind(spec: NodeSpec) -> NodeKind:
 
 
 def _room(kind: NodeKind, wants: Resources) -> int:
-    """Return how many tasks fit on an empty node of a kind."""
+    """Return the number of tasks that fit on an empty node of a kind."""
     if wants.gpu and wants.gpu_type not in ("", kind.resources.gpu_type):
         return 0
     room = kind.workers // max(1, ceil(wants.cpu))

@@ -1,8 +1,9 @@
-"""The simulator: a virtual clock, workers with speeds and faults, a seed. The engine does not know the difference.
+"""The simulator: a virtual clock, workers with speeds and faults, a seed. The engine cannot tell it from other
+backends.
 
-Every random number comes from one generator seeded by `Faults.seed`, so that a run is repeated exactly by its seed.
-Values are not computed: a task is a duration (`seconds`) and a size (`nbytes`). Losses of workers, of messages and of
-outputs happen at random moments; a worker that is lost may be replaced.
+Every random number comes from one generator seeded by `Faults.seed`, so that the seed repeats a run exactly. Values are
+not computed: a task is a duration (`seconds`) and a size (`nbytes`). Losses of workers, of messages and of outputs
+happen at random moments; a lost worker may be replaced.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ if TYPE_CHECKING:
 
 
 class Faults(Struct):
-    """How often things go wrong, each a probability for one lease, and the seed of all randomness.
+    """The probabilities of faults, each for one lease, and the seed of all randomness.
 
-    `give_back` is how often a worker returns part of a lease, `duplicate` how often a report arrives twice, `started`
-    how often a lease says that it began; `output_lost` loses one finished output after a lease.
+    `give_back`: a worker returns part of a lease. `duplicate`: a report arrives twice. `started`: a lease reports its
+    begin. `output_lost`: one finished output is lost after a lease.
     """
 
     seed: int = 0
@@ -60,7 +61,7 @@ class Faults(Struct):
     most: int = 1_000_000
 
 
-_new = tuple.__new__  # a third of what calling the class costs
+_new = tuple.__new__  # a third of the cost of calling the class
 
 
 class _Running:
@@ -75,7 +76,7 @@ class _Running:
 
 
 _Entry = tuple[float, Any, "Job | None", float]
-"""When, what (a call, a `_Running`, or, of many, the `Launch`), and of a `Launch` its job and seconds."""
+"""The moment, the subject (a call, a `_Running`, or, of many, the `Launch`), and of a `Launch` its job and seconds."""
 
 
 class _Race:
@@ -92,11 +93,11 @@ class _Race:
 class Simulator:
     """An executor whose time is a heap of events.
 
-    `seconds(vertex, index)` and `nbytes(vertex, index)` describe tasks; `speeds[w]` divides the seconds of worker w;
-    `bad[w]` is the probability that a lease fails there by the infrastructure; `value(vertex, index)` gives expanders
-    their answer. `capacity` is that of every node, or one for each. Reports
-    that fall into the same `tick_s` seconds are seen to in one go, as a busy master does; 0 sees to each by itself.
-    `track` keeps account of which outputs are held (`held_most`). Nodes come and go as `elastic` says.
+    `seconds(vertex, index)` and `nbytes(vertex, index)` describe tasks. `speeds[w]` divides the seconds of worker w.
+    `bad[w]` is the probability that a lease fails there by the infrastructure. `value(vertex, index)` returns the
+    answers of expanders. `capacity` is that of every node, or one for each. Reports within the same `tick_s` seconds
+    share one tick, as with a busy master; with 0 each has its own. `track` counts the held outputs (`held_most`).
+    `elastic` makes nodes come and go.
     """
 
     gated = False
@@ -134,9 +135,9 @@ class Simulator:
         self._value = value
         self._usual = not (self._faulty or self.tuning.backups)  # every lease ends as planned
         plainly = type(self)._done is Simulator._done and self._size is not None and value is None and not track
-        self._many = self._usual and plainly and tick_s > 0 and check is None  # leases need not be noted
+        self._many = self._usual and plainly and tick_s > 0 and check is None  # leases need no record
         self._speeds = speeds
-        self._alike = speeds is None and type(self)._duration is Simulator._duration  # a task takes as long everywhere
+        self._alike = speeds is None and type(self)._duration is Simulator._duration  # equal times on all workers
         self._failing = bad or {}
         self._specs = [WorkerSpec(w, w * nodes // workers, f"node{w * nodes // workers}") for w in range(workers)]
         self._next_worker = workers
@@ -165,12 +166,12 @@ class Simulator:
 
     @property
     def shell(self) -> Shell:
-        """The loop that it works for."""
+        """The loop of the simulator."""
         assert self._loop is not None
         return self._loop
 
     def workers(self) -> Sequence[WorkerSpec]:
-        """Return the workers that are there now."""
+        """Return the present workers."""
         return self._specs
 
     def hire(self, node: int, name: str, party: str) -> int:
@@ -186,7 +187,7 @@ class Simulator:
         )
 
     def dismiss(self, node: int) -> None:
-        """A node is gone, with its workers and the outputs that it held."""
+        """Remove a node with its workers and outputs."""
         for spec in [spec for spec in self._specs if spec.node == node]:
             self._specs.remove(spec)
             self._bury(spec.worker)
@@ -224,12 +225,12 @@ class Simulator:
         self._plan(self.clock.time + seconds, run)
 
     def _race(self, job: Job, lease: Launch) -> None:
-        """A lease may race: a second attempt with the first one, however far that is."""
+        """Let a second attempt race the first one, whatever the first one's progress."""
         first = self._races.get((job.id, lease.backup_of))
         self._races[(job.id, lease.lease)] = first or _Race(lease)
 
     def _commit(self, run: _Running, event: Done | Failed) -> Done | Failed:
-        """Store what a lease has made, as far as its rival has not; return what is to be said of it."""
+        """Store the values of a lease that its rival has not stored. Return the events to post."""
         launch = run.launch
         race = self._races.get((run.job.id, launch.lease))
         if race is None or launch.lease not in run.job.leases:
@@ -247,8 +248,10 @@ class Simulator:
             race.winner = launch.lease
         return event
 
-    def _gave_back(self, job: Job, event: GaveBack) -> None:
-        """Tell of what a lease has given back, which its rival stores no more; of nothing if that has ended."""
+    def _post_given_back(self, job: Job, event: GaveBack) -> None:
+        """Report the tasks that a lease has given back, which its rival stores no more; nothing if the rival has
+        ended.
+        """
         assert self._loop is not None
         race = self._races.get((job.id, event.lease))
         if race is not None:
@@ -259,7 +262,7 @@ class Simulator:
         self._loop.post(job.id, event)
 
     def _plan(self, when: float, what: Any, job: Job | None = None, seconds: float = 0.0) -> None:
-        """Enter something into the agenda, under its moment, or under its tick; a lease of many with its `job`."""
+        """Add an entry to the agenda, under its moment or its tick; a lease of many with its `job`."""
         tick = self._tick_s
         moment = when // tick if tick else when
         planned = self._agenda.get(moment)
@@ -270,7 +273,7 @@ class Simulator:
             planned.append((when, what, job, seconds))
 
     def _plan_faults(self, run: _Running, seconds: float) -> bool:
-        """Draw what goes wrong with a lease; return whether it will not end well."""
+        """Draw the faults of a lease. Return whether it ends badly."""
         faults, lease = self.faults, run.launch
         if faults.started and self.random.random() < faults.started:
             self.at(self.clock.time, lambda: self._post(run, Started(self.clock.time, lease.lease)))
@@ -314,7 +317,7 @@ class Simulator:
         self.at(self.clock.time, lambda: self._post(run, GaveBack(self.clock.time, lease, run.hi)))
 
     def weigh(self, job: Job, weigh: Weigh) -> None:
-        """See `Executor.weigh`: outputs are as large as they were said to be, and cut evenly."""
+        """See `Executor.weigh`: outputs have their declared sizes, and are cut evenly."""
         nbytes = 0.0
         launch = job.leases.get(weigh.lease)
         specs = {spec.vertex: spec for spec in launch.specs} if launch is not None else {}
@@ -334,7 +337,7 @@ class Simulator:
             self.at(self.clock.time, lambda: self._stopped(run))
 
     def free(self, job: Job, vertex: str, lo: int, hi: int) -> None:
-        """Forget outputs; an output that is not there is a fault of the engine."""
+        """Forget outputs. A missing output is a fault of the engine."""
         if not self._track:
             return
         held = self.held.get((job.id, vertex), set())
@@ -377,7 +380,7 @@ class Simulator:
     # --------------------------------------------------------------------------------------------------- time
 
     def run(self, *, most_moments: int = 100_000_000) -> None:
-        """Let time pass until nothing is planned any more (the *heap* driver), or for so many moments of it."""
+        """Advance the clock until nothing is planned (the *heap* driver), or for a number of moments."""
         moments, agenda = self._moments, self._agenda
         clock = self.clock
         check = self._check
@@ -404,13 +407,13 @@ class Simulator:
                         for job in loop.jobs.values():
                             check(job)
                 loop.drain()
-            except BaseException:  # whoever has planned this may go on after it
+            except BaseException:  # the planner of this may continue after it
                 for entry in rest:
                     self._plan(*entry)
                 raise
 
     def at(self, when: float, action: Callable[[], None]) -> None:
-        """Have `action` called when the virtual clock reaches `when`."""
+        """Call `action` when the virtual clock reaches `when`."""
         self._plan(when, action)
 
     def _post(self, run: _Running, event: Any) -> None:
@@ -418,7 +421,7 @@ class Simulator:
         if run.gone:
             return
         if type(event) is GaveBack:
-            self._gave_back(run.job, event)
+            self._post_given_back(run.job, event)
         else:
             self._loop.post(run.job.id, event)
 
@@ -428,35 +431,35 @@ class Simulator:
             run.job.backend.pop(run.launch.lease, None)
 
     def _end_many(self, planned: Iterator[_Entry]) -> None:
-        """Let a tick pass in which leases end as most do. Nothing was noted of those but in the agenda."""
+        """Run a tick in which most leases end as planned. Their only record is the agenda."""
         assert self._loop is not None
         assert self._size is not None
-        clock, size, tell = self.clock, self._size, self._loop.post_later
-        told: list[Done] = []
-        teller: Job | None = None
+        clock, size, post = self.clock, self._size, self._loop.post_later
+        ended: list[Done] = []
+        owner: Job | None = None
         for now, what, job, seconds in planned:
             odd = job is None or (job.backend and what[1] in job.backend)
-            if teller is not None and (odd or job is not teller):
-                tell(teller.id, *told)
-                told = []
+            if owner is not None and (odd or job is not owner):
+                post(owner.id, *ended)
+                ended = []
             clock.time = now
             if not odd:
-                teller = job
+                owner = job
                 number, lo, hi = what[1], what[3], what[4]
-                told.append(_new(Done, (now, number, hi, seconds, size * (hi - lo), None, -1, None, (), 0)))
+                ended.append(_new(Done, (now, number, hi, seconds, size * (hi - lo), None, -1, None, (), 0)))
                 continue
-            teller = None
+            owner = None
             if job is None:
                 what()
             else:
                 run = job.backend.pop(what[1])
                 run.seconds = seconds
                 self._done(run)
-        if teller is not None:
-            tell(teller.id, *told)
+        if owner is not None:
+            post(owner.id, *ended)
 
     def _run_of(self, job: Job, lease: int) -> _Running | None:
-        """Return what runs as a lease. One of many is noted from now on, for it will not end as planned."""
+        """Return the running lease. A lease of many gets a record now, as it will not end as planned."""
         run: _Running | None = job.backend.get(lease)
         if run is None and self._many and lease in job.leases:
             launch = job.leases[lease]
@@ -523,7 +526,7 @@ class Simulator:
         self._loop.post(job.id, OutputLost(self.clock.time, vertex, index, index + 1, "simulated loss"))
 
     def _forget(self, job: str, vertex: str, index: int) -> None:
-        """An output is gone."""
+        """Remove a lost output."""
         self.held[(job, vertex)].remove(index)
         self.held_now -= 1
 
@@ -551,12 +554,12 @@ class Simulator:
         )
 
     def _say(self, run: _Running, event: Failed) -> None:
-        """A lease has ended badly; what it made before that is stored."""
+        """Report a lease that ended badly; its earlier values are stored."""
         assert self._loop is not None
         self._loop.post(run.job.id, self._commit(run, event))
 
     def _lose(self, worker: int) -> None:
-        """A worker dies; another takes its place."""
+        """Kill a worker; another takes its place."""
         assert self._loop is not None
         spec = next((s for s in self._specs if s.worker == worker), None)
         if spec is None:
@@ -566,7 +569,7 @@ class Simulator:
         self._replace(spec, "simulated death")
 
     def _bury(self, worker: int) -> None:
-        """What a worker was at goes nowhere."""
+        """Drop the running lease of a worker."""
         for job in self.shell.jobs.values():
             for lease in [lease for lease, launch in job.leases.items() if launch.worker == worker]:
                 self._run_of(job, lease)
@@ -576,7 +579,7 @@ class Simulator:
                     del job.backend[run.launch.lease]
 
     def _replace(self, spec: WorkerSpec, reason: str) -> None:
-        """Tell of the death of a worker, perhaps with its node's memory, and of the one that takes its place."""
+        """Report the death of a worker, perhaps with its node's memory, and its replacement."""
         assert self._loop is not None
         node_lost = bool(self.faults.node_lost) and self.random.random() < self.faults.node_lost
         if node_lost:
@@ -585,7 +588,7 @@ class Simulator:
         self._loop.worker_joined(self._another(spec))
 
     def _forget_node(self, node: int) -> None:
-        """What a node held is gone."""
+        """Remove the outputs on a node."""
         assert self._loop is not None
         for job in self._loop.jobs.values():
             for row in job.inspector.vertices:

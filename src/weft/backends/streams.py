@@ -1,18 +1,18 @@
-"""Streams on one node: what a running task reads of another that still runs, through a bounded window.
+"""Streams on one node: the output of a running task, read by others while it runs, through a bounded window.
 
 Theory of operation. A stream leads from one source task through one partition of an edge to its readers: one task, or
 several where the edge copies. It is a queue of *blocks*, each a batch of values that travels and is freed as one.
 
-The window of an edge is shared out evenly among its source tasks. A writer that finds its share full waits until
-something of it was read; a stream that holds nothing always takes a block, however large. Memory for the share is
-claimed from the quota when a source task first writes and given back as the task ends and its blocks are read, so
-that streams within their windows never touch a disk.
+The window of an edge is shared out evenly among its source tasks. A writer with a full share waits until a reader frees
+part of it; an empty stream always takes a block, however large. Memory for the share is claimed from the quota at the
+first write of a source task, and returned when the task has ended and its blocks are read, so that streams within their
+windows never touch a disk.
 
-Where waiting could close a circle (`engine.cycles`) a writer never waits. What is over its share becomes an
-ordinary chunk of the store, which spills it as it spills others; it leaves the store when it is read.
+Where waiting could close a circle (`engine.cycles`) a writer never waits. Blocks over its share become ordinary chunks
+of the store, subject to spill; they leave the store once they are read.
 
-Nothing here blocks: who has to wait leaves a `wake`, which is called once when it is worth trying again. One lock
-guards all of it; bytes are moved and files removed without it.
+Nothing here blocks: a waiting caller passes a `wake`, which is called once when a retry may succeed. One lock guards
+all state; bytes are moved and files removed without it.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ Wake = Callable[[], None]
 
 
 class StreamBlock:
-    """Values on their way: `cell` is a list of them, its encoded bytes or a ref to these.
+    """Values in transit: `cell` is a list of them, its encoded bytes or a reference to these.
 
-    One that was over its writer's share lies in cell `at` of `column` instead, and `pin` keeps it where it is while
-    another process reads it.
+    A block over its writer's share lies in cell `at` of `column` instead; `pin` holds it there while another process
+    reads it.
     """
 
     __slots__ = ("at", "cell", "column", "nbytes", "pin")
@@ -56,7 +56,7 @@ class StreamBlock:
 
 
 END: Final = StreamBlock([], 0)
-"""What a reader gets after the last block."""
+"""The answer to a reader after the last block."""
 
 
 class _Source:
@@ -74,15 +74,15 @@ class _Source:
         self.wakes: set[Wake] = set()
 
     def give_back(self) -> None:
-        """Give back the memory of the share that nothing is written to any more."""
+        """Return the memory of a share that takes no more writes."""
         if self.reservation is not None:
             self.reservation.shrink(self.used)
 
 
 class _Stream:
-    """The blocks of one source task for one partition. `first` counts those that are gone.
+    """The blocks of one source task for one partition. `first` counts the removed blocks.
 
-    `readers` maps each reading task to the number of its next block, and whether it is still busy with the one before.
+    `readers` maps each reading task to the number of its next block, and whether it still uses the one before.
     """
 
     __slots__ = ("blocks", "column", "first", "readers", "wakes")
@@ -96,7 +96,7 @@ class _Stream:
 
 
 class _Edge:
-    """What does not change about an edge while its region runs."""
+    """The constants of an edge while its region runs."""
 
     def __init__(self, spec: EdgeSpec, window: int) -> None:
         router = spec.router
@@ -118,7 +118,7 @@ class _Edge:
 
 
 class _Leftover:
-    """What is to be done once the lock is given back."""
+    """Actions for the time after the lock is released."""
 
     __slots__ = ("cells", "columns", "files", "pins", "wakes")
 
@@ -131,7 +131,7 @@ class _Leftover:
 
 
 class Streams:
-    """All streams of a job. `window` is how many bytes an edge may hold before its writers wait."""
+    """All streams of a job. `window` is the bytes an edge may hold before its writers wait."""
 
     def __init__(self, job: Job, store: ChunkStore, window: int) -> None:
         self._job = job
@@ -141,11 +141,11 @@ class Streams:
         self._specs: dict[str, EdgeSpec] = {}
         self._edges: dict[str, _Edge] = {}
         self._sources: dict[tuple[str, int], _Source] = {}
-        self._gone: set[tuple[str, int]] = set()
+        self._ended: set[tuple[str, int]] = set()
         self._numbers = itertools.count(1)
 
     def know(self, edge: EdgeSpec) -> None:
-        """An edge is about to be written to or read; of two records of it the later one counts, if it is settled."""
+        """Register an edge before its first write or read. Of two records the later one counts, if it is settled."""
         with self._lock:
             if edge.router is not None or edge.id not in self._specs:
                 self._specs[edge.id] = edge
@@ -153,11 +153,11 @@ class Streams:
     # -------------------------------------------------------------------------------------------------- writers
 
     def put(self, edge: str, index: int, part: int, cell: Any, nbytes: int, lease: WorkerLease) -> None:
-        """Append a block; ask `has_room` before the next. A small list may be joined to the block before.
+        """Append a block; call `has_room` before the next. A small list may be joined to the block before.
 
-        RunCancelledError: the writer was told to stop. DiskFullError: what has to be spilled finds no room.
+        RunCancelledError: the writer was stopped. DiskFullError: no room for a spill.
         """
-        left = _Leftover()
+        leftover = _Leftover()
         if type(cell) is ChunkRef:
             self._store.retain([cell])
         over: StreamBlock | None = None
@@ -171,17 +171,17 @@ class Streams:
                 fresh = source.reservation is None
             if source is None or stream is None or not stream.readers:
                 if type(cell) is ChunkRef:
-                    left.files.append(cell)
+                    leftover.files.append(cell)
             else:
                 block = self._append(stream, cell, nbytes)
                 source.used += nbytes
                 if not source.edge.waits and source.used > source.edge.share and len(stream.blocks) > 1:
                     over = block if type(block.cell) is not list or block.nbytes >= BLOCK else None
-                left.wakes.extend(stream.wakes)
+                leftover.wakes.extend(stream.wakes)
                 stream.wakes.clear()
-        self._clear(left)
+        self._clear(leftover)
         if source is None or stream is None:
-            raise RunCancelledError(f"a task that writes to {edge} was told to stop")
+            raise RunCancelledError(f"a task that writes to {edge} was stopped")
         if fresh:
             self._claim(source)
         if over is not None:
@@ -189,7 +189,7 @@ class Streams:
 
     @staticmethod
     def _append(stream: _Stream, cell: Any, nbytes: int) -> StreamBlock:
-        """Add to the last block, if nobody has taken it and both are small lists, else a block (lock held)."""
+        """Extend the last block, if no reader took it and both are small lists, else add a block (lock held)."""
         blocks = stream.blocks
         if blocks and type(cell) is list:
             last = blocks[-1]
@@ -212,7 +212,7 @@ class Streams:
             reservation.release()
 
     def _spill(self, source: _Source, stream: _Stream, block: StreamBlock) -> None:
-        """Make a block a chunk of the store, unless somebody has begun to read it meanwhile."""
+        """Make a block a chunk of the store, unless a reader has taken it meanwhile."""
         column = stream.column
         if column is None:
             number = next(self._numbers)
@@ -222,23 +222,23 @@ class Streams:
         cell, at = block.cell, len(column)
         column.grow()
         self._store.put_range(column, at, [cell])
-        left = _Leftover()
+        leftover = _Leftover()
         with self._lock:
             place = next((i for i, other in enumerate(stream.blocks) if other is block), -1)
             taken = place < 0 or any(next_ > stream.first + place for next_, _ in stream.readers.values())
             if self._sources.get((source.edge.id, source.index)) is not source:
-                left.columns.append(column)
+                leftover.columns.append(column)
             elif taken:
-                left.cells.append((column, at))
+                leftover.cells.append((column, at))
             else:
                 block.cell, block.column, block.at = None, column, at
                 source.used -= block.nbytes
                 if type(cell) is ChunkRef:
-                    left.files.append(cell)  # the store holds it now
-        self._clear(left)
+                    leftover.files.append(cell)  # the store holds it now
+        self._clear(leftover)
 
     def has_room(self, edge: str, index: int, part: int, wake: Wake) -> bool:
-        """Whether a writer may go on; if not, `wake` is called when it is worth asking again."""
+        """Whether a writer may continue; if not, `wake` is called when a retry may succeed."""
         with self._lock:
             source = self._sources.get((edge, index))
             if source is None or not source.edge.waits or source.used < source.edge.share:
@@ -250,26 +250,26 @@ class Streams:
             return False
 
     def end(self, edges: Iterable[str], index: int, lease: WorkerLease) -> None:
-        """A source task writes nothing more to these edges; of no account if it was told to stop."""
-        left = _Leftover()
+        """End the output of a source task to these edges; no effect if the task was stopped."""
+        leftover = _Leftover()
         with self._lock:
             for edge in edges if not lease.stop else ():
                 source = self._source(edge, index)
                 source.ended = True
                 source.give_back()
                 for stream in source.streams.values():
-                    left.wakes.extend(stream.wakes)
+                    leftover.wakes.extend(stream.wakes)
                     stream.wakes.clear()
-        self._clear(left)
+        self._clear(leftover)
 
     # -------------------------------------------------------------------------------------------------- readers
 
     def take(self, edge: str, index: int, part: int, reader: int, wake: Wake) -> StreamBlock | None:
-        """Return the next block for a reader, which is done with the one before; `END` after the last.
+        """Return the next block for a reader, which has finished the one before; `END` after the last.
 
-        None if there is nothing yet: `wake` is then called when there may be.
+        None if there is none yet: `wake` is then called when there may be.
         """
-        left = _Leftover()
+        leftover = _Leftover()
         found: StreamBlock | None = None
         with self._lock:
             source = self._source(edge, index)
@@ -277,7 +277,7 @@ class Streams:
             place = stream.readers.setdefault(reader, [stream.first, 0])
             if place[1]:
                 place[1] = 0
-                self._drop_read(source, stream, left)
+                self._drop_read(source, stream, leftover)
             at = place[0] - stream.first
             if at < len(stream.blocks):
                 place[0] += 1
@@ -287,27 +287,27 @@ class Streams:
                 found = END
             else:
                 stream.wakes.add(wake)
-        self._clear(left)
+        self._clear(leftover)
         return found
 
-    def _drop_read(self, source: _Source, stream: _Stream, left: _Leftover) -> None:
-        """Let go of the blocks that every reader is done with (lock held)."""
+    def _drop_read(self, source: _Source, stream: _Stream, leftover: _Leftover) -> None:
+        """Free the blocks that all readers have finished (lock held)."""
         done = min((at - busy for at, busy in stream.readers.values()), default=stream.first + len(stream.blocks))
         while stream.first < done:
-            self._let_go(source, stream.blocks.popleft(), left)
+            self._free(source, stream.blocks.popleft(), leftover)
             stream.first += 1
-        left.wakes.extend(source.wakes)
+        leftover.wakes.extend(source.wakes)
         source.wakes.clear()
 
     @staticmethod
-    def _let_go(source: _Source, block: StreamBlock, left: _Leftover) -> None:
+    def _free(source: _Source, block: StreamBlock, leftover: _Leftover) -> None:
         if block.pin is not None:
-            left.pins.append(block.pin)
+            leftover.pins.append(block.pin)
         if block.column is not None:
-            left.cells.append((block.column, block.at))
+            leftover.cells.append((block.column, block.at))
             return
         if type(block.cell) is ChunkRef:
-            left.files.append(block.cell)
+            leftover.files.append(block.cell)
         source.used -= block.nbytes
         if source.ended:
             source.give_back()
@@ -315,19 +315,19 @@ class Streams:
     # ------------------------------------------------------------------------------------------------ tasks end
 
     def joined(self, code: TaskCode, lo: int, hi: int) -> None:
-        """Tasks of a vertex are about to run, maybe again."""
+        """Register tasks of a vertex that are about to run, maybe again."""
         with self._lock:
             for edge, sources in self._inputs(code):
-                self._gone.difference_update((edge, reader) for reader in range(lo, hi))
+                self._ended.difference_update((edge, reader) for reader in range(lo, hi))
                 for source in sources:
                     for part, stream in source.streams.items():
                         for reader in source.edge.readers(source.index, part):
                             if lo <= reader < hi:
                                 stream.readers.setdefault(reader, [stream.first, 0])
 
-    def left(self, code: TaskCode, lo: int, hi: int) -> None:
-        """Tasks of a vertex are over, whatever came of them: they read and write nothing more."""
-        left = _Leftover()
+    def leave(self, code: TaskCode, lo: int, hi: int) -> None:
+        """Deregister ended tasks of a vertex, whatever their outcome: they read and write no more."""
+        leftover = _Leftover()
         with self._lock:
             for output in code.streams:
                 for index in range(lo, hi):
@@ -335,25 +335,25 @@ class Streams:
                     if written is not None:
                         written.give_back()
             for edge, sources in self._inputs(code):
-                self._gone.update((edge, reader) for reader in range(lo, hi))
+                self._ended.update((edge, reader) for reader in range(lo, hi))
                 for source in sources:
                     for stream in source.streams.values():
                         for reader in [reader for reader in stream.readers if lo <= reader < hi]:
                             del stream.readers[reader]
-                        self._drop_read(source, stream, left)
-        self._clear(left)
+                        self._drop_read(source, stream, leftover)
+        self._clear(leftover)
 
     def _inputs(self, code: TaskCode) -> Iterator[tuple[str, list[_Source]]]:
-        """Yield the streamed inputs of a vertex, and the sources of each that are known (lock held)."""
+        """Yield the streamed inputs of a vertex, and the known sources of each (lock held)."""
         for inp in code.inputs:
             if inp.streamed:
                 yield inp.edge, [source for key, source in self._sources.items() if key[0] == inp.edge]
 
     def reset(self, vertices: Collection[str] | None = None) -> Callable[[], None]:
-        """Forget what vertices have streamed (None: all); return what removes it, which takes a while."""
-        left = _Leftover()
+        """Forget the streams of vertices (None: all). Return the slow action that removes their data."""
+        leftover = _Leftover()
         with self._lock:
-            edges = {*self._edges, *(edge for edge, _ in self._gone)}  # a reader may be gone before anybody wrote
+            edges = {*self._edges, *(edge for edge, _ in self._ended)}  # a reader may end before the first write
             if vertices is not None:
                 edges &= {spec.id for spec in self._specs.values() if spec.source in vertices}
             for key, source in list(self._sources.items()):
@@ -362,30 +362,30 @@ class Streams:
                 del self._sources[key]
                 for stream in source.streams.values():
                     for block in stream.blocks:
-                        self._let_go(source, block, left)
+                        self._free(source, block, leftover)
                     if stream.column is not None:
-                        left.columns.append(stream.column)
-                    left.wakes.extend(stream.wakes)
-                left.wakes.extend(source.wakes)
+                        leftover.columns.append(stream.column)
+                    leftover.wakes.extend(stream.wakes)
+                leftover.wakes.extend(source.wakes)
                 if source.reservation is not None:
                     source.reservation.release()
-            self._gone = {key for key in self._gone if key[0] not in edges}
+            self._ended = {key for key in self._ended if key[0] not in edges}
             for edge in edges:
                 self._edges.pop(edge, None)
-        wakes, left.wakes = left.wakes, []
+        wakes, leftover.wakes = leftover.wakes, []
         for wake in wakes:
             wake()
-        return lambda: self._clear(left)
+        return lambda: self._clear(leftover)
 
     def wake_all(self) -> None:
-        """Have everybody who waits try again: somebody was told to stop."""
-        left = _Leftover()
+        """Wake all waiters after a stop."""
+        leftover = _Leftover()
         with self._lock:
             for source in self._sources.values():
                 for waiting in (source.wakes, *(stream.wakes for stream in source.streams.values())):
-                    left.wakes.extend(waiting)
+                    leftover.wakes.extend(waiting)
                     waiting.clear()
-        self._clear(left)
+        self._clear(leftover)
 
     # ------------------------------------------------------------------------------------------------- the rest
 
@@ -402,18 +402,18 @@ class Streams:
         stream = source.streams.get(part)
         if stream is None:
             edge = source.edge
-            readers = [at for at in edge.readers(source.index, part) if (edge.id, at) not in self._gone]
+            readers = [at for at in edge.readers(source.index, part) if (edge.id, at) not in self._ended]
             stream = source.streams[part] = _Stream(readers)
         return stream
 
-    def _clear(self, left: _Leftover) -> None:
-        for pin in left.pins:
+    def _clear(self, leftover: _Leftover) -> None:
+        for pin in leftover.pins:
             pin.release()
-        for column, at in left.cells:
+        for column, at in leftover.cells:
             self._store.free_range(column, at, at + 1)
-        for column in left.columns:
+        for column in leftover.columns:
             self._store.drop(column.key)
-        if left.files:
-            self._store.release(left.files)
-        for wake in left.wakes:
+        if leftover.files:
+            self._store.release(leftover.files)
+        for wake in leftover.wakes:
             wake()

@@ -1,8 +1,8 @@
 """The threads backend: workers are threads of this process, values are passed by reference.
 
-The default for work that releases the GIL (NumPy, Arrow, DuckDB, child processes). A worker that brings a report drains
-everybody's (`runtime.loop`), so a task costs no thread switch. A task that was told to stop and does not return is
-given up: its thread is replaced and left to itself, and whatever it still brings is thrown away.
+The default for work that releases the GIL (NumPy, Arrow, DuckDB, child processes). A worker with a report drains all
+queues (`runtime.loop`), so a task costs no thread switch. A stopped task that does not return is abandoned: its thread
+is replaced, and its later reports are ignored.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from weft.backends.local import GRACE_S, LocalBackend, LocalJob, give_up, lease_bytes, run_here
+from weft.backends.local import GRACE_S, LocalBackend, LocalJob, abandon, lease_bytes, run_here
 from weft.engine.core import Tuning
 from weft.model.errors import CapacityError
 
@@ -56,9 +56,9 @@ class _Worker:
 
 
 class Threads(LocalBackend):
-    """Runs leases on `workers` threads over one store.
+    """An executor of leases on `workers` threads over one store.
 
-    `window` is how many bytes a streamed edge may hold (default: `stream_bytes` of the store's budget).
+    `window` is the bytes that a streamed edge may hold (default: `stream_bytes` of the store's budget).
     """
 
     name = "threads"
@@ -90,7 +90,7 @@ class Threads(LocalBackend):
     # ----------------------------------------------------------------------------------------------- executor
 
     def numbers(self) -> Sequence[int]:
-        """Return the workers that are there, by number."""
+        """Return the present workers, by number."""
         return tuple(self._workers)
 
     def attach(self, loop: Shell) -> None:
@@ -100,11 +100,11 @@ class Threads(LocalBackend):
             try:
                 worker.thread.start()
             except RuntimeError:
-                asked = len(self._workers)
+                wanted = len(self._workers)
                 self._workers = {began: self._workers[began] for began in range(number)}
                 self.close()
                 raise CapacityError(
-                    f"only {number:,} of {asked:,} threads could be started here", hint="Ask for fewer workers."
+                    f"only {number:,} of {wanted:,} threads could be started here", hint="Ask for fewer workers."
                 ) from None
 
     def open_job(self, job: Job) -> None:
@@ -118,10 +118,10 @@ class Threads(LocalBackend):
         if lease.worker >= 0:
             self._workers[lease.worker].queue.put(work)
         else:
-            self._lane.put(partial(run_here, *work, self.tuning.target_s))
+            self._helpers.put(partial(run_here, *work, self.tuning.target_s))
 
     def out_of_time(self, local: LocalJob, lease: WorkerLease, worker: int) -> None:
-        """A task did not stop in time: replace its thread and report for it."""
+        """Replace the thread of a task that did not stop in time, and report for it."""
         if lease.id not in local.running:
             return
         old = self._workers.get(worker)
@@ -129,7 +129,7 @@ class Threads(LocalBackend):
             old.abandoned = True
             fresh = self._workers[worker] = _Worker(self, worker)
             fresh.thread.start()
-        give_up(local, lease, self.grace_s)
+        abandon(local, lease, self.grace_s)
 
     def close_job(self, job: Job) -> None:
         """See `Executor.close_job`."""
@@ -141,7 +141,7 @@ class Threads(LocalBackend):
         """See `Executor.close`."""
         if self._timers is not None:
             self._timers.close()
-        self._lane.close()
+        self._helpers.close()
         for worker in self._workers.values():
             worker.queue.put(None)
         for worker in self._workers.values():
@@ -156,5 +156,5 @@ class Threads(LocalBackend):
         self.loop.drain()
 
     def idle_tick(self) -> None:
-        """An idle worker woke up."""
+        """Run the tick of an idle worker."""
         self.loop.idle_tick()

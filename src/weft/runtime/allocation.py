@@ -1,7 +1,7 @@
-"""The book-keeping of slots beside the loop's ticks: which worker a lease holds, who is granted what, which nodes come.
+"""The accounting of slots beside the loop's ticks: workers held by leases, grants, nodes that join and leave.
 
-Between the loop, the pool (who gets what there is) and the provider (what there is): the loop says what has ended and
-what was launched, and asks for the events that follow.
+Allocation stands between the loop, the pool (fair shares of the slots) and the provider (source of the slots). The loop
+reports ended and launched leases, and asks for the events that follow.
 """
 
 from __future__ import annotations
@@ -35,18 +35,19 @@ if TYPE_CHECKING:
 
 _LEASE: Final = 1
 _WORKER: Final = 0
-"""Where the number of the lease stands in `Done`, `Failed` and `Launch`, and the worker in `Launch`: read by the
-million, by place for a third of what reading by name costs."""
+"""The place of the lease number in `Done`, `Failed` and `Launch`, and of the worker in `Launch`. They are read by the
+million, and access by place costs a third of access by name.
+"""
 ANY_WORKER: Final = -1
-"""The request of a job for one more worker, since it has plain work and none is idle."""
+"""The request of a job for one more worker: it has plain work and no worker is idle."""
 _worker_of = itemgetter(_WORKER)
 _lease_of = itemgetter(_LEASE)
 
 
 class Allocation:
-    """Slots of a session: the pool, what leases hold of it, and the provider behind it. The loop's lock guards it.
+    """Slots of a session: the pool, the slots held by leases, and the provider. The loop's lock guards it.
 
-    `specs` are the workers that are there, `orphans` those of leases that jobs did not wait for, by job and lease.
+    `specs` are the present workers. `orphans` are the workers of leases that outlived their jobs, by job and lease.
     """
 
     def __init__(self, provider: Provider, clock: Clock) -> None:
@@ -60,12 +61,12 @@ class Allocation:
         }
         self.orphans: dict[tuple[str, int], int] = {}
         self._starved: set[str] = set()
-        """The jobs for which any worker was asked for."""
+        """The jobs for which any worker was requested."""
 
     # -------------------------------------------------------------------------------------------------- a tick
 
     def end(self, leases: dict[int, Launch], events: Iterable[Event]) -> None:
-        """Free the workers of the leases that have ended with these events; the leases are popped."""
+        """Free the workers of the leases that ended with these events, and remove the leases."""
         over: list[int] = []
         for event in events:
             if type(event) is Done or type(event) is Failed:
@@ -76,7 +77,7 @@ class Allocation:
             self.pool.free(over)
 
     def begin(self, job: str, leases: dict[int, Launch], launches: Sequence[Launch]) -> None:
-        """Leases are launched: note them, and take the workers that they were not granted."""
+        """Record launched leases, and take the workers that they were not granted."""
         leases.update(zip(map(_lease_of, launches), launches, strict=True))
         workers = [worker for worker in map(_worker_of, launches) if worker >= 0]
         if workers:
@@ -89,7 +90,7 @@ class Allocation:
             self.pool.free((worker,))
 
     def leave(self, job: str, leases: Collection[Launch]) -> None:
-        """A job is over: what it holds is free, but for the workers of leases that have not ended."""
+        """Free all slots of an ended job except the workers of leases that still run."""
         self.orphans.update(((job, lease.lease), lease.worker) for lease in leases)
         self.pool.leave(job, {lease.worker for lease in leases})
         if job in self._starved:
@@ -99,58 +100,60 @@ class Allocation:
     # ------------------------------------------------------------------------------------------------ requests
 
     def acquire(self, job: str, acquire: Acquire) -> Refused | None:
-        """Queue a request; return the refusal of one that can never be met."""
+        """Queue a request. Return the refusal if it can never be met."""
         now = self.clock.now()
         reason = self.pool.request(job, acquire.request, acquire.wants, acquire.avoid, now, acquire.bound)
         return Refused(now, acquire.request, reason, self.pool.most_slots()) if reason else None
 
     def serve(self) -> list[tuple[str, Event]]:
-        """Grant what can be granted now, ask the provider for what must wait; return the events of each job."""
+        """Grant requests, or ask the provider for them. Return the events of each job."""
         now, pool = self.clock.now(), self.pool
-        told: list[tuple[str, Event]] = [(job, Granted(now, request, slots)) for job, request, slots in pool.grant(now)]
+        events: list[tuple[str, Event]] = [
+            (job, Granted(now, request, slots)) for job, request, slots in pool.grant(now)
+        ]
         for waiting in pool.unmet():
             self.provider.acquire(SlotRequest(waiting.job, waiting.id, waiting.wants))
             if waiting.lacking:
-                told.append((waiting.job, Deferred(now, waiting.id, waiting.lacking)))
-        return told
+                events.append((waiting.job, Deferred(now, waiting.id, waiting.lacking)))
+        return events
 
     def ask_for_any(self, hungry: Iterable[str]) -> None:
-        """No worker is idle: have the provider know, once for each, of the jobs that have plain work."""
+        """Report to the provider, once each, the jobs with plain work, if no worker is idle."""
         for job in hungry:
             if job not in self._starved:
                 self._starved.add(job)
                 self.provider.acquire(SlotRequest(job, ANY_WORKER, (("", 1, (ONE_SLOT,), None),)))
 
-    def tell_provider(self) -> list[Event]:
-        """Tell the provider what it may have back; return the loss of workers whose node drains, for all jobs."""
+    def release_to_provider(self) -> list[Event]:
+        """Return unused resources to the provider. Return the loss of workers whose node drains, for all jobs."""
         pool = self.pool
         returned, pool.returned = pool.returned, []
         for job, request in returned:
             self.provider.release(job, request)
-        left, pool.left = pool.left, []
-        for worker, _ in left:
+        lost, pool.left = pool.left, []
+        for worker, _ in lost:
             self.specs.pop(worker, None)
         empty, pool.empty = pool.empty, []
         for node in empty:
             self.provider.drained(node)
         now = self.clock.now()
-        return [WorkerLost(now, worker, f"node {name} drains") for worker, name in left]
+        return [WorkerLost(now, worker, f"node {name} drains") for worker, name in lost]
 
     # ------------------------------------------------------------------------------------- workers and nodes
 
     def joined(self) -> list[WorkerJoined]:
-        """Return the workers that are there, as a job is told of them that begins."""
+        """Return the present workers as the events with which a job begins."""
         now = self.clock.now()
         return [WorkerJoined(now, s.worker, s.node, s.node_name, s.party) for s in self.specs.values()]
 
     def add_worker(self, spec: WorkerSpec) -> Event:
-        """A worker came to a node."""
+        """Add a worker of a node."""
         self.specs[spec.worker] = spec
         self.pool.add(spec)
         return WorkerJoined(self.clock.now(), spec.worker, spec.node, spec.node_name, spec.party)
 
     def lose_worker(self, worker: int, jobs: Iterable[dict[int, Launch]], *, replaced: bool = False) -> None:
-        """A worker is gone, with the leases that it was at."""
+        """Remove a worker with its leases."""
         self.specs.pop(worker, None)
         self.pool.lose(worker, replaced=replaced)
         self.orphans = {lease: other for lease, other in self.orphans.items() if other != worker}
@@ -159,21 +162,21 @@ class Allocation:
                 del leases[lease.lease]
 
     def add_node(self, spec: NodeSpec) -> Event:
-        """A node came, with its workers, memory and GPUs."""
+        """Add a node with its workers, memory and GPUs."""
         self.pool.add_node(spec)
         for worker in spec.workers:
             self.specs[worker] = WorkerSpec(worker, spec.node, spec.name, spec.party)
         return NodeJoined(self.clock.now(), spec.node, spec.name, spec.party, spec.workers, spec.resources)
 
     def drain_node(self, node: int, reason: str) -> tuple[Event, list[tuple[str, Event]]]:
-        """A node takes no more; return its event, and the refusals of what can never be had now."""
+        """Close a node to new tasks. Return its event, and the refusals of requests that can no longer be met."""
         self.pool.drain(node)
         return NodeDraining(self.clock.now(), node, reason), self._hopeless()
 
     def lose_node(
         self, node: int, reason: str, jobs: Sequence[dict[int, Launch]]
     ) -> tuple[list[Event], list[tuple[str, Event]]]:
-        """A node is gone, with all that it held; return the events for all jobs, and refusals."""
+        """Remove a node with its workers and outputs. Return the events for all jobs, and refusals."""
         now = self.clock.now()
         workers = [worker for worker, spec in self.specs.items() if spec.node == node]
         for worker in workers:

@@ -1,6 +1,6 @@
-"""What the arguments of sessions and runs may be: a wrong one is told by its name, with what was given and is right.
+"""Checks of the arguments of sessions and runs. An error names the argument, the given value and the allowed values.
 
-Each function returns the value as it is used from then on, or raises UsageError.
+Each function returns the value in its final form, or raises UsageError.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from weft.graph.logical import LogicalGraph
 from weft.model.errors import UsageError
 
 FOREVER_S: Final = 1e9
-"""More seconds than anybody waits, and fewer than clocks and locks can count."""
+"""More seconds than any wait, and fewer than clocks and locks can count."""
 
 
 def wrong(name: str, value: object, wanted: str, hint: str = "") -> UsageError:
-    """Return the error for an argument, a flag or a setting that is not what is `wanted`."""
+    """Return the error for an argument, a flag or a setting that is not `wanted`."""
     return UsageError(f"{name} is {shown(value)}; it must be {wanted}", hint=hint)
 
 
 def shown(value: object) -> str:
-    """Write a value for people, as the program that gave it would write it; a long one is cut."""
+    """Format a value as Python source; a long value is cut."""
     text = repr(str(value) if isinstance(value, Path) else value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def whole(name: str, value: object, *, lo: int, hi: int = 999_999) -> int:
-    """Check a whole number from `lo` to `hi`, whatever library made it."""
+    """Check a whole number from `lo` to `hi` of any numeric library."""
     try:
         number = -1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -41,19 +41,19 @@ def whole(name: str, value: object, *, lo: int, hi: int = 999_999) -> int:
 
 
 def seconds(name: str, value: object) -> float:
-    """Check how long something may take; more than `FOREVER_S`, infinity included, is that."""
+    """Check a duration in seconds; values above `FOREVER_S`, infinity included, become `FOREVER_S`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value) or value < 0:
         raise wrong(name, value, "a number of seconds from 0 on")
     return float(min(value, FOREVER_S))
 
 
 def patience(name: str, value: object) -> float | None:
-    """Check how long somebody waits; None is for ever."""
+    """Check a time limit in seconds; None is no limit."""
     return None if value is None else seconds(name, value)
 
 
 def truth(name: str, value: object, *, unset: bool = False) -> bool | None:
-    """Check what is True or False; with `unset` it may be None too."""
+    """Check True or False; with `unset` None is allowed too."""
     if value is None and unset:
         return None
     if not isinstance(value, bool):
@@ -62,7 +62,7 @@ def truth(name: str, value: object, *, unset: bool = False) -> bool | None:
 
 
 def text(name: str, value: object) -> str:
-    """Check what is text."""
+    """Check text."""
     if not isinstance(value, str):
         raise wrong(name, value, "text")
     return value
@@ -75,7 +75,7 @@ def functions(name: str, value: object) -> None:
 
 
 def folder(name: str, value: object, wanted: str = "the path of a folder") -> Path:
-    """Check the path of a folder, which need not be there; `~` is whose home it says."""
+    """Check the path of a folder, which may be missing; `~` is the home folder of the user."""
     found = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(found, str) or not found or "\0" in found:
         raise wrong(name, value, wanted)
@@ -86,7 +86,7 @@ def folder(name: str, value: object, wanted: str = "the path of a folder") -> Pa
 
 
 def graph(call: str, value: object) -> LogicalGraph:
-    """Check the graph that is given to a method of a session."""
+    """Check the graph argument of a method of a session."""
     if isinstance(value, LogicalGraph):
         return value
     of: Any = getattr(value, "graph", None)

@@ -22,19 +22,19 @@ class RealClock:
         return time.monotonic()
 
     def wall(self) -> float:
-        """Return seconds since 1970-01-01 UTC, for what people read."""
+        """Return seconds since 1970-01-01 UTC, for display."""
         return time.time()
 
 
 class ResumedClock(RealClock):
-    """Goes on from `at` (seconds on the clock of an earlier process), so that a job never sees time go back."""
+    """A clock that continues from `at` (seconds on the clock of an earlier process); time never goes back for a job."""
 
     def __init__(self, at: float = 0.0) -> None:
         self._ahead = 0.0
         self.reach(at)
 
     def reach(self, at: float) -> None:
-        """Go on from `at`, unless it is later already."""
+        """Continue from `at`, unless the clock is later already."""
         self._ahead += max(0.0, at - self.now())
 
     def now(self) -> float:

@@ -1,7 +1,7 @@
-"""What vertices took, kept for later runs of the same graph: read once when a job starts, written when it has ended.
+"""Durations of vertices, kept for later runs of the same graph: read at the start of a job, written at its end.
 
-The index of runs holds it (`weft.store.catalog`), bounded for each graph and in all. Only a session that names a state
-folder pays for it, and only jobs that succeed are kept: what a failed one took says little.
+The index of runs holds them (`weft.store.catalog`), bounded for each graph and in all. Only sessions with a state
+folder keep them. Only jobs that succeed are kept, as durations of failed jobs are poor estimates.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 
 class Historian:
-    """Reads and writes the history of one session's jobs. Close it to see that all is written.
+    """Reader and writer of the history of one session's jobs. `close` waits for the writes.
 
-    `problems` are errors that kept a history from being read or written; no job fails of them.
+    `problems` are errors of reading or writing a history; they fail no job.
     """
 
     def __init__(self, catalog: Catalog, clock: RealClock) -> None:
@@ -47,7 +47,7 @@ class Historian:
         self._thread.start()
 
     def read(self, graph: LogicalGraph) -> tuple[str, list[VertexHistory]]:
-        """Return the fingerprint of a graph, and what its vertices took before, newest first."""
+        """Return the fingerprint of a graph, and the earlier durations of its vertices, newest first."""
         known = fingerprint(graph)
         try:
             return known, [_past(row) for row in self._catalog.history(known)]
@@ -56,13 +56,13 @@ class Historian:
             return known, []
 
     def follow(self, job: JobRun, known: str) -> None:
-        """Write what a job took when it has ended well."""
+        """Write the durations of a job once it succeeds."""
         self._prints[job.id] = known
         job.recorded = True
         job.listeners.append(self)
 
     def __call__(self, job: JobRun, events: Sequence[Event], commands: Sequence[Command]) -> None:
-        """See whether this tick ends the job; the loop calls this under its lock."""
+        """Check whether this tick ends the job; the loop calls this under its lock."""
         for command in commands:
             if type(command) is Complete:
                 known = self._prints.pop(job.id, "")
@@ -70,7 +70,7 @@ class Historian:
                     self._queue.put(rows_of(job.inspector, known, self._clock.wall()))
 
     def close(self) -> None:
-        """Write what is left; a second time does nothing."""
+        """Write the queued histories. A second call does nothing."""
         if self._thread.is_alive():
             self._queue.put(None)
             self._thread.join()
@@ -85,7 +85,7 @@ class Historian:
 
 
 def rows_of(inspector: Inspector, known: str, now: float) -> list[HistoryRow]:
-    """Return what the vertices of a job that has ended took, `now` in seconds since 1970."""
+    """Return the durations of the vertices of an ended job, `now` in seconds since 1970."""
     return [
         HistoryRow(
             fingerprint=known,

@@ -1,7 +1,7 @@
 """Values that outlive their run: they lie in the session's store, and later runs read them there.
 
-A `KeptValues` is the only owner of its column. It may be let go of by the garbage collector, on any thread and with any
-lock held, so that what has to be freed then is only noted; a thread of the session frees it.
+A `KeptValues` is the only owner of its column. The garbage collector may finalize it on any thread and with any lock
+held; so the finalizer only queues the column, and a thread of the session frees it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class KeptValues:
-    """The values of the tasks of one vertex, in its order. They are freed with the last reference to this.
+    """The values of the tasks of one vertex, in task order. They are freed with the last reference to this object.
 
-    They lie where the store has put them: in memory, in shared memory, or on disk when memory is short. An item is read
-    when it is asked for; it must not be changed. `Session.submit(graph, given={vertex: kept})` has a run read them.
+    They lie in memory, in shared memory, or on disk when memory is short. An item is read on access; callers must not
+    change it. `Session.submit(graph, given={vertex: kept})` reads them as inputs of a run.
     """
 
     __slots__ = ("__weakref__", "_column", "_shelf")
@@ -34,7 +34,7 @@ class KeptValues:
 
     @property
     def column(self) -> Column:
-        """The column of the store. ConflictError: its session is closed."""
+        """Return the column of the store. ConflictError: the session is closed."""
         if self._shelf.closed:
             raise ConflictError(
                 "the session that kept these values is closed, and they went with it",
@@ -50,11 +50,11 @@ class KeptValues:
         return len(self._column)
 
     def __getitem__(self, index: int) -> Any:
-        """Read one value; ConflictError if its session is closed, NotFoundError if its file is gone or damaged."""
+        """Read one value. ConflictError: the session is closed. NotFoundError: its file is missing or damaged."""
         return self._shelf.store.load(self.column, index)
 
     def copy(self, index: int) -> Any:
-        """Read one value for oneself: what lay on disk is not brought back into memory for others."""
+        """Read one value for the caller alone: a value on disk is not brought back into shared memory."""
         return self._shelf.store.load(self.column, index, last=True)
 
     def __iter__(self) -> Iterator[Any]:
@@ -62,7 +62,7 @@ class KeptValues:
 
 
 class NamedValues:
-    """What a session has kept, and the thread that frees what nobody wants any more."""
+    """The kept values of a session, and the thread that frees unreferenced columns."""
 
     def __init__(self, store: ChunkStore) -> None:
         self.store = store
@@ -72,7 +72,7 @@ class NamedValues:
         self._lock = threading.Lock()
 
     def keep(self, column: Column) -> KeptValues:
-        """Return what owns a column from now on."""
+        """Return the owner of a column."""
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._free, name="weft-freeing", daemon=True)
@@ -80,7 +80,7 @@ class NamedValues:
         return KeptValues(self, column)
 
     def unwanted(self, key: tuple[str, str]) -> None:
-        """Have a column freed soon; may be called from a destructor."""
+        """Queue a column to be freed; safe in a finalizer."""
         self._unwanted.put(key)
 
     def _free(self) -> None:
@@ -88,7 +88,7 @@ class NamedValues:
             self.store.drop(key)
 
     def close(self) -> None:
-        """Keep nothing any more."""
+        """Free everything and keep no more."""
         with self._lock:
             self.closed = True
             thread, self._thread = self._thread, None

@@ -1,9 +1,9 @@
-"""The loop: drain events, ask the master, carry out its commands. One for a session, whatever its jobs and backend.
+"""The loop: drain events, call the master, carry out its commands. Each session has one, for all jobs and any backend.
 
-Three drivers share it and `Master.handle` does not know which: *combining* (threads: whoever brings a report tries
-the lock and drains everybody's), *poll* (processes, Ray: one thread reads the pipes), *heap* (the simulator: the next
-event in time). Nothing that can block happens under the lock: the backends' methods return at once, results of slow
-work come back as events.
+Three drivers share it, and `Master.handle` depends on none of them: *combining* (threads: the thread with a report
+tries the lock and drains all queues), *poll* (processes, Ray: one thread reads the pipes), *heap* (the simulator: the
+next event in time). Nothing blocks under the lock: the backends' methods return at once, and results of slow work come
+back as events.
 """
 
 from __future__ import annotations
@@ -68,40 +68,41 @@ class TickBarrier:
         self.is_open = False
 
     def open(self, *, passable: bool) -> None:
-        """End all waiting; where it is not `passable` nobody is to pass."""
+        """End all waits; unless `passable` the waiters stop."""
         self.is_open = passable
         self._shut.release()
 
     def wait(self) -> bool:
-        """Wait until it is opened, and tell whether one may pass."""
+        """Wait for `open`. Return whether the waiter may continue."""
         with self._shut:
             return self.is_open
 
 
 class _Durable(NamedTuple):
-    """The record of a tick is durable: what had to wait for that may be carried out now."""
+    """The record of a tick is durable: its delayed commands may be carried out."""
 
     commands: list[Command]
 
 
 class _Held:
-    """What waits for the journal of a job: in how many ticks, leases to launch, and vertices to free outputs of.
+    """Commands of a job that wait for its journal: their number of ticks, leases to launch, and vertices to free
+    outputs of.
 
-    `dam` says that all waits that is said now, `ended` that leases of a strict job begin behind a gate.
+    `blocked` delays all later commands too; `ended` starts leases of a strict job behind a commit barrier.
     """
 
     def __init__(self) -> None:
         self.ticks = 0
         self.leases: set[int] = set()
         self.freeing: set[str] = set()
-        self.dam = False
+        self.blocked = False
         self.ended = False
 
 
 _STARTS = frozenset({Launch, Probe, Acquire})
-"""The commands that start something, which a job that is suspended does not."""
+"""Commands that start work; a suspended job drops them."""
 NO_TIMER = -1
-"""A timer that the master knows nothing of: it only makes a tick."""
+"""A timer without a meaning for the master: it only makes a tick."""
 
 
 def runs(indices: Iterable[int]) -> Iterator[tuple[int, int]]:
@@ -118,7 +119,7 @@ def runs(indices: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 class JobRun:
-    """One job of a session, as the shell knows it."""
+    """One job of a session, as seen by the loop."""
 
     def __init__(self, id: str, graph: LogicalGraph, master: Master, journal: Journal | None = None) -> None:
         self.id = id
@@ -126,7 +127,7 @@ class JobRun:
         self.master = master
         self.inspector = master.inspector
         self.journal = journal
-        self.strict = False  # what follows from the end of a task waits for its record, which the job fails without
+        self.strict = False  # the effects of a task's end wait for its record; a failed journal fails the job
         self.leases: dict[int, Launch] = {}
         self.gates: dict[int, TaskGate] = {}
         self.outcome: Complete | None = None
@@ -135,7 +136,7 @@ class JobRun:
         self.recorded = False
         self.restored: frozenset[tuple[str, int]] = frozenset()
         self.given: Mapping[str, Column] = {}
-        self.kept: Sequence[object] = ()  # what `given` belongs to, so that it stays as long as the job
+        self.kept: Sequence[object] = ()  # the owners of the `given` columns, which live as long as the job
         self.cache: Cache | None = None
         self.answers: Mapping[str, Sequence[Any]] = {}
         self.held = _Held()
@@ -143,7 +144,7 @@ class JobRun:
         self.listeners: list[Callable[[JobRun, Sequence[Event], Sequence[Command]], None]] = []
         self.backend: Any = None
         self.crash: BaseException | None = None
-        self.given_up = False  # it has failed though its master does not know
+        self.given_up = False  # it failed outside of its master
         self.draining = False  # nothing of it starts any more: it ends with its last lease
 
 
@@ -183,9 +184,9 @@ class Loop:
     def submit(
         self, job: JobRun, pending: Pending | None = None, gone: Mapping[str, Iterable[int]] | None = None
     ) -> None:
-        """Take a job on; it begins at once, or, with what a replay left to do, goes on.
+        """Add a job. It begins at once, or continues with the `pending` commands of a replay.
 
-        `gone` are finished tasks, by vertex, whose outputs are not there any more.
+        `gone` are finished tasks, by vertex, whose outputs are lost.
         """
         now = self.clock.now()
         self.executor.open_job(job)
@@ -212,13 +213,13 @@ class Loop:
         self.drain()
 
     def cancel(self, job: JobRun, reason: str, *, force: bool = False) -> None:
-        """Ask a job to stop; with `force` its final vertices do not run either."""
+        """Request the cancellation of a job; with `force` its final vertices do not run either."""
         self.post(job.id, CancelRequested(self.clock.now(), reason, force))
 
     def suspend(self, job: JobRun, *, drain: bool) -> None:
-        """Start nothing more of a job, and end it: with its last lease, or without `drain` now, its leases stopped.
+        """Start no more work of a job and end it: with its last lease, or without `drain` now, its leases stopped.
 
-        Its journal ends before that end: whoever recovers the job finds it where it was.
+        Its journal ends before that end, so that a recovery of the job continues from there.
         """
         with self._lock:
             if job.outcome is None:
@@ -234,16 +235,16 @@ class Loop:
     # ---------------------------------------------------------------------------------------------- events
 
     def post(self, job: str, event: Event) -> None:
-        """Say that something happened, and see to it (on this thread, or on the one that is at it already)."""
+        """Queue an event and process the queue, on this thread or on the one that drains already."""
         self._queue.append((job, (event,)))
         self.drain()
 
     def post_later(self, job: str, *events: Event) -> None:
-        """Say that something happened without seeing to it; a `drain` follows."""
+        """Queue an event without processing it; a `drain` follows."""
         self._queue.append((job, events))
 
     def drain(self, going_on: Callable[[], None] | None = None) -> None:
-        """Process what is queued, unless somebody is at it already (who will then process ours).
+        """Process the queue, unless another thread drains it already; that thread then takes this event too.
 
         `going_on` is called before each tick but the first.
         """
@@ -259,7 +260,7 @@ class Loop:
                 self._lock.release()
 
     def settle(self) -> None:
-        """Wait until nobody is at it."""
+        """Wait until no thread drains the queue."""
         with self._lock:
             pass
 
@@ -270,11 +271,11 @@ class Loop:
             name, job = next(iter(self.jobs.items()))
             events: list[Event] = []
             while queue:
-                owner, told = queue.popleft()
+                owner, posted = queue.popleft()
                 if owner == name or not owner:
-                    events += told
+                    events += posted
                 elif slots.orphans:
-                    for event in told:
+                    for event in posted:
                         self._end_orphan(owner, event)
             self._step(job, events)
             while self._again or self._released:
@@ -284,11 +285,11 @@ class Loop:
         else:
             by_job: dict[str, list[Event]] = {}
             while queue:
-                owner, told = queue.popleft()
-                for event in told if slots.orphans else ():
+                owner, posted = queue.popleft()
+                for event in posted if slots.orphans else ():
                     self._end_orphan(owner, event)
                 for name in (owner,) if owner else tuple(self.jobs):
-                    by_job.setdefault(name, []).extend(told)
+                    by_job.setdefault(name, []).extend(posted)
             for name, events in by_job.items():
                 found = self.jobs.get(name)
                 if found is not None:
@@ -302,18 +303,20 @@ class Loop:
                 self._share()
         pool = self.pool
         if pool.left or pool.empty or pool.returned:
-            left = slots.tell_provider()
-            if left:
-                queue.append(("", tuple(left)))
+            lost = slots.release_to_provider()
+            if lost:
+                queue.append(("", tuple(lost)))
         if slots.grows and not pool.idle:
             slots.ask_for_any(job.id for job in self.jobs.values() if job.master.hungry)
 
     def _end_orphan(self, owner: str, event: Event) -> None:
-        """A lease has ended after its job."""
+        """Handle a lease that ended after its job."""
         self.slots.end_orphan(owner, event)
 
     def _step(self, job: JobRun, events: list[Event], *, offers: bool = True) -> None:
-        """One tick of one job: the slots of what has ended, the master's answer, the slots of what it launches."""
+        """Run one tick of one job: free the slots of ended leases, call the master, take the slots of launched
+        leases.
+        """
         if job.outcome is not None:
             return
         if job.journal is not None and self._carry_out_durable(job, events):
@@ -348,14 +351,14 @@ class Loop:
             self._serve()
 
     def _carry_out(self, job: JobRun, commands: Sequence[Command]) -> None:
-        """Have the backend, the pool and the session do what the master has decided."""
+        """Carry out the commands of the master on the backend, the pool and the session."""
         launches = [command for command in commands if type(command) is Launch]
         if launches:
             self.slots.begin(job.id, job.leases, launches)
         do = self._do
         launch: Callable[[JobRun, Launch], None] = self._launch_answered if job.answers else self.executor.launch
         for command in commands:
-            if type(command) is Launch:  # by far the most of them
+            if type(command) is Launch:  # by far the most frequent
                 launch(job, command)
             else:
                 do[type(command)](job, command)
@@ -365,11 +368,11 @@ class Loop:
     def _hold_back(
         self, job: JobRun, events: Sequence[Event], commands: list[Command], when_durable: WhenDurable
     ) -> list[Command]:
-        """Return the commands that may go ahead of their record; the others come back as an event of the loop.
+        """Return the commands that may precede their record; the others come back as an event of the loop.
 
-        Nothing overtakes an output that is yet to be freed: a lease or a cache that would make it again waits, and so
-        does all that is said after it. Of a strict job the same holds for the end of a task, but that leases may get
-        ready behind a gate. To stop what was launched waits for nothing.
+        No command overtakes the release of an output: leases and probes that would make the output again wait, and so
+        do all later commands. In a strict job the end of a task waits too, except that leases may be prepared behind a
+        commit barrier. Stops of launched leases never wait.
         """
         held = job.held
         held.ended = held.ended or (job.strict and ends_tasks(events))
@@ -377,18 +380,20 @@ class Loop:
         late: list[Command] = []
         ahead: list[Command] = []
         for command in commands:
-            if isinstance(command, Launch | Probe) and held.freeing and not held.dam:
+            if isinstance(command, Launch | Probe) and held.freeing and not held.blocked:
                 cone = command.cone if isinstance(command, Launch) else None
-                held.dam = not held.freeing.isdisjoint((command.vertex, *(cone.members if cone is not None else ())))
+                held.blocked = not held.freeing.isdisjoint(
+                    (command.vertex, *(cone.members if cone is not None else ()))
+                )
             if type(command) is Stop and command.lease not in held.leases:
                 ahead.append(command)
                 continue
-            if held.ended and not held.dam and type(command) not in DURABLE_FIRST:
+            if held.ended and not held.blocked and type(command) not in DURABLE_FIRST:
                 if isinstance(command, Launch) and command.worker < 0 and self.executor.gated and not job.answers:
                     gate = job.gates[command.lease] = gate or TickBarrier()
                 else:
-                    held.dam = True
-            if not held.dam and type(command) not in DURABLE_FIRST:
+                    held.blocked = True
+            if not held.blocked and type(command) not in DURABLE_FIRST:
                 ahead.append(command)
                 continue
             late.append(command)
@@ -408,14 +413,14 @@ class Loop:
             self._queue.append((job.id, (_Durable(late),)))  # type: ignore[arg-type]
             if gate is not None:
                 gate.open(passable=not failed)
-            if late or failed:  # else it has time until something happens
+            if late or failed:  # else it has time until the next event
                 self.drain()
 
         when_durable(carry_out)
         return ahead
 
     def _carry_out_durable(self, job: JobRun, events: list[Any]) -> bool:
-        """Carry out commands whose record is durable now; tell whether that was all there was to do."""
+        """Carry out commands whose record is durable. Return whether no delayed commands remain."""
         due = [event for event in events if isinstance(event, _Durable)]
         if not due:
             return False
@@ -439,7 +444,7 @@ class Loop:
         return job.outcome is not None or not events
 
     def _share(self) -> None:
-        """Offer idle workers one by one to the hungry job that holds the fewest."""
+        """Offer idle workers one by one to the job with plain work that holds the fewest."""
         starving = True
         while starving and self.pool.offer(self.clock.now()):
             starving = False
@@ -451,7 +456,7 @@ class Loop:
                     break
 
     def _takes_one(self, job: JobRun) -> bool:
-        """Offer a job idle workers, one after another, as it chooses; tell whether it took one."""
+        """Offer a job idle workers, one after another. Return whether it took one."""
         before = self.pool.idle
         for worker in job.master.choice(self.pool.offer(self.clock.now())):
             self._step(job, [Offered(self.clock.now(), [worker])], offers=False)
@@ -466,7 +471,7 @@ class Loop:
     def _acquire(self, job: JobRun, acquire: Acquire) -> None:
         refused = self.slots.acquire(job.id, acquire)
         now = self.clock.now()
-        self.executor.set_timer(job, now + KEEP_BACK_S, NO_TIMER)  # the end of keeping back must be noticed
+        self.executor.set_timer(job, now + KEEP_BACK_S, NO_TIMER)  # a tick must follow the end of the reservation
         if acquire.avoid:
             self.executor.set_timer(job, now + AVOID_S, NO_TIMER)
         if refused is not None:
@@ -474,17 +479,17 @@ class Loop:
 
     def _withdraw(self, job: JobRun, command: Withdraw) -> None:
         self.pool.withdraw(job.id, command.request)
-        self._released = True  # idle workers were kept back for it
+        self._released = True  # idle workers were reserved for it
 
     def _release(self, job: JobRun, release: Release) -> None:
         self.pool.release(job.id, release.request, release.worker)
         self._released = True  # slots came back after this tick's offer was made
 
     def _serve(self) -> None:
-        """Have requests granted, or the provider asked for them."""
-        self._tell_again(self.slots.serve())
+        """Grant requests, or ask the provider for them."""
+        self._queue_again(self.slots.serve())
 
-    def _tell_again(self, events: Iterable[tuple[str, Event]]) -> None:
+    def _queue_again(self, events: Iterable[tuple[str, Event]]) -> None:
         self._again += [(self.jobs[owner], event) for owner, event in events if owner in self.jobs]
 
     def _probe(self, job: JobRun, probe: Probe) -> None:
@@ -501,7 +506,7 @@ class Loop:
         self._again.append((job, Miss(self.clock.now(), probe.vertex, probe.index, "this session has no cache")))
 
     def _launch_answered(self, job: JobRun, lease: Launch) -> None:
-        """Give out a lease, unless an earlier process knows what its tasks have answered."""
+        """Launch a lease, unless an earlier process recorded the answers of its tasks."""
         if lease.vertex not in job.answers:
             self.executor.launch(job, lease)
             return
@@ -524,7 +529,7 @@ class Loop:
         job.finished.set()
 
     def _fail(self, job: JobRun, outcome: Complete) -> None:
-        """End a job whose master cannot be asked any more."""
+        """End a job whose master has failed."""
         job.given_up = True
         for lease in list(job.leases):
             self.executor.stop(job, lease, outcome.message)
@@ -533,7 +538,7 @@ class Loop:
     # ----------------------------------------------------------------------------------------------- workers
 
     def worker_joined(self, spec: WorkerSpec) -> None:
-        """A worker came to a node (a replacement)."""
+        """Add a worker of a node (a replacement)."""
         with self._lock:
             event = self.slots.add_worker(spec)
         self.post("", event)
@@ -541,26 +546,26 @@ class Loop:
     def worker_lost(
         self, worker: int, reason: str, *, node_lost: bool = False, unit: int = -1, replaced: bool = False
     ) -> None:
-        """A worker is gone."""
+        """Remove a worker."""
         with self._lock:
             self.slots.lose_worker(worker, [job.leases for job in self.jobs.values()], replaced=replaced)
         self.post("", WorkerLost(self.clock.now(), worker, reason, node_lost, unit))
 
     def node_joined(self, spec: NodeSpec) -> None:
-        """A node came, with its workers, memory and GPUs."""
+        """Add a node with its workers, memory and GPUs."""
         with self._lock:
             event = self.slots.add_node(spec)
         self.post("", event)
 
     def node_draining(self, node: int, reason: str) -> None:
-        """A node takes no new work; its workers leave one by one, and the provider hears when none is left."""
+        """Close a node to new work. Its workers leave one by one; the provider is notified after the last."""
         with self._lock:
             event, refused = self.slots.drain_node(node, reason)
             self._post_later(event, refused)
         self.drain()
 
     def node_lost(self, node: int, reason: str) -> None:
-        """A node is gone, with its workers and the outputs that it held."""
+        """Remove a node with its workers and outputs."""
         with self._lock:
             events, refused = self.slots.lose_node(node, reason, [job.leases for job in self.jobs.values()])
             for event in events:
@@ -573,7 +578,7 @@ class Loop:
         self._queue.extend((owner, (event,)) for owner, event in refused)
 
     def idle_tick(self) -> None:
-        """Called by drivers when nothing came for a while: if workers are idle, long leases are halved."""
+        """Halve long leases if workers are idle. Drivers call this after a while without events."""
         if self.pool.idle:
             now = self.clock.now()
             for name in tuple(self.jobs):

@@ -1,13 +1,13 @@
 """The pool of one session: the only owner of slots and node memory.
 
 A slot is one worker. Plain tasks are served by *offers* of idle workers; bubbles, GPUs, several cores and memory by
-*requests*, which are granted all or nothing. Jobs share fairly: the hungry job that holds the fewest slots is served
-first, requests are FIFO inside a job. A request that only waits for slots keeps idle ones back, so that a gang is not
-starved by small tasks.
+*requests*, which are granted all or nothing. Jobs share fairly: the job with plain work that holds the fewest slots is
+served first; requests are FIFO inside a job. A request that waits only for slots reserves idle ones, so that small
+tasks cannot starve a gang.
 
-The nodes are those of a provider. A request that does not fit the nodes that are there waits, if nodes that could
-still join would do; it is refused if it can never be had. A node that drains gives nothing any more: each of its
-workers leaves the pool when its work is done.
+The nodes are those of a provider. A request that fits no present nodes waits if nodes that could still join would meet
+it; otherwise it is refused. A draining node gives no more slots: each of its workers leaves the pool at the end of its
+work.
 """
 
 from __future__ import annotations
@@ -28,27 +28,28 @@ if TYPE_CHECKING:
 
 
 _NOBODY = ""
-"""Who holds the workers that still run what a job that is over did not wait for."""
+"""The holder of workers that still run leases of ended jobs."""
 KEEP_BACK_S = 5.0
-"""How long idle workers are kept from plain tasks for a request that waits for more of them, in seconds."""
+"""The seconds for which idle workers are reserved for a request that waits for more of them."""
 AVOID_S = 20.0
-"""How long a request waits for other workers than those that it would rather avoid, in seconds. Who holds the others
-may never give them back."""
+"""The seconds for which a request waits for other workers than those that it avoids. The holders of the others may
+never free them.
+"""
 
 
 UNLIMITED = 10**9
-"""Stands for any number of slots."""
-BOUND = " left beside the services that go on until it has run"
-"""What is added to the reason for which something can never be had, if it is due to those who serve it."""
+"""Any number of slots."""
+BOUND = " left besides the services, which run until its end"
+"""The end of a refusal whose cause may be the services of the job."""
 
 
 class _Node(Struct):
     name: str
     party: str
     workers: int = 0
-    """Those that are there, and those that are being replaced."""
+    """Workers, including those that are being replaced."""
     away: int = 0
-    """Those that are being replaced."""
+    """Workers that are being replaced."""
     memory: int = 0
     gpu: int = 0
     gpu_type: str = ""
@@ -58,7 +59,7 @@ class _Node(Struct):
 
 
 _Group = tuple[_Node, float]
-"""Nodes that are alike, and how many (perhaps without end)."""
+"""Equal nodes and their number, which may be unlimited."""
 
 
 class _Request(Struct):
@@ -68,22 +69,22 @@ class _Request(Struct):
     avoid: frozenset[int]
     since: float = 0.0
     lacking: str = ""
-    """Why the nodes that are there cannot meet it, even if nothing else ran there; "" if they can."""
+    """The reason why the nodes cannot meet the request even when empty; "" if they can."""
     settled: bool = False
 
 
 def _node(name: str, party: str, resources: Resources) -> _Node:
-    """Return a node without workers that has all its memory and GPUs free."""
+    """Return a node without workers, with all its memory and GPUs free."""
     memory, gpu = resources.memory, resources.gpu
     return _Node(name, party, 0, 0, memory, gpu, resources.gpu_type, memory, gpu)
 
 
 class _Held(Struct):
-    """What one granted slot holds: the worker, those kept idle beside it for its cores, memory and GPUs."""
+    """The resources of one granted slot: the worker, sibling workers idle for its cores, memory and GPUs."""
 
     job: str
     node: int
-    beside: tuple[int, ...] = ()
+    siblings: tuple[int, ...] = ()
     memory: int = 0
     gpu: int = 0
 
@@ -91,9 +92,9 @@ class _Held(Struct):
 class Pool:
     """Slots and node memory of a session. Not thread-safe: the loop's lock guards it.
 
-    `possible` says which nodes could still join. Until the loop has taken note, `left` are workers that have left
-    because their node drains, with its name, `empty` the draining nodes without workers, and `returned` the requests
-    (job, number) that the provider has heard of and that hold no slot any more.
+    `possible` returns the nodes that could still join. The loop collects three lists: `left` are the workers that left
+    a draining node, with its name; `empty` are the draining nodes without workers; `returned` are the requests (job,
+    number) that the provider was asked for and that hold no slot any more.
     """
 
     def __init__(self, nodes: Iterable[NodeSpec] = (), possible: Callable[[], Sequence[NodeKind]] = lambda: ()) -> None:
@@ -104,9 +105,9 @@ class Pool:
         self.left: list[tuple[int, str]] = []
         self.empty: list[int] = []
         self._unseen: list[_Request] = []
-        """Requests that the provider has not heard of."""
+        """Requests that the provider was not asked for yet."""
         self._acquired: set[tuple[str, int]] = set()
-        """Requests that the provider has heard of, by job and number."""
+        """Requests that the provider was asked for, by job and number."""
         self.returned: list[tuple[str, int]] = []
         self.waiting: list[_Request] = []
         self._granted: dict[tuple[str, int, int], _Held] = {}
@@ -118,14 +119,14 @@ class Pool:
             self.add_node(node)
 
     def add_node(self, spec: NodeSpec) -> None:
-        """A node joined, with its workers, memory and GPUs."""
+        """Add a node with its workers, memory and GPUs."""
         node = self._nodes[spec.node] = _node(spec.name, spec.party, spec.resources)
         node.workers = len(spec.workers)
         self._node_of.update(dict.fromkeys(spec.workers, spec.node))
         self._idle += spec.workers
 
     def add(self, spec: WorkerSpec) -> None:
-        """A worker joined a node; one that the pool does not know has nothing but its workers."""
+        """Add a worker of a node. An unknown node has no resources but its workers."""
         node = self._nodes.get(spec.node)
         if node is None:
             node = self._nodes[spec.node] = _node(spec.node_name, spec.party, Resources())
@@ -134,10 +135,10 @@ class Pool:
         else:
             node.workers += 1
         self._node_of[spec.worker] = spec.node
-        self._take_back((spec.worker,))
+        self._return_workers((spec.worker,))
 
     def drain(self, node: int) -> None:
-        """Give nothing of a node any more: its idle workers leave now, the others when their work is done."""
+        """Close a node to new work: its idle workers leave now, the others at the end of their work."""
         found = self._nodes.get(node)
         if found is not None and not found.draining:
             found.draining = self._draining = True
@@ -145,12 +146,12 @@ class Pool:
             self._see_empty(node)
 
     def lose_node(self, node: int) -> None:
-        """A node is gone; its workers were lost before."""
+        """Remove a node whose workers were removed before."""
         self._nodes.pop(node, None)
         self._draining = any(each.draining for each in self._nodes.values())
 
-    def _take_back(self, workers: Iterable[int]) -> None:
-        """Workers are idle, or leave if their node drains."""
+    def _return_workers(self, workers: Iterable[int]) -> None:
+        """Make workers idle, or remove them if their node drains."""
         self._idle += workers
         if self._draining:
             self._drain_idle()
@@ -169,7 +170,7 @@ class Pool:
             self.empty.append(number)
 
     def lose(self, worker: int, *, replaced: bool = False) -> None:
-        """A worker is gone, with whatever it held; `replaced` says that another one is on its way to the node."""
+        """Remove a worker with all that it held; `replaced` announces a new one on the same node."""
         node = self._node_of.pop(worker, None)
         if node is None:
             return
@@ -184,34 +185,34 @@ class Pool:
         if job is not None:
             self.held[job] -= 1
         for key in [key for key in self._granted if key[2] == worker]:
-            held = self._let_go(key)
-            self._take_back(other for other in held.beside if other in self._node_of)
+            held = self._release_slot(key)
+            self._return_workers(other for other in held.siblings if other in self._node_of)
         for held in self._granted.values():
-            if worker in held.beside:
-                held.beside = tuple(other for other in held.beside if other != worker)
+            if worker in held.siblings:
+                held.siblings = tuple(other for other in held.siblings if other != worker)
                 self.held[held.job] -= 1
 
     def capacity(self) -> list[Resources]:
-        """Return what each node can give at most, of those that are there or could join: for checking graphs."""
+        """Return the maximum that each present or possible node can give, to check graphs."""
         nodes = [node for node, _ in self._groups(self._nodes, growing=True)]
         return [Resources(cpu=n.workers, memory=n.memory, gpu=n.gpu, gpu_type=n.gpu_type) for n in nodes]
 
     def most_slots(self) -> int:
-        """Return how many slots there could be at a time; a very large number where there is no limit."""
+        """Return the maximum number of slots; a very large number if there is no limit."""
         count = sum(node.workers * number for node, number in self._groups(self._nodes, growing=True))
         return UNLIMITED if count == inf else int(count)
 
     @property
     def idle(self) -> int:
-        """How many workers are idle."""
+        """The number of idle workers."""
         return len(self._idle)
 
     def join(self, job: str) -> None:
-        """A job wants to share the pool."""
+        """Add a job that shares the pool."""
         self.held.setdefault(job, 0)
 
     def leave(self, job: str, but: Collection[int] = ()) -> None:
-        """A job is over: everything it still holds is free, `but` some workers, which are when they say so."""
+        """Remove an ended job and free its slots, `but` those of some workers that still run its leases."""
         for request in [request for request in self.waiting if request.job == job]:
             self.withdraw(job, request.id)
         for worker in [worker for worker, owner in self._busy.items() if owner == job]:
@@ -227,14 +228,14 @@ class Pool:
     # ------------------------------------------------------------------------------------------------- offers
 
     def offer(self, now: float) -> list[int]:
-        """Return the idle workers that plain tasks may take now, the one to be used first last. Not a copy."""
+        """Return the idle workers that plain tasks may take now, the next one to use last. Not a copy."""
         kept = self._kept_back(now) if self.waiting else None
         if not kept:
             return self._idle
         return [worker for worker in self._idle if self._node_of[worker] not in kept]
 
     def take(self, workers: Sequence[int], job: str) -> None:
-        """Offered workers were given a lease of `job` each; nothing to do for one that was granted to it."""
+        """Take offered workers for one lease of `job` each. Granted workers are taken already."""
         idle = self._idle
         if idle[-len(workers) :] == [*reversed(workers)]:
             del idle[-len(workers) :]
@@ -249,12 +250,12 @@ class Pool:
         self.held[job] += len(workers)
 
     def free(self, workers: Sequence[int]) -> None:
-        """The plain leases on `workers` are over."""
+        """Free the workers of ended plain leases."""
         jobs = list(map(self._busy.pop, workers, repeat(None)))  # None: it is lost, or was free before
         for job in set(jobs):
             if job is not None:
                 self.held[job] -= jobs.count(job)
-        self._take_back([worker for worker, job in zip(workers, jobs, strict=True) if job is not None])
+        self._return_workers([worker for worker, job in zip(workers, jobs, strict=True) if job is not None])
 
     # ----------------------------------------------------------------------------------------------- requests
 
@@ -267,7 +268,7 @@ class Pool:
         now: float = 0.0,
         bound: Collection[int] = (),
     ) -> str:
-        """Queue a request; return "" or the reason why it can never be met, `bound` workers being busy till then."""
+        """Queue a request. Return "" or the reason why it can never be met while `bound` workers stay busy."""
         reason = lacking = self._lacks(wants, bound, growing=False)
         if lacking and self._possible():
             reason = self._lacks(wants, bound, growing=True)
@@ -284,13 +285,13 @@ class Pool:
         return reason
 
     def unmet(self) -> list[_Request]:
-        """Return the requests that wait and that the provider has not heard of; it has from now on."""
+        """Return the waiting requests that the provider was not asked for, and record them as asked for."""
         unseen, self._unseen = [request for request in self._unseen if not request.settled], []
         self._acquired.update((request.job, request.id) for request in unseen)
         return unseen
 
     def hopeless(self) -> list[tuple[str, int, str]]:
-        """Forget and return what waits and can never be met any more, since nodes have gone: job, number, reason."""
+        """Remove and return the waiting requests that lost nodes make impossible: job, number, reason."""
         found: list[tuple[str, int, str]] = []
         for request in list(self.waiting):
             reason = self._lacks(request.wants, (), growing=True)
@@ -300,14 +301,14 @@ class Pool:
         return found
 
     def withdraw(self, job: str, request: int) -> None:
-        """Forget a request that was not granted."""
+        """Remove a request that was not granted."""
         for each in [each for each in self.waiting if (each.job, each.id) == (job, request)]:
             self.waiting.remove(each)
             each.settled = True
             self._give_back(job, request)
 
     def _give_back(self, job: str, request: int) -> None:
-        """Have the provider forget a request, if it has heard of it."""
+        """Withdraw a request from the provider, if it was asked."""
         if (job, request) in self._acquired:
             self._acquired.discard((job, request))
             self.returned.append((job, request))
@@ -316,11 +317,11 @@ class Pool:
         """Give one granted slot back."""
         key = (job, request, worker)
         if key in self._granted:
-            held = self._let_go(key)
-            self._take_back([w for w in (worker, *held.beside) if w in self._node_of])
+            held = self._release_slot(key)
+            self._return_workers([w for w in (worker, *held.siblings) if w in self._node_of])
 
     def grant(self, now: float = 0.0) -> list[tuple[str, int, tuple[tuple[str, int, int], ...]]]:
-        """Meet what can be met now; return (job, request, slots) of each."""
+        """Grant all requests that fit now. Return (job, request, slots) of each."""
         met: list[tuple[str, int, tuple[tuple[str, int, int], ...]]] = []
         progress = bool(self.waiting)
         while progress:
@@ -338,14 +339,14 @@ class Pool:
                     break
         return met
 
-    def _let_go(self, key: tuple[str, int, int]) -> _Held:
+    def _release_slot(self, key: tuple[str, int, int]) -> _Held:
         held = self._granted.pop(key)
         self.reserved.discard(key[2])
         node = self._nodes[held.node]
         node.memory_free += held.memory
         node.gpu_free += held.gpu
         if held.job in self.held:
-            self.held[held.job] -= 1 + len(held.beside)
+            self.held[held.job] -= 1 + len(held.siblings)
         job, request, _ = key
         if self._acquired and not any(other[:2] == (job, request) for other in self._granted):
             self._give_back(job, request)
@@ -361,30 +362,30 @@ class Pool:
         return [group for group in found if group[1]]
 
     def _left_by(self, bound: Collection[int]) -> dict[int, _Node]:
-        """Return the nodes as they would be if they had nothing of what some busy workers hold."""
+        """Return the nodes without the resources that some busy workers hold."""
         left = {number: copy(node) for number, node in self._nodes.items()}
-        beside = {worker: held for (_, _, worker), held in self._granted.items()}
+        held_by = {worker: held for (_, _, worker), held in self._granted.items()}
         for worker in bound:
             if worker in self._node_of:
-                node, held = left[self._node_of[worker]], beside.get(worker)
+                node, held = left[self._node_of[worker]], held_by.get(worker)
                 node.workers -= 1
                 if held is not None:
-                    node.workers -= len(held.beside)
+                    node.workers -= len(held.siblings)
                     node.memory = max(node.memory - held.memory, min(node.memory, 1))  # 0 would be: not counted
                     node.gpu -= held.gpu
         return left
 
     def _never(self, wants: Wants, groups: Sequence[_Group], why: str = "") -> str:
-        """Return why a request can never be met on these nodes, even if nothing else ran there; "" if it can."""
+        """Return why a request can never be met even on idle nodes; "" if it can."""
         total = memory = 0
         for vertex, count, alternatives, placement in wants:
             nodes = [n for n, _ in groups if placement is None or placement.allows(n.name, n.party)]
             if not nodes:
                 return f"{vertex} must run on {placement}, and there is no such node"
             if not any(self._fits(n, r, empty=True) for r in alternatives for n in nodes):
-                asked = " or ".join(str(r) for r in alternatives)
+                wanted = " or ".join(str(r) for r in alternatives)
                 where = f" on {placement.node or placement.party}" if placement is not None else ""
-                return f"{vertex} asks for {asked} for one task{where}; no node has that much{why}"
+                return f"{vertex} asks for {wanted} for one task{where}; no node has that much{why}"
             total += count * min(max(1, ceil(r.cpu)) for r in alternatives)
             memory += count * min(r.memory for r in alternatives)
         workers = sum(node.workers * count for node, count in groups)
@@ -406,14 +407,14 @@ class Pool:
         )
 
     def _kept_back(self, now: float) -> set[int]:
-        """Return the nodes whose idle workers some request waits to fill up; for `KEEP_BACK_S` and not longer.
+        """Return the nodes whose idle workers are reserved for waiting requests, for at most `KEEP_BACK_S`.
 
-        Who holds the other slots may never give them back: a service ends only when the plain tasks are done.
+        The holders of the other slots may never free them: a service ends only when the plain tasks are done.
         """
         return {
             number
             for request in self.waiting
-            if now < request.since + KEEP_BACK_S  # as the timer is set: a difference may be rounded the other way
+            if now < request.since + KEEP_BACK_S  # as the timer is set: a difference rounds differently
             for _, _, alternatives, placement in request.wants
             for number, node in self._nodes.items()
             if placement is None or placement.allows(node.name, node.party)
@@ -421,7 +422,7 @@ class Pool:
         }
 
     def _possible_without(self, request: _Request) -> bool:
-        """Whether the request could be met one day without the workers it would rather avoid."""
+        """Whether the request can be met one day without the workers that it avoids."""
         if not request.avoid:
             return True
         left = {number: 0 if node.draining else node.away for number, node in self._nodes.items()}
@@ -441,7 +442,7 @@ class Pool:
         )
 
     def _place(self, request: _Request, now: float) -> tuple[tuple[str, int, int], ...] | None:
-        """Find a worker for each wanted task, or nothing at all."""
+        """Find a worker for each task of the request, or return None."""
         idle: dict[int, list[int]] = {}
         patient = now < request.since + AVOID_S and self._possible_without(request)
         avoid = request.avoid if patient else frozenset()
@@ -480,9 +481,9 @@ class Pool:
         for (_, worker, _), what in zip(slots, held, strict=True):
             self._granted[(request.job, request.id, worker)] = what
             self.reserved.add(worker)
-            for gone in (worker, *what.beside):
-                self._idle.remove(gone)
+            for slot in (worker, *what.siblings):
+                self._idle.remove(slot)
             self._nodes[what.node].memory_free -= what.memory
             self._nodes[what.node].gpu_free -= what.gpu
-            self.held[request.job] += 1 + len(what.beside)
+            self.held[request.job] += 1 + len(what.siblings)
         return tuple(slots)

@@ -1,7 +1,7 @@
-"""Progress of a run on a terminal: a bar for each vertex that runs, and one for the whole. Nothing off a terminal.
+"""Progress of a run on a terminal: a bar for each running vertex, and one for the whole run. Nothing off a terminal.
 
-A picture is taken ten times a second by the thread that waits for the run; the run itself pays nothing. Runs that are
-over within `PATIENCE_S` show nothing at all.
+The thread that waits for the run draws ten times a second; the run itself pays nothing. A run that ends within
+`PATIENCE_S` shows nothing.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from weft.engine.view import JobView, VertexView
 
 PATIENCE_S = 0.5
-"""How long a run may take before anything is shown, in seconds."""
+"""The seconds before a run shows bars."""
 REFRESH_S = 0.1
-"""How often the picture is taken, in seconds."""
+"""The seconds between two updates."""
 ROWS = 8
-"""How many vertices are shown at once, those that run now first."""
+"""The maximum number of vertices shown, running ones first."""
 
 
 class Bars:
-    """The bars of one run. Make it with `bars`; `update` it with views; close it with the run."""
+    """The bars of one run, made by `bars`. Call `update` with views, and `close` at the end of the run."""
 
     def __init__(self, name: str, stream: TextIO) -> None:
         from rich.console import Console
@@ -42,7 +42,7 @@ class Bars:
         self._progress.start()
 
     def update(self, view: JobView) -> None:
-        """Show how far every vertex is."""
+        """Show the progress of every vertex."""
         known = [vertex for vertex in view.vertices if vertex.n >= 0]
         done = sum(vertex.finished for vertex in known)
         total = sum(vertex.n for vertex in known)
@@ -59,7 +59,7 @@ class Bars:
             self._progress.remove_task(self._rows.pop(gone))
 
     def close(self) -> None:
-        """Take the bars off the terminal."""
+        """Remove the bars from the terminal."""
         self._progress.stop()
 
     def __enter__(self) -> Bars:
@@ -72,11 +72,11 @@ class Bars:
 
 
 def _interest(vertex: VertexView) -> tuple[int, int]:
-    """Order vertices by how much is to be seen: those at work first, the busiest before the others."""
+    """Order vertices for display: running ones first, by number of running tasks."""
     return (0 if vertex.executing and vertex.state == "running" else 1, -vertex.executing)
 
 
 def bars(name: str, stream: TextIO | None = None) -> Bars | None:
-    """Return the bars of a run, None where the stream (standard error) is no terminal."""
+    """Return the bars of a run; None if the stream (standard error) is no terminal."""
     stream = stream or sys.stderr
     return Bars(name, stream) if stream.isatty() else None

@@ -1,8 +1,8 @@
 """Sessions: run, watch and cancel graphs in this process.
 
-A `EngineSession` owns one backend with its workers and one loop; its jobs share the pool. `submit` returns a `Run` at
-once, `run` waits for it, shows Ctrl-C to it (the first cancels cleanly, the second leaves at once), and raises what
-went wrong.
+An `EngineSession` owns one backend with its workers and one loop; its jobs share the pool. `submit` returns a `Run` at
+once. `run` waits for the end, handles Ctrl-C (the first cancels cleanly, the second leaves at once), and raises the
+error of the run.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ if TYPE_CHECKING:
     from weft.store.blocks import BlockManager
 
 _SPECIAL = frozenset({ChunkRef, type(ABSENT), EdgeValues})
-"""The types of cells that are not the value itself."""
+"""The types of cells that hold a reference in place of the value."""
 
 
 class BackendPlace(NamedTuple):
     """The makings of a backend: the number of workers, the store with its folders, the resources of its node.
 
-    A task that was told to stop is given up after `grace_s` seconds; a streamed edge holds `window` bytes.
+    A stopped task is abandoned after `grace_s` seconds; a streamed edge holds `window` bytes.
     """
 
     workers: int
@@ -77,10 +77,10 @@ class BackendPlace(NamedTuple):
 
 
 class Durable(Protocol):
-    """A run that is kept on disk; `weft.runs.active` has it.
+    """A run that is kept on disk; implemented by `weft.runs.active`.
 
-    `name` is the id of the run, `settled` is set when its end is on disk, `gone` are finished tasks, by vertex, whose
-    values are not there any more.
+    `name` is the id of the run, `settled` is set once its end is on disk, `gone` are finished tasks, by vertex, whose
+    values are lost.
     """
 
     name: str
@@ -89,24 +89,24 @@ class Durable(Protocol):
 
     @property
     def again(self) -> str:
-        """The command that goes on with it; "" where there is none."""
+        """The command that resumes the run; "" if there is none."""
         ...
 
     @property
     def notes(self) -> list[str]:
-        """Lines about it for people."""
+        """Remarks on the run, for people."""
         ...
 
     def managers(self, factories: Mapping[str, ManagerFactory]) -> Mapping[str, ManagerFactory]:
-        """Return factories of managers whose answers are written down."""
+        """Return the factories of managers whose decisions are recorded."""
         ...
 
     def join(self, job: JobRun) -> None:
-        """Be told of the job, which is about to begin."""
+        """Attach to the job, which is about to begin."""
         ...
 
     def close(self) -> None:
-        """Give the run up; what is written stays."""
+        """Release the run; its records stay."""
         ...
 
 
@@ -123,12 +123,12 @@ class Run:
 
     @property
     def id(self) -> str:
-        """The id within the session; of a durable run, the id by which `weft resume` knows it."""
+        """The id within the session; for a durable run, the id that `weft resume` takes."""
         return self._job.id
 
     @property
     def job(self) -> JobRun:
-        """The job as the loop knows it, for recorders."""
+        """The job of the loop, for recorders."""
         return self._job
 
     @property
@@ -138,51 +138,53 @@ class Run:
 
     @property
     def done(self) -> bool:
-        """Whether it has ended."""
+        """Whether the run has ended."""
         return self._job.finished.is_set() and (self._durable is None or self._durable.settled.is_set())
 
     @property
     def frontend(self) -> str:
-        """The name of the front end that made its graph."""
+        """The name of the front end of the graph."""
         return self._job.graph.frontend
 
     @property
     def again(self) -> str:
-        """The command that goes on with a durable run that was cut off, failed or was cancelled; "" of any other."""
+        """The command that resumes a durable run that was cut off, failed or was cancelled; "" otherwise."""
         return "" if self._durable is None else self._durable.again
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about what a durable run could not write down, or had to do again; there are none of any other."""
+        """Sentences about records that a durable run could not write or work that it repeated; empty for other runs."""
         return () if self._durable is None else tuple(self._durable.notes)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end; False if `timeout_s` seconds were not enough."""
+        """Wait for the end. Return False after `timeout_s` seconds without it."""
         ended = self._job.finished if self._durable is None else self._durable.settled
         if not ended.is_set():
             self._session.check_process()
         return ended.wait(patience("timeout_s", timeout_s))
 
     def cancel(self, reason: str = "cancelled", *, force: bool = False) -> None:
-        """Ask for the run to stop; it has when `wait` returns.
+        """Request a cancellation, which is complete when `wait` returns.
 
-        Final vertices run all the same, unless the run is cancelled a second time, or with `force`.
+        Final vertices still run, unless the run is cancelled a second time or with `force`.
         """
         self._session.loop.cancel(self._job, text("reason", reason), force=bool(truth("force", force)))
 
     def suspend(self, *, drain: bool) -> None:
-        """Start nothing more of the run; it ends with what runs, or without `drain` now, and can be recovered."""
+        """Start no more work of the run. It ends with the last running task, or without `drain` at once; it can be
+        recovered.
+        """
         self._session.loop.suspend(self._job, drain=drain)
 
     def view(self) -> JobView:
-        """Take a picture of the job: state and counts of every vertex."""
+        """Return a snapshot of the job: state and counts of every vertex."""
         return self._job.inspector.view()
 
     def story(self, subject: Any = "") -> tuple[str, ...]:
-        """Tell everything that happened to a vertex, a task (`vertex[3]`) or, with "", the whole run, and why.
+        """Return the history, with reasons, of a vertex, a task (`vertex[3]`) or, with "", the whole run.
 
-        A worker (`worker 2`) or a bubble has a story too, and a node may be given for its vertex. NotFoundError: the
-        run knows nothing of that name.
+        A worker (`worker 2`) and a bubble have a history too; a node stands for its vertex. NotFoundError: the run has
+        no such subject.
         """
         subject = text("subject", getattr(subject, "id", subject))
         lines = self._job.inspector.story(subject)
@@ -209,15 +211,15 @@ class Run:
         return row is not None and row.vertex.expands
 
     def explain(self) -> tuple[str, ...]:
-        """Set what was planned and what was executed side by side, with every change and what it was made from."""
+        """Return the plan and the execution, with every change of the plan and its cause, as lines of text."""
         return tuple(self.explained().lines())
 
     def explained(self) -> Explained:
-        """Return the same as data."""
+        """Return `explain` as data."""
         return self._job.inspector.explain()
 
     def error(self) -> WeftError | None:
-        """Return what went wrong, None while it runs or if nothing did."""
+        """Return the error of the run; None while it runs or if it succeeded."""
         job = self._job
         outcome = job.outcome
         if outcome is None or outcome.state == "succeeded":
@@ -225,7 +227,7 @@ class Run:
         hint = f"Go on with it: {self.again}" if self.again else ""
         if job.crash is not None:
             error: WeftError = InternalError(
-                f"{job.graph.name}: {job.crash}", hint="Please report this, with the story."
+                f"{job.graph.name}: {job.crash}", hint="Please report this with the history of the run."
             )
             error.__cause__ = job.crash
             return error
@@ -241,15 +243,19 @@ class Run:
                 hint=hint,
             )
         if kind is not RunFailedError:
-            if kind is CapacityError and self._expands(outcome.task):  # not the task is too large: what it made is
-                told, _, advice = outcome.message.partition("\n")
-                return CapacityError(told, hint="\n".join(filter(None, (advice, hint))))
+            if kind is CapacityError and self._expands(outcome.task):  # the task is not too large: its expansion is
+                message, _, advice = outcome.message.partition("\n")
+                return CapacityError(message, hint="\n".join(filter(None, (advice, hint))))
             return kind(f"{outcome.task} failed: {outcome.message}", hint=hint)
         at = f" at {outcome.task}" if outcome.task else ""
         return RunFailedError(f"{job.graph.name} failed{at}: {outcome.message}", hint=hint)
 
     def result(self, timeout_s: float | None = None) -> Results:
-        """Wait for the end and return the results; raise TaskError, RunFailedError or RunCancelledError otherwise."""
+        """Wait for the end and return the results.
+
+        TaskError, RunFailedError, RunCancelledError, ...: the run did not succeed. TimeoutError: it did not end in
+        time.
+        """
         if not self.wait(timeout_s):
             raise TimeoutError(f"{self._job.graph.name} did not end within {timeout_s:g} s")
         error = self.error()
@@ -260,19 +266,21 @@ class Run:
         return Results(self)
 
     def results(self) -> Results:
-        """Return what is kept, without waiting and whatever the end was.
+        """Return the kept values, at once and whatever the end of the run.
 
-        That is every kept value that is finished while the run goes on, and after it succeeded or failed. After a
-        cancel nothing is kept.
+        While the run goes on, and after success or failure, these are all finished kept values. A cancelled run keeps
+        none.
         """
         return Results(self)
 
     def listen(self, listener: Listener) -> None:
-        """Have `listener(job, events, commands)` called after every tick, under the loop's lock: it must not block."""
+        """Register `listener(job, events, commands)`. It is called after every tick under the loop's lock: it must not
+        block.
+        """
         self._job.listeners.append(listener)
 
     def forget(self) -> None:
-        """Drop the results; the session does so by itself when it is closed."""
+        """Drop the results. Closing the session drops them too."""
         self._session.forget(self._job)
 
 
@@ -283,7 +291,7 @@ class Results:
         self._run = run
 
     def __getitem__(self, node: Any) -> list[Any]:
-        """Return the values of a vertex, one for each task; NotFoundError if they were not kept."""
+        """Return the values of a vertex, one for each task. NotFoundError: they were not kept."""
         vertex, column = self._column(node)
         values = column.values
         if _SPECIAL.isdisjoint(map(type, values)):
@@ -291,12 +299,14 @@ class Results:
         return [self._load(vertex, column, index) for index in range(len(column))]
 
     def value(self, node: Any = None) -> Any:
-        """Return the single value of a vertex with one task; of the only result if no node is named."""
+        """Return the value of a vertex with one task; without a node, the only result. NotFoundError: there is not one
+        value.
+        """
         if node is None:
             names = list(self)
             if len(names) != 1:
                 raise NotFoundError(
-                    f"the run has {len(names)} results ({', '.join(names) or 'none'}): say which one",
+                    f"the run has {len(names)} results ({', '.join(names) or 'none'}), not one",
                     hint="Pass a node or a vertex id.",
                 )
             node = names[0]
@@ -306,9 +316,9 @@ class Results:
         return self._load(vertex, column, 0)
 
     def keep(self, node: Any, at: Sequence[int] | None = None) -> KeptValues:
-        """Return the values of a vertex, or those of the tasks `at`, as something that outlives the run.
+        """Return the values of a vertex, or of its tasks `at`, as a sequence that outlives the run.
 
-        They are no result of the run any more, and stay when it is forgotten. NotFoundError as `results[node]`.
+        They stay after `forget`. NotFoundError: the values were not kept.
         """
         vertex, column = self._column(node)
         return self._run._session.keep(self._run._job, vertex, range(len(column)) if at is None else at)
@@ -324,7 +334,7 @@ class Results:
     def _column(self, node: Any) -> tuple[str, Column]:
         name = getattr(node, "id", node)
         if not isinstance(name, str):
-            raise UsageError(f"a result is asked for by a node or a vertex id, not by {shown(name)}")
+            raise UsageError(f"a result is named by a node or a vertex id, not by {shown(name)}")
         job = self._run._job
         row = job.inspector.vertex(name)
         if row is None:
@@ -373,23 +383,23 @@ class EngineSession:
     def submit(
         self, graph: LogicalGraph, *, listeners: Sequence[Listener] = (), given: Mapping[str, KeptValues] | None = None
     ) -> Run:
-        """Check a graph and start it; GraphError or CapacityError if it cannot run here.
+        """Check a graph and start it. GraphError, CapacityError: it cannot run here.
 
-        `listeners` are called as by `Run.listen`, from the first tick on. `given` has the values of vertices, by id,
-        that were kept by this session before: their tasks are not run.
+        `listeners` are called as by `Run.listen`, from the first tick on. `given` are values of vertices, by id, kept
+        by this session before: their tasks do not run.
         """
         functions("listeners", listeners)
         return self.start(check_graph("submit", graph), listeners=listeners, given=given)
 
     def put(self, values: Iterable[Any], n: int) -> KeptValues:
-        """Put `n` values into the store, to be read by runs as those of a vertex with as many tasks.
+        """Put `n` values into the store, as the values of a vertex with `n` tasks in later runs.
 
-        UsageError: there are more or fewer of them. DiskFullError: there is no room for them.
+        UsageError: the number of values is not `n`. DiskFullError: no room is left for them.
         """
         self.check_open()
         n = whole("n", n, lo=0)
         if not isinstance(values, Iterable):
-            raise UsageError(f"values is {shown(values)}; it must be something with {n} values in it")
+            raise UsageError(f"values is {shown(values)}; it must be an iterable of {n} values")
         column = self.store.column(("given", str(next(self._numbers))), n)
         kept = self._shelf.keep(column)
         count = 0
@@ -402,7 +412,7 @@ class EngineSession:
         return kept
 
     def keep(self, job: JobRun, vertex: str, at: Sequence[int]) -> KeptValues:
-        """Have values of a job that has ended outlive it."""
+        """Keep values of an ended job beyond its life."""
         if job.outcome is None:
             raise ConflictError(f"{job.id} still runs", hint="Wait for it first.")
         job.backend.columns.pop(vertex)
@@ -423,13 +433,13 @@ class EngineSession:
         given: Mapping[str, KeptValues] | None = None,
         strict: bool = False,
     ) -> Run:
-        """Start a graph as those do who keep something of it; errors as of `submit`.
+        """Start a graph with recovery, durability and cache. Errors as of `submit`.
 
-        `restored` are tasks (vertex, index) with a cache key that had finished before: they are not run. `recovered` is
-        a master that was brought to where an earlier one was, with what that left to do: the job goes on from there.
-        `incarnation` counts the processes that were at it before. `durable` keeps the values of the run in files.
-        `cache` is asked for other tasks that have a cache key. With `strict` nothing follows from the end of a task
-        before the journal's record of it is durable, and a journal that cannot be written fails the run.
+        `restored` are finished tasks (vertex, index) with a cache key: they do not run. `recovered` is a replayed
+        master with its pending commands, from which the job continues. `incarnation` counts the earlier processes of
+        the run. `durable` keeps the values of the run in files. `cache` is probed for all other tasks with a cache key.
+        With `strict` the effects of a task's end wait until its record in the journal is durable, and a failed journal
+        fails the run.
         """
         self.check_open()
         columns = self._given(graph, given or {})
@@ -459,23 +469,25 @@ class EngineSession:
         return Run(self, job, durable)
 
     def _given(self, graph: LogicalGraph, given: Mapping[str, KeptValues]) -> dict[str, Column]:
-        """Return the columns of values that are there before a run, whose vertices keep them whoever reads them."""
+        """Return the columns of the given values; their vertices keep them, whatever reads them."""
         for name, kept in given.items():
             if not isinstance(kept, KeptValues):
                 raise UsageError(
-                    f"what is given for {shown(name)} is {shown(kept)}",
-                    hint="Pass what put or Results.keep has returned.",
+                    f"the value given for {shown(name)} is {shown(kept)}",
+                    hint="Pass the result of put or of Results.keep.",
                 )
             vertex = graph.vertices.get(name)
             if vertex is None or vertex.parallelism != len(kept):
-                raise UsageError(f"there are {len(kept)} values given for {shown(name)}, which is no vertex of so many")
+                raise UsageError(
+                    f"{len(kept)} values are given for {shown(name)}, which is no vertex with as many tasks"
+                )
             if not kept.of(self.store):
                 raise UsageError(f"the values given for {name!r} were kept by another session")
             vertex.keep = True
         return {name: kept.column for name, kept in given.items()}
 
     def show(self, graph: LogicalGraph, master: Master, durable: Durable) -> Run:
-        """Return a run that had succeeded before, so that its results can be read."""
+        """Return a run that succeeded before, so that its results can be read."""
         job = JobRun(durable.name, graph, master)
         durable.join(job)
         self._jobs[job.id] = job
@@ -489,13 +501,13 @@ class EngineSession:
         return Run(self, job, durable)
 
     def check_open(self) -> None:
-        """ConflictError: the session is closed, or that of the process which this one was forked from."""
+        """Raise ConflictError if the session is closed, or if it belongs to the parent of this process."""
         if self._closed:
             raise ConflictError("the session is closed", hint="Open another one.")
         self.check_process()
 
     def check_process(self) -> None:
-        """ConflictError: this process was forked, and the threads of the session are those of its parent."""
+        """Raise ConflictError if this process was forked: the threads of the session are those of its parent."""
         if os.getpid() != self._process:
             raise ConflictError(
                 f"the session belongs to process {self._process}, which this one was forked from",
@@ -509,7 +521,7 @@ class EngineSession:
             return run.result(timeout_s)
         except KeyboardInterrupt:
             run.cancel("interrupted")
-            run.wait()  # a second one comes out of here, and leaves the run behind
+            run.wait()  # a second one raises here, and leaves the run behind
             raise
         except TimeoutError:
             run.cancel(f"took longer than {timeout_s} s")
@@ -523,7 +535,7 @@ class EngineSession:
         return (value.by_edge or None) if type(value) is EdgeValues else value
 
     def forget(self, job: JobRun) -> None:
-        """Drop the results of a job that has ended."""
+        """Drop the results of an ended job. ConflictError: it still runs."""
         if job.outcome is None:
             raise ConflictError(f"{job.id} still runs", hint="Cancel it first.")
         if self._jobs.pop(job.id, None) is not None:
@@ -531,19 +543,20 @@ class EngineSession:
             job.kept = ()
 
     def on_close(self, closer: Callable[[], None]) -> None:
-        """Have `closer` called when the session is closed, last registered first."""
+        """Register `closer`, called when the session is closed, last registered first."""
         self._closers.append(closer)
 
     def close(self) -> None:
-        """Cancel what runs, end all workers, drop all values. A second time does nothing.
+        """Cancel all runs, end all workers, drop all values. A second call does nothing.
 
-        Tasks get their grace, unless it is a KeyboardInterrupt that leaves a run behind: then nobody waits for them.
+        Tasks get their grace period, unless a KeyboardInterrupt left a run behind: then the close does not wait for
+        them.
         """
         if self._closed:
             return
         self._closed = True
         if os.getpid() != self._process:
-            return  # workers, memory and files are those of the process that this one was forked from
+            return  # workers, memory and files belong to the process that this one was forked from
         live = [job for job in self._jobs.values() if job.outcome is None]
         for job in live:
             self.loop.cancel(job, "the session was closed")
@@ -571,7 +584,7 @@ class EngineSession:
 
 
 def _no_value(job: JobRun, task: str) -> NotFoundError:
-    """Return the error for a value that is not there, with the reason."""
+    """Return the error for a missing value, with the reason."""
     state = job.inspector.status
     if job.outcome is None:
         return NotFoundError(f"{task} has no value yet", hint="Wait for the run, or see: run.view()")
@@ -583,6 +596,6 @@ def _no_value(job: JobRun, task: str) -> NotFoundError:
     if state is JobState.FAILED:
         return NotFoundError(
             f"{task} has no value: {job.graph.name} failed before it was made",
-            hint="See run.error() and run.story(). With on_failure=OnFailure.CONTINUE what can still be made is made.",
+            hint="See run.error() and run.story(). With on_failure=OnFailure.CONTINUE independent tasks still run.",
         )
     return NotFoundError(f"{task} has no value: it was not run", hint="See why: run.story()")

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from weft.backends.local import GRACE_S, LocalBackend, LocalJob, crashed, give_up
+from weft.backends.local import GRACE_S, LocalBackend, LocalJob, abandon, crashed
 from weft.backends.process_jobs import needed
 from weft.engine.core import Tuning
 from weft.model.errors import NotFoundError, ProgramError
@@ -112,7 +112,7 @@ class SocketBackend(LocalBackend):
         """See `Executor.launch`: values may have to be read from a disk, so another thread sends it."""
         running: WorkerLease = job.backend.lease(lease)
         self._leases[_token(running)] = running
-        self._lane.put(partial(self._send, running, lease))
+        self._helpers.put(partial(self._send, running, lease))
 
     def _send(self, lease: WorkerLease, launch: Launch) -> None:
         try:
@@ -147,7 +147,7 @@ class SocketBackend(LocalBackend):
                 self._end(lease, codec.from_pickle(rest[0]))
                 self.loop.drain()
             elif lease is not None:
-                self._lane.put(partial(self._answer, lease, *rest))
+                self._helpers.put(partial(self._answer, lease, *rest))
         for worker in () if self._closing else self._workers:
             self.loop.worker_lost(worker, "the far process is gone")
 
@@ -193,12 +193,12 @@ class SocketBackend(LocalBackend):
     def ask_to_stop(self, lease: WorkerLease) -> None:
         """Tell a task to stop."""
         lease.stop = True
-        self._lane.put(partial(self._wire.send, STOP, _token(lease)))
+        self._helpers.put(partial(self._wire.send, STOP, _token(lease)))
 
     def out_of_time(self, local: LocalJob, lease: WorkerLease, worker: int) -> None:
         """A task did not stop in time: its thread is left to itself."""
         if self._leases.pop(_token(lease), None) is not None:
-            give_up(local, lease, self.grace_s)
+            abandon(local, lease, self.grace_s)
 
     def close_job(self, job: Job) -> None:
         """See `Executor.close_job`."""
@@ -208,7 +208,7 @@ class SocketBackend(LocalBackend):
         """See `Executor.close`."""
         self._closing = True
         self.timers.close()
-        self._lane.close()
+        self._helpers.close()
         self._wire.close()
         self._listener.join()
         self._far.kill()

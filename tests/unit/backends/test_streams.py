@@ -143,7 +143,7 @@ def test_a_reader_that_is_over_needs_nothing_more_until_it_comes_again(store):
     streams = pair(store)
     reader = code_of(streams, store, "b")
     assert not put(streams, b"x", 100)
-    streams.left(reader, 0, 1)
+    streams.leave(reader, 0, 1)
     assert streams.has_room("a->b", 0, 0, lambda: None)
     assert put(streams, b"y", 1000)
     streams.joined(reader, 0, 1)
@@ -156,7 +156,7 @@ def test_a_region_that_starts_again_has_all_its_readers(store):
     """Also one that went before anybody had written, and whose writer is there first the next time."""
     streams = pair(store)
     reader = code_of(streams, store, "b")
-    streams.left(reader, 0, 1)
+    streams.leave(reader, 0, 1)
     streams.reset(["a", "b"])()
     put(streams, b"x", 1)
     streams.joined(reader, 0, 1)

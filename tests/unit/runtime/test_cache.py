@@ -71,7 +71,7 @@ class World:
             self.folder / "keys",
             run,
             self.folder / run / DECISIONS,
-            lambda params, index, item, look: replace(self.recipe(run, params["step"], params["said"]), task=index),
+            lambda params, index, item, lookup: replace(self.recipe(run, params["step"], params["said"]), task=index),
             **more,
         )
         self.opened.append(cache)

@@ -255,10 +255,10 @@ def test_what_can_never_be_had_is_refused_at_once(wants, says):
             want(1, placement=Placement(node="node0")),
             "v asks for cpu 1 for one task on node0; no node has that much left",
         ),
-        (want(1, Resources(cpu=2)), "no node has that much left beside the services that go on until it has run"),
+        (want(1, Resources(cpu=2)), "no node has that much left besides the services, which run until its end"),
         (want(1, Resources(gpu=1)), "no node has that much left"),
         (want(1, Resources(memory=41)), "no node has that much left"),
-        (want(2), "it needs 2 slots at once; the session has 1 left beside the services"),
+        (want(2), "it needs 2 slots at once; the session has 1 left besides the services"),
         (want(1, Resources(memory=40)), ""),
         (want(1), ""),
     ],
@@ -412,11 +412,11 @@ def test_nothing_is_given_twice_or_lost(seed):
                     assert worker not in taken
                     granted[(owner, request, worker)] = 1
             held = dict.fromkeys("xyz", 0)
-            beside = [w for what in p._granted.values() for w in what.beside if w in alive]
+            beside = [w for what in p._granted.values() for w in what.siblings if w in alive]
             for owner in taken.values():
                 held[owner] += 1
             for (owner, _, _), slot in p._granted.items():
-                held[owner] += 1 + len(slot.beside)
+                held[owner] += 1 + len(slot.siblings)
             assert p.held == held
             assert set(p._granted) == set(granted)
             everyone = [*p._idle, *taken, *(key[2] for key in granted), *beside]

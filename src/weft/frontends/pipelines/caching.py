@@ -164,11 +164,11 @@ def recipe_of(
     index: int,
     item: Any = None,
     inputs: Mapping[str, list[str]] | None = None,
-    look: Callable[[str], tuple[int, Mapping[str, Any]]] = lambda _: (0, {}),
+    lookup: Callable[[str], tuple[int, Mapping[str, Any]]] = lambda _: (0, {}),
 ) -> Recipe | None:
     """Return the recipe of a task from the parameters of its program and its item.
 
-    `inputs` has the places of inputs that the graph did not know. Without it they are derived from the graph: `look`
+    `inputs` has the places of inputs that the graph did not know. Without it they are derived from the graph: `lookup`
     returns the number of tasks of a vertex and the parameters of its program.
     """
     said = params.get(RECIPE)
@@ -178,7 +178,7 @@ def recipe_of(
     leaves = {}
     if "inputs" in params:
         found = inputs or {
-            name: told(places, lambda source: _told_by(source, look)) for name, places in params["inputs"].items()
+            name: told(places, lambda source: _told_by(source, lookup)) for name, places in params["inputs"].items()
         }
         own["inputs"] = dict(found)
     if "folder" in params:
@@ -188,12 +188,12 @@ def recipe_of(
     return Recipe.from_json(said, leaves, **own)
 
 
-def _told_by(source: str, look: Callable[[str], tuple[int, Mapping[str, Any]]]) -> Any:
+def _told_by(source: str, lookup: Callable[[str], tuple[int, Mapping[str, Any]]]) -> Any:
     """Return the result of a helper vertex: a JOIN has places of outputs, a lister has the items of its step."""
-    outputs = look(source)[1].get("outputs")
+    outputs = lookup(source)[1].get("outputs")
     if isinstance(outputs, dict):
-        return {name: told(places, lambda inner: _told_by(inner, look)) for name, places in outputs.items()}
-    return range(look(source.rpartition("/")[0])[0])
+        return {name: told(places, lambda inner: _told_by(inner, lookup)) for name, places in outputs.items()}
+    return range(lookup(source.rpartition("/")[0])[0])
 
 
 def _written(text: Filled) -> str:
