@@ -127,11 +127,12 @@ class LocalJob:
         code = self._codes.get(spec)
         if code is None:
             code = self._codes[spec] = code_of(spec, self._column_of)
-            for edge in (*spec.inputs, *spec.outputs):
-                if edge.streamed:
-                    self.streams.know(edge)
-                if edge.live and edge.destination == spec.vertex:
-                    self.watched = True
+            if spec.inputs or spec.outputs:
+                for edge in (*spec.inputs, *spec.outputs):
+                    if edge.streamed:
+                        self.streams.know(edge)
+                    if edge.live and edge.destination == spec.vertex:
+                        self.watched = True
         return code
 
     def _column_of(self, edge: EdgeSpec) -> Column:

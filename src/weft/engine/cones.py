@@ -36,8 +36,12 @@ def plan(core: Core) -> None:
         if stage.cone_ok:
             stage.cone_ok = False
             stage.cones = stage.cone_into = stage.chain_next = None
+    ordinary: set[Stage] = set()
     for stage in core.order:
-        if stage.n < 1 or stage.vertex.program.style is not Style.FUNCTION or not _ordinary(stage):
+        if not _ordinary(stage):
+            continue
+        ordinary.add(stage)
+        if stage.n < 1 or stage.vertex.program.style is not Style.FUNCTION:
             continue
         if stage.narrow == 0:
             stage.cone_ok = True
@@ -47,7 +51,7 @@ def plan(core: Core) -> None:
         if stage.narrow == 1 == len(inputs):
             link = inputs[0]
             src = link.src
-            if not _inner(src):
+            if src not in ordinary or not _inner(src):
                 continue
             if link.group == 1:
                 src.chain_next = link
@@ -60,7 +64,7 @@ def plan(core: Core) -> None:
         narrow = [link for link in inputs if not link.gate and link.router is not None]
         if len(narrow) != stage.narrow:
             continue
-        if len(narrow) == 1 and narrow[0].group == 1 and _inner(narrow[0].src):
+        if len(narrow) == 1 and narrow[0].group == 1 and narrow[0].src in ordinary and _inner(narrow[0].src):
             narrow[0].src.chain_next = narrow[0]
         if all(link.group and link.src.cone_ok and _inner(link.src) for link in narrow):
             steps = 1 + sum(link.group * link.src.cone_steps for link in narrow)
@@ -89,13 +93,12 @@ def _ordinary(stage: Stage) -> bool:
 
 
 def _inner(stage: Stage) -> bool:
-    """Whether the outputs of a stage may live and die inside a lease."""
+    """Whether the outputs of an ordinary stage may live and die inside a lease."""
     return (
         len(stage.outputs) == 1
         and not stage.vertex.keep
         and stage.vertex.program.style is Style.FUNCTION
         and stage.outputs[0].edge.storage is Storage.LOCAL
-        and (stage.cone_ok or _ordinary(stage))
     )
 
 

@@ -75,12 +75,14 @@ def spec_of(stage: Stage, *, inner: bool = False) -> TaskSpec:
         link = links[0]
         if link.group and not link.gate and link.router is not None:
             only = -1 if link.router.single else link.group
-    counted = stage.manager is not None and stage.manager.counts
+    manager = stage.manager
+    counted = manager is not None and manager.counts
     measured: tuple[str, ...] = ()
     parts = 0
-    for link in stage.outputs:
-        reader = link.dst.manager
-        if reader is not None and reader.counts:
+    outputs = stage.outputs
+    for link in outputs:
+        manager = link.dst.manager
+        if manager is not None and manager.counts:
             counted = True
             if link.edge.movement.move is MovementKind.SCATTER_GATHER:
                 measured += (link.edge.id,)
@@ -93,13 +95,13 @@ def spec_of(stage: Stage, *, inner: bool = False) -> TaskSpec:
         program,
         stage.resources[0],
         () if bare else tuple([_edge(link) for link in links if link.data and link.router is not None]),
-        () if bare else tuple([_edge(link) for link in stage.outputs if link.data]),
+        () if bare else tuple([_edge(link) for link in outputs if link.data]),
         parts,
         only,
         measured,
         counted,
         vertex.expands,
-        stage.keep,
+        bool(vertex.keep),
         vertex.kind is VertexKind.SERVICE,
         vertex.timeout_s,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.engine import cones, gangs, patching
 from weft.engine.agenda import Phase
@@ -78,10 +78,12 @@ from weft.engine.rows import (
     READY,
     write,
 )
-from weft.graph.logical import LogicalGraph, VertexKind
 from weft.graph.task import RESERVED
 from weft.model.failures import Failure
 from weft.model.ids import task_name
+
+if TYPE_CHECKING:
+    from weft.graph.logical import LogicalGraph
 
 _DEFAULT = Tuning()
 _OFFERS = 1 << Phase.OFFERS
@@ -109,7 +111,7 @@ class Master:
         self.core.policies = {
             name: factory() for name, factory in self.core.managers.items() if name.startswith(JOB_POLICY)
         }
-        own: dict[type[Any], Callable[[Any], None]] = {
+        on: dict[type[Any], Callable[[Any], None]] = {
             Done: partial(on_done, self.core),
             JobSubmitted: self._on_job_submitted,
             WorkerJoined: self._on_worker_joined,
@@ -136,7 +138,9 @@ class Master:
             IdleTick: self._on_idle_tick,
             CancelRequested: self._on_cancel_requested,
         }
-        self._on = {kind: hearing(self.core, kind, own.get(kind)) for kind in own.keys() | HEARD}
+        for kind in HEARD:
+            on[kind] = hearing(self.core, kind, on.get(kind))
+        self._on = on
 
     def handle(self, events: Iterable[Event]) -> list[Command]:
         """Take what happened, return what to do. Late and repeated reports are ignored; an illegal step raises."""
@@ -192,7 +196,7 @@ class Master:
         graph = core.graph
         patching.add(core, list(graph.vertices.values()), graph.edges, graph.choices)
         patching.configure_known(core, core.order, fresh=True)
-        if graph.bubbles or any(vertex.kind is VertexKind.SERVICE for vertex in graph.vertices.values()):
+        if graph.bubbles or core.services:
             gangs.form(core, graph.bubbles)
             patching.configure_known(core, core.order, fresh=True)
         if not core.tuning.shared_memory:

@@ -85,14 +85,15 @@ def add(core: Core, vertices: Sequence[Vertex], edges: Sequence[Edge], choices: 
         stage = Stage(vertex, len(stages))
         stages.append(stage)
         by_id[vertex.id] = stage
-        if fresh and type(vertex.parallelism) is int:
-            stage.n = vertex.parallelism
-            stage.state = bytearray(stage.n)
+        n = vertex.parallelism
+        if fresh and type(n) is int:
+            stage.n = n
+            stage.state = bytearray(n)
             stage.status = _CONFIGURED
-        elif type(vertex.parallelism) is Source:
-            core.sized.setdefault(vertex.parallelism.expander, []).append(stage)
-        elif type(vertex.parallelism) is SameAs:
-            core.sized.setdefault(vertex.parallelism.vertex, []).append(stage)
+        elif type(n) is Source:
+            core.sized.setdefault(n.expander, []).append(stage)
+        elif type(n) is SameAs:
+            core.sized.setdefault(n.vertex, []).append(stage)
         if vertex.kind is VertexKind.SERVICE:
             core.services.append(stage)
         if vertex.final and core.status is not JobState.ENDING:
@@ -104,7 +105,7 @@ def add(core: Core, vertices: Sequence[Vertex], edges: Sequence[Edge], choices: 
         link = PhysicalEdge(edge, src, dst)
         src.outputs.append(link)
         dst.inputs.append(link)
-        if src.n >= 0 <= dst.n and fresh:
+        if fresh and src.n >= 0 <= dst.n:
             link.bound(bind(edge, src.n, dst.n))
         if edge.scheduling.when in _EARLY:
             src.early = True
@@ -219,7 +220,10 @@ def start(core: Core, given: Collection[str] = ()) -> None:
             if stage.closed:
                 continue
             if stage.narrow:
-                _start_without_inputs(core, stage)
+                for link in stage.inputs:
+                    if link.group == 0 and not link.gate:
+                        _start_without_inputs(core, stage)
+                        break
                 continue
         if stage.n and stage.id not in given:
             for lo, hi in list(runs_of(stage.state, UNSCHEDULED, 0, stage.n)):
@@ -251,11 +255,10 @@ def _leave_out_unread(core: Core, stage: Stage) -> None:
 
 def _start_without_inputs(core: Core, stage: Stage) -> None:
     """Some maps leave a task with nothing to read: it waits for nothing."""
-    if any(link.group == 0 and not link.gate for link in stage.inputs):
-        missing = stage.missing = count_missing(stage, fresh=True)
-        for index in range(stage.n):
-            if missing[index] == 0 and stage.state[index] == UNSCHEDULED:
-                make_ready(core, stage, index, index + 1)
+    missing = stage.missing = count_missing(stage, fresh=True)
+    for index in range(stage.n):
+        if missing[index] == 0 and stage.state[index] == UNSCHEDULED:
+            make_ready(core, stage, index, index + 1)
 
 
 def expanded(core: Core, stage: Stage, index: int, value: Any) -> str:

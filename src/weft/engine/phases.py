@@ -100,16 +100,20 @@ for _extension in EXTENSIONS:
     TIMERS.update(_extension.timers)
 _IN_ORDER = tuple(RUN[phase] for phase in Phase)
 
-HEARD: Final = {kind for extension in EXTENSIONS for kind in (*extension.before, *extension.after)}
-"""The events that extensions hear."""
+HEARD: Final = {
+    kind: (
+        tuple(extension.before[kind] for extension in EXTENSIONS if kind in extension.before),
+        tuple(extension.after[kind] for extension in EXTENSIONS if kind in extension.after),
+    )
+    for extension in EXTENSIONS
+    for kind in (*extension.before, *extension.after)
+}
+"""The events that extensions hear, and the handlers that are called before and after that of the core."""
 
 
 def hearing(core: Core, kind: type, own: Callable[[Any], None] | None) -> Callable[[Any], None]:
-    """Return what takes an event of a kind: the core's `own` handler, with those of extensions before and after it."""
-    before = [extension.before[kind] for extension in EXTENSIONS if kind in extension.before]
-    after = [extension.after[kind] for extension in EXTENSIONS if kind in extension.after]
-    if own is not None and not before and not after:
-        return own
+    """Return what takes an event of a kind in `HEARD`: the core's `own` handler, with those before and after it."""
+    before, after = HEARD[kind]
 
     def take(event: Any) -> None:
         for handler in before:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft.engine.machines.task import TaskState
 from weft.engine.machines.vertex import VertexState
-from weft.graph.logical import Edge, MovementKind, Outcome, Storage, Trigger, Vertex
+from weft.graph.logical import SEQUENTIAL, Edge, MovementKind, Outcome, Storage, Trigger, Vertex
 from weft.model.resources import ONE_SLOT_ONLY, Resources
 
 if TYPE_CHECKING:
@@ -112,7 +112,9 @@ NOTHING = Intervals()
 def _by_task(edge: Edge) -> bool:
     """Whether a destination task waits for the source tasks that it reads, not for the source vertex."""
     scheduling = edge.scheduling
-    return not scheduling.concurrent and scheduling.when is Trigger.ALL_DONE and scheduling.outcome is Outcome.SUCCESS
+    return scheduling is SEQUENTIAL or (  # of most edges it is that object
+        not scheduling.concurrent and scheduling.when is Trigger.ALL_DONE and scheduling.outcome is Outcome.SUCCESS
+    )
 
 
 class PhysicalEdge:

@@ -621,7 +621,8 @@ def settle_links(core: Core, stage: Stage) -> None:
             narrow += 1
             group = link.group
         link.left = stage.n - stage.over
-    closed += sum(not row.taken for row in core.branched.get(stage.id, ()))
+    if core.branched:
+        closed += sum(not row.taken for row in core.branched.get(stage.id, ()))
     stage.closed = closed
     stage.narrow = narrow
     stage.simple = narrow == 1 and group == 1

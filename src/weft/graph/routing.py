@@ -29,6 +29,8 @@ def bind(edge: Edge, n_src: int, n_dst: int) -> Router | None:
     """
     movement = edge.movement
     move = movement.move
+    if move is MovementKind.ONE_TO_ONE and n_src == n_dst and not movement.partitions:
+        return OneToOne(n_src, n_dst)  # most edges of a graph of many vertices
     if move is MovementKind.NONE:
         return None
     if movement.partitions and move in (
@@ -40,14 +42,12 @@ def bind(edge: Edge, n_src: int, n_dst: int) -> Router | None:
         parts = movement.partitions
         return Rectangles(n_src, parts, [[(a, b, 0, parts) for a, b, _, _ in whole.inputs(d)] for d in range(n_dst)])
     if move is MovementKind.ONE_TO_ONE:
-        if n_src != n_dst:
-            raise GraphError(
-                f"edge {edge.id}: one_to_one joins {n_src} tasks of {edge.src!r} to {n_dst} of {edge.dst!r}",
-                subject=edge.id,
-                rule="one-to-one-parallelism",
-                hint="Give both vertices the same parallelism, or use broadcast, scatter_gather or a grid.",
-            )
-        return OneToOne(n_src, n_dst)
+        raise GraphError(
+            f"edge {edge.id}: one_to_one joins {n_src} tasks of {edge.src!r} to {n_dst} of {edge.dst!r}",
+            subject=edge.id,
+            rule="one-to-one-parallelism",
+            hint="Give both vertices the same parallelism, or use broadcast, scatter_gather or a grid.",
+        )
     if move is MovementKind.BROADCAST:
         return Broadcast(n_src, n_dst)
     if move is MovementKind.SCATTER_GATHER:

@@ -129,7 +129,8 @@ def _check_vertices(graph: LogicalGraph, vertices: Iterable[Vertex], capacity: S
             _check_timeout(f"vertex {id!r}", id, vertex.timeout_s)
         if vertex.output_bytes is not None and not (_whole(vertex.output_bytes) and vertex.output_bytes >= 0):
             raise GraphError(f"vertex {id!r} has an output of {vertex.output_bytes!r} bytes", subject=id, rule="output")
-        if not (_whole(vertex.scratch_bytes) and vertex.scratch_bytes >= 0):
+        scratch = vertex.scratch_bytes
+        if (type(scratch) is not int or scratch < 0) and not (_whole(scratch) and scratch >= 0):
             raise GraphError(f"vertex {id!r} takes {vertex.scratch_bytes!r} bytes", subject=id, rule="scratch")
         if vertex.kind is VertexKind.SERVICE:
             _check_service(vertex)

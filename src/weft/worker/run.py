@@ -233,10 +233,12 @@ def _reader(inp: InputCode, store: ChunkReader) -> Callable[[int], Any]:
     router = inp.router
     if inp.mode == PIECES and router.wide and router.partitions == router.n_dst:
         rows = inp.column.values[: router.n_src]
-        if ChunkRef in set(map(type, rows)):
+        kinds = set(map(type, rows))
+        if ChunkRef in kinds:
             whole = [type(row) is ChunkRef and not row.parts for row in rows]
             rows = [cell(inp, store, i) if whole[i] else row for i, row in enumerate(rows)]
-        if _LISTS.issuperset(map(type, rows)) and all(len(row) == router.partitions for row in rows):
+            kinds = set(map(type, rows))
+        if kinds <= _LISTS and set(map(len, rows)) <= {router.partitions}:
             return lambda index: [row[index] for row in rows]
     return lambda index: read(inp, store, index)
 
@@ -246,11 +248,13 @@ def _read_pieces(inp: InputCode, store: ChunkReader, found: list[Any], piece: tu
     column = inp.column
     values = column.values
     rows = values[lo:hi]
-    if part_hi - part_lo == 1 and _LISTS.issuperset(map(type, rows)):
-        wanted = inp.router.partitions
-        if all(len(row) == wanted for row in rows):  # else find out below which
-            found += [row[part_lo] for row in rows]
-            return
+    if (
+        part_hi - part_lo == 1
+        and _LISTS.issuperset(map(type, rows))
+        and set(map(len, rows)) <= {inp.router.partitions}  # else find out below which
+    ):
+        found += [row[part_lo] for row in rows]
+        return
     for i in range(lo, hi):
         row = values[i]
         if row is ABSENT:
