@@ -23,7 +23,7 @@ demo: .venv ## run the example pipeline
 	$(BIN)/weft logs @last/evaluate -C examples/breast_cancer
 
 test: tools ## the whole test suite
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile
 
 check: tools ## format, lint, types, contracts, fast tests, diagrams: about a minute
 	$(BIN)/ruff format --check .

@@ -34,14 +34,14 @@ class GuardianPool:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._door: socket.socket | None = None
+        self._pool_socket: socket.socket | None = None
         self._idle: list[socket.socket] = []
 
     def open(self) -> None:
         """Start the process without waiting for it, so that the first command does not wait."""
         with self._lock, suppress(OSError):  # the first command reports the error
-            if self._door is None:
-                self._door = self._open()
+            if self._pool_socket is None:
+                self._pool_socket = self._open()
 
     def start(self) -> socket.socket:
         """Return this end of the control socket of an idle guardian. InternalError: it cannot be started."""
@@ -72,7 +72,7 @@ class GuardianPool:
     def take_back(self, control: socket.socket) -> None:
         """Keep the guardian of an ended command for the next one, if it has answered `again`."""
         with self._lock:
-            if self._door is not None and len(self._idle) < IDLE:
+            if self._pool_socket is not None and len(self._idle) < IDLE:
                 self._idle.append(control)
                 return
         control.close()
@@ -87,17 +87,17 @@ class GuardianPool:
         self._lock = threading.Lock()
         if self._process is not None:
             self._process.returncode = 0
-        for one in (self._door, *self._idle):
+        for one in (self._pool_socket, *self._idle):
             if one is not None:
                 one.close()
-        self._process = self._door = None
+        self._process = self._pool_socket = None
         self._idle = []
 
     def _hand_over(self, control: socket.socket) -> None:
-        if self._door is None:
-            self._door = self._open()
+        if self._pool_socket is None:
+            self._pool_socket = self._open()
         handle = array.array("i", [control.fileno()])
-        self._door.sendmsg([b"+"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, handle)])
+        self._pool_socket.sendmsg([b"+"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, handle)])
 
     def _open(self) -> socket.socket:
         ours, theirs = socket.socketpair()
@@ -123,12 +123,12 @@ class GuardianPool:
             with one, suppress(OSError):
                 one.recv(1)  # until the process has ended
         self._idle = []
-        if self._door is not None:
-            self._door.close()
+        if self._pool_socket is not None:
+            self._pool_socket.close()
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(PATIENCE_S)
-        self._process = self._door = None
+        self._process = self._pool_socket = None
 
 
 def _is_there(control: socket.socket) -> bool:

@@ -764,7 +764,7 @@ def kill_all() -> None:
         time.sleep(0.01)
 
 
-def stand_by(door: socket.socket, owner: OwnerProcess, prctl: Any) -> int:
+def stand_by(pool_socket: socket.socket, owner: OwnerProcess, prctl: Any) -> int:
     """Fork an idle guardian that waits at the socket pair, and return a pipe; OSError: the fork fails.
 
     The guardian writes `BUSY` to the pipe when it has a command; it writes nothing if it ends idle.
@@ -781,7 +781,7 @@ def stand_by(door: socket.socket, owner: OwnerProcess, prctl: Any) -> int:
         os.setsid()  # a Ctrl-C at the terminal is handled by the owner, which then stops its guardians in order
         post = GuardianState(prctl)
         try:
-            control = attend(door, owner)
+            control = attend(pool_socket, owner)
         except EOFError:
             os._exit(0)
         try:  # noqa: SIM105 - importing contextlib costs start-up time
@@ -822,12 +822,12 @@ def main() -> None:
         prctl = _load_prctl()
         boot_id()  # and everything else that each guardian would have to find out again
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for guardians: their sockets report their end
-        door = socket.socket(fileno=0)
+        pool_socket = socket.socket(fileno=0)
         while True:
             try:
-                other = stand_by(door, owner, prctl)
+                other = stand_by(pool_socket, owner, prctl)
             except OSError as error:
-                control = attend(door, owner)
+                control = attend(pool_socket, owner)
                 send(control, {"broken": f"it cannot be started: {error.strerror}"})
                 os.close(control)
                 continue
@@ -836,7 +836,7 @@ def main() -> None:
             os.close(other)
             if not busy:  # the owner has closed the socket pair, or a kill has
                 wait_for((0,), owner)
-                if not door.recv(1, socket.MSG_PEEK):
+                if not pool_socket.recv(1, socket.MSG_PEEK):
                     break
     except EOFError:
         pass
@@ -858,15 +858,15 @@ def wait_for(fds: tuple[int, ...], owner: OwnerProcess) -> list[int]:
     raise EOFError
 
 
-def attend(door: socket.socket, owner: OwnerProcess) -> int:
+def attend(pool_socket: socket.socket, owner: OwnerProcess) -> int:
     """Wait for the next control socket; EOFError: none will come."""
     wait_for((0,), owner)
-    return take(door)
+    return take(pool_socket)
 
 
-def take(door: socket.socket) -> int:
+def take(pool_socket: socket.socket) -> int:
     """Return the next control socket; EOFError: none will come."""
-    data, told, _, _ = door.recvmsg(1, socket.CMSG_SPACE(4))
+    data, told, _, _ = pool_socket.recvmsg(1, socket.CMSG_SPACE(4))
     if not data:
         raise EOFError
     control = int.from_bytes(told[0][2][:4], sys.byteorder)
