@@ -16,7 +16,7 @@ config_app = CommandGroup("config", help="Show settings and where each comes fro
 app.command(config_app)
 for _target, _help in {
     "running:run": "Run a pipeline and wait for its end.",
-    "running:resume": "Go on with a run that failed, was cancelled or was killed; what has finished is not run again.",
+    "running:resume": "Continue a failed, cancelled, suspended or killed run; finished steps do not run again.",
     "listing:ls": "List the runs, newest first.",
     "listing:show": "Show one run, or one step of it: times, parameters, outputs and where its logs lie.",
     "history:logs": "Print the logs of a run, or of one step; of each task its latest attempt, unless one is named.",

@@ -162,7 +162,7 @@ def resume(
     state_dir: StateDir = None,
     context: Given,
 ) -> int:
-    """Go on with a run that failed, was cancelled or was killed; what has finished is not run again."""
+    """Continue a failed, cancelled, suspended or killed run; finished steps do not run again."""
     if detach and file is not None:
         not_from_stdin(file, "a resume in the background")
     if detach and context.begun is None:

@@ -79,7 +79,11 @@ VERBS: Final[Mapping[str, Verb]] = {
             (
                 Argument("older_than", "seconds", "Delete runs that ended longer ago than this, such as 30d or 12h."),
                 Argument("keep", "count", "Spare the newest of them, as many as this."),
-                Argument("state", "text", "Delete only those that are succeeded, failed, terminated or interrupted."),
+                Argument(
+                    "state",
+                    "text",
+                    "Delete only runs in this state: succeeded, failed, terminated, interrupted or suspended.",
+                ),
                 Argument("dry_run", "flag", "Name the runs, and delete none."),
             ),
             ("runs", "deleted"),
