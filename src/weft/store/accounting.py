@@ -1,4 +1,4 @@
-"""Records of the store's accounting: chunks, files, garbage; and the memory that there is."""
+"""Records of the store's accounting: chunks, files, garbage; and the size of the memory."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from weft.store.tiers import TierStore
 
 _LOOK_AT: Final = 4096
-"""How many chunks an eviction policy compares at a time."""
+"""The number of chunks that an eviction policy compares at a time."""
 
 
 class ChunkEntry:
     """One chunk that is large or lies in a file; the fields are guarded by the lock of the `MemoryManager`.
 
-    `nbytes` is what it counts in memory or shared memory; `ref` its place outside, for tier MEMORY a copy there that
-    is still good; `on_disk` what that counts on disk. `used` is the tick of its last use.
+    `nbytes` is its size in memory or shared memory. `ref` is its location outside; for tier MEMORY, that of a valid
+    copy. `on_disk` is the size of that copy. `used` is the tick of its last use.
     """
 
     __slots__ = (
@@ -60,7 +60,7 @@ class ChunkEntry:
 
 
 def memory_bytes() -> int:
-    """Return the memory this process may have: the machine's, or its container's where that is less."""
+    """Return the bytes of memory this process may use: the machine's, or its container's where that is less."""
     limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         with suppress(OSError, ValueError), open(path) as file:
@@ -69,7 +69,7 @@ def memory_bytes() -> int:
 
 
 def resident_bytes() -> int:
-    """Return the bytes of memory that this process holds now; 0 where the system does not say."""
+    """Return the bytes of memory that this process holds now; 0 where the system does not report them."""
     with suppress(OSError, ValueError, IndexError), open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return 0
@@ -79,13 +79,13 @@ _libc = ctypes.CDLL(None)
 
 
 def give_back() -> None:
-    """Have the allocator return to the system what was freed, where it can be asked to."""
+    """Have the allocator return freed memory to the system, where it can."""
     if hasattr(_libc, "malloc_trim"):  # not glibc
         _libc.malloc_trim(0)
 
 
 def default_budget(shm: Path | str | None = None) -> int:
-    """Return half of the memory, but no more than what is free in the folder for shared memory."""
+    """Return half of the memory, but at most the free bytes of the folder for shared memory."""
     budget = memory_bytes() // 2
     if shm is not None:
         with suppress(OSError):
@@ -95,14 +95,14 @@ def default_budget(shm: Path | str | None = None) -> int:
 
 
 class Garbage(NamedTuple):
-    """Work for after the lock: locations to delete, ranges of them to free, values to let die."""
+    """Work for the time after the lock: locations to delete, ranges of them to free, values to drop."""
 
     locations: list[tuple[TierStore, str]]
     ranges: list[tuple[TierStore, str, int, int]]
     values: list[Any]
 
     def collect(self) -> None:
-        """Do it."""
+        """Do the work."""
         for tier, location in self.locations:
             tier.delete([location])
         for tier, location, start, nbytes in self.ranges:
@@ -111,12 +111,12 @@ class Garbage(NamedTuple):
 
 
 def no_garbage() -> Garbage:
-    """Return an empty one."""
+    """Return an empty `Garbage`."""
     return Garbage([], [], [])
 
 
 class Pin:
-    """Keeps some chunks where they are until `release`, or the end of a `with` block."""
+    """A hold on some chunks, which stay in place until `release` or the end of a `with` block."""
 
     __slots__ = ("_entries", "_unpin")
 
@@ -125,7 +125,7 @@ class Pin:
         self._entries = entries
 
     def release(self) -> None:
-        """Let go of the chunks; a second time does nothing."""
+        """Release the chunks. A second call does nothing."""
         entries, self._entries = self._entries, []
         self._unpin(entries)
 
@@ -137,7 +137,7 @@ class Pin:
 
 
 def in_order(entries: Sequence[ChunkEntry], key: EvictionKey) -> Iterator[ChunkEntry]:
-    """Yield chunks in the order of their keys, of very many only a part; the first few are had without sorting."""
+    """Yield chunks in the order of their keys, of very many only a part; the first few come without sorting."""
     entries = entries[:: 1 + len(entries) // _LOOK_AT]
     heap = [
         (key(ChunkInfo(entry.column, entry.index, entry.nbytes, entry.tier, entry.used)), at, entry)
@@ -149,7 +149,7 @@ def in_order(entries: Sequence[ChunkEntry], key: EvictionKey) -> Iterator[ChunkE
 
 
 def sorted_out(column: Column, lo: int, values: Sequence[Any]) -> tuple[int, int, list[ChunkEntry]]:
-    """Return how many of the values are small, their bytes, and an entry for each of the others."""
+    """Return the number and bytes of the small values, and an entry for each of the others."""
     count = small = 0
     large: list[ChunkEntry] = []
     for index, value in enumerate(values, lo):

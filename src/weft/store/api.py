@@ -1,4 +1,4 @@
-"""What the rest of Weft knows of a store: columns of chunks, and how they are put, read and freed.
+"""The interface of a store: columns of chunks, and the ways to put, read and free them.
 
 The values of a vertex's tasks are a `Column`; the cell of task `i` is `column.values[i]`. A cell is one of
 
@@ -6,7 +6,7 @@ The values of a vertex's tasks are a `Column`; the cell of task `i` is `column.v
 - a `ChunkRef` (shared memory, disk, an object or inline bytes, to be read through the store),
 - `ABSENT`: not made yet, lost or freed.
 
-Whoever reads very many small cells may read `column.values` itself and ask the store only for cells whose type is
+A reader of very many small cells may read `column.values` itself and load through the store only cells whose type is
 `ChunkRef`. All sizes are bytes.
 """
 
@@ -46,10 +46,10 @@ class Column:
     """The values of one vertex's tasks: `values[i]` is the cell of task `i`.
 
     `parts` is the number of partitions when each value is a list of pieces, read one by one (a shuffle), else 0.
-    `foresee(i)` says when cell `i` will be read next, the lower the sooner, where somebody knows.
+    `foresee(i)` orders cells by their next read, lower is sooner, if a reader is known.
 
-    The other fields are the store's own: `small_count` cells of `small_bytes` bytes together are only summed,
-    `tracked` has an entry for every cell that is large or lies in a file.
+    The other fields belong to the store: `small_count` cells of `small_bytes` bytes in all are only summed, `tracked`
+    has an entry for every cell that is large or lies in a file.
     """
 
     __slots__ = ("foresee", "key", "parts", "small_bytes", "small_count", "tracked", "values")
@@ -75,13 +75,13 @@ class Column:
 
 
 class ChunkReader(Protocol):
-    """The part of a store that a running task reads its inputs through, on any node."""
+    """The part of a store through which a running task reads its inputs, on any node."""
 
     def load(self, column: Column, index: int, *, last: bool = False) -> Any:
-        """Return the value of a cell; one that lay outside is kept in memory from now on.
+        """Return the value of a cell; a value outside of memory is kept in memory from now on.
 
-        `last=True` is the single consumer's way: read to private memory, neither kept nor counted.
-        NotFoundError: the cell is absent, or its chunk is gone or damaged.
+        `last=True` is for a single consumer: read to private memory, neither kept nor counted. NotFoundError: the cell
+        is absent, or its chunk is missing or damaged.
         """
         ...
 
@@ -91,20 +91,20 @@ class ChunkReader(Protocol):
 
 
 class MemoryGrant(Protocol):
-    """Bytes of memory that a task may fill; give them back with `release` or a `with` block."""
+    """Bytes of memory that a task may fill; return them with `release` or a `with` block."""
 
     nbytes: int
 
     def shrink(self, actual: int) -> None:
-        """Give back all but `actual` bytes; nothing happens if no more than that is held."""
+        """Return all but `actual` bytes; no effect if no more than that is held."""
         ...
 
     def grow(self, extra: int) -> None:
-        """Take `extra` bytes more without waiting: others are spilled. DiskFullError: the spill tier is full."""
+        """Take `extra` bytes more without waiting; other chunks are spilled. DiskFullError: the spill tier is full."""
         ...
 
     def release(self) -> None:
-        """Give everything back; a second time does nothing."""
+        """Return everything. A second call does nothing."""
         ...
 
     def __enter__(self) -> MemoryGrant: ...
@@ -113,7 +113,7 @@ class MemoryGrant(Protocol):
 
 
 class MemoryQuota(Protocol):
-    """The memory budget of a node, from which tasks are granted theirs. Sizes are bytes."""
+    """The memory budget of a node, which grants memory to tasks. Sizes are bytes."""
 
     @property
     def budget(self) -> int:
@@ -122,7 +122,7 @@ class MemoryQuota(Protocol):
 
     @property
     def ceiling(self) -> int:
-        """Bytes that the whole process is to stay under."""
+        """The limit in bytes for the whole process."""
         ...
 
     @property
@@ -135,26 +135,26 @@ class MemoryQuota(Protocol):
     ) -> MemoryGrant:
         """Wait until `nbytes` are free for the task `owner`, in one batch, and take them.
 
-        CapacityError: more than the whole budget. RunCancelledError: `cancelled()` became true.
-        DiskFullError: room could only be made on a disk that is full.
+        CapacityError: more than the whole budget. RunCancelledError: `cancelled()` became true. DiskFullError: the
+        spill tier is full.
         """
         ...
 
     def try_reserve(self, owner: str, nbytes: int) -> MemoryGrant | None:
-        """Take `nbytes` if they are free this moment and nobody waits; never waits nor spills."""
+        """Take `nbytes` if they are free now and no task waits; never waits nor spills."""
         ...
 
     def claim(self, owner: str, nbytes: int) -> MemoryGrant:
-        """Take `nbytes` without waiting, over the budget if need be: for a task that others wait for."""
+        """Take `nbytes` without waiting, over the budget if necessary: for a task that other tasks wait for."""
         ...
 
     def wake(self) -> None:
-        """Have every waiting `reserve` ask its `cancelled` now."""
+        """Make every waiting `reserve` check its `cancelled` now."""
         ...
 
 
 class StoreStats(NamedTuple):
-    """Sums over all that a store holds, in bytes unless named otherwise."""
+    """Sums over the content of a store, in bytes unless named otherwise."""
 
     budget: int
     used: int
@@ -173,10 +173,10 @@ class StoreStats(NamedTuple):
 
 
 class ChunkPin(Protocol):
-    """Keeps some chunks where they are until `release`."""
+    """A hold on some chunks, which stay in place until `release`."""
 
     def release(self) -> None:
-        """Let go of the chunks; a second time does nothing."""
+        """Release the chunks. A second call does nothing."""
         ...
 
 
@@ -189,21 +189,21 @@ class ChunkStore(ChunkReader, Protocol):
         ...
 
     def column(self, key: tuple[str, str], n: int, parts: int = 0) -> Column:
-        """Return the column of `key` (job id, vertex id) with `n` cells, made empty where there is none.
+        """Return the column of `key` (job id, vertex id) with `n` cells; a missing one is created empty.
 
-        `parts` > 0 says that every value is a list of that many pieces. A column that holds values keeps its length:
-        another `n` raises InternalError.
+        `parts` > 0: every value is a list of that many pieces. A column that holds values keeps its length: another `n`
+        raises InternalError.
         """
         ...
 
     def drop(self, key: tuple[str, str]) -> None:
-        """Free all cells of a column and forget it; nothing happens if there is none."""
+        """Free all cells of a column and remove it; no effect if there is none."""
         ...
 
     def take_cells(self, key: tuple[str, str], at: Sequence[int], new: tuple[str, str]) -> Column:
-        """Return a new column that has the cells `at` of column `key`, which is dropped with what is left in it.
+        """Return a new column with the cells `at` of column `key`; the old column is dropped with all other cells.
 
-        Chunks stay where they are. Nobody may be at work on the old column. NotFoundError: there is none.
+        Chunks stay in place. The old column must not be in use. NotFoundError: there is none.
         """
         ...
 
@@ -216,85 +216,87 @@ class ChunkStore(ChunkReader, Protocol):
         *,
         within: MemoryGrant | None = None,
     ) -> int:
-        """Put `values` into the cells from `lo` on and return their bytes; plain values and ChunkRefs may be mixed,
-        old cells are freed.
+        """Put `values` into the cells from `lo` on and return their bytes; plain values and ChunkRefs may be mixed, old
+        cells are freed.
 
-        `total_bytes` is the size of small values where the caller knows it. Lists put into a column with `parts`
-        belong to the store from now on. With `within`, the bytes come out of that grant, so that they are not counted
-        twice. DiskFullError: no room in memory nor outside; the cells are then absent.
+        `total_bytes` is the size of small values if the caller has it. Lists put into a column with `parts` belong to
+        the store from now on. With `within`, the bytes come out of that grant, so that they are not counted twice.
+        DiskFullError: no room in memory nor outside; the cells are then absent.
         """
         ...
 
     def free_range(
         self, column: Column, lo: int, hi: int, defer: Callable[[Callable[[], None]], None] | None = None
     ) -> None:
-        """Make the cells `lo:hi` absent and give back what they held; absent cells are passed over.
+        """Make the cells `lo:hi` absent and free their content; absent cells are skipped.
 
-        Removing large values and files takes a while: with `defer` that part is handed over, to be called soon.
+        Removing large values and files is slow: with `defer` that part is handed over, to be called soon.
         """
         ...
 
     def free_parts(self, column: Column, part_lo: int, part_hi: int, lo: int, hi: int) -> None:
-        """Give back the pieces `part_lo:part_hi` of the cells `lo:hi`; files get holes where the system can.
+        """Free the pieces `part_lo:part_hi` of the cells `lo:hi`; files get holes where the system supports them.
 
         A cell whose pieces have all been freed becomes absent.
         """
         ...
 
     def add_copy(self, column: Column, index: int, ref: ChunkRef) -> None:
-        """Note that the value in a cell is also in a file, a durable output say: it can leave memory without I/O."""
+        """Record a file (a durable output, say) with the value of a cell: the value can leave memory without I/O."""
         ...
 
     def retain(self, refs: Iterable[ChunkRef]) -> None:
-        """Keep the locations of chunks that lie in no cell until `release`; their bytes are not counted."""
+        """Keep the locations of chunks outside of cells until `release`; their bytes are not counted."""
         ...
 
     def release(self, refs: Iterable[ChunkRef]) -> None:
-        """Undo `retain`: a location that nothing else refers to is removed."""
+        """Undo `retain`: a location without other references is removed."""
         ...
 
     def discard(self, refs: Iterable[ChunkRef]) -> None:
-        """Remove the locations of chunks that were never put, and that no cell refers to."""
+        """Remove the locations of chunks that were never put and that no cell refers to."""
         ...
 
     def holding(self, refs: Iterable[ChunkRef]) -> AbstractContextManager[None]:
         """Keep locations alive while their chunks are put one by one.
 
-        The chunks of one location belong into one `put_range`; where they go into several columns, put them inside
-        this block, or it goes when the first of them are freed. Chunks not put by the end of the block are removed.
+        The chunks of one location belong into one `put_range`. If they go into several columns, put them inside this
+        block; otherwise the location is removed with the first freed chunks. Chunks not put by the end of the block are
+        removed.
         """
         ...
 
     def pin(self, column: Column, indexes: Iterable[int]) -> ChunkPin:
-        """Keep the chunks of some cells where they are: not evicted, and if freed, still readable until the end.
+        """Pin the chunks of some cells: not evicted, and if freed, still readable until the release.
 
-        Cells that are small or absent need no pin and are passed over.
+        Small and absent cells need no pin and are skipped.
         """
         ...
 
     def share(self, column: Column, indexes: Iterable[int]) -> list[Any]:
-        """Return, for each cell, something another process can read: a plain small value or a ChunkRef.
+        """Return, for each cell, a form that another process can read: a plain small value or a ChunkRef.
 
-        Large values in memory move to shared memory; pin the cells first, as the refs hold only while they are pinned.
-        NotFoundError: a cell is absent. ProgramError: a value cannot be pickled. DiskFullError: no room.
+        Large values in memory move to shared memory; pin the cells first, as the references hold only while they are
+        pinned. NotFoundError: a cell is absent. ProgramError: a value cannot be pickled. DiskFullError: no room.
         """
         ...
 
     def reclaim(self, prefix: str) -> int:
-        """Remove the chunks of a dead writer (by the prefix of its SegmentWriter) that no cell refers to; count them.
+        """Remove the chunks of a dead writer (by the prefix of its SegmentWriter) that no cell refers to; return their
+        number.
 
-        To be called when all that the writer reported has been put.
+        Call it after all chunks reported by the writer are put.
         """
         ...
 
     def stats(self) -> StoreStats:
-        """Return what is held now."""
+        """Return sums over the current content."""
         ...
 
     def close(self) -> None:
-        """Forget all chunks and remove all files; tasks that wait for memory get RunCancelledError.
+        """Drop all chunks and remove all files; tasks that wait for memory get RunCancelledError.
 
-        A second time does nothing.
+        A second call does nothing.
         """
         ...
 
@@ -302,10 +304,10 @@ class ChunkStore(ChunkReader, Protocol):
 # ------------------------------------------------------------------------------------------------------------- sizes
 
 SMALL: Final = 1024
-"""Values below this many bytes are only summed: never evicted one by one, their cells cost nothing."""
+"""Values below this many bytes are only summed: never evicted one by one, no cost per cell."""
 
 OTHER: Final = 64
-"""What a value of unknown type counts."""
+"""The assumed size of a value of unknown type."""
 
 FIXED: Final[dict[type, int]] = {type(None): 0, bool: 0, int: 32, float: 24, complex: 32}
 """Bytes of the types whose values are all of one size; numpy's scalars are added when first seen."""
@@ -360,7 +362,7 @@ _CONTAINERS: Final[frozenset[type]] = frozenset({list, tuple, set, frozenset, di
 
 
 def _learn(kind: type) -> Callable[[Any], int]:
-    """Find how values of a type are measured, and remember it."""
+    """Find the measure of a type's values, and record it."""
     numpy = sys.modules.get("numpy")
     if numpy is not None and issubclass(kind, numpy.generic) and not issubclass(kind, (numpy.flexible, numpy.object_)):
         FIXED[kind] = 32
@@ -388,7 +390,7 @@ def _shallow(value: Any) -> int:
 
 
 def sizeof(value: Any) -> int:
-    """Return about how many bytes a value holds: exact for arrays, tables and bytes, one level deep for containers."""
+    """Return the approximate bytes of a value: exact for arrays, tables and bytes, one level deep for containers."""
     kind = type(value)
     fixed = FIXED.get(kind)
     if fixed is not None:
@@ -413,7 +415,7 @@ def fixed_size(kinds: set[type], values: Sequence[Any]) -> int | None:
 
 
 class ChunkInfo:
-    """What an eviction policy may know of a chunk; the lower `used`, the longer ago it was put or read."""
+    """The facts about a chunk for an eviction policy; the lower `used`, the older the last put or read."""
 
     __slots__ = ("_column", "index", "nbytes", "tier", "used")
 
@@ -423,7 +425,7 @@ class ChunkInfo:
 
     @property
     def job(self) -> str:
-        """The job whose value it is."""
+        """The job of the value."""
         return self._column.key[0]
 
     @property
@@ -433,7 +435,7 @@ class ChunkInfo:
 
     @property
     def next_use(self) -> float:
-        """When it will be read next, the lower the sooner; infinite where nobody is known to read it."""
+        """The order of its next read, lower is sooner; infinite if no reader is known."""
         foresee = self._column.foresee
         return float("inf") if foresee is None else foresee(self.index)
 

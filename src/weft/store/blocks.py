@@ -1,18 +1,18 @@
-"""The block manager of one node: columns of chunks over tiers, within the memory that the memory manager grants.
+"""The block manager of one node: columns of chunks over tiers, within the memory granted by the memory manager.
 
 Theory of operation. Cells are plain list slots (see `api`). Small values are only summed; a large value, or one outside
 this process's memory, has a `ChunkEntry`, which is in exactly one condition:
 
 ===========  ===================================================  ==========================
-evictable    in memory or shared memory, nobody uses it           in `memory.lru`, oldest first
-pinned       `pins` > 0: it stays where it is                     not in `memory.lru`
+evictable    in memory or shared memory, not in use               in `memory.lru`, oldest first
+pinned       `pins` > 0: it stays in place                        not in `memory.lru`
 leaving      one caller writes it to the spill tier               not in `memory.lru`, `busy`
 outside      its cell is a ref of tier DISK or OBJECT             not in `memory.lru`
 unpicklable  in memory, so that it cannot leave                   not in `memory.lru`
 ===========  ===================================================  ==========================
 
-The lock of the memory manager guards columns and entries too, and is never held while a byte is read or written; a
-spill that ends finds out whether its chunk was freed or pinned meanwhile.
+The lock of the memory manager guards columns and entries too, and is never held while a byte is read or written; at its
+end a spill checks whether its chunk was freed or pinned meanwhile.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class BlockManager:
     """The `ChunkStore` of a node, with a budget.
 
     `budget` bytes are for memory and shared memory together (default: `default_budget`). `shm` is the run's folder
-    under /dev/shm; `spill` is where chunks go that have no room, a folder or another tier. `overflow` is a folder for
-    chunks that find shared memory full (default: the spill folder). Locations in these places belong to the store
-    alone; others are read but neither counted nor removed. Without `spill`, nothing is evicted. `eviction` orders the
-    chunks that may leave (default: least recently used first). `ceiling`: see `MemoryManager`. Safe for any thread.
+    under /dev/shm; `spill` is the folder or tier for chunks without room. `overflow` is a folder for chunks that find
+    shared memory full (default: the spill folder). Locations in these places belong to the store alone; others are read
+    but neither counted nor removed. Without `spill`, no chunk is evicted. `eviction` orders the chunks that may leave
+    (default: least recently used first). `ceiling`: see `MemoryManager`. Safe for any thread.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class BlockManager:
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """The beginnings of all locations that belong to this store."""
+        """The path prefixes of all locations that belong to this store."""
         return self._files.roots
 
     # ------------------------------------------------------------------------------------------------------- columns
@@ -109,16 +109,16 @@ class BlockManager:
             return column
 
     def drop(self, key: tuple[str, str]) -> None:
-        """Free all cells of a column and forget it; nothing happens if there is none."""
+        """Free all cells of a column and remove it; no effect if there is none."""
         with self._lock:
             column = self._columns.pop(key, None)
         if column is not None:
             self.free_range(column, 0, len(column))
 
     def take_cells(self, key: tuple[str, str], at: Sequence[int], new: tuple[str, str]) -> Column:
-        """Return a new column that has the cells `at` of column `key`, which is dropped with what is left in it.
+        """Return a new column with the cells `at` of column `key`; the old column is dropped with all other cells.
 
-        Chunks stay where they are. Nobody may be at work on the old column. NotFoundError: there is none.
+        Chunks stay in place. The old column must not be in use. NotFoundError: there is none.
         """
         with self._lock:
             old = self._columns.get(key)
@@ -213,8 +213,8 @@ class BlockManager:
     def holding(self, refs: Iterable[ChunkRef]) -> Iterator[None]:
         """Keep files alive while their chunks are put one by one.
 
-        The chunks of one file belong into one `put_range`; where they go into several columns, put them inside this
-        block, or the file goes when the first of them are freed. Chunks not put by the end of the block are removed.
+        The chunks of one file belong into one `put_range`. If they go into several columns, put them inside this block;
+        otherwise the file is removed with the first freed chunks. Chunks not put by the end of the block are removed.
         """
         held = list({ref.location: ref for ref in refs}.values())
         self.retain(held)
@@ -224,13 +224,13 @@ class BlockManager:
             self.release(held)
 
     def retain(self, refs: Iterable[ChunkRef]) -> None:
-        """Keep the files of chunks that lie in no cell until `release`; their bytes are not counted."""
+        """Keep the files of chunks outside of cells until `release`; their bytes are not counted."""
         with self._lock:
             for ref in refs:
                 self._files.hold(ref)
 
     def release(self, refs: Iterable[ChunkRef]) -> None:
-        """Undo `retain`: a file that nothing else refers to is removed."""
+        """Undo `retain`: a file without other references is removed."""
         garbage = no_garbage()
         with self._lock:
             for ref in refs:
@@ -238,12 +238,12 @@ class BlockManager:
         garbage.collect()
 
     def discard(self, refs: Iterable[ChunkRef]) -> None:
-        """Remove the files of chunks that were never put, and that no cell refers to."""
+        """Remove the files of chunks that were never put and that no cell refers to."""
         for ref in refs:
             self._files.discard(ref.location)
 
     def add_copy(self, column: Column, index: int, ref: ChunkRef) -> None:
-        """Note that the value in a cell is also in a file, a durable output say: it can leave memory without I/O."""
+        """Record a file (a durable output, say) with the value of a cell: the value can leave memory without I/O."""
         with self._lock:
             entry = column.tracked.get(index)
             if entry is not None and entry.tier is _MEMORY and entry.ref is None and not entry.busy:
@@ -267,7 +267,7 @@ class BlockManager:
             try:
                 return self._load_ref(column, index, cell, last)
             except NotFoundError:
-                if column.values[index] is cell:  # else it was spilled under our eyes: read it where it is now
+                if column.values[index] is cell:  # else it was spilled meanwhile: read it at its new place
                     raise
 
     def load_part(self, column: Column, index: int, part: int, *, last: bool = False) -> Any:
@@ -318,7 +318,7 @@ class BlockManager:
         return self._install(column, index, ref, value) if keep else value
 
     def _install(self, column: Column, index: int, ref: ChunkRef, value: Any) -> Any:
-        """Keep a value just read from disk in its cell, unless that has changed or others took the room meanwhile."""
+        """Keep a value just read from disk in its cell, unless the cell changed or the room is taken meanwhile."""
         nbytes = max(sizeof(value), SMALL)
         with self._lock:
             current = column.values[index]
@@ -354,9 +354,9 @@ class BlockManager:
     def free_range(
         self, column: Column, lo: int, hi: int, defer: Callable[[Callable[[], None]], None] | None = None
     ) -> None:
-        """Make the cells `lo:hi` absent and give back what they held; absent cells are passed over.
+        """Make the cells `lo:hi` absent and free their content; absent cells are skipped.
 
-        Removing large values and files takes a while: with `defer` that part is handed over, to be called soon.
+        Removing large values and files is slow: with `defer` that part is handed over, to be called soon.
         """
         garbage = no_garbage()
         large = bool(column.tracked)
@@ -369,9 +369,9 @@ class BlockManager:
             garbage.collect()
 
     def _clear(self, column: Column, lo: int, hi: int, garbage: Garbage) -> None:
-        """Empty cells and uncount what they held (lock held)."""
+        """Empty cells and uncount their content (lock held)."""
         old = column.values[lo:hi]
-        garbage.values.append(old)  # to die after the lock is given back: a destructor may run anything
+        garbage.values.append(old)  # dropped after the lock is released: a destructor may run anything
         tracked = 0
         if column.tracked:
             indexes = range(lo, hi) if hi - lo <= len(column.tracked) else [i for i in column.tracked if lo <= i < hi]
@@ -389,7 +389,7 @@ class BlockManager:
         column.values[lo:hi] = [ABSENT] * len(old)
 
     def _discard(self, entry: ChunkEntry, garbage: Garbage) -> None:
-        """Uncount a chunk that left its cell, or have whoever uses it do so at the end (lock held)."""
+        """Uncount a chunk that left its cell, or let its last user do so (lock held)."""
         entry.dead = True
         self.memory.withdraw(entry)
         if entry.pins or entry.busy:
@@ -401,7 +401,7 @@ class BlockManager:
             self._files.release(entry.ref, nbytes, garbage)
 
     def free_parts(self, column: Column, part_lo: int, part_hi: int, lo: int, hi: int) -> None:
-        """Give back the pieces `part_lo:part_hi` of the cells `lo:hi`; see `ChunkStore.free_parts`.
+        """Free the pieces `part_lo:part_hi` of the cells `lo:hi`; see `ChunkStore.free_parts`.
 
         A cell whose pieces have all been freed becomes absent.
         """
@@ -428,7 +428,7 @@ class BlockManager:
                 given = min(entry.nbytes, sum([sizeof(piece) for piece in old if not _shares(piece)]))
                 self.memory.resize(entry, entry.nbytes - given)
                 self.memory.changed.notify_all()
-            # The ends first: whoever frees in order would make this a long search otherwise.
+            # The ends first: freeing in order would make this a long search otherwise.
             done = cell[0] is ABSENT and cell[-1] is ABSENT and all(map(is_, cell, repeat(ABSENT)))
         if done:
             self.free_range(column, index, index + 1)
@@ -448,7 +448,7 @@ class BlockManager:
         if done:
             self.free_range(column, index, index + 1)
             return
-        # Nothing is freed in files of others, nor where there is hardly a page to win.
+        # Files of others keep their bytes, as do ranges with hardly a page to free.
         if tier is None or not tier.freeable(0, ref.nbytes * (part_hi - part_lo) // (2 * ref.parts))[1]:
             return
         try:
@@ -478,9 +478,9 @@ class BlockManager:
     # ---------------------------------------------------------------------------------------------------------- pins
 
     def pin(self, column: Column, indexes: Iterable[int]) -> Pin:
-        """Keep the chunks of some cells where they are: not evicted, and if freed, their files stay until the end.
+        """Pin the chunks of some cells: not evicted, and if freed, their files stay until the release.
 
-        Cells that are small or absent need no pin and are passed over.
+        Small and absent cells need no pin and are skipped.
         """
         with self._lock:
             entries = [column.tracked[index] for index in indexes if index in column.tracked]
@@ -563,7 +563,7 @@ class BlockManager:
         return codec.encode_row(cell) if entry.column.parts else codec.encode(cell)
 
     def _settle(self, entry: ChunkEntry, ref: ChunkRef, garbage: Garbage) -> None:
-        """Take note of a chunk's copy outside, and let go of the one in memory if nobody wants it (lock held)."""
+        """Record a chunk's copy outside, and drop the one in memory if it is not in use (lock held)."""
         self.memory.spilled += ref.nbytes
         if entry.dead or entry.tier in OUTSIDE or (entry.pins and entry.tier is _SHM):
             self._files.release(ref, ref.nbytes, garbage)
@@ -584,10 +584,10 @@ class BlockManager:
     # ------------------------------------------------------------------------------------------------ other processes
 
     def share(self, column: Column, indexes: Iterable[int]) -> list[Any]:
-        """Return, for each cell, something another process can read: a plain small value or a ChunkRef.
+        """Return, for each cell, a form that another process can read: a plain small value or a ChunkRef.
 
-        Large values in memory move to shared memory; pin the cells first, as the refs hold only while they are pinned.
-        NotFoundError: a cell is absent. ProgramError: a value cannot be pickled. DiskFullError: no room.
+        Large values in memory move to shared memory; pin the cells first, as the references hold only while they are
+        pinned. NotFoundError: a cell is absent. ProgramError: a value cannot be pickled. DiskFullError: no room.
         """
         wanted = list(indexes)
         cells = [column.values[index] for index in wanted]
@@ -652,9 +652,10 @@ class BlockManager:
         return ref
 
     def reclaim(self, prefix: str) -> int:
-        """Remove the files of a dead writer (by the prefix of its SegmentWriter) that no cell refers to; count them.
+        """Remove the files of a dead writer (by the prefix of its SegmentWriter) that no cell refers to; return their
+        number.
 
-        To be called when all that the writer reported has been put.
+        Call it after all chunks reported by the writer are put.
         """
         with self._lock:
             known = self._files.locations()
@@ -663,7 +664,7 @@ class BlockManager:
     # ------------------------------------------------------------------------------------------------------- the rest
 
     def stats(self) -> StoreStats:
-        """Return what is held now, in bytes."""
+        """Return sums over the current content, in bytes."""
         return self.memory.stats()
 
     def close(self) -> None:

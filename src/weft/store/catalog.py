@@ -1,7 +1,7 @@
-"""The index of runs: where they are and what was last known of them.
+"""The index of runs: their folders and their last recorded states.
 
-The folders of runs are the truth; the index can be made again from them (`Catalog.rebuild`). It is an SQLite file on
-one machine, or a database by URL (`weft.store.database`).
+The folders of runs are the truth; `Catalog.rebuild` makes the index from them. It is an SQLite file on one machine, or
+a database by URL (`weft.store.database`).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ HISTORY_VERTICES: Final = 1_000
 
 
 class RunRow(Struct, frozen=True, kw_only=True):
-    """One run, as the index knows it. Times are seconds since 1970-01-01 UTC; `folder` is the run's folder.
+    """One run of the index. Times are seconds since 1970-01-01 UTC; `folder` is the run's folder.
 
-    `paused_s` is for how long, between its start and its end, nobody ran it.
+    `paused_s` is the time between its start and its end in which no process ran it.
     """
 
     id: str
@@ -52,7 +52,7 @@ class RunRow(Struct, frozen=True, kw_only=True):
 
 
 class HistoryRow(Struct, frozen=True, kw_only=True):
-    """What a vertex took in one run of the graph with this fingerprint; see `weft.graph.task.VertexHistory`."""
+    """The durations of a vertex in one run of the graph with this fingerprint; see `weft.graph.task.VertexHistory`."""
 
     fingerprint: str
     vertex: str
@@ -104,9 +104,9 @@ class Catalog:
 
     @classmethod
     def open(cls, path_or_url: Path | str) -> Catalog:
-        """Return the index in a file or at a database URL; nothing is read or made before the first use.
+        """Return the index in a file or at a database URL; it is not opened before the first use.
 
-        UsageError: no such kind of URL. MissingExtraError: its driver is not installed.
+        UsageError: unknown kind of URL. MissingExtraError: its driver is not installed.
         """
         return cls(
             Database(
@@ -119,13 +119,13 @@ class Catalog:
         )
 
     def close(self) -> None:
-        """Close what connections there are; using it again opens new ones."""
+        """Close the open connections; a later use opens new ones."""
         self.database.close()
 
     # --------------------------------------------------------------------------------------------------- writing
 
     def next_run_id(self) -> tuple[str, int]:
-        """Return a fresh run id, such as `run-000001`, and its number; no other caller gets the same, ever."""
+        """Return a fresh run id, such as `run-000001`, and its number; each is returned once."""
         with self.database.write() as db:
             taken = db.rows("UPDATE weft_counters SET value = value + 1 WHERE name = 'run' RETURNING value")
             number = int(taken[0][0]) if taken else 1 + _highest(db)
@@ -155,16 +155,16 @@ class Catalog:
                 _pause(db, {id: paused_s})
 
     def remove(self, id: str) -> None:
-        """Forget a run; its folder stays. NotFoundError: no such run."""
+        """Remove a run from the index; its folder stays. NotFoundError: no such run."""
         with self.database.write() as db:
             if not db.run("DELETE FROM runs WHERE id = :id", {"id": id}):
                 raise NotFoundError(f"there is no run {id} in {self.where}")
             _pause(db, {id: 0.0})
 
     def rebuild(self, runs_root: Path, describe: Callable[[Path], RunRow | None]) -> int:
-        """Replace all rows by what `describe` reads in each folder below `runs_root`; return how many there are.
+        """Replace all rows by those that `describe` returns for each folder below `runs_root`; return their number.
 
-        A folder of which `describe` returns None is left out. Numbers already given out stay used.
+        A folder with None from `describe` is left out. Used numbers stay used.
         """
         folders = (
             sorted(path for path in runs_root.iterdir() if path.is_dir() and path.name[0] != ".")
@@ -183,9 +183,10 @@ class Catalog:
         return len(rows)
 
     def add_history(self, rows: Sequence[HistoryRow]) -> None:
-        """Add what the vertices of one run took, and forget what is too much.
+        """Add the durations of one run's vertices, and remove the oldest beyond the limits.
 
-        For each graph its last 10 runs are kept, and 20,000 rows in all; of a run with more than 1,000 vertices, these.
+        The limits are 10 runs for each graph, and 20,000 rows in all; runs with more than 1,000 vertices keep only
+        those given.
         """
         if not rows:
             return
@@ -208,7 +209,7 @@ class Catalog:
     # --------------------------------------------------------------------------------------------------- reading
 
     def history(self, fingerprint: str) -> Sequence[HistoryRow]:
-        """Return what vertices took in earlier runs of the graph with a fingerprint, newest first."""
+        """Return the durations of vertices in earlier runs of the graph with a fingerprint, newest first."""
         query = f"SELECT {_PAST_ALL} FROM history WHERE fingerprint = :mine ORDER BY number DESC"
         with self.database.read() as db:
             found = db.rows(query, {"mine": fingerprint}) if db is not None and "history" in db.tables() else []
@@ -222,7 +223,7 @@ class Catalog:
         return self.database.exists()
 
     def find(self, text: str) -> RunRow:
-        """Return the run that `text` names: an id, its unique beginning, a number, `@last` or `@failed`.
+        """Return the run named by `text`: an id, its unique beginning, a number, `@last` or `@failed`.
 
         NotFoundError: none. UsageError: the beginning of more than one.
         """
@@ -255,7 +256,7 @@ class Catalog:
         return self._rows(where, values, limit)
 
     def count(self, *, state: str | Collection[str] | None = None, name: str | None = None) -> int:
-        """Return how many runs `list` would give without a limit."""
+        """Return the number of runs that `list` would return without a limit."""
         where, values = _only(state, name)
         with self.database.read() as db:
             return 0 if db is None else int(db.rows(f"SELECT count(*) FROM runs {where}", values)[0][0])
@@ -278,7 +279,7 @@ class Catalog:
 
 
 def _pause(db: Connection, seconds: Mapping[str, float]) -> None:
-    """Note for how long nobody ran some runs."""
+    """Add the time in which no process ran some runs."""
     db.run(_PAUSES)  # the index may be older than this table
     for run, paused_s in seconds.items():
         db.run("DELETE FROM pauses WHERE run = :run", {"run": run})

@@ -1,4 +1,4 @@
-"""Values to bytes and back: NumPy, Arrow, bytes, and anything that pickles; the one file that unpickles chunks.
+"""Values to bytes and back: NumPy, Arrow, bytes, and all picklable values; the one file that unpickles chunks.
 
 Layout of an encoded chunk, little endian, every offset counted from its first byte::
 
@@ -7,12 +7,11 @@ Layout of an encoded chunk, little endian, every offset counted from its first b
     meta                                     dtype and shape, or the pickle
     buffers, each aligned to 64 bytes
 
-The pieces of a partitioned value are encoded chunks themselves, so one is read alone; pieces of 64 KiB and more start
-on a page, so that they can be given back alone. Nothing here depends on where a chunk lies: spilling copies bytes.
+The pieces of a partitioned value are encoded chunks themselves, so each is read alone; pieces of 64 KiB and more start
+on a page, so that each is freed alone. The bytes do not depend on the location of a chunk: spilling copies them.
 
-Encoding copies no large buffer: `Encoded` refers to the memory of the value until it is written, and what does not lie
-side by side there is copied strip by strip. Decoded arrays and
-tables are views of the given memory, read-only if that is.
+Encoding copies no large buffer: `Encoded` refers to the memory of the value until it is written, and scattered elements
+are copied strip by strip. Decoded arrays and tables are views of the given memory, read-only if that is.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _PICKLE, _NUMPY, _TABLE, _BATCH, _BYTES, _PARTS = range(6)
 _SMALL_PIECE: Final = 256
 _STRIP: Final = 1 << 20
 Reducer = Callable[[Any], Any]
-"""Returns how a value is pickled, as `pickle.Pickler.reducer_override` does, or None."""
+"""Returns the reduction of a value, as `pickle.Pickler.reducer_override` does, or None."""
 _IN_BAND_MAX: Final = 1024  # below this a buffer of its own costs more than the copy it saves
 _ZEROS: Final = bytes(PAGE)
 
@@ -59,7 +58,7 @@ class Encoded(NamedTuple):
 
 
 class Scattered:
-    """The bytes of an array whose elements do not lie side by side, copied a strip at a time while they are written."""
+    """The bytes of an array with scattered elements, copied a strip at a time during the write."""
 
     def __init__(self, numpy: Any, array: Any) -> None:
         self._numpy = numpy
@@ -78,7 +77,7 @@ class _Sink(Protocol):
 
 
 def align(offset: int, nbytes: int) -> int:
-    """Return where a chunk or piece of `nbytes` goes that may start at `offset` at the earliest."""
+    """Return the first allowed offset for a chunk or piece of `nbytes` at or after `offset`."""
     unit = PAGE if nbytes >= BIG else ALIGN
     return -(-offset // unit) * unit
 
@@ -87,7 +86,7 @@ def align(offset: int, nbytes: int) -> int:
 
 
 def encode(value: Any) -> Encoded:
-    """Encode one value; its large buffers are referred to, not copied. ProgramError if it cannot be pickled."""
+    """Encode one value; its large buffers are referred to, not copied. ProgramError: it cannot be pickled."""
     kind = type(value)
     if kind is bytes and len(value) >= _IN_BAND_MAX:
         return _assemble(_BYTES, b"", [memoryview(value)])
@@ -104,9 +103,9 @@ def encode(value: Any) -> Encoded:
 
 
 def encode_row(value: Any) -> Encoded:
-    """Encode what a task of a partitioned column returned: piece by piece, or whole where its pieces are small.
+    """Encode the value of a task of a partitioned column: piece by piece, or whole if its pieces are small.
 
-    A small piece is read faster with its row than alone: its header and its pickle cost more than it holds.
+    A small piece is read faster with its row than alone: its header and its pickle are larger than its content.
     """
     if not isinstance(value, (list, tuple)):
         return encode(value)
@@ -149,7 +148,7 @@ def array_layout(dtype: Any, shape: tuple[int, ...], order: str = "C") -> tuple[
 
 
 def raw(view: memoryview, parts: int) -> Encoded:
-    """Wrap a chunk that is encoded already, to be written elsewhere as it is."""
+    """Wrap an encoded chunk, to be written elsewhere unchanged."""
     return Encoded(b"", [view], view.nbytes, parts, [0])
 
 
@@ -186,7 +185,7 @@ def _flat(numpy: Any, array: Any) -> memoryview:
 
 
 class _Pieces:
-    """A file for Arrow to write to that keeps the buffers it is given instead of copying them."""
+    """A file for Arrow to write to that keeps the given buffers instead of copying them."""
 
     closed = False
 
@@ -235,7 +234,7 @@ def _encode_pickle(value: Any, reduce: Reducer | None = None) -> Encoded:
             return _assemble(_PICKLE, meta, buffers)
     except Exception:  # noqa: BLE001
         pass
-    # By value: lambdas, local functions, and what is defined in a script, which is another module in a worker.
+    # By value: lambdas, local functions, and definitions of a script, which is another module in a worker.
     import cloudpickle
 
     try:
@@ -251,7 +250,7 @@ def _encode_pickle(value: Any, reduce: Reducer | None = None) -> Encoded:
 
 
 def _dumps(pickler: Any, reduce: Reducer) -> Callable[..., bytes]:
-    """Return the `dumps` of a pickler that asks `reduce` first."""
+    """Return the `dumps` of a pickler that calls `reduce` first."""
 
     class Reducing(pickler):  # type: ignore[misc]
         def reducer_override(self, value: Any) -> Any:
@@ -323,9 +322,10 @@ def to_bytes(encoded: Encoded) -> bytes:
 
 
 def to_pickle(value: Any, reduce: Reducer | None = None) -> bytes:
-    """Return any value as bytes for `from_pickle`: code of scripts and lambdas by value. ProgramError: it cannot be.
+    """Return any value as bytes for `from_pickle`: code of scripts and lambdas by value. ProgramError: it cannot be
+    pickled.
 
-    `reduce` says how some values are pickled, as `pickle.Pickler.reducer_override` does; None: as ever.
+    `reduce` returns the reductions of some values, as `pickle.Pickler.reducer_override` does; None: the default ones.
     """
     return to_bytes(_encode_pickle(value, reduce))
 
@@ -334,7 +334,9 @@ def to_pickle(value: Any, reduce: Reducer | None = None) -> bytes:
 
 
 def from_pickle(data: bytes) -> Any:
-    """Return the value of `to_pickle`, which may run any code: only for what this user wrote. Errors as `decode`."""
+    """Return the value of `to_pickle`, which may run any code: only for data written by this user. Errors as
+    `decode`.
+    """
     return decode(data)
 
 
@@ -356,7 +358,7 @@ def decode(view: memoryview | bytes, copy: bool = False) -> Any:
             )
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # a module that is imported may raise anything, SystemExit too
+        except BaseException as error:  # an imported module may raise anything, SystemExit too
             raise ProgramError(
                 f"a value cannot be read back: {type(error).__name__}: {error}",
                 hint="The module that defines its class must be importable, in the same version, where it is read.",
@@ -390,7 +392,7 @@ def _decode_plain(view: memoryview, kind: int, entries: list[tuple[int, int]], m
 def decode_part(view: memoryview | bytes, part: int) -> Any:
     """Return one piece of the partitioned value in `view` without touching the others; ABSENT if it was freed.
 
-    NotFoundError as for `decode`; IndexError: there is no such piece.
+    NotFoundError as for `decode`. IndexError: there is no such piece.
     """
     view = memoryview(view)
     kind, entries, _, _ = _open(view)
@@ -401,7 +403,7 @@ def decode_part(view: memoryview | bytes, part: int) -> Any:
 
 
 def directory_nbytes(parts: int) -> int:
-    """Return how many bytes at the start of a partitioned chunk hold its directory."""
+    """Return the number of bytes of the directory at the start of a partitioned chunk."""
     return _HEAD.size + _ENTRY.size * parts
 
 
@@ -426,7 +428,7 @@ def _entries(view: memoryview, n: int, limit: int) -> list[tuple[int, int]]:
 
 
 def _open(view: memoryview) -> tuple[int, list[tuple[int, int]], int, int]:
-    """Check and read the head of a chunk: kind, entries, where the meta lies."""
+    """Check and read the head of a chunk: kind, entries, offset of the meta."""
     if view.nbytes < _HEAD.size:
         raise _damaged(f"{view.nbytes} bytes are less than a header")
     magic, version, kind, _, n, meta_nbytes = _HEAD.unpack_from(view)

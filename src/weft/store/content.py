@@ -1,11 +1,11 @@
-"""The content of results, kept once: files named by their digest, and put in place where they are wanted.
+"""The content of results, kept once: files named by their digest, and put in place on request.
 
-A `ContentStore` lies on the file system of the artifacts, so that a file costs no second room where that can be had. It
-is put in place as a clone that shares blocks until one side is written (where the file system can do that), else as a
-second name of the same file, which is made read-only, else as a copy. A user who may write what is read-only (root)
-always gets copies, so that nothing that a later step does can reach what is kept.
+A `ContentStore` lies on the file system of the artifacts, so that a file takes no second room where possible. A file is
+put in place as a clone that shares blocks until one side is written (if the file system can do that), else as a second
+name of the same file, which is made read-only, else as a copy. A user who may write read-only files (root) always gets
+copies, so that no later step can change the kept content.
 
-`lock` is shared by all who store or take content, and exclusive to who removes what nobody refers to.
+`lock` is shared by stores and takes of content, and exclusive for the removal of unreferenced content.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ _SHOWN: Final = 200
 
 
 class ContentStore:
-    """Files by their digest in one folder, which is made when something is first kept.
+    """Files by their digest in one folder, which is made with the first kept file.
 
-    `share` says whether a file may get a second name instead of being copied; it is False for root by default.
+    `share` allows second names of a file in place of copies; it is False for root by default.
     """
 
     def __init__(self, folder: Path, index: CacheIndex, *, share: bool | None = None) -> None:
@@ -70,11 +70,11 @@ class ContentStore:
     # --------------------------------------------------------------------------------------------------- storing
 
     def keep(self, path: str) -> CachedOutput:
-        """Take the content of an artifact over and return what it is.
+        """Take over the content of an artifact and return its digest and size.
 
-        Each file is first made the store's own and then read, so what is kept is what the digest says. ForbiddenError:
-        it is, or has in it, a link that leads out of it, or what is neither file nor folder. ConflictError: it changes
-        meanwhile. NotFoundError: there is nothing. DiskFullError: no room.
+        Each file is first made the store's own and then read, so the kept bytes match the digest. ForbiddenError: it
+        is, or contains, a link that leads out of it, or neither a file nor a folder. ConflictError: it changes
+        meanwhile. NotFoundError: it is missing. DiskFullError: no room.
         """
         place = os.fsencode(path)
         self._make()
@@ -153,7 +153,7 @@ class ContentStore:
     # ---------------------------------------------------------------------------------------------------- taking
 
     def problem(self, output: CachedOutput) -> str:
-        """Return why an output cannot be taken any more, "" if it can: each file must be there, as it was kept."""
+        """Return why an output cannot be used any more, "" if it can: each file must be present and unchanged."""
         try:
             for digest in self.digests(output):
                 problem = self._problem(digest)
@@ -164,9 +164,9 @@ class ContentStore:
         return ""
 
     def recall(self, outputs: Iterable[CachedOutput]) -> None:
-        """Have the index read at once what it knows of the files of outputs, which `problem` then asks for one by one.
+        """Read the recorded digests of the files of outputs in one query, before `problem` looks them up one by one.
 
-        What a folder has in it is not looked up for that.
+        The content of folders is not looked up for that.
         """
         found = []
         for output in outputs:
@@ -177,14 +177,14 @@ class ContentStore:
         self.index.recall(found)
 
     def distrust(self, output: CachedOutput) -> None:
-        """Forget what is known of the stats of an output's files. NotFoundError: the listing of a folder is gone."""
+        """Drop the recorded stats of an output's files. NotFoundError: the listing of a folder is missing."""
         for digest in self.digests(output):
             with suppress(OSError):
                 about = os.lstat(self._place(digest))
                 self.index.note(about.st_dev, about.st_ino, "", "")
 
     def digests(self, output: CachedOutput) -> Iterator[str]:
-        """Yield the digest of each file of an output. NotFoundError: a listing of a folder of it is gone."""
+        """Yield the digest of each file of an output. NotFoundError: a listing of a folder of it is missing."""
         todo = [output.digest]
         while todo:
             digest = todo.pop()
@@ -194,9 +194,9 @@ class ContentStore:
                 yield digest
 
     def put(self, output: CachedOutput, root: str, path: str, folders: OpenFolders) -> None:
-        """Put an output at an absolute path below `root`, in place of what lies there; no link on the way is followed.
+        """Put an output at an absolute path below `root`, in place of the old content; no link on the way is followed.
 
-        `folders` makes those that it lies in. ConflictError: a file was found to be damaged while it was copied.
+        `folders` makes the parent folders. ConflictError: a file was found to be damaged while it was copied.
         DiskFullError, ForbiddenError: it cannot be written.
         """
         top = root.rstrip("/") + "/"
@@ -265,7 +265,7 @@ class ContentStore:
     # --------------------------------------------------------------------------------------------------- removing
 
     def sweep(self, kept: Iterable[str]) -> tuple[int, int]:
-        """Remove what is not among the digests `kept`; return how many files that were, and their bytes.
+        """Remove all files but the digests `kept`; return the number of removed files, and their bytes.
 
         Call it under `lock(exclusive=True)`.
         """
@@ -281,13 +281,13 @@ class ContentStore:
         return files, size
 
     def size(self) -> tuple[int, int]:
-        """Return how many files are kept, and their bytes."""
+        """Return the number of kept files, and their bytes."""
         sizes = [path.lstat().st_size for path in self.folder.glob("objects/??/*")]
         return len(sizes), sum(sizes)
 
     @contextmanager
     def lock(self, *, exclusive: bool = False) -> Iterator[None]:
-        """Hold the store still: nothing is removed from it meanwhile, or nothing else happens to it at all."""
+        """Lock the store: shared, no content is removed; exclusive, no other operation runs."""
         self._make()
         fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
@@ -314,7 +314,7 @@ class ContentStore:
         return os.fsencode(f"{self._objects}/{name[:2]}/{name[2:]}")
 
     def _problem(self, digest: str) -> str:
-        """Return why a file that was kept cannot be used, "" if it can; read again only where its stat is not known."""
+        """Return why a kept file cannot be used, "" if it can; it is read again only if its stat is unknown."""
         place = self._place(digest)
         try:
             about = os.lstat(place)
@@ -325,7 +325,7 @@ class ContentStore:
         return self._reread(place, digest)
 
     def _reread(self, place: bytes, digest: str) -> str:
-        """Verify a file by its content; what is damaged is removed."""
+        """Verify a file by its content; a damaged one is removed."""
         with suppress(OSError):
             about = os.lstat(place)
             if _hash_file(place) == digest[1:] and stamp_of(os.lstat(place)) == stamp_of(about):
@@ -336,11 +336,11 @@ class ContentStore:
         return f"a file that was kept ({digest[1:13]}) was changed"
 
     def _trust(self, about: os.stat_result, digest: str) -> None:
-        """Note the digest of a file that was just written here, or read to its end."""
+        """Record the digest of a file that was just written here, or read to its end."""
         self.index.note(about.st_dev, about.st_ino, stamp_of(about), digest[1:])
 
     def _trust_for_now(self, about: os.stat_result, digest: str) -> None:
-        """The same for a file that belongs to one run, unless it is the kept file by another name."""
+        """Record the same for a file of one run, unless it is the kept file by another name."""
         note = self.index.note_for_now
         if about.st_nlink > 1:
             known = self.index.known(about.st_dev, about.st_ino)
@@ -349,7 +349,9 @@ class ContentStore:
         note(about.st_dev, about.st_ino, stamp_of(about), digest[1:])
 
     def _clone(self, source: int, device: int, name: str | bytes, mode: int, parent: int | None = None) -> bool:
-        """Make a file that shares its blocks with another until one of them is written; False: not possible here."""
+        """Make a file that shares its blocks with another until one of them is written. Return False if not possible
+        here.
+        """
         if device in self._no_clones:
             return False
         fd = _create(name, mode, parent)
@@ -367,7 +369,7 @@ class ContentStore:
 
     @staticmethod
     def _link(path: bytes, name: str | bytes, source: int, mode: int, parent: int | None = None) -> bool:
-        """Give a file a second name and make it read-only; False: not possible here."""
+        """Give a file a second name and make it read-only. Return False if not possible here."""
         try:
             if stat.S_IMODE(os.fstat(source).st_mode) != mode:
                 os.fchmod(source, mode)
@@ -385,7 +387,7 @@ def _create(name: str | bytes, mode: int, parent: int | None) -> int:
 
 
 def _copy(source: int, name: str | bytes, mode: int, parent: int | None = None) -> str:
-    """Copy all of a file, and return the digest of what was copied."""
+    """Copy all of a file, and return the digest of the copied bytes."""
     fd = _create(name, mode, parent)
     content = hashlib.sha256()
     try:

@@ -1,12 +1,12 @@
-"""The one home of databases: an SQLite file on this machine, or a database that SQLAlchemy knows, by URL.
+"""Databases: an SQLite file on this machine, or any database of SQLAlchemy, by URL.
 
-Statements are plain SQL with `:names`, which both understand. SQLAlchemy is loaded for URLs alone: it would cost a
-command on a laptop more time than all else that it does.
+Statements are plain SQL with `:names`, valid in both. SQLAlchemy is loaded for URLs alone: its import would take most
+of the time of a command.
 
 An SQLite file is opened, written, folded (its log of writes moved into it) and closed only while its lock file is held
 by flock: two connections that write or fold at the same moment can destroy the file in releases of SQLite before
-3.51.3. Readers open the file read-only; they never wait and cannot fold. Where the disk has no room for the memory that
-readers and writers share, a reader does without it, alone and under the lock.
+3.51.3. Readers open the file read-only; they never wait and cannot fold. If the disk has no room for the memory shared
+by readers and writers, a reader does without it, alone and under the lock.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _BUSY_MS: Final = 5_000
 _FULL_BYTES: Final = 64 << 10
 _NO_SHARED: Final = (sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP)
 WHAT_CAN_GO: Final = "Old runs go with `weft delete RUN`, kept results with `weft cache gc --max-size 0`."
-"""What a person may do about a full disk."""
+"""The advice for a full disk."""
 _MAKE_ROOM: Final = f"Make room on this disk. {WHAT_CAN_GO}"
 _VERSION: Final = "SELECT value FROM weft_about WHERE key = 'version'"
 _OF_SQLITE: Final = " WITHOUT ROWID"
@@ -55,22 +55,22 @@ Row = Sequence[Any]
 
 
 class Connection(Protocol):
-    """One transaction of a database, or one look at it."""
+    """One transaction of a database, or one read."""
 
     def rows(self, sql: str, values: Mapping[str, Any] | None = None) -> list[Row]:
-        """Carry out a statement and return its rows."""
+        """Execute a statement and return its rows."""
         ...
 
     def run(self, sql: str, values: Mapping[str, Any] | None = None) -> int:
-        """Carry out a statement and return how many rows it touched."""
+        """Execute a statement and return the number of changed rows."""
         ...
 
     def many(self, sql: str, values: Iterable[Mapping[str, Any]]) -> None:
-        """Carry out a statement once for each of `values`."""
+        """Execute a statement once for each of `values`."""
         ...
 
     def tables(self) -> list[str]:
-        """Return the names of the tables there are."""
+        """Return the names of the tables."""
         ...
 
 
@@ -122,11 +122,11 @@ class _Alchemy:
 
 
 class Database:
-    """A database with the tables of one module, made when it is first written. For several threads and processes.
+    """A database with the tables of one module, made at the first write. For several threads and processes.
 
-    `what` names it for people ("the index of runs"), `schema` has the statements that make its tables, `version` their
-    format, and `again` says how it comes back if it is moved away. With `safe_from_power_loss` a write is on the disk
-    when it returns; else a kill cannot undo it, but a power failure can.
+    `what` is its name in messages ("the index of runs"), `schema` has the statements that make its tables, `version`
+    their format, and `again` the way to restore it after it is moved away. With `safe_from_power_loss` a write is on
+    the disk when it returns; else it survives a kill, but not always a power failure.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class Database:
         return self.file is None or self.file.exists()
 
     def close(self) -> None:
-        """Close what connections there are; using it again opens new ones."""
+        """Close the open connections; a later use opens new ones."""
         with self._mutex:
             if self._engine is not None:
                 self._engine.dispose()
@@ -174,7 +174,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection | None]:
-        """Look at the database; None if there is none, or somebody is just making it."""
+        """Open a read; yields None if there is no database, or another process is making it."""
         with self._mutex:
             try:
                 if self._engine is not None:
@@ -210,14 +210,14 @@ class Database:
 
     @contextmanager
     def _alone(self) -> Iterator[_Sqlite]:
-        """A connection that shares nothing: to read it needs no room on the disk, and nobody else is let in."""
+        """Open a private connection under the lock: its reads need no room on the disk."""
         with self._locked(), closing(self._connect("rw")) as inner:
             inner.execute("PRAGMA locking_mode=EXCLUSIVE")
             yield _Sqlite(inner)
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """One transaction. The connection stays open for the next one, but does nothing outside of the lock."""
+        """Open a transaction. The connection stays open for the next one, but is idle without the lock."""
         with self._mutex, self._locked():
             try:
                 if self._engine is not None:
@@ -254,7 +254,7 @@ class Database:
 
     @contextmanager
     def apart(self) -> Iterator[Connection]:
-        """A connection to the database at a URL, for locks that last as long as it; each statement commits."""
+        """Open a connection to the database at a URL, for locks of its lifetime; each statement commits."""
         assert self._engine is not None
         try:
             with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as inner:
@@ -267,7 +267,7 @@ class Database:
             raise
 
     def damage(self) -> str:
-        """Return what is wrong with the file, "" if nothing is, after reading all of it."""
+        """Return the damage of the file, "" if there is none, after reading all of it."""
         if self.file is None or not self.exists():
             return ""
         try:
@@ -286,7 +286,7 @@ class Database:
         )
 
     def _open_reader(self) -> sqlite3.Connection | None:
-        """Return the reader, opened again if the file is another one by now; None while there is none."""
+        """Return the reader, reopened if the file was replaced; None while there is none."""
         found = self._identity()
         if self._reader is not None and found == self._known:
             return self._reader
@@ -296,7 +296,7 @@ class Database:
         return self._reader
 
     def _open_writer(self) -> sqlite3.Connection:
-        """Return the writer, opened again if the file is another one by now; the lock is held.
+        """Return the writer, reopened if the file was replaced; the lock is held.
 
         The log is folded by the commit that brings it to 1,000 pages, and by the last connection that is closed.
         """
@@ -322,7 +322,7 @@ class Database:
             self._writers.pop().close()
 
     def _identity(self) -> tuple[int, int] | None:
-        """Return what tells the file from one in its place, None while there is none."""
+        """Return the identity of the file, which a replacement changes; None while there is none."""
         assert self.file is not None
         try:
             found = os.stat(self.file)
@@ -331,7 +331,7 @@ class Database:
         return found.st_dev, found.st_ino
 
     def _roll_back(self) -> None:
-        """Undo what a killed process had half written; the lock is held."""
+        """Undo the incomplete write of a killed process; the lock is held."""
         writer = self._connect("rw")
         try:
             if _half_written(writer):
@@ -360,12 +360,12 @@ class Database:
             connection.run("INSERT INTO weft_about (key, value) VALUES (:key, :value)", values)
 
     def _check(self, connection: Connection) -> bool:
-        """Return whether the tables are there; ConflictError if they are of another program or version."""
+        """Return whether the tables exist. ConflictError: they belong to another program or version."""
         try:
             found = connection.rows(_VERSION)
         except sqlite3.OperationalError:
             names = connection.tables()
-            if "weft_about" in names:  # somebody has made it just now; if not, what is wrong is said again
+            if "weft_about" in names:  # another process has just made it; if not, the error is raised again
                 return self._check_version(connection.rows(_VERSION))
             if names:
                 raise ConflictError(
@@ -386,7 +386,7 @@ class Database:
 
     @contextmanager
     def _locked(self, forbidden: WeftError | None = None) -> Iterator[None]:
-        """Hold the lock; `forbidden` is raised where this process may not have it."""
+        """Hold the lock; `forbidden` is raised if this process has no permission."""
         if self.file is None:
             yield
             return
@@ -418,7 +418,7 @@ class Database:
             os.close(fd)
 
     def _tell(self, error: Exception) -> None:
-        """Raise one of our own errors for what the driver raised; nothing for what it did not."""
+        """Raise the WeftError for an exception of the driver; return for others."""
         if isinstance(error, sqlite3.Error):
             self._fail(error)
         if self._engine is None or isinstance(error, WeftError):
@@ -446,7 +446,7 @@ class Database:
         raise InternalError(said) from error
 
     def _no_room(self) -> bool:
-        """Whether the disk of the file has no room: SQLite does not say why it could not read or write."""
+        """Whether the disk of the file has no room: SQLite does not report why it could not read or write."""
         if self.file is None:
             return False
         try:
@@ -457,9 +457,9 @@ class Database:
 
 
 def _let_go(writers: list[sqlite3.Connection], lock: Path) -> None:
-    """Close a writer that is not needed any more, which may fold the log: under the lock.
+    """Close an unused writer, which may fold the log: under the lock.
 
-    Who does not get the lock leaves that to the end of the process.
+    Without the lock the end of the process closes it.
     """
     try:
         fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -478,7 +478,7 @@ def _let_go(writers: list[sqlite3.Connection], lock: Path) -> None:
 
 
 def _half_written(connection: sqlite3.Connection) -> bool:
-    """Look at a database; whether a killed process left it half written, and this connection may not roll it back."""
+    """Return whether a killed process left an incomplete write that this connection may not undo."""
     try:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.OperationalError as error:
@@ -489,7 +489,7 @@ def _half_written(connection: sqlite3.Connection) -> bool:
 
 
 def _engine(url: str) -> tuple[Engine, str]:
-    """Return what connects to the database at a URL, and the URL without its password."""
+    """Return the engine for the database at a URL, and the URL without its password."""
     from sqlalchemy import create_engine
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError

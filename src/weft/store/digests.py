@@ -30,33 +30,33 @@ FOLDER: Final = "d"
 LINK: Final = "l"
 OTHER: Final = "o"
 ABSENT: Final = "-"
-"""The digest of what is not there, and the kinds that a digest begins with."""
+"""The digest of a missing path, and the first letters of digests by kind."""
 MARGIN_NS: Final = 2_000_000_000
 LEFT_OUT: Final = frozenset({b".pipeline", b".weft", b"__pycache__"})
-"""What is written beside the files of users and follows from them: by Weft itself, and by Python."""
+"""Derived files beside the files of users: those of Weft itself, and of Python."""
 MAX_DEPTH: Final = 256
 _TRIES: Final = 3
 _BLOCK: Final = 1 << 20
 
 
 class Known(Protocol):
-    """What is remembered of stats; see `weft.store.entries`."""
+    """Recorded stats with their digests; see `weft.store.entries`."""
 
     def known(self, device: int, inode: int) -> tuple[str, str] | None:
-        """Return the stat and the digest that were noted last, if any."""
+        """Return the last recorded stat and its digest, if any."""
         ...
 
     def note(self, device: int, inode: int, seen: str, digest: str) -> None:
-        """Remember that what had this stat has this digest."""
+        """Record the digest of the file with this stat."""
         ...
 
     def note_tree(self, digest: str, listing: bytes) -> None:
-        """Remember what a folder of this digest has in it."""
+        """Record the content of a folder with this digest."""
         ...
 
 
 class Item(NamedTuple):
-    """One thing in a folder; `digest` begins with its kind. Of a link, `target` is where it leads."""
+    """One entry of a folder; `digest` begins with its kind. Of a link, `target` is its destination."""
 
     name: bytes
     digest: str
@@ -64,10 +64,10 @@ class Item(NamedTuple):
 
 
 class Digester:
-    """Finds digests; counts in `bytes_read` and `files_seen` what that took.
+    """Computes digests; `bytes_read` and `files_seen` count the cost.
 
-    `now_ns` tells the time in nanoseconds since 1970 by the clock that the file system uses. Names in `ignore` are left
-    out of every folder. It gives up, with a RunCancelledError, once `stopped` says so.
+    `now_ns` returns the time in nanoseconds since 1970 by the clock of the file system. Names in `ignore` are left out
+    of every folder. RunCancelledError: `stopped` became true.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Digester:
         self._following: list[str] = []
 
     def of(self, path: str | os.PathLike[str]) -> str:
-        """Return the digest of what lies at a path, links followed; ABSENT if nothing does.
+        """Return the digest of a path, links followed; ABSENT if it is missing.
 
         ConflictError: it keeps changing while it is read. ForbiddenError: it cannot be read. InputLimitError: folders
         are nested deeper than `MAX_DEPTH`.
@@ -108,18 +108,18 @@ class Digester:
         return self._thing(root, found)
 
     def of_all(self, paths: Sequence[str]) -> str:
-        """Return the digest of several paths, in their order; of one path its own."""
+        """Return the joint digest of several paths, in order; of one path its own."""
         return self.join([self.of(path) for path in paths])
 
     @staticmethod
     def join(digests: Sequence[str]) -> str:
-        """Return the digest of several things from their own; of one its own."""
+        """Return the joint digest of several digests; of one its own."""
         return digests[0] if len(digests) == 1 else OTHER + hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
     def newest(self, paths: Sequence[str]) -> int:
-        """Return the newest time of change, in ns since 1970, of the paths and of all that is below; -1: none is there.
+        """Return the newest time of change, in ns since 1970, of the paths and of all files below; -1: none exists.
 
-        This is what the documented rules look at; it can be fooled.
+        The documented rules use this time; programs can set it.
         """
         newest = -1
         for path in paths:
@@ -145,7 +145,7 @@ class Digester:
                 with os.scandir(path) as scan:
                     entries = sorted(((e.name, e) for e in scan if e.name not in self.ignore), key=_name)
                 digest = self._listed(path, found, root, depth, entries, started)
-            except (FileNotFoundError, NotADirectoryError):  # somebody removes files meanwhile
+            except (FileNotFoundError, NotADirectoryError):  # files are removed meanwhile
                 continue
             except OSError as error:
                 raise _unreadable(path, error) from None
@@ -210,7 +210,7 @@ class Digester:
         return digest
 
     def _link(self, path: bytes, root: bytes) -> str:
-        """Return the digest of a link: where it leads and, outside of the tree that is looked at, what is there."""
+        """Return the digest of a link: its destination and, outside of the digested tree, the content there."""
         target = os.readlink(path)
         beyond = b""
         real = os.path.realpath(path)
@@ -236,7 +236,7 @@ class Digester:
         raise _changing(path)
 
     def _file(self, path: bytes, about: os.stat_result, started: int) -> str:
-        """Return the digest of a regular file that had this stat; "" if it has another one when it has been read."""
+        """Return the digest of a regular file with this stat; "" if the stat has changed after the read."""
         kind = EXECUTABLE if about.st_mode & 0o111 else FILE
         seen = stamp_of(about)
         known = self.known.known(about.st_dev, about.st_ino)
@@ -270,7 +270,7 @@ class Digester:
 
 
 def stamp_of(found: os.stat_result) -> str:
-    """Return what changes with every change of a file's content."""
+    """Return the part of a stat that changes with every change of a file's content."""
     return f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
 
 
@@ -280,17 +280,17 @@ def folder_digest(listing: bytes) -> str:
 
 
 def link_digest(target: bytes, beyond: bytes = b"") -> str:
-    """Return the digest of a link: where it leads and, outside of the tree, the digest of what is there."""
+    """Return the digest of a link: its destination and, outside of the tree, the digest of the content there."""
     return LINK + hashlib.sha256(b"link\0%b\0%b" % (target, beyond)).hexdigest()
 
 
 def write_listing(items: Sequence[Item]) -> bytes:
-    """Return what a folder has in it as bytes, in the order of names."""
+    """Return the entries of a folder as bytes, in the order of names."""
     return b"".join(b"%b %b\0%b\0" % (item.digest.encode(), item.name, item.target) for item in items)
 
 
 def read_listing(listing: bytes) -> list[Item]:
-    """Return the things that `write_listing` wrote down. ConflictError: it is damaged."""
+    """Return the entries that `write_listing` wrote. ConflictError: the bytes are damaged."""
     parts = listing.split(b"\0")
     if len(parts) % 2 != 1 or parts[-1]:
         raise ConflictError("the listing of a stored folder is damaged", hint="See: weft doctor")

@@ -1,7 +1,7 @@
-"""Chunks in files: written under a temporary name and renamed when whole, read into private memory.
+"""Chunks in files: written under a temporary name and renamed when complete, read into private memory.
 
-A batch of small chunks shares a file, a large chunk has its own. A file that meets a full disk is removed again, and
-the caller gets a DiskFullError that names the folder and the bytes it needed.
+A batch of small chunks shares a file, a large chunk has its own. A file that meets a full disk is removed, and the
+caller gets a DiskFullError that names the folder and the needed bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OWN_FILE: Final = 1 << 20
-"""A chunk of this many bytes or more has a file of its own, which is given back whole."""
+"""A chunk of this many bytes or more has a file of its own, which is freed as a whole."""
 
 WriteV = Callable[[int, Sequence[bytes | memoryview]], int]
 """`os.writev`, or a stand-in that fails like a bad disk."""
@@ -41,9 +41,8 @@ _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 class ChunkFiles:
     """Chunks in files of one folder, a `TierStore`; safe for any thread, and for processes with folders in common.
 
-    `tier` is what the refs say. `prefix` starts every file name, so that the files of one writer can be told.
-    `recycled` is a folder with files to be written anew (`weft.store.recycling`). `durable` syncs file and folder
-    before a ref is given out.
+    `tier` is the tier of the refs. `prefix` starts every file name and identifies the writer. `recycled` is a folder
+    with files to be written anew (`weft.store.recycling`). `durable` syncs file and folder before a ref is returned.
     """
 
     def __init__(
@@ -73,13 +72,13 @@ class ChunkFiles:
         return f"{self.folder}/"
 
     def new_path(self) -> str:
-        """Return a path that no file has had before."""
+        """Return a fresh path."""
         return f"{self.folder}/{self.prefix}{os.getpid()}-{self._token}-{next(self._count)}.chunks"
 
     def write(self, chunks: Sequence[Encoded]) -> list[ChunkRef]:
         """Write chunks, all or none; refs come in the same order.
 
-        DiskFullError: no room. CapacityError: the folder cannot be written to for another reason.
+        DiskFullError: no room. CapacityError: the folder cannot be written for another reason.
         """
         refs: list[ChunkRef | None] = [None] * len(chunks)
         done: list[str] = []
@@ -155,7 +154,7 @@ class ChunkFiles:
 
 
 def grouped(chunks: Sequence[Encoded]) -> list[list[int]]:
-    """Return the numbers of chunks that lie together: large ones have a place each, all small ones share one."""
+    """Return the numbers of chunks by file: large ones have a file each, all small ones share one."""
     groups = [[i] for i, chunk in enumerate(chunks) if chunk.nbytes >= OWN_FILE]
     small = [i for i, chunk in enumerate(chunks) if chunk.nbytes < OWN_FILE]
     return [*groups, small] if small else groups
@@ -172,7 +171,7 @@ def _laid_out(chunks: Sequence[Encoded], offsets: Sequence[int]) -> Iterator[byt
 
 
 def _batches(pieces: Iterator[bytes | memoryview]) -> Iterator[list[bytes | memoryview]]:
-    """Put pieces together for one call each: what is copied to be written is not held for longer."""
+    """Group pieces for one call each, so that temporary copies are not held for longer."""
     batch: list[bytes | memoryview] = []
     nbytes = 0
     for piece in pieces:
@@ -186,7 +185,7 @@ def _batches(pieces: Iterator[bytes | memoryview]) -> Iterator[list[bytes | memo
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:
-    """Make the names in a folder durable. OSError: they cannot be."""
+    """Make the names in a folder durable. OSError: not possible."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -195,10 +194,10 @@ def sync_folder(folder: str | os.PathLike[str]) -> None:
 
 
 def sync_paths(paths: Iterable[str], *, most: int = 64) -> bool:
-    """Make files, folders with all that is in them, and their names durable; False if there are too many.
+    """Make files, folders with their content, and their names durable. Return False if there are too many.
 
-    A path where nothing is has nothing to lose. Of the folders above only the next one is synced: a file system with a
-    journal (ext4, XFS, Btrfs) writes down a new folder before what is made in it. OSError: they cannot be.
+    A missing path is skipped. Of the parent folders only the next one is synced: a file system with a journal (ext4,
+    XFS, Btrfs) records a new folder before its content. OSError: not possible.
     """
     found: list[str] = []
     above: set[str] = set()
@@ -232,16 +231,16 @@ def sync_paths(paths: Iterable[str], *, most: int = 64) -> bool:
 
 
 def sync_file(fd: int) -> None:
-    """Make an open file or folder durable. OSError: it cannot be."""
+    """Make an open file or folder durable. OSError: not possible."""
     os.fsync(fd)
 
 
 class FileSystems:
-    """The file systems that some folders lie on, each made durable as a whole.
+    """The file systems of some folders, each made durable as a whole.
 
-    One call covers the files that commands of others have written, however many they are, and their names. Failures of
-    the disk since this was made are told by the next `sync`. `flush` makes the file system of an open folder durable.
-    OSError: a folder cannot be opened.
+    One call covers all files written by other commands, and their names. The next `sync` raises failures of the disk
+    since the creation of this object. `flush` makes the file system of an open folder durable. OSError: a folder cannot
+    be opened.
     """
 
     def __init__(
@@ -259,19 +258,19 @@ class FileSystems:
             raise
 
     def sync(self) -> None:
-        """Make all that was written so far durable. OSError: it cannot be."""
+        """Make all earlier writes durable. OSError: not possible."""
         for fd in self._folders.values():
             self._flush(fd)
 
     def close(self) -> None:
-        """Let go of the folders; a second time does nothing."""
+        """Close the folders. A second call does nothing."""
         folders, self._folders = self._folders, {}
         for fd in folders.values():
             os.close(fd)
 
 
 def flush_file_system(folder: int) -> None:
-    """Make all of the file system of an open folder durable. OSError: it cannot be."""
+    """Make the whole file system of an open folder durable. OSError: not possible."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "syncfs"):  # not Linux
         os.sync()
@@ -280,7 +279,7 @@ def flush_file_system(folder: int) -> None:
 
 
 def failed(error: OSError, folder: str, nbytes: int) -> CapacityError:
-    """Say in words that `nbytes` could not be written to `folder`."""
+    """Return the message for a failed write of `nbytes` to `folder`."""
     if error.errno in _FULL:
         return DiskFullError(
             f"no room for {nbytes:,} bytes in {folder}: {error.strerror}",
@@ -293,9 +292,10 @@ def failed(error: OSError, folder: str, nbytes: int) -> CapacityError:
 
 
 def reserve(fd: int, nbytes: int) -> None:
-    """Take room for a file of `nbytes` that is to be mapped; OSError ENOSPC if there is none.
+    """Allocate a file of `nbytes` that is to be mapped. OSError ENOSPC: no room.
 
-    Who maps it would be killed (SIGBUS) at the first byte that finds no page; who writes gets an error.
+    A process that maps a file without pages is killed (SIGBUS) at the first missing one; an allocation fails with an
+    error.
     """
     fallocate = getattr(os, "posix_fallocate", None)  # macOS has none
     if fallocate is None:
@@ -310,7 +310,7 @@ def reserve(fd: int, nbytes: int) -> None:
 
 
 def sweep(prefix: str, known: Container[str]) -> int:
-    """Remove the files of chunks whose path begins with `prefix`, except the `known` ones; return their number."""
+    """Remove the chunk files whose path begins with `prefix`, except the `known` ones; return their number."""
     found = [path for path in glob.iglob(glob.escape(prefix) + "*") if path.endswith((".chunks", ".part"))]
     left = [path for path in found if path not in known]
     remove(left)
@@ -318,7 +318,7 @@ def sweep(prefix: str, known: Container[str]) -> int:
 
 
 def remove(paths: Iterable[str]) -> None:
-    """Remove files, passing over those that are gone."""
+    """Remove files; missing ones are skipped."""
     for path in paths:
         with suppress(FileNotFoundError):
             os.unlink(path)
@@ -336,7 +336,7 @@ def lost(path: str, why: str) -> NotFoundError:
 
 
 def unread(path: str, error: OSError) -> NotFoundError:
-    """Return the error of a file that the system does not open, map or read: whether it is gone tells the errno."""
+    """Return the error of a file that cannot be opened, mapped or read; the errno distinguishes missing files."""
     why = error.strerror or str(error)
     if error.errno in _GONE:
         return lost(path, why)
@@ -347,8 +347,10 @@ def unread(path: str, error: OSError) -> NotFoundError:
 
 
 def read_range(path: str, offset: int, nbytes: int) -> memoryview:
-    """Read part of a file into private, writable memory. NotFoundError: it is not there or too short;
-    UnreadableError: it is there."""
+    """Read part of a file into private, writable memory.
+
+    NotFoundError: it is missing or too short. UnreadableError: it exists.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -381,22 +383,22 @@ if sys.platform == "linux":
         _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
 CAN_PUNCH: Final = _fallocate is not None
-"""Whether this system can give back the middle of a file."""
+"""Whether this system can free the middle of a file."""
 
 
 def interior(offset: int, nbytes: int) -> tuple[int, int]:
-    """Return start and size of the whole pages inside a range; size 0 where there are none."""
+    """Return start and size of the whole pages inside a range; size 0 if there are none."""
     start = -(-offset // codec.PAGE) * codec.PAGE
     return start, max(0, (offset + nbytes) // codec.PAGE * codec.PAGE - start)
 
 
 def freeable(offset: int, nbytes: int) -> tuple[int, int]:
-    """Return start and size of the pages of a range that this system can give back; size 0 where there are none."""
+    """Return start and size of the pages of a range that this system can free; size 0 if there are none."""
     return interior(offset, nbytes) if CAN_PUNCH else (0, 0)
 
 
 def punch(path: str, offset: int, nbytes: int) -> bool:
-    """Give back the pages of a range of a file, which then reads as zeros; False where that cannot be done."""
+    """Free the pages of a range of a file, which then reads as zeros. Return False if not possible."""
     if _fallocate is None or nbytes <= 0:
         return False
     try:

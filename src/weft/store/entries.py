@@ -1,9 +1,9 @@
-"""The index of the cache: what results are kept, who is making one now, and which digests files had.
+"""The index of the cache: kept results, claims on results in progress, and recorded digests of files.
 
-It is a database file of its own in the state folder (`cache.db`), so that the index of runs stays small, and so that it
-can be thrown away: without it nothing is wrong, only nothing is found. A URL names a PostgreSQL database in its place,
-which runs on several machines can share: statements are those that both understand. A write survives a kill of the
-process, not always a power failure; what is found is verified before it is used.
+It is a database file of its own in the state folder (`cache.db`), so that the index of runs stays small. It may be
+deleted: results are then made again. A URL names a PostgreSQL database in its place, for runs on several machines;
+statements are valid in both. A write survives a kill of the process, not always a power failure; entries are verified
+before use.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ class CachedOutput(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """A result that is kept. Times are in seconds since 1970; `expires` None: never. `size` is in bytes.
+    """A kept result. Times are in seconds since 1970; `expires` None: never. `size` is in bytes.
 
-    `leaves` is what its key was made of, `store` the folder that holds the content of its outputs.
+    `leaves` are the parts of its key, `store` is the folder with the content of its outputs.
     """
 
     key: str
@@ -91,7 +91,7 @@ class Entry(Struct, frozen=True, kw_only=True):
 
 
 class Claim(Struct, frozen=True, kw_only=True):
-    """Who is making a result. `epoch` grows with every claim: a commit of an earlier one is refused."""
+    """The owner of a result in progress. `epoch` grows with every claim: a commit of an earlier one is refused."""
 
     key: str
     epoch: int
@@ -106,7 +106,7 @@ class Claim(Struct, frozen=True, kw_only=True):
 
 
 def cache_place(state: Path) -> Path | str:
-    """Return where the index for a state folder lies: a file in it, or the URL in WEFT_CACHE_INDEX."""
+    """Return the place of the index for a state folder: a file in it, or the URL in WEFT_CACHE_INDEX."""
     return os.environ.get(CACHE_INDEX) or state / CACHE_NAME
 
 
@@ -135,7 +135,7 @@ class CacheIndex:
         self._uses: dict[tuple[str, str], float] = {}
 
     def close(self) -> None:
-        """Write what was only noted, and close."""
+        """Write the buffered records, and close."""
         try:
             self.flush()
         finally:
@@ -144,7 +144,7 @@ class CacheIndex:
     # --------------------------------------------------------------------------------------------------- digests
 
     def known(self, device: int, inode: int) -> tuple[str, str] | None:
-        """Return the stat and the digest that were noted last for a file, if any."""
+        """Return the last recorded stat and digest of a file, if any."""
         file = device, inode
         noted = self._digests.get(file) or self._passing.get(file) or self._recalled.get(file)
         if noted is not None:
@@ -161,7 +161,7 @@ class CacheIndex:
         return (found[0][0], found[0][1]) if found else None
 
     def recall(self, files: Iterable[tuple[int, int]]) -> None:
-        """Read what was noted for files (device, inode), so that `known` has it for those that are asked for next."""
+        """Read the records of files (device, inode) in advance of their `known`."""
         devices: dict[int, list[int]] = {}
         for device, inode in files:
             devices.setdefault(device, []).append(inode)
@@ -177,21 +177,21 @@ class CacheIndex:
         self._recalled = found
 
     def note(self, device: int, inode: int, seen: str, digest: str) -> None:
-        """Remember that what had this stat has this digest; written with the next `flush`."""
+        """Record the digest of a stat; written by the next `flush`."""
         self._digests[device, inode] = (seen, digest)
 
     def note_for_now(self, device: int, inode: int, seen: str, digest: str) -> None:
-        """Remember it as long as this process lives: of files that only one run reads."""
+        """Record a digest for the life of this process: for files that only one run reads."""
         if len(self._passing) > _MOST_PASSING:
             self._passing.clear()
         self._passing[device, inode] = (seen, digest)
 
     def note_tree(self, digest: str, listing: bytes) -> None:
-        """Remember what a folder of this digest has in it; written with the next `flush`."""
+        """Record the content of a folder with this digest; written by the next `flush`."""
         self._trees[digest] = listing
 
     def tree(self, digest: str) -> bytes:
-        """Return what a folder of this digest has in it. NotFoundError: it is not known."""
+        """Return the content of a folder with this digest. NotFoundError: it is unknown."""
         noted = self._trees.get(digest)
         if noted is not None:
             return noted
@@ -202,14 +202,14 @@ class CacheIndex:
         return bytes(found[0][0])
 
     def flush(self) -> None:
-        """Write what was only noted: digests, folders and uses."""
+        """Write the buffered records: digests, folders and uses."""
         if self._digests or self._trees or self._uses:
             with self.database.write() as db:
                 self._write_noted(db)
 
     @property
     def full(self) -> bool:
-        """Whether so much was noted that it should be written."""
+        """Whether enough records are buffered to write them."""
         return len(self._digests) + len(self._trees) + len(self._uses) > _PENDING
 
     def _write_noted(self, db: Connection) -> None:
@@ -242,14 +242,14 @@ class CacheIndex:
         return found[0] if found else None
 
     def entries_of(self, keys: Iterable[str]) -> dict[str, Entry]:
-        """Return the results that are kept of these keys, by key."""
+        """Return the kept results of these keys, by key."""
         values = {f"k{at}": key for at, key in enumerate(dict.fromkeys(keys))}
         if not values:
             return {}
         return {entry.key: entry for entry in self._entries(f"WHERE key IN ({_names(values)})", values)}
 
     def find(self, beginning: str) -> Entry:
-        """Return the result whose key begins so. NotFoundError: none. UsageError: more than one."""
+        """Return the result whose key begins with `text`. NotFoundError: none. UsageError: more than one."""
         values = {"low": beginning, "high": beginning + "g"}
         found = self._entries("WHERE key >= :low AND key < :high LIMIT 2", values) if beginning else []
         if not found:
@@ -266,41 +266,41 @@ class CacheIndex:
         )
 
     def entries(self, *, limit: int | None = None, pipeline: str | None = None) -> list[Entry]:
-        """Return the results that were used last, the latest first."""
+        """Return the most recently used results, the latest first."""
         where = "" if pipeline is None else "WHERE pipeline = :pipeline "
         most = "" if limit is None else f" LIMIT {limit:d}"
         return self._entries(f"{where}ORDER BY used DESC, key{most}", {"pipeline": pipeline} if pipeline else {})
 
     def count(self) -> tuple[int, int]:
-        """Return how many results are kept, and the sum of their bytes (what two share is counted twice)."""
+        """Return the number of kept results, and the sum of their bytes (shared bytes count for each)."""
         with self.database.read() as db:
             found = db.rows("SELECT count(*), sum(size) FROM entries") if db is not None else [(0, 0)]
         return int(found[0][0]), int(found[0][1] or 0)
 
     def users(self, key: str) -> list[str]:
-        """Return the runs that took this result."""
+        """Return the runs that used this result."""
         with self.database.read() as db:
             rows = [] if db is None else db.rows("SELECT run FROM uses WHERE key = :key ORDER BY run", {"key": key})
         return [row[0] for row in rows]
 
     def used(self, key: str, run: str, now: float) -> None:
-        """Note that a run took a result; written with the next `flush`."""
+        """Record the use of a result by a run; written by the next `flush`."""
         self._uses[key, run] = now
 
     def pin(self, key: str, pinned: bool) -> None:
-        """Keep a result whatever its age, or no longer so."""
+        """Keep a result whatever its age, or end that."""
         with self.database.write() as db:
             db.run("UPDATE entries SET pinned = :pinned WHERE key = :key", {"pinned": int(pinned), "key": key})
 
     def remove(self, keys: Iterable[str]) -> None:
-        """Forget results; their content stays until nothing refers to it and `weft cache gc` comes by."""
+        """Remove results; `weft cache gc` removes their unreferenced content."""
         rows = [{"key": key} for key in keys]
         with self.database.write() as db:
             db.many("DELETE FROM entries WHERE key = :key", rows)
             db.many("DELETE FROM uses WHERE key = :key", rows)
 
     def forget_run(self, run: str) -> None:
-        """Forget that a run that does not go on took results, or was making some; what it made stays."""
+        """Remove the uses and claims of a run that does not go on; its kept results stay."""
         if not self.database.exists():
             return
         with self.database.write() as db:
@@ -308,13 +308,13 @@ class CacheIndex:
             db.run("DELETE FROM claims WHERE run = :run", {"run": run})
 
     def forget_digests(self) -> None:
-        """Forget all digests of files if they have become too many: they are found again."""
+        """Drop all digests of files if there are too many of them: they are computed again."""
         with self.database.write() as db:
             if int(db.rows("SELECT count(*) FROM digests")[0][0]) > _MOST_DIGESTS:
                 db.run("DELETE FROM digests")
 
     def forget_trees(self, kept: Iterable[str]) -> None:
-        """Forget all folders but these."""
+        """Drop all folders but these."""
         with self.database.write() as db:
             db.run("CREATE TEMP TABLE kept (digest TEXT PRIMARY KEY)")
             rows = [{"digest": digest} for digest in dict.fromkeys(kept)]
@@ -330,7 +330,7 @@ class CacheIndex:
     # ---------------------------------------------------------------------------------------------------- claims
 
     def claim(self, claim: Claim) -> Claim:
-        """Say that a result is being made, by the holder of its lock; return the claim with its epoch."""
+        """Record the holder of a key's lock as the maker of its result; return the claim with its epoch."""
         with self.database.write() as db:
             self._write_noted(db)
             epoch = int(db.rows("UPDATE epochs SET value = value + 1 WHERE name = 'claim' RETURNING value")[0][0])
@@ -341,7 +341,7 @@ class CacheIndex:
         return _claim([values[name] for name in _CLAIM.split(", ")])
 
     def claimed(self, key: str) -> Claim | None:
-        """Return who makes the result of this key, as far as is known."""
+        """Return the last recorded claim on the result of this key."""
         return self._one_claim("key = :key", {"key": key})
 
     def claim_of(self, run: str, step: str, task: int) -> Claim | None:
@@ -349,25 +349,25 @@ class CacheIndex:
         return self._one_claim("run = :run AND step = :step AND task = :task", {"run": run, "step": step, "task": task})
 
     def claims_of(self, run: str) -> list[Claim]:
-        """Return the claims of a run: what it was making when it was killed."""
+        """Return the claims of a run: its results in progress when it was killed."""
         with self.database.read() as db:
             rows = [] if db is None else db.rows(f"SELECT {_CLAIM} FROM claims WHERE run = :run", {"run": run})
         return [_claim(row) for row in rows]
 
     def prolong(self, claims: Iterable[Claim], until: float) -> None:
-        """Tell other hosts that the owner of these claims lives."""
+        """Prolong these claims for other hosts."""
         rows = [{"key": claim.key, "epoch": claim.epoch, "until": until} for claim in claims]
         with self.database.write() as db:
             db.many("UPDATE claims SET lease_until = :until WHERE key = :key AND epoch = :epoch", rows)
 
     def release(self, claims: Iterable[Claim]) -> None:
-        """Take claims back that came to nothing."""
+        """Remove claims without a result."""
         with self.database.write() as db:
             rows = [{"key": claim.key, "epoch": claim.epoch} for claim in claims]
             db.many("DELETE FROM claims WHERE key = :key AND epoch = :epoch", rows)
 
     def commit(self, entry: Entry, claim: Claim) -> bool:
-        """Keep a result, and end its claim; False if somebody else has claimed it since."""
+        """Keep a result, and end its claim. Return False if another owner has claimed it since."""
         with self.database.write() as db:
             self._write_noted(db)
             mine = {"key": claim.key, "epoch": claim.epoch}
@@ -409,7 +409,7 @@ def _claim(row: Sequence[Any]) -> Claim:
 
 
 def _replacing(columns: str) -> str:
-    """Return the end of an INSERT that takes the place of the row with the same key."""
+    """Return the end of an INSERT that replaces the row with the same key."""
     others = [name for name in columns.split(", ") if name != "key"]
     return f"ON CONFLICT (key) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}"
 

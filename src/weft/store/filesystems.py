@@ -1,4 +1,4 @@
-"""What the names of file systems stand for: folders of this machine, or folders elsewhere and the copies of them.
+"""Names of file systems: folders of this machine, or folders elsewhere with their copies.
 
 Names come from flags and from the table `fs` of `weft.toml`; a flag wins.
 """
@@ -21,14 +21,14 @@ _MAX_FILE = 1 << 20
 
 
 class FileSystem(NamedTuple):
-    """Where a file system lies on this machine; with `url`, that is a copy of what lies there."""
+    """The place of a file system on this machine; with `url`, a copy of the folder there."""
 
     folder: Path
     url: str = ""
 
 
 class Copy:
-    """The copy of a file system that lies elsewhere, as one run works in it; `parts` says what of it, as it is mounted.
+    """The copy of a remote file system as one run uses it; `parts` lists the mounted parts.
 
     A part is "" for all, or a folder or file in it, with whether steps may write there.
     """
@@ -43,7 +43,7 @@ class Copy:
         self._parts = parts
 
     def hold(self, note: Callable[[str], None], *, fetch: bool) -> Callable[[], None]:
-        """Bring the copy up to date (without `fetch` only if there is none) and return how to let go of it."""
+        """Bring the copy up to date (without `fetch` only if it is missing) and return its release function."""
         done, release = self.remote.hold(self._parts, fetch=fetch)
         if done.files or done.removed:
             gone = f", {done.removed} are gone" if done.removed else ""
@@ -51,7 +51,7 @@ class Copy:
         return release
 
     def give_back(self, note: Callable[[str], None]) -> None:
-        """Send what steps have changed or added, their outputs apart, which were sent before."""
+        """Send the changes and additions of steps, except their outputs, which were sent before."""
         try:
             sent = self.remote.give_back([part for part, writable in self._parts.items() if writable])
         except WeftError as error:
@@ -62,11 +62,10 @@ class Copy:
 
 
 def file_systems(start: Path, given: Mapping[str, str], stage: Path) -> dict[str, FileSystem]:
-    """Return what names stand for, those of `given` first, in their order.
+    """Return the file systems by name, those of `given` first, in their order.
 
-    `given` maps names to folders, which count from the current one, or to URLs; so does the `weft.toml` above `start`,
-    where folders count from its own. Copies lie below `stage`. UsageError: there is no such folder, or the table is
-    wrong.
+    `given` maps names to folders, relative to the current one, or to URLs; so does the `weft.toml` above `start`, with
+    folders relative to its own. Copies lie below `stage`. UsageError: a folder is missing, or the table is wrong.
     """
     found = {name: _one(text, Path.cwd(), stage, f"-f {name}") for name, text in given.items()}
     project = find_project(start)
@@ -91,7 +90,7 @@ def file_systems(start: Path, given: Mapping[str, str], stage: Path) -> dict[str
 
 
 def parse_given(pairs: Sequence[str]) -> dict[str, str]:
-    """Read `NAME=FOLDER` and `NAME=URL`. UsageError: something else, or two for one name."""
+    """Read `NAME=FOLDER` and `NAME=URL`. UsageError: other syntax, or two for one name."""
     found: dict[str, str] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")

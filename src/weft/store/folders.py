@@ -1,11 +1,11 @@
-"""The folders of a run, who owns them, and the one way to open a path that a user gave.
+"""The folders of a run, their owners, and the one way to open a path given by a user.
 
-Each run has two folders, one under shared memory and one in the state folder, each with an `owner.lock` that the
-owning process holds by flock as long as it lives. The kernel gives such a lock back when its holder dies, however it
-dies, so a folder whose lock is free belongs to nobody and a start may sweep it; no process ids, no heartbeats.
+Each run has two folders, one under shared memory and one in the state folder, each with an `owner.lock` that the owning
+process holds by flock as long as it lives. The kernel frees such a lock when its holder dies, however it dies. So a
+folder with a free lock has no owner and a start may sweep it; no process ids, no heartbeats.
 
-A sweeper and a process that makes the same folder may meet. The sweeper takes the lock before it moves the folder
-away; the maker takes the lock and then looks whether the folder is still the one it locked, else begins again.
+A sweeper and a maker of the same folder may meet. The sweeper takes the lock before it moves the folder away; the maker
+takes the lock, then checks that the folder is still the locked one, else begins again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, Usag
 LOCK_NAME: Final = "owner.lock"
 SPILL_NAME: Final = "spill"
 URL_FILE: Final = "spill.url"
-"""The file in the state folder of a run that says where its objects lie, if it spills to a URL."""
+"""The file in the state folder of a run with the URL of its objects, if it spills to a URL."""
 _TRASH: Final = ".trash-"
 _RUN_ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _SHM_ENOUGH: Final = 256 << 20
@@ -55,7 +55,7 @@ class OwnerLock:
         _held.add(self)
 
     def release(self) -> None:
-        """Give the folder up; a second time does nothing."""
+        """Release the lock. A second call does nothing."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -88,7 +88,7 @@ def _own(folder: Path) -> int:
 
 
 def _try_lock(folder: Path) -> int | None:
-    """Lock a folder if nobody has; None if somebody has, or it was moved away in between."""
+    """Lock a folder without an owner. Return None if it has one, or was moved away meanwhile."""
     path = folder / LOCK_NAME
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -106,11 +106,11 @@ def _try_lock(folder: Path) -> int | None:
 
 @contextmanager
 def unowned(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder that is there and that nobody owns.
+    """Hold the lock of an existing folder without an owner.
 
     FileNotFoundError: there is no such folder. ConflictError: a living process owns it.
     """
-    for _ in range(_ASKED):  # whoever only asks holds it for a moment too
+    for _ in range(_ASKED):  # a process that only checks holds it for a moment too
         fd = _try_lock(folder)
         if fd is not None:
             break
@@ -124,7 +124,7 @@ def unowned(folder: Path) -> Iterator[None]:
 
 
 def is_owned(folder: Path) -> bool:
-    """Tell whether a living process holds the lock of a folder; asking changes nothing."""
+    """Whether a living process holds the lock of a folder; the check changes nothing."""
     try:
         fd = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -143,7 +143,7 @@ def is_owned(folder: Path) -> bool:
 
 
 def shm_root() -> Path:
-    """Return where shared memory lies: /dev/shm, or the temporary folder where that is missing or very small."""
+    """Return the folder of shared memory: /dev/shm, or the temporary folder where that is missing or very small."""
     root = Path("/dev/shm")
     with suppress(OSError):
         found = os.statvfs(root)
@@ -153,9 +153,9 @@ def shm_root() -> Path:
 
 
 def user_root(root: Path) -> Path:
-    """Make and return this user's folder under a root that everybody may write to.
+    """Make and return this user's folder under a root that all users may write to.
 
-    ForbiddenError: something of that name is there and is not a folder of this user alone.
+    ForbiddenError: the name is taken by something other than a folder of this user alone.
     """
     folder = root / f"weft-{os.getuid()}"
     with suppress(FileExistsError):
@@ -172,7 +172,7 @@ def user_root(root: Path) -> Path:
 
 
 def is_url(place: object) -> TypeGuard[str]:
-    """Whether a place to spill to is a URL, and not a folder."""
+    """Whether a spill target is a URL, and not a folder."""
     return isinstance(place, str) and "://" in place
 
 
@@ -180,7 +180,7 @@ class RunFolders:
     """The folders of one run, owned by this process until `close`.
 
     `shm` is `<shm_root>/weft-<uid>/<run id>`, `state` is `<state_root>/runs/<run id>`, `spill` a folder in it. With
-    `durable`, closing leaves the state folder for a later resume. UsageError: a run id that cannot be a file's name.
+    `durable`, closing leaves the state folder for a later resume. UsageError: the run id cannot be a file's name.
     ConflictError: another living process owns the run.
     """
 
@@ -201,7 +201,7 @@ class RunFolders:
         self.spill.mkdir(mode=0o700, exist_ok=True)
 
     def close(self) -> None:
-        """Remove what does not outlive the run and give the folders up; a second time does nothing."""
+        """Remove the data of the run's lifetime and release the folders. A second call does nothing."""
         for folder in (self.shm, self.spill if self.durable else self.state):
             remove_folder(folder)
         self._shm_lock.release()
@@ -225,8 +225,8 @@ def sweep_runs(
 ) -> list[str]:
     """Remove the state of runs whose owner is dead; of those that are `resumable`, only spilled chunks.
 
-    `elsewhere` removes the objects of such a run that spilled to a URL; where it returns False the folder stays, so
-    that the next sweep tries again. Returns the ids of the runs that were removed.
+    `elsewhere` removes the objects of such a run that spilled to a URL; if it returns False the folder stays, and the
+    next sweep tries again. Returns the ids of the removed runs.
     """
     root = state_root / "runs"
     return _sweep(root, resumable, elsewhere) if root.is_dir() else []
@@ -245,7 +245,7 @@ def _sweep(
             continue
         try:
             fd = _try_lock(folder)
-        except OSError:  # another sweeper was faster, or it is not ours to touch
+        except OSError:  # another sweeper was faster, or it belongs to another user
             continue
         if fd is None:
             continue
@@ -263,9 +263,9 @@ def _sweep(
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder under another name: whoever makes the same folder meanwhile makes a new one.
+    """Rename and remove a folder, so that a concurrent maker of the same folder makes a new one.
 
-    What cannot be removed, or is left by a kill, goes with `sweep_trash`.
+    `sweep_trash` removes the rest of a failed or killed removal.
     """
     trash = folder.with_name(f"{_TRASH}{folder.name}-{os.urandom(8).hex()}")
     with suppress(FileNotFoundError):
@@ -274,7 +274,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def sweep_trash(root: Path) -> None:
-    """Remove what is left of folders below `root` that were being removed."""
+    """Remove the rest of folders below `root` whose removal did not end."""
     for trash in root.glob(f"{_TRASH}*"):
         shutil.rmtree(trash, ignore_errors=True)
 
@@ -285,10 +285,10 @@ _FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEX
 
 
 def make_folders(root: str | Path, names: Iterable[str], *, make: bool = True) -> int:
-    """Make folders below `root` one in the other, and return a descriptor of the last; the caller closes it.
+    """Make nested folders below `root`, and return a descriptor of the last; the caller closes it.
 
-    OSError if that is not possible, or if something of such a name is a link or no folder. Without `make` they are only
-    opened: FileNotFoundError if one is missing.
+    OSError: not possible, or such a name is a link or no folder. Without `make` they are only opened: FileNotFoundError
+    if one is missing.
     """
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     for name in names:
@@ -307,7 +307,7 @@ def make_folders(root: str | Path, names: Iterable[str], *, make: bool = True) -
 
 
 class OpenFolders:
-    """Makes many folders that lie beside each other: what they lie in stays open until `close`. For one thread."""
+    """Makes many sibling folders: their parents stay open until `close`. For one thread."""
 
     def __init__(self) -> None:
         self._above: tuple[str, ...] = ()
@@ -325,7 +325,7 @@ class OpenFolders:
         return _make_at(names[-1], self._folder)
 
     def close(self) -> None:
-        """Let go of what is open; a second time does nothing."""
+        """Close the open folders. A second call does nothing."""
         folder, self._folder, self._above = self._folder, -1, ()
         if folder >= 0:
             os.close(folder)
@@ -337,7 +337,7 @@ def _check_plain(name: str) -> None:
 
 
 def _make_at(name: str, folder: int) -> tuple[int, bool]:
-    """Make a folder in an open one unless it is there; return a descriptor of it, and whether it is new."""
+    """Make a folder in an open one unless it exists; return a descriptor of it, and whether it is new."""
     new = True
     try:
         os.mkdir(name, dir_fd=folder)
@@ -347,7 +347,7 @@ def _make_at(name: str, folder: int) -> tuple[int, bool]:
 
 
 def remove_at(name: str, folder: int) -> None:
-    """Remove what has this name in an open folder, if anything: a file, a link, or a folder with all that is in it.
+    """Remove the entry of this name in an open folder, if any: a file, a link, or a folder with its content.
 
     Folders of this user that are closed to writing are opened first.
     """
@@ -390,13 +390,13 @@ _FLAGS: Final = {
 
 
 def safe_open(root: Path | str, *parts: str, mode: str = "r", make_folders: bool = False) -> IO[Any]:
-    """Open the file `parts` below `root`, whatever the parts say; the one way to open a path that a user gave.
+    """Open the file `parts` below `root` safely, whatever the parts; the one way to open a path given by a user.
 
     Each part may hold several names (`"a/b.txt"`). Modes are r, w, a, x, with b for bytes (text is UTF-8).
-    `make_folders` makes missing folders on the way (for writing).
+    `make_folders` makes missing parent folders (for writing).
 
-    ForbiddenError: a part is absolute, empty, or has `..`, `.` or a NUL; something on the way, or the file, is a
-    symbolic link; or what is found is not a regular file. NotFoundError: no such file. UsageError: no such mode.
+    ForbiddenError: a part is absolute, empty, or has `..`, `.` or a NUL; a parent or the file is a symbolic link; or
+    the file is not a regular one. NotFoundError: no such file. UsageError: no such mode.
     """
     kind, binary = mode.replace("b", ""), "b" in mode
     if kind not in _FLAGS or mode not in (kind, kind + "b"):
