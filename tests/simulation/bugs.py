@@ -165,7 +165,7 @@ def _starts_again(true: Callable[..., Any]) -> Callable[..., Any]:
 def _frees_beside_nobody(true: Callable[..., Any]) -> Callable[..., Any]:
     def let_go(self: Pool, key: Any) -> Any:
         held = true(self, key)
-        held.beside = ()
+        held.siblings = ()
         return held
 
     return let_go

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from weft.store.api import Column, EvictionKey
     from weft.store.tiers import TierStore
 
-_LOOK_AT: Final = 4096
+_CANDIDATES: Final = 4096
 """The number of chunks that an eviction policy compares at a time."""
 
 
@@ -138,7 +138,7 @@ class Pin:
 
 def in_order(entries: Sequence[ChunkEntry], key: EvictionKey) -> Iterator[ChunkEntry]:
     """Yield chunks in the order of their keys, of very many only a part; the first few come without sorting."""
-    entries = entries[:: 1 + len(entries) // _LOOK_AT]
+    entries = entries[:: 1 + len(entries) // _CANDIDATES]
     heap = [
         (key(ChunkInfo(entry.column, entry.index, entry.nbytes, entry.tier, entry.used)), at, entry)
         for at, entry in enumerate(entries)

@@ -424,7 +424,7 @@ def _shown(path: bytes) -> str:
 
 
 def _os_error(what: str, error: OSError) -> WeftError:
-    said = f"{what}: {error.strerror or error}"
+    message = f"{what}: {error.strerror or error}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFullError(said, hint="Make room on this disk, for example: weft cache gc")
-    return ForbiddenError(said, hint="See that you may write there, and that no link is on the way.")
+        return DiskFullError(message, hint="Make room on this disk, for example: weft cache gc")
+    return ForbiddenError(message, hint="See that you may write there, and that no link is on the way.")

@@ -155,7 +155,7 @@ class Database:
             self.file = Path(path_or_url).absolute()
             self.where = str(self.file)
             self._lock_path = self.file.with_name(lock_name)
-            weakref.finalize(self, _let_go, self._writers, self._lock_path)
+            weakref.finalize(self, _close_unused, self._writers, self._lock_path)
         else:
             self._engine, self.where = _engine(path_or_url)
 
@@ -169,7 +169,7 @@ class Database:
             if self._engine is not None:
                 self._engine.dispose()
             elif self._writers:
-                _let_go(self._writers, self._lock_path)
+                _close_unused(self._writers, self._lock_path)
             self._close_reader()
 
     @contextmanager
@@ -186,7 +186,7 @@ class Database:
                 with self._reading() as reader:
                     yield reader
             except Exception as error:
-                self._tell(error)
+                self._raise_known(error)
                 raise
 
     @contextmanager
@@ -234,7 +234,7 @@ class Database:
                     self._make(writer)
                     yield writer
             except Exception as error:
-                self._tell(error)
+                self._raise_known(error)
                 raise
 
     @contextmanager
@@ -263,7 +263,7 @@ class Database:
                 finally:
                     inner.invalidate()  # its locks end with it: it does not go back to the pool
         except Exception as error:
-            self._tell(error)
+            self._raise_known(error)
             raise
 
     def damage(self) -> str:
@@ -272,10 +272,10 @@ class Database:
             return ""
         try:
             with self.read() as connection:
-                said = [] if connection is None else connection.rows("PRAGMA quick_check(1)")
+                found = [] if connection is None else connection.rows("PRAGMA quick_check(1)")
         except WeftError as error:
             return str(error)
-        return "" if not said or said[0][0] == "ok" else f"{self.what} in {self.where} is damaged: {said[0][0]}"
+        return "" if not found or found[0][0] == "ok" else f"{self.what} in {self.where} is damaged: {found[0][0]}"
 
     # ---------------------------------------------------------------------------------------------------- inside
 
@@ -395,10 +395,10 @@ class Database:
             self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
-            said = f"{self.what} in {self.where} cannot be opened: {error.strerror}"
+            found = f"{self.what} in {self.where} cannot be opened: {error.strerror}"
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise DiskFullError(said, hint=_MAKE_ROOM) from None
-            raise forbidden or ForbiddenError(said, hint="See that you may write to this folder.") from None
+                raise DiskFullError(found, hint=_MAKE_ROOM) from None
+            raise forbidden or ForbiddenError(found, hint="See that you may write to this folder.") from None
         try:
             for _ in range(_TRIES):
                 with suppress(BlockingIOError):
@@ -417,7 +417,7 @@ class Database:
         finally:
             os.close(fd)
 
-    def _tell(self, error: Exception) -> None:
+    def _raise_known(self, error: Exception) -> None:
         """Raise the WeftError for an exception of the driver; return for others."""
         if isinstance(error, sqlite3.Error):
             self._fail(error)
@@ -432,18 +432,18 @@ class Database:
 
     def _fail(self, error: BaseException) -> NoReturn:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        said = f"{self.what} in {self.where}: {error}"
+        found = f"{self.what} in {self.where}: {error}"
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             raise ConflictError(
                 f"{self.what} in {self.where} is damaged: {error}", hint=f"Move the file away: {self.again}."
             ) from error
         if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and self._no_room()):
-            raise DiskFullError(said, hint=_MAKE_ROOM) from error
+            raise DiskFullError(found, hint=_MAKE_ROOM) from error
         if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
-            raise ForbiddenError(said, hint="See that you may read and write this folder.") from error
+            raise ForbiddenError(found, hint="See that you may read and write this folder.") from error
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR) or self.file is None:
-            raise ConflictError(said, hint="Try again; see that the database and its disk can be reached.") from error
-        raise InternalError(said) from error
+            raise ConflictError(found, hint="Try again; see that the database and its disk can be reached.") from error
+        raise InternalError(found) from error
 
     def _no_room(self) -> bool:
         """Whether the disk of the file has no room: SQLite does not report why it could not read or write."""
@@ -456,7 +456,7 @@ class Database:
         return found.f_bavail * found.f_frsize < _FULL_BYTES
 
 
-def _let_go(writers: list[sqlite3.Connection], lock: Path) -> None:
+def _close_unused(writers: list[sqlite3.Connection], lock: Path) -> None:
     """Close an unused writer, which may fold the log: under the lock.
 
     Without the lock the end of the process closes it.

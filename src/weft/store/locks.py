@@ -1,9 +1,8 @@
-"""One lock for each of any number of keys: of the kernel, on ranges of one file, or of a PostgreSQL server.
+"""Locks on any number of keys: of the kernel, on ranges of one file, or of a PostgreSQL server.
 
-The former are locks of the open file, not of the process (OFD locks): the kernel lets go of them when the last
-descriptor of it is closed, so at once when its process dies, however it dies. No key costs a descriptor or a file of
-its own. The latter are advisory locks of one connection, which the server lets go of when that ends: they reach other
-machines.
+Kernel locks belong to the open file, not to the process (OFD locks): the kernel frees them when its last descriptor is
+closed, so at once when its process dies, however it dies. A key costs neither a descriptor nor a file. Server locks are
+advisory locks of one connection, freed at its end: they reach other machines.
 """
 
 from __future__ import annotations
@@ -37,22 +36,22 @@ class Locks(Protocol):
         ...
 
     def try_lock(self, key: str) -> bool:
-        """Lock a key (hexadecimal digits) if no other owner has; tell whether that was so."""
+        """Lock a key (hexadecimal digits). Return False if another owner holds it."""
         ...
 
     def wait(self, key: str) -> None:
-        """Wait until a key can be locked, and lock it; only the end of its owner's lock ends the wait.
+        """Wait until a key is free, and lock it. Only the end of its owner's lock ends the wait.
 
         OSError: these locks were closed meanwhile.
         """
         ...
 
     def unlock(self, key: str) -> None:
-        """Let go of a key."""
+        """Release a key."""
         ...
 
     def close(self) -> None:
-        """Let go of all keys; a second time does nothing."""
+        """Release all keys. A second call does nothing."""
         ...
 
 
@@ -67,7 +66,7 @@ class KeyLocks:
         _all.add(self)
 
     def try_lock(self, key: str) -> bool:
-        """Lock a key (hexadecimal digits) if no other owner has; tell whether that was so."""
+        """Lock a key (hexadecimal digits). Return False if another owner holds it."""
         try:
             self._do(fcntl.F_OFD_SETLK, fcntl.F_WRLCK, key)
         except (BlockingIOError, PermissionError):
@@ -75,15 +74,15 @@ class KeyLocks:
         return True
 
     def wait(self, key: str) -> None:
-        """Wait until a key can be locked, and lock it; only the end of its owner's lock ends the wait."""
+        """Wait until a key is free, and lock it. Only the end of its owner's lock ends the wait."""
         self._do(fcntl.F_OFD_SETLKW, fcntl.F_WRLCK, key)
 
     def unlock(self, key: str) -> None:
-        """Let go of a key."""
+        """Release a key."""
         self._do(fcntl.F_OFD_SETLK, fcntl.F_UNLCK, key)
 
     def close(self) -> None:
-        """Let go of all keys; a second time does nothing."""
+        """Release all keys. A second call does nothing."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -99,8 +98,8 @@ class KeyLocks:
 class AdvisoryLocks:
     """The locks of one owner at a PostgreSQL server, by one connection. Safe for threads.
 
-    A connection that breaks loses its locks; a result that is committed after that is refused by the epoch of its claim
-    if somebody else has begun meanwhile.
+    A connection that breaks loses its locks. A later commit of a result is then refused by the epoch of its claim, if
+    another owner has begun meanwhile.
     """
 
     everywhere = True
@@ -120,7 +119,7 @@ class AdvisoryLocks:
             return key in self._held
 
     def wait(self, key: str) -> None:
-        """See `Locks.wait`: asks now and then, as one connection waits for one lock only."""
+        """See `Locks.wait`: polls, as one connection waits for one lock only."""
         while not self.try_lock(key):
             self._closed.wait(_ASK_S)
 
@@ -148,7 +147,7 @@ class AdvisoryLocks:
 
 
 def locks_of(database: Database, file: Path) -> Locks:
-    """Return the locks of one owner of an index: at its server, or in `file` where the index is a file."""
+    """Return the locks of one owner of an index: at its server, or in `file` if the index is a file."""
     return KeyLocks(file) if database.file is not None else AdvisoryLocks(database)
 
 

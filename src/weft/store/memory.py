@@ -1,11 +1,11 @@
-"""The memory of one node: its budget, what tasks have reserved of it, and which chunks may leave it.
+"""The memory of one node: its budget, the reservations of tasks, and the chunks that may leave it.
 
 `used` are the bytes of chunks in memory and shared memory, `reserved` those granted to tasks and not stored yet; the
-manager holds `used + reserved <= budget` as long as something is evictable. Whoever needs room makes it: the thread
-that puts, restores or reserves also spills. One lock, shared with the `BlockManager`, guards all of this and is never
+manager holds `used + reserved <= budget` as long as something is evictable. The caller makes its own room: the thread
+that puts, restores or reserves also spills. One lock, shared with the `BlockManager`, guards all state and is never
 held while a byte is read or written.
 
-Waiting happens in one place, `reserve`. Growth beyond a reservation never waits: it spills, its own chunks too.
+Only `reserve` waits. Growth beyond a reservation never waits: it spills, its own chunks too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _CANCEL_POLL_S: Final = 0.1
 _SPILL_SHARE: Final = 64
-"""A spill frees at least this part of the budget where it can, so that files are not tiny."""
+"""A spill frees at least this part of the budget where possible, so that files are not tiny."""
 
 _MEMORY: Final = Tier.MEMORY
 _SHM: Final = Tier.SHM
@@ -39,16 +39,17 @@ class Evictor(Protocol):
     """Moves chunks out of memory."""
 
     def evict(self, chosen: list[ChunkEntry]) -> Callable[[], None]:
-        """Take chunks out of memory (lock held); return the part that reads and writes, to be called without the lock.
+        """Take chunks out of memory (lock held); return the action that reads and writes, to be called without the
+        lock.
 
-        Chunks that are being written count as `leaving` until that call ends. DiskFullError, CapacityError: by the
-        call; the chunks are then evictable again.
+        Chunks in that write count as `leaving` until the action ends. DiskFullError, CapacityError: raised by the
+        action; the chunks are then evictable again.
         """
         ...
 
 
 class Reservation:
-    """Memory granted to one task for its inputs and outputs; give it back with `release` or a `with` block."""
+    """Memory granted to one task for its inputs and outputs; return it with `release` or a `with` block."""
 
     __slots__ = ("_memory", "nbytes", "owner")
 
@@ -58,15 +59,15 @@ class Reservation:
         self.nbytes = nbytes
 
     def shrink(self, actual: int) -> None:
-        """Give back all but `actual` bytes; nothing happens if no more than that is held."""
+        """Return all but `actual` bytes; no effect if no more than that is held."""
         self._memory.resize_reservation(self, min(actual, self.nbytes))
 
     def grow(self, extra: int) -> None:
-        """Take `extra` bytes more without waiting: others are spilled. DiskFullError: the spill disk is full."""
+        """Take `extra` bytes more without waiting; other chunks are spilled. DiskFullError: the spill disk is full."""
         self._memory.resize_reservation(self, self.nbytes + extra)
 
     def release(self) -> None:
-        """Give everything back; a second time does nothing."""
+        """Return everything. A second call does nothing."""
         self._memory.resize_reservation(self, 0)
 
     def __enter__(self) -> Reservation:
@@ -77,12 +78,12 @@ class Reservation:
 
 
 class MemoryManager:
-    """Accounts for the memory of a node and admits tasks to it. Safe for any thread.
+    """The accounting of a node's memory, which admits tasks to it. Safe for any thread.
 
-    `budget` bytes are for memory and shared memory together. `ceiling` are the bytes that the whole process is to stay
-    under: where it would hold more, freed memory is given back to the system. `eviction` orders the chunks that may
-    leave (default: least recently used first); without `evictor`, nothing is evicted. `recycled` are files of freed
-    shared memory, which lie in the part of the budget that nobody uses.
+    `budget` bytes are for memory and shared memory together. `ceiling` is the limit in bytes of the whole process:
+    above it, freed memory is returned to the system. `eviction` orders the chunks that may leave (default: least
+    recently used first); without `evictor`, no chunk is evicted. `recycled` are files of freed shared memory in the
+    unused part of the budget.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class MemoryManager:
     # --------------------------------------------------------------------------------------------------------- chunks
 
     def offer(self, entry: ChunkEntry) -> None:
-        """Let a chunk be evicted if nothing speaks against it (lock held)."""
+        """Make a chunk evictable if it is not in use (lock held)."""
         tier = entry.tier
         if (tier is _MEMORY or tier is _SHM) and not (entry.pins or entry.busy or entry.dead or entry.unpicklable):
             self._tick += 1
@@ -126,26 +127,26 @@ class MemoryManager:
                 self.changed.notify_all()
 
     def offer_first(self, entry: ChunkEntry) -> None:
-        """Let a chunk be evicted before all others (lock held)."""
+        """Make a chunk the next to be evicted (lock held)."""
         self.offer(entry)
         if entry in self.lru:
             self.lru.move_to_end(entry, last=False)
 
     def withdraw(self, entry: ChunkEntry) -> None:
-        """Take a chunk out of those that may be evicted (lock held)."""
+        """Make a chunk not evictable (lock held)."""
         if entry in self.lru:
             del self.lru[entry]
             self.evictable -= entry.nbytes
 
     def touch(self, entry: ChunkEntry | None) -> None:
-        """Note that a chunk was used now (lock held)."""
+        """Record a use of a chunk (lock held)."""
         if entry is not None and entry in self.lru:
             self._tick += 1
             entry.used = self._tick
             self.lru.move_to_end(entry)
 
     def resize(self, entry: ChunkEntry, nbytes: int) -> None:
-        """Change the bytes that a chunk in memory or shared memory counts (lock held)."""
+        """Change the counted bytes of a chunk in memory or shared memory (lock held)."""
         delta = nbytes - entry.nbytes
         entry.nbytes = nbytes
         self.used += delta
@@ -153,7 +154,7 @@ class MemoryManager:
             self.evictable += delta
 
     def count_file(self, tier: Tier, nbytes: int) -> None:
-        """Count bytes of chunks in files, objects or shared memory; negative ones are given back (lock held)."""
+        """Count bytes of chunks in files, objects or shared memory; negative ones are freed (lock held)."""
         if tier is _SHM:
             self.shm_used += nbytes
             self.used += nbytes
@@ -161,7 +162,7 @@ class MemoryManager:
             self.disk_used += nbytes
 
     def pin(self, entries: Iterable[ChunkEntry]) -> None:
-        """Keep chunks where they are (lock held)."""
+        """Pin chunks in place (lock held)."""
         for entry in entries:
             if not entry.pins:
                 self.pinned += 1
@@ -169,7 +170,7 @@ class MemoryManager:
             entry.pins += 1
 
     def unpin(self, entries: Iterable[ChunkEntry]) -> list[ChunkEntry]:
-        """Undo one `pin` of each chunk (lock held); return those that were freed meanwhile and are held by nobody."""
+        """Undo one `pin` of each chunk (lock held); return those that were freed meanwhile and have no pins left."""
         freed = []
         for entry in entries:
             entry.pins -= 1
@@ -196,7 +197,8 @@ class MemoryManager:
         return self.used + self.reserved > self.budget
 
     def make_room(self, need: int) -> bool:
-        """Evict until `need` more bytes fit, now or when the spills under way end; False if no more chunk can leave.
+        """Evict until `need` more bytes fit, now or at the end of current spills. Return False if no more chunk can
+        leave.
 
         Errors of the spill tier: DiskFullError, CapacityError.
         """
@@ -211,7 +213,7 @@ class MemoryManager:
             spill()
 
     def _choose(self, nbytes: int) -> list[ChunkEntry]:
-        """Take chunks of `nbytes` out of those that may leave, and return them (lock held)."""
+        """Take chunks of `nbytes` from the evictable ones, and return them (lock held)."""
         order: Iterable[ChunkEntry] = self.lru if self._eviction is None else in_order(list(self.lru), self._eviction)
         chosen: list[ChunkEntry] = []
         for entry in order:
@@ -230,13 +232,12 @@ class MemoryManager:
     ) -> Reservation:
         """Wait until `nbytes` are free for the task `owner`, in one batch, and take them.
 
-        First come, first served among equal priorities (lower goes first); who waits behind a large request waits
-        until that is served. Whoever waits must have nothing pinned: chunks are evicted to make room. Where nothing
-        that anyone could still give back stands in the way, the request is granted, over the budget if need be:
-        waiting would be for ever.
+        First come, first served among equal priorities (lower goes first); a request behind a large one waits until
+        that is served. A waiting task must have no pins: chunks are evicted to make room. If no held bytes can ever be
+        returned, the request is granted, over the budget if necessary, since the wait would never end.
 
-        CapacityError: more than the whole budget. RunCancelledError: `cancelled()` became true (asked every 0.1 s and
-        at every `wake`). DiskFullError: room could only be made on a disk that is full.
+        CapacityError: more than the whole budget. RunCancelledError: `cancelled()` became true (checked every 0.1 s and
+        at every `wake`). DiskFullError: the spill disk is full.
         """
         if nbytes > self.budget:
             raise CapacityError(
@@ -274,7 +275,7 @@ class MemoryManager:
         return Reservation(self, owner, nbytes)
 
     def try_reserve(self, owner: str, nbytes: int) -> Reservation | None:
-        """Take `nbytes` if they are free this moment and nobody waits; never waits nor spills."""
+        """Take `nbytes` if they are free now and no task waits; never waits nor spills."""
         with self.lock:
             if self._queue or self.used + self.reserved + nbytes > self.budget:
                 return None
@@ -284,9 +285,9 @@ class MemoryManager:
         return Reservation(self, owner, nbytes)
 
     def claim(self, owner: str, nbytes: int) -> Reservation:
-        """Take `nbytes` for something that others wait for, so that it must not wait itself: others are spilled.
+        """Take `nbytes` without waiting, for a task that other tasks wait for; other chunks are spilled.
 
-        Where they cannot be, it is granted all the same, over the budget.
+        If they cannot be spilled, the bytes are granted over the budget.
         """
         reservation = Reservation(self, owner, 0)
         with suppress(CapacityError):
@@ -294,12 +295,12 @@ class MemoryManager:
         return reservation
 
     def wake(self) -> None:
-        """Have every waiting `reserve` ask its `cancelled` now."""
+        """Make every waiting `reserve` check its `cancelled` now."""
         with self.lock:
             self.changed.notify_all()
 
     def resize_reservation(self, reservation: Reservation, nbytes: int) -> None:
-        """Change the bytes of a reservation; growth spills others. DiskFullError: the spill disk is full."""
+        """Change the bytes of a reservation; growth spills other chunks. DiskFullError: the spill disk is full."""
         with self.lock:
             grown = nbytes > reservation.nbytes
             self.reserved += nbytes - reservation.nbytes
@@ -310,7 +311,7 @@ class MemoryManager:
             self._stay_under()
 
     def take_from(self, reservation: MemoryGrant, nbytes: int) -> None:
-        """Count `nbytes`, at most, of a reservation as used instead (lock held)."""
+        """Count up to `nbytes` of a reservation as used instead (lock held)."""
         moved = min(reservation.nbytes, nbytes)
         reservation.nbytes -= moved
         self.reserved -= moved
@@ -318,18 +319,19 @@ class MemoryManager:
     # ------------------------------------------------------------------------------------------------------- the rest
 
     def room(self) -> int:
-        """Return how many bytes of the budget nobody uses, as far as can be said without the lock."""
+        """Return the free bytes of the budget, an estimate without the lock."""
         return self.budget - self.used - self.reserved
 
     def shrink_recycled(self) -> None:
-        """Remove recycled files that lie in room which is needed now."""
+        """Remove recycled files whose room is needed now."""
         if self.recycled is not None and self.recycled.kept:
             self.recycled.shrink(self.room())
 
     def _stay_under(self) -> None:
-        """Give back freed memory, where the process would hold more than it may when all tasks have what they take.
+        """Return freed memory to the system, if the process would exceed its limit with all tasks at their
+        reservations.
 
-        An allocator keeps freed memory for the next who asks, and that need not be one whom it fits.
+        An allocator keeps freed memory for later requests, which it may not fit.
         """
         if self._tight and resident_bytes() + self.reserved > self.ceiling:
             give_back()

@@ -1,10 +1,10 @@
-"""Chunks in objects that fsspec reaches: S3 and its like, and any other file system that it knows by a URL.
+"""Chunks in objects behind fsspec: S3 and its like, and any other file system with a URL.
 
-Each owner writes below a prefix of its own, which it removes at the end. An owner that is killed cannot: a file beside
-its other state (`remember`) names the prefix, and the next start on that machine removes it (`sweep`). Objects of a
-machine that never starts Weft again stay until somebody removes them; the object `owner.json` says whose they were.
+Each owner writes below a prefix of its own, which it removes at the end. After a kill, a file beside its other state
+(`remember`) names the prefix, and the next start on that machine removes it (`sweep`). Objects of a machine that never
+starts Weft again stay until they are removed by hand; the object `owner.json` names their owner.
 
-Failures that may pass are tried again; final ones are errors that name the URL, without secrets, and the next step.
+Transient failures are retried; final ones are errors that name the URL, without secrets, and the next step.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _OWNER: Final = "owner.json"
 _WAITS_S: Final = (0.1, 0.4, 1.6)
-"""How long to wait before each further try of a call that failed, in seconds."""
+"""The seconds of wait before each retry of a failed call."""
 _CLOSE_S: Final = 60.0
 _FINAL: Final = (FileNotFoundError, PermissionError, NotADirectoryError, ValueError, TypeError, ImportError)
 _CREDENTIALS: Final = frozenset({"NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError"})
@@ -58,7 +58,7 @@ def _file_system(url: str) -> tuple[Any, str]:
 def _tried(
     action: Callable[[], _T], waits: Sequence[float] = _WAITS_S, wait: Callable[[float], object] | None = None
 ) -> _T:
-    """Call an action again where it fails for a reason that may pass."""
+    """Call an action; transient failures are retried."""
     pause = threading.Event().wait if wait is None else wait
     for seconds in waits:
         try:
@@ -73,7 +73,7 @@ def _tried(
 
 
 def _why(error: Exception, url: str) -> tuple[str, str]:
-    """Return in words why a URL cannot be used, and the next step."""
+    """Return why a URL cannot be used, and the next step."""
     text = str(error).replace(url, shown(url)) or type(error).__name__
     if isinstance(error, FileNotFoundError):
         return f"there is no such bucket or folder ({text})", "Make it, or name another place to spill to."
@@ -96,7 +96,7 @@ def _refused(error: Exception, url: str, what: str) -> CapacityError:
 class ObjectTier:
     """Objects below `<url>/<name>/`, which belong to this process until `close`; a `TierStore`.
 
-    The place is tried at once. CapacityError: nothing can be written there. MissingExtraError: fsspec, or what it needs
+    A test object is written at once. CapacityError: the URL is not writable. MissingExtraError: fsspec, or a library
     for such a URL, is not installed. UsageError: no such kind of URL.
     """
 
@@ -151,7 +151,7 @@ class ObjectTier:
         _tried(lambda: self._fs.pipe_file(path, data), wait=self._wait)
 
     def delete(self, locations: Iterable[str]) -> None:
-        """See `TierStore.delete`: a thread does it, many at a time; objects that it fails on go with `close`."""
+        """See `TierStore.delete`: a thread deletes in batches; `close` removes objects after a failure."""
         paths = [f"{self._path}/{location.removeprefix(self.root)}" for location in locations]
         with self._lock:
             self._doomed += paths
@@ -167,7 +167,7 @@ class ObjectTier:
                     self._deleter = None
                     self._changed.notify_all()
                     return
-            with suppress(Exception):  # one that is gone already keeps none of the others, or `close` does it
+            with suppress(Exception):  # a missing object saves none of the others, or `close` removes them
                 self._fs.rm(paths)
 
     def freeable(self, offset: int, nbytes: int) -> tuple[int, int]:
@@ -200,7 +200,7 @@ def _protocols(fs: Any) -> tuple[str, ...]:
 
 
 def remove(root: str, waits: Sequence[float] = _WAITS_S, wait: Callable[[float], object] | None = None) -> bool:
-    """Remove all objects below a prefix; whether none is left for certain."""
+    """Remove all objects below a prefix. Return whether none is left for certain."""
     try:
         fs, path = _file_system(root)
         fs.invalidate_cache()
@@ -214,32 +214,36 @@ def remove(root: str, waits: Sequence[float] = _WAITS_S, wait: Callable[[float],
         return _tried(gone, waits, wait)
     except FileNotFoundError:
         return True
-    except Exception:  # noqa: BLE001 - whatever a file system raises: they are still there
+    except Exception:  # noqa: BLE001 - whatever a file system raises: they still exist
         return False
 
 
 def remember(folder: Path, root: str) -> None:
-    """Write down in the state folder of a run, which has the run's name, where its objects lie, for `sweep`."""
+    """Record the location of a run's objects in its state folder, which has the run's name, for `sweep`."""
     fd = os.open(folder / URL_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(fd, "w", encoding="utf-8") as file:
         file.write(root)
 
 
 def sweep(folder: Path) -> bool:
-    """Remove the objects of a dead run with this state folder; False if they could not be, so that it is to be kept."""
+    """Remove the objects of a dead run with this state folder. Return False if they could not be removed: keep the
+    folder.
+    """
     try:
         root = (folder / URL_FILE).read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return True
     except OSError:
         return False
-    # A file that was cut short would name more than this run's objects: it names the run at its end, or nothing.
+    # A truncated file would name more than this run's objects: it ends with the run's name, or counts for nothing.
     return not root.endswith(f"/{folder.name}/") or remove(root, ())
 
 
 def read_range(location: str, offset: int, nbytes: int) -> memoryview:
-    """Read a part of an object into private, writable memory. NotFoundError: it is not there or too short;
-    UnreadableError: it cannot be read now."""
+    """Read a part of an object into private, writable memory.
+
+    NotFoundError: it is missing or too short. UnreadableError: it cannot be read now.
+    """
     fs, path = _file_system(location)
     try:
         data = _tried(lambda: fs.cat_file(path, start=offset, end=offset + nbytes))

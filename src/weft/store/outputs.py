@@ -1,17 +1,16 @@
-"""The values of a durable run: what its tasks have made, in files of the run's folder, to be found by another process.
+"""The values of a durable run: outputs of its tasks, in files of the run's folder, for later processes.
 
 A file is a row of frames, each with the values of some neighbouring tasks of one vertex as one lease made them::
 
     magic "WFO1" | meta bytes u32 | CRC-32 of the meta u32 | body bytes u64 | meta | body
 
-`meta` (MessagePack) tells vertex, lease and first task, and where in the body the values lie: the small ones in one
-chunk together, each large one in a chunk of its own. Small frames share a file, the *pack*, and a large frame has its
-own. A frame that a crash has cut off, and what lies behind it in its file, was never written: a process that goes on
-begins new files.
+`meta` (MessagePack) holds vertex, lease and first task, and the positions of the values in the body: the small ones in
+one chunk together, each large one in a chunk of its own. Small frames share a file, the *pack*, and a large frame has
+its own. A frame cut off by a crash, and all bytes behind it, count as never written: a resumed process begins new
+files.
 
-Nothing here says which frames count: a lease whose report was not taken leaves frames too. That is what the journal
-knows, and whoever opens the folder says which leases were `taken`; of several frames for a task the last lease's
-counts.
+The files do not record which frames count: a lease with an ignored report leaves frames too. The journal records it,
+and the opener of the folder passes the `taken` leases; of several frames for a task the last lease's counts.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ if TYPE_CHECKING:
 FOLDER: Final = "values"
 """The name of the folder in a run's folder."""
 OWN_FILE: Final = 1 << 20
-"""A frame of this many bytes has a file of its own, which goes as soon as nobody wants it any more."""
+"""A frame of this many bytes has a file of its own, which is removed when it is freed."""
 PACK_BYTES: Final = 64 << 20
-"""A pack that has become as large as this is followed by another one."""
+"""A pack of this size is followed by another one."""
 
 _MAGIC: Final = b"WFO1"
 _HEAD: Final = struct.Struct("<4sIIQ")
@@ -65,7 +64,7 @@ _decode_meta = msgspec.msgpack.Decoder(_Meta).decode
 
 
 class _Frame(NamedTuple):
-    """A frame that was found: its meta, and where its body begins."""
+    """A found frame: its meta, and the start of its body."""
 
     meta: _Meta
     file: int
@@ -74,7 +73,7 @@ class _Frame(NamedTuple):
 
 
 class _File:
-    """A file and how many tasks still have their values there; `fd` is open until it is synced and full."""
+    """A file and the number of tasks with values in it; `fd` is open until it is synced and full."""
 
     __slots__ = ("busy", "dirty", "fd", "live", "path", "size")
 
@@ -87,14 +86,14 @@ class _File:
         self.busy = False
 
     def close(self) -> None:
-        """Close it, unless somebody syncs it, who will."""
+        """Close it, unless a sync is running, which closes it."""
         if self.fd >= 0 and not self.busy:
             os.close(self.fd)
             self.fd = -1
 
 
 class Outputs:
-    """Keeps the values of a run in a folder that this process owns alone. Safe for any thread.
+    """The values of a run in a folder that this process owns alone. Safe for any thread.
 
     `sync` makes a file durable (default: `os.fdatasync`). ForbiddenError, DiskFullError: the folder cannot be made.
     """
@@ -122,9 +121,9 @@ class Outputs:
     def put(self, vertex: str, n: int, lease: int, lo: int, cells: Sequence[Any], parts: int = 0) -> list[Any]:
         """Write the values of tasks from `lo` on of a vertex of `n`; return a ref for each large one, None for others.
 
-        `cells` are values, or refs to chunks that can be read now. With `parts`, lists are written so that one piece
-        can be read alone. The values are in the file, but not yet synced. ProgramError: a value cannot be pickled.
-        DiskFullError: no room; nothing is left behind.
+        `cells` are values, or refs to chunks that can be read now. With `parts`, each piece of a list can be read
+        alone. The values are in the file, but not yet synced. ProgramError: a value cannot be pickled. DiskFullError:
+        no room; no bytes are left behind.
         """
         small: list[Any] = []
         chunks: list[tuple[int, Encoded]] = []
@@ -159,7 +158,7 @@ class Outputs:
     def _write(
         self, vertex: str, n: int, lo: int, hi: int, pieces: list[bytes | memoryview], nbytes: int
     ) -> tuple[str, int]:
-        """Append a frame to the pack, or to a file of its own; return where it is."""
+        """Append a frame to the pack, or to a file of its own; return its position."""
         try:
             with self._lock:
                 if nbytes < OWN_FILE:
@@ -173,7 +172,7 @@ class Outputs:
                 else:
                     number = self._begin()
                     file = self._files[number]
-            if nbytes >= OWN_FILE:  # takes long: others may go on meanwhile
+            if nbytes >= OWN_FILE:  # slow: other puts go on meanwhile
                 start = self._append(file, pieces, nbytes)
         except OSError as error:
             raise disk.failed(error, self.folder, nbytes) from error
@@ -201,7 +200,7 @@ class Outputs:
 
     @staticmethod
     def _append(file: _File, pieces: list[bytes | memoryview], nbytes: int) -> int:
-        """Write at the end of a file, all or nothing; return where that was."""
+        """Write at the end of a file, all or nothing; return the offset."""
         at, offset = 0, file.size
         left = list(pieces)
         try:
@@ -221,7 +220,7 @@ class Outputs:
         return offset - nbytes
 
     def sync(self) -> None:
-        """Make all that was put durable. OSError: it cannot be."""
+        """Make all earlier puts durable. OSError: not possible."""
         with self._lock:
             dirty = [(number, file) for number, file in self._files.items() if file.dirty]
             for _, file in dirty:
@@ -244,9 +243,9 @@ class Outputs:
     def free(
         self, vertex: str, lo: int, hi: int, defer: Callable[[Callable[[], None]], None] = lambda empty: empty()
     ) -> None:
-        """Nobody wants the values of tasks `lo:hi` any more; a file goes with its last value.
+        """Free the values of tasks `lo:hi`; a file is removed with its last value.
 
-        Removing files takes a while: that part is handed to `defer`, to be called soon.
+        Removing files is slow: that part is handed to `defer`, to be called soon.
         """
         with self._lock:
             where = self._where.get(vertex)
@@ -277,7 +276,7 @@ class Outputs:
         self._trash.append(file)
 
     def _empty(self) -> None:
-        """Remove the files that nobody wants."""
+        """Remove the files without values."""
         with self._lock:
             trash, self._trash = self._trash, []
             for file in trash:
@@ -285,12 +284,12 @@ class Outputs:
         disk.remove(file.path for file in trash)
 
     def hold(self) -> None:
-        """Free nothing from now on: the journal does not know any more what was freed."""
+        """Free nothing from now on: the journal no longer records frees."""
         with self._lock:
             self._held = True
 
     def close(self) -> None:
-        """Let go of the files, which stay; a second time does nothing."""
+        """Close the files, which stay. A second call does nothing."""
         with self._lock:
             files, self._files = list(self._files.values()), {}
             empty = [file.path for file in files if not file.live and not self._held]
@@ -302,9 +301,9 @@ class Outputs:
     # ------------------------------------------------------------------------------------------------------- reading
 
     def find(self, taken: Collection[int] | None = None) -> None:
-        """Look what an earlier process has left; frames of leases that are not in `taken` do not count (None: all do).
+        """Read the folder of an earlier process; frames of leases that are not in `taken` do not count (None: all do).
 
-        Damaged frames, and those behind them, are passed over. ForbiddenError: a file cannot be read.
+        Damaged frames, and those behind them, are skipped. ForbiddenError: a file cannot be read.
         """
         for name in sorted(os.listdir(self.folder)):
             stem, _, kind = name.partition(".")
@@ -322,22 +321,21 @@ class Outputs:
                         found[index] = frame
 
     def has(self, vertex: str) -> Collection[int]:
-        """Return the tasks of a vertex whose values were found."""
+        """Return the tasks of a vertex with found values."""
         return self._found.get(vertex, {}).keys()
 
     def vertices(self) -> list[str]:
-        """Return the vertices of which values were found."""
+        """Return the vertices with found values."""
         return list(self._found)
 
     def leases(self) -> set[int]:
-        """Return the leases whose frames were found."""
+        """Return the leases with found frames."""
         return {frame.meta.lease for found in self._found.values() for frame in found.values()}
 
     def cells(self, vertex: str, indices: Collection[int]) -> list[tuple[int, list[Any]]]:
-        """Return what was found of some tasks, as rows of neighbours: (first task, values and refs to large ones).
+        """Return the found values of some tasks, as rows of neighbours: (first task, values and refs to large ones).
 
-        Tasks whose values are not there, or cannot be read, are left out. ProgramError: a class of a value cannot be
-        imported here.
+        Tasks with missing or unreadable values are left out. ProgramError: a class of a value cannot be imported here.
         """
         found = self._found.get(vertex, {})
         rows: list[tuple[int, list[Any]]] = []
@@ -358,7 +356,7 @@ class Outputs:
         return rows
 
     def settle(self, wanted: Mapping[str, tuple[int, Collection[int]]]) -> None:
-        """Count the tasks (by vertex: how many it has, and which) whose found values stay; remove files without any."""
+        """Keep the found values of some tasks (by vertex: its size, and the tasks); remove files without any."""
         with self._lock:
             for vertex, (n, indices) in wanted.items():
                 found = self._found.get(vertex, {})
@@ -374,7 +372,7 @@ class Outputs:
 
 
 def _frames(path: str, number: int) -> list[_Frame]:
-    """Return the whole frames of a file."""
+    """Return the complete frames of a file."""
     found: list[_Frame] = []
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)

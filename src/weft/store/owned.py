@@ -1,4 +1,4 @@
-"""Which files and objects belong to a store, and how many chunks lie in each."""
+"""The files and objects of a store, each with its number of chunks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class FileUsage:
-    """A file or object of the store's own tiers: `live` chunks lie in it, `pending` freed bytes are not given back."""
+    """A file or object of the store's own tiers, with `live` chunks, and `pending` freed bytes not returned yet."""
 
     __slots__ = ("live", "pending", "tier")
 
@@ -35,21 +35,21 @@ class OwnedFiles:
         self._memory = memory
         self._files: dict[str, FileUsage] = {}
         self.roots = tuple(self._tiers)
-        """The beginnings of all owned locations."""
+        """The path prefixes of all owned locations."""
 
     def owner(self, location: str) -> TierStore | None:
-        """Return the tier that a location belongs to, None if it is not of this store."""
+        """Return the tier of a location, None if it is not of this store."""
         if not location.startswith(self.roots):
             return None
         return next(tier for root, tier in self._tiers.items() if location.startswith(root))
 
     def tier_of(self, location: str) -> TierStore | None:
-        """Return the tier of a location in which chunks lie, None if there are none or it is not of this store."""
+        """Return the tier of a location with chunks, None if there are none or it is not of this store."""
         file = self._files.get(location)
         return None if file is None else file.tier
 
     def hold(self, ref: ChunkRef) -> bool:
-        """Count a chunk among those in its location; False if that is not of this store."""
+        """Count a chunk of a location. Return False if the location is not of this store."""
         file = self._files.get(ref.location)
         if file is None:
             owner = self.owner(ref.location)
@@ -60,15 +60,15 @@ class OwnedFiles:
         return True
 
     def register(self, refs: Iterable[ChunkRef]) -> None:
-        """Count chunks that were just written and their bytes, all of a batch before any is released."""
+        """Count newly written chunks and their bytes, all of a batch before any is released."""
         for ref in refs:
             self.hold(ref)
             self._memory.count_file(ref.tier, ref.nbytes)
 
     def release(self, ref: ChunkRef, nbytes: int, garbage: Garbage) -> None:
-        """Uncount `nbytes` of a chunk; its location goes with its last chunk."""
+        """Uncount `nbytes` of a chunk; its location is removed with its last chunk."""
         file = self._files.get(ref.location)
-        if file is None:  # not ours
+        if file is None:  # not owned
             return
         file.live -= 1
         if file.live == 0:
@@ -84,15 +84,15 @@ class OwnedFiles:
         self._memory.count_file(ref.tier, -size)
 
     def discard(self, location: str) -> None:
-        """Delete a location of this store that no chunk was ever counted in; call it without the lock."""
+        """Delete a location of this store without counted chunks; call it without the lock."""
         owner = self.owner(location)
         if owner is not None and location not in self._files:
             owner.delete([location])
 
     def locations(self) -> set[str]:
-        """Return all in which chunks lie."""
+        """Return all locations with chunks."""
         return set(self._files)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all locations."""
         self._files.clear()

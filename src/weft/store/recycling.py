@@ -1,12 +1,12 @@
 """Files of freed segments, kept to be written again.
 
-Half of what a chunk costs on its way into shared memory is taking its pages from the kernel, page by page, and giving
-them back. So a large file that holds nothing any more moves into one folder instead of being removed, and whoever
-writes a chunk of about that size next takes it from there; a rename does both, hence two writers never get the same.
+Half of the cost of a chunk on its way into shared memory is the allocation of its pages by the kernel, page by page,
+and their release. So a large file without chunks moves into one folder instead of being removed, and the next writer of
+a chunk of about that size takes it from there; a rename does both, hence two writers never get the same.
 
-An array may outlive the cell that it was read from, and must not change then. The kernel knows whether one does: a
-write lease on a file is refused while any other open file description is there, and every mapping keeps one
-(fcntl(2), F_SETLEASE). Where leases do not exist or are not to be trusted, nothing is kept.
+An array may outlive the cell that it was read from, and must not change then. The kernel detects such arrays: a write
+lease on a file is refused while any other open file description exists, and every mapping keeps one (fcntl(2),
+F_SETLEASE). Where leases are missing or unreliable, no file is kept.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ SMALLEST: Final = 1 << 20
 
 
 class FreeFiles:
-    """What is kept in `folder`, at most `limit` bytes; for the process that frees chunks. Safe for any thread."""
+    """The kept files in `folder`, at most `limit` bytes; for the process that frees chunks. Safe for any thread."""
 
     def __init__(self, folder: str, limit: int) -> None:
         self.folder = folder
-        self.beside = f"{os.path.dirname(folder)}/"
+        self.parent = f"{os.path.dirname(folder)}/"
         self.limit = limit
         self._names = itertools.count()
         self._lock = threading.Lock()
         self.kept = 0
-        """Bytes that were kept when last looked at; since then, some may have been taken."""
+        """Bytes of kept files at the last listing; since then, some may have been taken."""
 
     def keep(self, path: str, room: int) -> bool:
-        """Keep a file that nobody needs, if there are `room` bytes for it; else it stays where it is."""
+        """Keep an unused file, if there are `room` bytes for it; else it stays in place."""
         room = min(room, self.limit)
         with suppress(OSError), self._lock:
             nbytes = os.stat(path).st_size
@@ -55,7 +55,7 @@ class FreeFiles:
         return False
 
     def shrink(self, room: int) -> None:
-        """Remove files until what is kept takes at most `room` bytes."""
+        """Remove files until the kept ones take at most `room` bytes."""
         if self.kept <= room:
             return
         with self._lock:
@@ -68,7 +68,7 @@ class FreeFiles:
                 self.kept -= size
 
     def close(self) -> None:
-        """Remove all that is kept, and the folder."""
+        """Remove all kept files, and the folder."""
         self.shrink(0)
         with suppress(OSError):
             os.rmdir(self.folder)
@@ -94,7 +94,7 @@ def take(folder: str, nbytes: int, path: str) -> int:
         except FileNotFoundError:
             continue
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        if not _alone(fd):  # its pages go when the last array that looks into them dies
+        if not _alone(fd):  # its pages are freed with the last array that views them
             os.close(fd)
             os.unlink(path)
             continue
@@ -105,7 +105,7 @@ def take(folder: str, nbytes: int, path: str) -> int:
 
 
 def clear(folder: str) -> bool:
-    """Give all pages back to the kernel; whether there were any."""
+    """Return all pages to the kernel. Return whether there were any."""
     found = _listed(folder)
     for _, path in found:
         with suppress(FileNotFoundError):
@@ -114,7 +114,7 @@ def clear(folder: str) -> bool:
 
 
 def _alone(fd: int) -> bool:
-    """Whether nobody else has the file open or mapped."""
+    """Whether no other process or mapping uses the file."""
     try:
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
@@ -125,7 +125,7 @@ def _alone(fd: int) -> bool:
 
 @cache
 def trusted(folder: str) -> bool:
-    """Whether leases on files in `folder` tell if somebody looks into them: tried once, on a file of one page."""
+    """Whether leases on files in `folder` detect mappings: tried once, on a file of one page."""
     if not hasattr(fcntl, "F_SETLEASE"):
         return False
     path = f"{folder}/lease-{os.getpid()}"

@@ -1,15 +1,15 @@
-"""Folders that lie elsewhere, such as on an object store, and the copies of them that steps work in.
+"""Remote folders, such as on an object store, and their local copies for steps.
 
 A URL of fsspec names the folder. Its copy is kept beside the runs and brought up to date before a run: the store is
-listed, and what has another ETag, or another size, is fetched. A store that tells no ETag is asked for the time of the
-last change instead. So a file that did not change is not touched here, and its digest is known without reading.
+listed, and files with another ETag, or another size, are fetched. Without ETags the time of the last change counts. So
+an unchanged file is not touched here, and its digest is known without reading.
 
-Runs hold the copy by a shared lock. Only who holds it alone may change it, so that nothing changes under the steps of a
-run that goes on. What lies there:
+Runs hold the copy by a shared lock. Changes need an exclusive lock, so that no file changes under the steps of a run.
+The folder of a copy holds:
 
     files/            the copy
-    manifest.json     of each file that was fetched: what the store said of it, and size and time of the copy
-    incoming/         what is being fetched
+    manifest.json     of each fetched file: its stamp in the store, and size and time of the copy
+    incoming/         files being fetched
     lock
 """
 
@@ -45,7 +45,7 @@ _SKIPPED: Final = frozenset(os.fsdecode(name) for name in LEFT_OUT)
 
 
 class Fetched(NamedTuple):
-    """What brought a copy up to date: files that were fetched and their bytes, and files that were removed."""
+    """The update of a copy: fetched files and their bytes, and removed files."""
 
     files: int = 0
     size: int = 0
@@ -58,14 +58,14 @@ def folder_for(url: str, stage: Path) -> Path:
 
 
 def shown(url: str) -> str:
-    """Return a URL without what may be secret in it."""
+    """Return a URL without its secrets."""
     return re.sub(r"//[^/@]*@", "//...@", url).partition("?")[0]
 
 
 class Remote:
-    """One folder elsewhere with its copy in `folder`.
+    """One remote folder with its copy in `folder`.
 
-    MissingExtraError: fsspec, or what it needs for such a URL, is not installed. UsageError: no such kind of URL.
+    MissingExtraError: fsspec, or a library for such a URL, is not installed. UsageError: no such kind of URL.
     """
 
     def __init__(self, url: str, folder: Path) -> None:
@@ -89,10 +89,10 @@ class Remote:
     # ---------------------------------------------------------------------------------------------------- fetching
 
     def hold(self, below: Iterable[str], *, fetch: bool = True) -> tuple[Fetched, Callable[[], None]]:
-        """Hold the copy, up to date in the folders `below` ("" for all); return what that took, and how to let go.
+        """Hold the copy, up to date in the folders `below` ("" for all); return the update, and the release function.
 
-        Without `fetch` it stays as it is, unless there is none yet.
-        ConflictError: it would have to change while another run works in it.
+        Without `fetch` it stays as it is, unless it is missing. ConflictError: an update is needed while another run
+        uses it.
         """
         (self.folder / _INCOMING).mkdir(mode=0o700, parents=True, exist_ok=True)
         self.files.mkdir(exist_ok=True)
@@ -127,7 +127,7 @@ class Remote:
         return done, lambda: os.close(lock)
 
     def _list(self, tops: Iterable[str]) -> dict[str, tuple[str, int]]:
-        """Return what the store has: of each file what stands for its content, and its size."""
+        """Return the listing of the store: the stamp and the size of each file."""
         found: dict[str, tuple[str, int]] = {}
         with self._asking("listed"):
             self._fs.invalidate_cache()
@@ -157,7 +157,7 @@ class Remote:
         return known.get(name, ("",))[0] == stamp and self._is_ours(name, known)
 
     def _is_ours(self, name: str, known: Mapping[str, Any]) -> bool:
-        """Whether a file of the copy is as it was fetched, or sent."""
+        """Whether a file of the copy is unchanged since it was fetched or sent."""
         try:
             found = os.lstat(self.files / name)
         except OSError:
@@ -188,7 +188,7 @@ class Remote:
     # ----------------------------------------------------------------------------------------------------- sending
 
     def publish(self, paths: Iterable[str]) -> list[str]:
-        """Send files and folders of the copy to the store; return the links among them, which no store can have."""
+        """Send files and folders of the copy to the store; return the links among them, which stores cannot hold."""
         files: list[str] = []
         links: list[str] = []
         for path in paths:
@@ -199,7 +199,7 @@ class Remote:
         return links
 
     def give_back(self, below: Iterable[str]) -> int:
-        """Send what was changed or added in folders of the copy, outputs apart; return how many files that were."""
+        """Send changed and new files in folders of the copy, except outputs; return their number."""
         known = self._known()
         changed = [
             name
@@ -221,13 +221,13 @@ class Remote:
             with self._asking("written"):
                 try:
                     self._fs.put(here, there)
-                except FileNotFoundError:  # it has folders, which must be there
+                except FileNotFoundError:  # folders inside it must exist
                     for folder in dict.fromkeys(path.rpartition("/")[0] for path in there):
                         self._fs.makedirs(folder, exist_ok=True)
                     self._fs.put(here, there)
 
     def names(self, below: str) -> set[str]:
-        """Return what a folder of the store holds, by name; nothing if there is none."""
+        """Return the entries of a folder of the store, by name; empty if it is missing."""
         with self._asking("listed"):
             self._fs.invalidate_cache()
             try:
@@ -295,7 +295,7 @@ def _tops(below: Iterable[str]) -> list[str]:
 
 
 def _stamp(about: Mapping[str, Any]) -> str:
-    """Return what stands for the content of a file that a store tells about."""
+    """Return the stamp of a file's content in the store."""
     for key in (*_CONTENT, *_TIMES):
         if about.get(key):
             return f"{key} {about[key]} {about.get('size')}"
@@ -308,7 +308,7 @@ def _local(path: Path) -> list[int]:
 
 
 def _below(path: str) -> Iterator[str]:
-    """Yield a file or link, or all that a folder holds."""
+    """Yield a file or link, or all files of a folder."""
     try:
         is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
     except FileNotFoundError:

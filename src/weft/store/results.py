@@ -1,10 +1,10 @@
-"""Results that are used again: what makes two executions the same, and how a result is kept, found and taken.
+"""Reuse of results: the identity of executions, and how a result is kept, found and taken.
 
-A front end describes an execution (`Recipe`); it says nothing of paths that only one run has. Its *leaves* are what the
-result can depend on, each a name and a text: those that are known beforehand (the command with names in place of
-artifacts, parameters with their types, declared environment, image, names, mounts, loop item), and the digests of what
-it reads (input artifacts, the paths of `fs_scope`). The key is the digest of all leaves. Equal leaves mean an equal
-key, whatever the run, the step's name, the time or the machine; a leaf that differs is the reason why a step runs.
+A front end describes an execution (`Recipe`), without paths that only one run has. Its *leaves* are the inputs of the
+result, each a name and a text: those known beforehand (the command with names in place of artifacts, parameters with
+their types, declared environment, image, names, mounts, loop item), and the digests of the files it reads (input
+artifacts, the paths of `fs_scope`). The key is the digest of all leaves. Equal leaves mean an equal key, whatever the
+run, the step's name, the time or the machine; a leaf that differs is the reason why a step runs.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from weft.store.folders import OpenFolders
 KEY_VERSION: Final = 1
 CONTENT: Final = "content"
 PADDLEFLOW: Final = "paddleflow"
-"""What tells whether a file is the same: what is in it, or, as PaddleFlow does it, the time of its last change."""
+"""The criterion for an unchanged file: its content, or, as in PaddleFlow, the time of its last change."""
 _MOUNT: Final = ("sub_path", "mount_path", "read_only")
-"""What a leaf of a mount lists, in this order."""
+"""The fields of a mount's leaf, in this order."""
 DIGEST: Final = "sha256:"
-"""How a leaf begins that is a digest of code: of these only that they differ is told."""
+"""The prefixes of leaves with a digest of code: of these only a difference is reported."""
 _MOST_FILES: Final = 3
-_MOST_TOLD: Final = 50
+_MOST_REPORTED: Final = 50
 _SHOWN: Final = 80
 _ORDER: Final = (
     "parameter ",
@@ -57,16 +57,16 @@ _ORDER: Final = (
     "input ",
     "file ",
 )
-"""The order in which differences are told: what a person changes comes before what follows from it."""
+"""The order of differences in a report: changes by people come before their effects."""
 
 
 class Recipe(Struct, frozen=True, kw_only=True):
-    """One execution whose result may be used again; as text it can travel as a parameter of a program.
+    """One execution whose result may be reused; as text it can be a parameter of a program.
 
-    `static` are the leaves that are known beforehand. `inputs` maps names to the absolute paths of artifacts, `scopes`
-    has pairs of a name for people and an absolute path, `outputs` maps names to absolute paths below `root`. A result
-    is good for `expires_s` seconds, for ever if negative. `store` is the folder for content. `task` counts the tasks of
-    one step.
+    `static` are the leaves known beforehand. `inputs` maps names to the absolute paths of artifacts, `scopes` has pairs
+    of a name for people and an absolute path, `outputs` maps names to absolute paths below `root`. A result is valid
+    for `expires_s` seconds, for ever if negative. `store` is the folder for content. `task` counts the tasks of one
+    step.
     """
 
     pipeline: str
@@ -88,14 +88,14 @@ class Recipe(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, text: str, leaves: Mapping[str, str] | None = None, **changes: Any) -> Recipe:
-        """Return what `to_json` wrote, with more static `leaves` and other values of some fields."""
+        """Return the recipe of `to_json`, with more static `leaves` and other values of some fields."""
         said = _read_recipe(text)
         static = {**said["static"], **leaves} if leaves else said["static"]
         return cls(**{**said, "static": static, **changes})
 
     @property
     def static_key(self) -> str:
-        """The digest of all leaves that are known beforehand."""
+        """The digest of all leaves known beforehand."""
         return digest_of_leaves({**self.static, "mode": self.mode, "version": str(KEY_VERSION)})
 
 
@@ -104,13 +104,13 @@ _RECIPE: Final = Recipe.__struct_fields__
 
 @lru_cache(maxsize=64)
 def _read_recipe(text: str) -> Mapping[str, Any]:
-    """Read what all tasks of a step have in common, which nobody changes."""
+    """Read the part that all tasks of a step share; callers must not change it."""
     found: dict[str, Any] = json.loads(text)
     return found
 
 
 class Key(NamedTuple):
-    """The key of a result, and the leaves it was made of."""
+    """The key of a result, and its leaves."""
 
     key: str
     leaves: Mapping[str, str]
@@ -124,7 +124,7 @@ class Found(NamedTuple):
 
 
 class Why(NamedTuple):
-    """Why there is no result: in one line, compared with which run, and all that is different."""
+    """Why there is no result: in one line, the compared run, and all differences."""
 
     reason: str
     run: str = ""
@@ -132,7 +132,7 @@ class Why(NamedTuple):
 
 
 class _Together:
-    """What one thread holds while it looks up and takes results: the stores that it needs, and where outputs go to."""
+    """The open stores of one thread while it looks up and takes results, and the folders of outputs."""
 
     def __init__(self) -> None:
         self.folders = OpenFolders()
@@ -152,20 +152,20 @@ class _Together:
             self._locks.close()
 
     def has(self, store: str) -> bool:
-        """Whether the store in a folder is held still, and so is there."""
+        """Whether the store in a folder is locked, and so exists."""
         return store in self._locked
 
     def lock(self, store: ContentStore) -> None:
-        """Hold a store still until the end."""
+        """Lock a store until the end."""
         if (name := str(store.folder)) not in self._locked:
             self._locks.enter_context(store.lock())
             self._locked.add(name)
 
 
 class ResultCache:
-    """One index with its content stores; made by `open_cache`, shared by all of a process. Safe for threads.
+    """One index with its content stores; made by `open_cache`, shared by the whole process. Safe for threads.
 
-    `wall` tells seconds since 1970.
+    `wall` returns seconds since 1970.
     """
 
     def __init__(self, index: CacheIndex, wall: Callable[[], float]) -> None:
@@ -177,9 +177,9 @@ class ResultCache:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Within it, this thread keeps open and locked what it needs for one result: for many that are taken at once.
+        """Keep the stores of this thread open and locked, to take many results at once.
 
-        Nothing is removed from the stores meanwhile, so it should not last long.
+        No content is removed from the stores meanwhile, so the block should be short.
         """
         with _Together() as self._own.together:
             try:
@@ -188,10 +188,9 @@ class ResultCache:
                 self._own.together = None
 
     def foresee(self, keys: Iterable[str]) -> None:
-        """Look up at once what is going to be looked for one by one; only where things are held together.
+        """Look up many keys at once, in advance of single lookups; only inside `together`.
 
-        What comes and goes meanwhile is noticed: nothing is taken that is not whole, and what was not there yet is
-        looked up again.
+        Later changes are detected: a result is verified when it is taken, and missing ones are looked up again.
         """
         together = self._at_hand()
         together.entries = self.index.entries_of(keys)
@@ -202,7 +201,7 @@ class ResultCache:
             self.content(store).recall(outputs)
 
     def _at_hand(self) -> _Together:
-        """Return what is held together, or what is to be held for one result alone."""
+        """Return the stores of `together`, or new ones for one result alone."""
         return getattr(self._own, "together", None) or _Together()
 
     def content(self, folder: str) -> ContentStore:
@@ -220,9 +219,9 @@ class ResultCache:
         known: Mapping[str, CachedOutput] | None = None,
         stopped: Callable[[], bool] = lambda: False,
     ) -> Key:
-        """Return the key of an execution, from what lies at its paths now, or what is `known` to come to lie there.
+        """Return the key of an execution, from the files at its paths now, or from the `known` digests of future ones.
 
-        Raises what `Digester.of` raises. NotFoundError: a scope is not there, which would make it stand for nothing.
+        Errors as of `Digester.of`. NotFoundError: a scope is missing, which would not count as an input.
         """
         leaves = {**recipe.static, "mode": recipe.mode, "version": str(KEY_VERSION)}
         static = digest_of_leaves(leaves)
@@ -251,7 +250,7 @@ class ResultCache:
     # ------------------------------------------------------------------------------------------------------- finding
 
     def find(self, key: str) -> Found:
-        """Return the result of a key, if one is kept, good and whole; nothing is changed."""
+        """Return the result of a key, if one is kept, valid and complete; changes nothing."""
         entry = self._at_hand().entries.pop(key, None) or self.index.entry(key)
         if entry is None:
             return Found(None)
@@ -278,16 +277,16 @@ class ResultCache:
         return ""
 
     def distrust(self, entry: Entry) -> None:
-        """Have every file of a result read again when it is looked up next."""
+        """Verify every file of a result by its content at the next lookup."""
         store = self.content(entry.store)
         for output in entry.outputs.values():
             with suppress(NotFoundError):
                 store.distrust(output)
 
     def take(self, entry: Entry, recipe: Recipe) -> None:
-        """Put the outputs of a result where this execution would have written them.
+        """Put the outputs of a result at the paths of this execution.
 
-        DiskFullError, ForbiddenError: that is not possible. NotFoundError, ConflictError: it is not whole.
+        DiskFullError, ForbiddenError: not possible. NotFoundError, ConflictError: the result is incomplete.
         """
         if recipe.outputs:
             store = self.content(entry.store)
@@ -300,7 +299,7 @@ class ResultCache:
         self.index.used(entry.key, recipe.run, self.wall())
 
     def why(self, recipe: Recipe, leaves: Mapping[str, str]) -> Why:
-        """Return why there is no result of a step: the first difference to the nearest one that is kept."""
+        """Return why there is no result of a step: the first difference to the nearest kept one."""
         near = self.index.near(recipe.pipeline, recipe.step)
         if not near:
             return Why("no result of it is kept: it never ran to a good end with a cache, or its results were removed")
@@ -308,16 +307,18 @@ class ResultCache:
         unlike = [len(_unlike(entry.leaves, leaves)) for entry in near]
         nearest = [entry for entry, count in zip(near, unlike, strict=True) if count == min(unlike)]
         closest = min(nearest, key=lambda entry: self._files_unlike(entry.leaves, leaves, listings))
-        told = self.differences(closest.leaves, leaves)
-        if not told:
+        differences = self.differences(closest.leaves, leaves)
+        if not differences:
             return Why(f"its result of {closest.run} is gone", closest.run)
-        more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
-        return Why(f"{told[0]}{more}, compared with {closest.run}", closest.run, tuple(told[:_MOST_TOLD]))
+        more = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""
+        return Why(
+            f"{differences[0]}{more}, compared with {closest.run}", closest.run, tuple(differences[:_MOST_REPORTED])
+        )
 
     def _files_unlike(
         self, old: Mapping[str, str], new: Mapping[str, str], listings: dict[str, dict[bytes, str]]
     ) -> int:
-        """Count the files that are different in what two executions read; `listings` keeps what was looked up."""
+        """Count the files that differ between the inputs of two executions; `listings` caches lookups."""
         todo = [(old[name], new[name]) for name in _unlike(old, new) if name in old and name in new]
         count = 0
         while todo:
@@ -327,7 +328,7 @@ class ResultCache:
                 continue
             try:
                 before, after = (self._listed(digest, listings) for digest in (one, two))
-            except WeftError:  # what is not a folder's digest, or was removed
+            except WeftError:  # not a folder's digest, or removed
                 count += 1
                 continue
             count += len(before.keys() ^ after.keys())
@@ -340,25 +341,25 @@ class ResultCache:
         return listings[digest]
 
     def differences(self, old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-        """Tell what is different between the leaves of two executions, what a person changes first."""
-        return [text for name in _unlike(old, new) for text in self._tell(name, old.get(name), new.get(name))]
+        """Describe the differences between the leaves of two executions, changes by people first."""
+        return [text for name in _unlike(old, new) for text in self._differences(name, old.get(name), new.get(name))]
 
-    def _tell(self, name: str, old: str | None, new: str | None) -> Iterator[str]:
+    def _differences(self, name: str, old: str | None, new: str | None) -> Iterator[str]:
         kind = name.split(" ", 1)[0]
         if kind in ("input", "file") and not name.startswith("input name") and old is not None and new is not None:
             what = name.removeprefix("file ")
-            yield from self._tell_files(what, old, new)
+            yield from self._file_differences(what, old, new)
         else:
-            yield _tell_leaf(name, old, new)
+            yield _leaf_difference(name, old, new)
 
-    def _tell_files(self, what: str, old: str, new: str) -> Iterator[str]:
+    def _file_differences(self, what: str, old: str, new: str) -> Iterator[str]:
         if old[:1] == FOLDER and new[:1] == FOLDER:
             try:
-                told = list(self._tell_tree("", old, new))
+                differences = list(self._tree_differences("", old, new))
             except WeftError:
-                told = []
-            if told:
-                shown = ", ".join(told[:_MOST_FILES]) + (", ..." if len(told) > _MOST_FILES else "")
+                differences = []
+            if differences:
+                shown = ", ".join(differences[:_MOST_FILES]) + (", ..." if len(differences) > _MOST_FILES else "")
                 yield f"{what}: {shown}"
                 return
         if old == ABSENT:
@@ -370,7 +371,7 @@ class ResultCache:
         else:
             yield f"{what} changed"
 
-    def _tell_tree(self, below: str, old: str, new: str) -> Iterator[str]:
+    def _tree_differences(self, below: str, old: str, new: str) -> Iterator[str]:
         before = {item.name: item.digest for item in read_listing(self.index.tree(old))}
         after = {item.name: item.digest for item in read_listing(self.index.tree(new))}
         for name in sorted(before.keys() | after.keys()):
@@ -383,16 +384,16 @@ class ResultCache:
             elif two is None:
                 yield f"{shown} was removed"
             elif one[0] == two[0] == FOLDER:
-                yield from self._tell_tree(f"{shown}/", one, two)
+                yield from self._tree_differences(f"{shown}/", one, two)
             else:
                 yield f"{shown} changed"
 
     # ------------------------------------------------------------------------------------------------------- keeping
 
     def keep(self, recipe: Recipe, started: float, spoilt: str = "") -> str:
-        """Keep the result of an execution that has succeeded, if it holds a claim; return why it is not kept, or "".
+        """Keep the result of a succeeded execution, if it holds a claim; return why it is not kept, or "".
 
-        `started` is when it began, in seconds since 1970; `spoilt` is a reason that is known already not to keep it.
+        `started` is its begin, in seconds since 1970; `spoilt` is a known reason not to keep it.
         """
         claim = None
         try:
@@ -401,7 +402,7 @@ class ResultCache:
         except WeftError as error:
             reason = error.message
         if reason and claim is not None:
-            with suppress(WeftError):  # whoever is next finds the lock free
+            with suppress(WeftError):  # the next owner finds the lock free
                 self.index.release([claim])
         return reason
 
@@ -436,10 +437,10 @@ class ResultCache:
     # ------------------------------------------------------------------------------------------------------ removing
 
     def collect(self, *, max_bytes: int | None = None, max_age_s: float | None = None) -> tuple[int, int, int]:
-        """Forget results that were not used for `max_age_s`, then those used longest ago until `max_bytes` are enough.
+        """Remove results unused for `max_age_s`, then the least recently used until at most `max_bytes` remain.
 
-        Pinned results stay, expired ones go. Files go before the index is told, so that a full disk has room for that.
-        Return how many results were forgotten, how many files were removed, and their bytes.
+        Pinned results stay, expired ones go. Files go before their rows, so that a full disk has room for the update.
+        Return the number of removed results, of removed files, and their bytes.
         """
         now = self.wall()
         entries = self.index.entries()
@@ -501,7 +502,7 @@ _opening = threading.Lock()
 
 
 def open_cache(index: Path | str, wall: Callable[[], float]) -> ResultCache:
-    """Return the cache whose index is this file, or lies at this URL; all of a process share one."""
+    """Return the cache with this index file or URL; one for the whole process."""
     name = str(index)
     with _opening:
         if name not in _open:
@@ -510,21 +511,21 @@ def open_cache(index: Path | str, wall: Callable[[], float]) -> ResultCache:
 
 
 def close_cache(cache: ResultCache) -> None:
-    """Write what was only noted, and let go of a cache."""
+    """Write the buffered records of a cache, and close it."""
     with _opening:
         _open.pop(str(cache.index.place), None)
     cache.index.close()
 
 
 def tell_changes(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """Tell what is different between the leaves of two steps, those that tell of files left out."""
-    return [_tell_leaf(name, old.get(name), new.get(name)) for name in _unlike(old, new)]
+    """Describe the differences between the leaves of two steps, without those of files."""
+    return [_leaf_difference(name, old.get(name), new.get(name)) for name in _unlike(old, new)]
 
 
-def _tell_leaf(name: str, old: str | None, new: str | None) -> str:
+def _leaf_difference(name: str, old: str | None, new: str | None) -> str:
     kind = name.split(" ", 1)[0]
     if kind == "mount":
-        return _tell_mount(name, old, new)
+        return _mount_difference(name, old, new)
     if old is None:
         silent = kind in ("input", "output", "file", "code")
         return f"{name} was added" + ("" if silent else f": {_short(new or '')}")
@@ -535,8 +536,8 @@ def _tell_leaf(name: str, old: str | None, new: str | None) -> str:
     return f"the command changed: {_part(old, new)}" if kind == "command" else f"{name}: {_short(old)} → {_short(new)}"
 
 
-def _tell_mount(name: str, old: str | None, new: str | None) -> str:
-    """Tell what is different about where a part of a file system lies, in the words of the pipeline's file."""
+def _mount_difference(name: str, old: str | None, new: str | None) -> str:
+    """Describe the changed fields of a mount, in the words of the pipeline's file."""
     was, is_now = (dict(zip(_MOUNT, json.loads(text or "[]"), strict=False)) for text in (old, new))
     if new is None:
         return f"{name} was removed"
@@ -544,8 +545,8 @@ def _tell_mount(name: str, old: str | None, new: str | None) -> str:
         given = ", ".join(f"{key} {_shown(value)}" for key, value in is_now.items() if value)
         return f"{name} was added" + (f": {given}" if given else "")
     changed = [key for key in _MOUNT if was.get(key) != is_now.get(key)]
-    told = [f"{key} {_shown(was.get(key))} → {_shown(is_now.get(key))}" for key in changed]
-    return f"{name}: {', '.join(told)}"
+    differences = [f"{key} {_shown(was.get(key))} → {_shown(is_now.get(key))}" for key in changed]
+    return f"{name}: {', '.join(differences)}"
 
 
 def _shown(value: object) -> str:
@@ -563,7 +564,7 @@ def digest_of_leaves(leaves: Mapping[str, str]) -> str:
 
 
 def _unlike(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """Return the names of the leaves that are different, in the order in which they are told."""
+    """Return the names of the leaves that differ, in the order of a report."""
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     return sorted(names, key=lambda name: (_rank(name), name))
 
@@ -573,9 +574,9 @@ def _rank(name: str) -> int:
 
 
 def readable(text: str) -> str:
-    """Return a leaf as people write it: keys are made of ASCII, in which other letters are numbers."""
+    """Return a leaf as readable text: keys are made of ASCII, in which other letters are numbers."""
     if "\\u" in text:
-        with suppress(ValueError):  # half of a letter stays a number: nothing can show it
+        with suppress(ValueError):  # half of a letter stays a number: it cannot be displayed
             shown = json.dumps(json.loads(text), ensure_ascii=False)
             shown.encode()
             return shown
@@ -588,7 +589,7 @@ def _short(text: str) -> str:
 
 
 def _part(old: str, new: str) -> str:
-    """Return where two texts begin to differ."""
+    """Return the position where two texts begin to differ."""
     at = next((at for at, (one, two) in enumerate(zip(old, new, strict=False)) if one != two), min(len(old), len(new)))
     begin = max(0, at - 20)
     lead = "..." if begin else ""

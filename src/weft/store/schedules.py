@@ -1,6 +1,6 @@
 """Schedules and their due times, in a database of their own in the state folder (`schedules.db`).
 
-Unlike the index of runs it cannot be made again from anything else, so it is kept apart from what may be thrown away.
+Unlike the index of runs it cannot be rebuilt, so it is kept apart from disposable data.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SCHEDULES_NAME: Final = "schedules.db"
 RUNNING, SUCCEEDED, TERMINATED = "running", "success", "terminated"
-"""States of a schedule: times are to come, it has reached its end, it was stopped."""
+"""States of a schedule: due times are to come, it has reached its end, it was stopped."""
 WAITING, STARTING, STARTED, STOPPING, ENDED, SKIPPED, FAILED = (
     "waiting",
     "starting",
@@ -29,11 +29,10 @@ WAITING, STARTING, STARTED, STOPPING, ENDED, SKIPPED, FAILED = (
     "skipped",
     "failed",
 )
-"""States of a due time: it waits for room; a run is being started; its run goes on; is being stopped; has ended; there
-will be no run; no run could be started."""
+"""States of a due time: waiting for room, starting a run, running, stopping, ended, skipped, failed to start."""
 OPEN: Final = frozenset({WAITING, STARTING, STARTED, STOPPING})
 KEPT: Final = 1_000
-"""Of each schedule so many due times are remembered, besides those that are open."""
+"""The due times kept for each schedule, besides the open ones."""
 _VERSION: Final = 1
 _SCHEMA: Final = (
     """CREATE TABLE schedules (
@@ -50,12 +49,11 @@ _SCHEMA: Final = (
 
 
 class PipelineSchedule(Struct, frozen=True, kw_only=True):
-    """A pipeline that is to run again and again. Times are in seconds since 1970.
+    """A pipeline that runs repeatedly. Times are in seconds since 1970.
 
-    `words` are further words for `weft run`. At most `concurrency` runs go on at a time (0: any number), and `policy`
-    says what becomes of a time that finds no room. Without `catchup` times that passed while nobody looked are skipped,
-    and so is, with `expire_s` above 0, whatever could not begin within so many seconds. `seen` is up to when due times
-    are known.
+    `words` are further words for `weft run`. At most `concurrency` runs go on at a time (0: any number); `policy`
+    decides about due times without room. Without `catchup`, times missed while no scheduler ran are skipped; with
+    `expire_s` above 0, so are times that could not begin within so many seconds. Due times are recorded up to `seen`.
     """
 
     name: str
@@ -75,9 +73,9 @@ class PipelineSchedule(Struct, frozen=True, kw_only=True):
 
 
 class Firing(Struct, frozen=True, kw_only=True):
-    """One due time of a schedule and what became of it; `at` is when its state changed last.
+    """One due time of a schedule and its state; `at` is the time of the last change.
 
-    `epoch` counts the attempts to start a run: a process that was started for an earlier one may not begin.
+    `epoch` counts the attempts to start a run: a process started for an earlier one may not begin.
     """
 
     schedule: str
@@ -112,7 +110,7 @@ class Schedules:
         )
 
     def close(self) -> None:
-        """Close what connections there are."""
+        """Close the connections."""
         self.database.close()
 
     def add(self, schedule: PipelineSchedule) -> None:
@@ -140,7 +138,7 @@ class Schedules:
         return self._schedules("WHERE state = :state" if state else "", {"state": state} if state else {})
 
     def remove(self, name: str) -> None:
-        """Forget a schedule and its due times; its runs stay."""
+        """Remove a schedule and its due times; its runs stay."""
         with self.database.write() as db:
             db.run("DELETE FROM firings WHERE schedule = :name", {"name": name})
             db.run("DELETE FROM schedules WHERE name = :name", {"name": name})
@@ -154,9 +152,9 @@ class Schedules:
         seen: float | None = None,
         state: str = "",
     ) -> None:
-        """Write what has become of due times of a schedule, up to when they are known, and its state, all at once.
+        """Write the states of due times of a schedule, their horizon, and its state, in one transaction.
 
-        Due times in `gone` are forgotten.
+        Due times in `gone` are removed.
         """
         with self.database.write() as db:
             due = "DELETE FROM firings WHERE schedule = :name AND due = :due"
@@ -169,7 +167,7 @@ class Schedules:
             self._forget(db, name)
 
     def claim(self, schedule: str, due: float, epoch: int, run: str, now: float) -> None:
-        """Note that a run has taken its due time. ConflictError: another was started for it, or it was given up."""
+        """Record that a run has taken its due time. ConflictError: another has, or the start was abandoned."""
         values = {"schedule": schedule, "due": due, "epoch": epoch, "run": run, "now": now}
         with self.database.write() as db:
             taken = db.run(
@@ -181,7 +179,7 @@ class Schedules:
             raise ConflictError(f"the run that schedule {schedule} asked for is not wanted any more")
 
     def fail(self, firing: Firing, message: str, now: float) -> None:
-        """Note that no run could be started for a due time, unless one has taken it all the same."""
+        """Record that no run could be started for a due time, unless one has taken it meanwhile."""
         values = {"schedule": firing.schedule, "due": firing.due, "epoch": firing.epoch, "said": message, "now": now}
         with self.database.write() as db:
             db.run(
@@ -191,7 +189,7 @@ class Schedules:
             )
 
     def wait_again(self, firing: Firing) -> None:
-        """Note that a start was given up and is to be made later, unless a run has taken its due time all the same."""
+        """Record that an abandoned start is to be repeated, unless a run has taken its due time meanwhile."""
         values = {"schedule": firing.schedule, "due": firing.due, "epoch": firing.epoch}
         with self.database.write() as db:
             db.run(

@@ -1,12 +1,11 @@
 """Shared memory between the processes of a node: files in a run's folder under /dev/shm, mapped to be read.
 
-Files instead of anonymous memory, because a process that is killed leaves something that the next start can sweep. A
-chunk goes into its segment by one copy in the kernel (or none: `SegmentWriter.array` lets a kernel write in place) and
-is read without any. Room for what is mapped to be written is reserved first: on a tmpfs that is full, touching an
-unreserved page kills the process.
+Files instead of anonymous memory, because the next start can sweep the files of a killed process. A chunk goes into its
+segment by one copy in the kernel (or none: `SegmentWriter.array` lets a kernel write in place) and is read without any.
+Room for a mapped segment is reserved before the write: on a full tmpfs, touching an unreserved page kills the process.
 
-A mapping lives exactly as long as the last array or table that looks into it, also when its file is gone already.
-Mappings hold no file descriptor, so thousands of chunks can be open at once.
+A mapping lives exactly as long as the last array or table that views it, even after its file is removed. Mappings hold
+no file descriptor, so thousands of chunks can be open at once.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _Written = TypeVar("_Written")
 
 
 class Segment:
-    """A file of `nbytes` of reserved shared memory that is being written through `view`.
+    """A file of `nbytes` of reserved shared memory, written through `view`.
 
     `seal` makes it a chunk; without that, leaving the `with` block (or `discard`) removes the file.
     """
@@ -57,7 +56,7 @@ class Segment:
         self._nbytes = view.nbytes
 
     def seal(self, nbytes: int | None = None, parts: int = 0) -> ChunkRef:
-        """Give up writing and return the ref of the chunk that begins at byte 0. InternalError: sealed or discarded."""
+        """End the writing and return the ref of the chunk that begins at byte 0. InternalError: sealed or discarded."""
         if self.view is None:
             raise InternalError(f"segment {self.path} is sealed or discarded already")
         self.view = None
@@ -88,7 +87,7 @@ class ArraySegment(Segment):
 
 
 class SegmentWriter:
-    """Makes segments in one folder. `fallback` is a folder on disk for what finds shared memory full."""
+    """Makes segments in one folder. `fallback` is a folder on disk for chunks that find shared memory full."""
 
     def __init__(
         self,
@@ -105,12 +104,12 @@ class SegmentWriter:
     def write(self, chunks: Sequence[Encoded]) -> list[ChunkRef]:
         """Write a batch of encoded chunks, small ones packed into one file; refs come in the same order.
 
-        DiskFullError: no room in shared memory, nor in the fallback folder; nothing is left behind.
+        DiskFullError: no room in shared memory, nor in the fallback folder; no bytes are left behind.
         """
         return self._written(lambda files: files.write(chunks))
 
     def delete(self, refs: Iterable[ChunkRef]) -> None:
-        """Remove the files of chunks that this writer, or one beside it in the same folders, has written."""
+        """Remove the files of chunks written by this writer, or by another writer in the same folders."""
         disk.remove(ref.location for ref in refs)
 
     def create(self, nbytes: int) -> Segment:
@@ -141,7 +140,7 @@ class SegmentWriter:
         return self._written(lambda files: self._create_in(files, nbytes))
 
     def _written(self, write: Callable[[ChunkFiles], _Written]) -> _Written:
-        """Write to shared memory; if it is full, without the files kept there; if that does not help, to disk."""
+        """Write to shared memory; if it is full, without the kept files; else to disk."""
         try:
             return write(self._files)
         except DiskFullError:
@@ -180,7 +179,7 @@ _KEEP_FILES: Final = 32
 _KEEP_BYTES_MAX: Final = 1 << 20
 
 _open_maps: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
-_kept: OrderedDict[str, Any] = OrderedDict()  # files of many small chunks, which are asked for one by one
+_kept: OrderedDict[str, Any] = OrderedDict()  # files of many small chunks, which are read one by one
 _kept_lock = threading.Lock()
 
 
@@ -196,7 +195,7 @@ def _pages(fd: int, nbytes: int, *, writable: bool) -> Any:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
     pages = (ctypes.c_ubyte * nbytes).from_address(address)
-    # At exit the process goes away with its mappings, while arrays may still look into them.
+    # At exit the process frees its mappings, while arrays may still view them.
     weakref.finalize(pages, _munmap, address, nbytes).atexit = False
     return pages
 
@@ -206,7 +205,7 @@ def _map(fd: int, nbytes: int, *, writable: bool) -> memoryview:
 
 
 def mapping(path: str) -> Any:
-    """Return the mapping of a whole file, the one that is open already if there is one. OSError: it cannot be."""
+    """Return the mapping of a whole file, the open one if there is one. OSError: it cannot be mapped."""
     pages = _open_maps.get(path)
     if pages is not None:
         return pages
@@ -228,13 +227,13 @@ def mapping(path: str) -> Any:
 
 
 def forget(path: str) -> None:
-    """Stop keeping the mapping of a file that is gone; arrays that look into it keep it as long as they live."""
+    """Drop the mapping of a removed file; arrays that view it keep it as long as they live."""
     with _kept_lock:
         _kept.pop(path, None)
 
 
 def forget_all() -> None:
-    """Stop keeping any mapping."""
+    """Drop all mappings."""
     with _kept_lock:
         _kept.clear()
 

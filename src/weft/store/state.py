@@ -41,7 +41,7 @@ PROJECT_FILE: Final = "weft.toml"
 RUN_VERSION: Final = 1
 DESCRIPTION: Final = "run.json"
 PLACE: Final = "place"
-"""What `run.json` calls the names of the folders, below the run's `root`, in which the folder of its outputs lies."""
+"""The key of `run.json` for the folders, below the run's `root`, in which the folder of its outputs lies."""
 GRAPH_DIGEST: Final = "graph"
 """The key of `run.json` for the digest of the pickled graph of a run that a session has begun."""
 EVENTS: Final = "events.jsonl"
@@ -61,10 +61,10 @@ class StateRoot(Struct, frozen=True):
 
     @classmethod
     def find(cls, start: Path, *, override: Path | None = None, environ: Mapping[str, str] | None = None) -> StateRoot:
-        """Return the state folder for work that begins in folder `start`; nothing is made.
+        """Return the state folder for work that begins in folder `start`, without making it.
 
         It is `override` if given; else `.weft` beside the nearest `weft.toml` in `start` and the folders above; else
-        `.weft` in `start` where there is one or one may be made; else the user's state folder.
+        `.weft` in `start` if it exists or can be made; else the user's state folder.
         """
         if override is not None:
             return cls(override.absolute())
@@ -100,7 +100,7 @@ class StateRoot(Struct, frozen=True):
         return self.runs / run_id
 
     def catalog(self) -> Catalog:
-        """Return the index of the runs here; `listing.open_catalog` makes it again where it was lost."""
+        """Return the index of these runs; `listing.open_catalog` rebuilds a lost one."""
         from weft.store.catalog import Catalog
 
         return Catalog.open(self.path / "weft.db")
@@ -113,7 +113,7 @@ def user_state_folder(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def current_user() -> str:
-    """Return the name of the user of this process, or its number where the system knows no name."""
+    """Return the name of the user of this process, or its number if the system has no name."""
     try:
         return getuser()
     except (KeyError, OSError):  # no such user in this container
@@ -121,7 +121,7 @@ def current_user() -> str:
 
 
 def find_project(start: Path) -> Path | None:
-    """Return the nearest of `start` and the folders above it that has a `weft.toml` of this user's (or root's)."""
+    """Return the nearest of `start` and the folders above it with a `weft.toml` of this user's (or root's)."""
     for folder in (start, *start.parents):
         with suppress(OSError):
             if (folder / PROJECT_FILE).stat().st_uid in (os.getuid(), 0):  # others' could be a trap in a shared folder
@@ -138,7 +138,7 @@ def _usable(folder: Path) -> bool:
 
 
 class LogFile(Struct, frozen=True):
-    """A log: of which step, which task of it (None: there is one) and which attempt (counted from 0)."""
+    """The log of an attempt (counted from 0) of a task (None: the only one) of a step."""
 
     path: Path
     step: str
@@ -147,7 +147,7 @@ class LogFile(Struct, frozen=True):
 
 
 class RunFolder:
-    """The folder of one run as its owner holds it: `create`, then `describe` once, and at the end `release`."""
+    """The folder of one run as held by its owner: `create`, then `describe` once, and at the end `release`."""
 
     def __init__(self, path: Path, lock: OwnerLock | None = None) -> None:
         self.path = path
@@ -155,7 +155,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, root: StateRoot, run_id: str, *, folders: RunFolders | None = None) -> RunFolder:
-        """Make and own the folder of a run, or take over what `folders` owns already.
+        """Make and own the folder of a run, or take over the one owned by `folders`.
 
         ConflictError: another living process owns it. ForbiddenError, DiskFullError: it cannot be made.
         """
@@ -187,21 +187,21 @@ class RunFolder:
 
     @property
     def outputs(self) -> Path:
-        """The folder of outputs that lie nowhere else."""
+        """The folder of outputs without another place."""
         return self.path / "outputs"
 
     @property
     def events(self) -> Path:
-        """The file that tells what happened."""
+        """The file of the run's events."""
         return self.path / EVENTS
 
     def log_path(self, step: str, index: int | None = None, attempt: int = 0) -> Path:
-        """Return where the log of an attempt of a step (of task `index` of it, where it has several) lies."""
+        """Return the path of the log of an attempt of a step (of task `index`, if it has several)."""
         middle = "" if index is None else f".{index}"
         return self.logs / f"{_file_name(step)}{middle}.{attempt}.log"
 
     def describe(self, **description: Any) -> None:
-        """Write `run.json`, complete or not at all. ConflictError: it is there already."""
+        """Write `run.json`, complete or not at all. ConflictError: it exists."""
         target = self.path / DESCRIPTION
         with self._draft({"version": RUN_VERSION, "id": self.run_id, **description}) as draft:
             try:
@@ -216,7 +216,7 @@ class RunFolder:
 
     @contextmanager
     def _draft(self, description: Mapping[str, Any]) -> Iterator[Path]:
-        """Yield a file with a description, on the disk, to be put in its place; it is gone afterwards."""
+        """Yield a durable file with a description, to be linked into place; it is removed afterwards."""
         data = json.dumps(description, ensure_ascii=False, indent=1)
         draft = self.path / f".{DESCRIPTION}.{os.getpid()}"
         try:
@@ -233,7 +233,7 @@ class RunFolder:
             raise os_error(f"{self.path / DESCRIPTION} cannot be written", error) from None
 
     def release(self) -> None:
-        """Give the folder up; it stays. A second time does nothing."""
+        """Release the folder; it stays. A second call does nothing."""
         if self._lock is not None:
             self._lock.release()
 
@@ -245,7 +245,7 @@ class RunFolder:
 
 
 def read_description(folder: Path) -> dict[str, Any]:
-    """Return what `run.json` in a run's folder says.
+    """Return the content of `run.json` in a run's folder.
 
     NotFoundError: there is none. ConflictError: it is damaged, or of a newer version.
     """
@@ -268,9 +268,9 @@ def read_description(folder: Path) -> dict[str, Any]:
 
 
 def check_trusted(folder: Path, name: str) -> None:
-    """See that a file and its folder are this user's and closed to the writing of others.
+    """Check that a file and its folder are this user's and closed to the writing of others.
 
-    NotFoundError: it is not there. ForbiddenError: somebody else could have written it.
+    NotFoundError: it is missing. ForbiddenError: another user could have written it.
     """
     for path, kind in ((folder, stat.S_ISDIR), (folder / name, stat.S_ISREG)):
         try:
@@ -309,9 +309,10 @@ def list_logs(folder: Path) -> list[LogFile]:
 
 
 def last_sign(folder: Path) -> float:
-    """Return when the owner of a run, or a guardian of its steps, last wrote into its folder; 0.0 if none has.
+    """Return the last write of the owner of a run, or of a guardian of its steps, into its folder; 0.0 if there is
+    none.
 
-    In seconds since 1970. A guardian writes what its step prints, and removes its record once it has ended.
+    In seconds since 1970. A guardian writes the output of its step, and removes its record after its end.
     """
     found = 0.0
     with suppress(OSError):
@@ -325,7 +326,7 @@ def last_sign(folder: Path) -> float:
 
 
 def owned(folder: Path) -> bool:
-    """Whether the owner of a run's folder lives; True where it cannot be asked (the folder of another user)."""
+    """Whether the owner of a run's folder lives; True if unknown (the folder of another user)."""
     try:
         return is_owned(folder)
     except OSError:
@@ -340,17 +341,17 @@ def _file_name(step: str) -> str:
 
 
 def safe_exclusive(path: Path) -> Any:
-    """Open a new file for bytes, closed to others; FileExistsError if there is something of that name."""
+    """Open a new file for bytes, closed to others. FileExistsError: the name is taken."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb")
 
 
 def os_error(what: str, error: OSError) -> WeftError:
-    """Return our own error for one of the system, with `what` could not be done."""
+    """Return the WeftError for an error of the system; `what` names the failed action."""
     import errno
 
-    said = f"{what}: {error.strerror or error}"
+    message = f"{what}: {error.strerror or error}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFullError(said, hint=f"Make room on this disk, or {ELSEWHERE}")
+        return DiskFullError(message, hint=f"Make room on this disk, or {ELSEWHERE}")
     if error.errno == errno.ENOENT:
-        return NotFoundError(said)
-    return ForbiddenError(said, hint=f"See that you may write there, or {ELSEWHERE}")
+        return NotFoundError(message)
+    return ForbiddenError(message, hint=f"See that you may write there, or {ELSEWHERE}")

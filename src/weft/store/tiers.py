@@ -1,8 +1,8 @@
-"""Tiers: the kinds of places where chunks lie, how they are written there, and how any process reads them.
+"""Tiers: the kinds of places of chunks, with their writers, and readers for any process.
 
 A chunk in memory is the value in its cell and needs no tier. Every other tier is a `TierStore` of the process that owns
-it (shared memory, a folder on disk, objects by fsspec); a `ChunkRef` that it gives out is read in any process by the
-functions below, which find the reader by the ref's tier. So nobody else opens a location.
+it (shared memory, a folder on disk, objects by fsspec). Any process reads its `ChunkRef`s by the functions below, which
+find the reader by the ref's tier; no other code opens a location.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class TierStore(Protocol):
 
     @property
     def root(self) -> str:
-        """The beginning of all its locations, and of no others."""
+        """The path prefix of all its locations, and of no others."""
         ...
 
     @property
     def local(self) -> bool:
-        """Whether no process but this one can read the chunks."""
+        """Whether only this process can read the chunks."""
         ...
 
     def write(self, chunks: Sequence[Encoded]) -> list[ChunkRef]:
@@ -48,15 +48,15 @@ class TierStore(Protocol):
         ...
 
     def delete(self, locations: Iterable[str]) -> None:
-        """Remove locations whole; those that are gone are passed over."""
+        """Remove whole locations; missing ones are skipped."""
         ...
 
     def freeable(self, offset: int, nbytes: int) -> tuple[int, int]:
-        """Return start and size of the part of a range that `free` can give back; size 0 where there is none."""
+        """Return start and size of the part of a range that `free` can free; size 0 if there is none."""
         ...
 
     def free(self, location: str, start: int, nbytes: int) -> bool:
-        """Give back a part of a location, which then reads as zeros; whether that was done."""
+        """Free a part of a location, which then reads as zeros. Return whether that was done."""
         ...
 
     def sweep(self, prefix: str, known: Container[str]) -> int:
@@ -64,7 +64,7 @@ class TierStore(Protocol):
         ...
 
     def close(self) -> None:
-        """Remove everything that is left."""
+        """Remove all remaining locations."""
         ...
 
 
@@ -89,7 +89,7 @@ class SharedMemoryTier:
         return self._writer.write(chunks)
 
     def delete(self, locations: Iterable[str]) -> None:
-        """See `TierStore.delete`; arrays that look into a file keep its memory as long as they live."""
+        """See `TierStore.delete`; arrays that view a file keep its memory as long as they live."""
         for path in locations:
             segments.forget(path)
             if not self._recycled.keep(path, self._room()):
@@ -115,7 +115,7 @@ class SharedMemoryTier:
 
 
 def spill_tier(spill: object, folders: RunFolders) -> Path | TierStore:
-    """Return the place that a store spills to: the folder of a run, or objects below the URL `spill`, if it is one.
+    """Return the spill tier of a store: the folder of a run, or objects below the URL `spill`, if it is one.
 
     Errors: see `weft.store.objects.ObjectTier`.
     """
@@ -155,8 +155,10 @@ _READERS: Final[dict[Tier, RangeReader]] = {
 
 
 def read(ref: ChunkRef) -> memoryview:
-    """Read a chunk into private, writable memory. NotFoundError: it is gone or too short; UnreadableError: it is there
-    and cannot be read."""
+    """Read a chunk into private, writable memory.
+
+    NotFoundError: it is missing or too short. UnreadableError: it exists and cannot be read.
+    """
     if ref.tier is Tier.INLINE:
         return memoryview(bytearray(ref.data))
     return _READERS[ref.tier](ref.location, ref.offset, ref.nbytes)
@@ -169,7 +171,7 @@ def read_part(ref: ChunkRef, part: int) -> memoryview | None:
 
 
 def part_nbytes(ref: ChunkRef, lo: int, hi: int) -> int:
-    """Return the bytes of pieces `lo:hi` of a partitioned chunk, 0 for what was freed; errors as `read`."""
+    """Return the bytes of pieces `lo:hi` of a partitioned chunk, 0 for freed ones; errors as `read`."""
     return sum(nbytes for _, nbytes in directory(ref)[lo:hi])
 
 
@@ -183,8 +185,7 @@ def directory(ref: ChunkRef) -> Sequence[tuple[int, int]]:
 def open_chunk(ref: ChunkRef, opened: list[Any] | None = None) -> memoryview:
     """Return a chunk's bytes, read-only: shared memory is mapped, all else is read.
 
-    The mapping is added to `opened`, by which the caller can choose when it ends, which takes a while for a large one.
-    Errors as `read`.
+    The mapping is added to `opened`, so that the caller can choose the time of its slow release. Errors as `read`.
     """
     if ref.tier is Tier.INLINE:
         return memoryview(ref.data)
@@ -193,7 +194,7 @@ def open_chunk(ref: ChunkRef, opened: list[Any] | None = None) -> memoryview:
     try:
         pages = segments.mapping(ref.location)
     except OSError as error:
-        if error.errno in (errno.ENOMEM, errno.EMFILE, errno.ENFILE):  # too many mappings: a copy does as well
+        if error.errno in (errno.ENOMEM, errno.EMFILE, errno.ENFILE):  # too many mappings: a copy works too
             return read(ref).toreadonly()
         raise disk.unread(ref.location, error) from error
     if opened is not None:
