@@ -114,9 +114,9 @@ class Owner:
 
     def wait_for_copy(self) -> ProcessId:
         """Return the process that holds a copy of all that the owner has open."""
-        house = row_of(read_record(self.record)[0].pid).parent
+        pool = row_of(read_record(self.record)[0].pid).parent
         children = wait_until(lambda: (rows := child_rows(self.process.pid))[1:] and rows)
-        (self.copy,) = [ProcessId(row.pid, row.start) for row in children if row.pid != house]
+        (self.copy,) = [ProcessId(row.pid, row.start) for row in children if row.pid != pool]
         return self.copy
 
     def kill(self) -> None:
@@ -562,37 +562,37 @@ class TestEnd:
         assert not running(mark)
 
 
-class TestGuardhouse:
+class TestGuardianPool:
     """The process that guardians are forked from."""
 
-    def house_of(self, run: "Running") -> ProcessRow:
+    def pool_of(self, run: "Running") -> ProcessRow:
         return row_of(row_of(row_of(run.ids[0].pid).parent).parent)
 
     def test_is_one_for_all_commands_and_keeps_no_zombies(self, spec, tmp_path, mark):
         one, two = (Running(spec(f"sleep {mark}", log=tmp_path / name)) for name in "12")
-        house = self.house_of(one)
-        assert house.pid == self.house_of(two).pid
-        assert house.parent == os.getpid()
+        pool = self.pool_of(one)
+        assert pool.pid == self.pool_of(two).pid
+        assert pool.parent == os.getpid()
         for run in (one, two):
             run.cancel()
             run.result()
-        wait_until(lambda: len(child_rows(house.pid)) == 1, what="the one that stands by")
-        wait_until(lambda: all(row.alive for row in child_rows(house.pid)))
+        wait_until(lambda: len(child_rows(pool.pid)) == 1, what="the one that stands by")
+        wait_until(lambda: all(row.alive for row in child_rows(pool.pid)))
 
     def test_is_not_for_the_keyboard_to_decide(self, spec, mark):
         run = Running(spec(f"sleep {mark}"))
-        house = self.house_of(run)
-        assert house.session == house.pid
+        pool = self.pool_of(run)
+        assert pool.session == pool.pid
         run.cancel()
         run.result()
 
     def test_may_die_while_commands_run(self, spec, tmp_path, mark):
         run = Running(spec(f"while [ ! -e gate ]; do sleep 0.01; done; echo {mark}; exit 6"))
-        house = self.house_of(run)
-        send_signal(house, signal.SIGKILL)
-        wait_until(lambda: not is_alive(ProcessId(house.pid, house.start)))
+        pool = self.pool_of(run)
+        send_signal(pool, signal.SIGKILL)
+        wait_until(lambda: not is_alive(ProcessId(pool.pid, pool.start)))
         other = Running(spec(f"sleep {mark}", log=tmp_path / "other"))
-        assert self.house_of(other).pid != house.pid
+        assert self.pool_of(other).pid != pool.pid
         other.cancel()
         assert other.result().cause == "cancelled"
         (tmp_path / "gate").touch()
@@ -603,7 +603,7 @@ class TestGuardhouse:
         run = Running(spec(f"sleep {mark}"))
         guard = row_of(row_of(run.ids[0].pid).parent)
         (next_one,) = wait_until(lambda: [row for row in child_rows(guard.parent) if row.pid != guard.pid])
-        assert next_one.session == next_one.pid
+        wait_until(lambda: row_of(next_one.pid).session == next_one.pid, what="its session")
         other = Running(spec(f"sleep {mark}", log=tmp_path / "other"))
         assert row_of(other.ids[0].pid).parent == next_one.pid
         for one in (run, other):
@@ -621,13 +621,13 @@ class TestGuardhouse:
         run.result()
 
     def test_may_be_opened_before_there_is_work(self):
-        house = GuardianPool()
-        house.open()
-        opened = house._process
-        house.start().close()
+        pool = GuardianPool()
+        pool.open()
+        opened = pool._process
+        pool.start().close()
         assert opened is not None
-        assert house._process is opened
-        house.close()
+        assert pool._process is opened
+        pool.close()
         assert opened.returncode == 0
 
     def test_of_a_fork_is_its_own(self, tmp_path):
@@ -666,11 +666,11 @@ class TestGuardhouse:
             run_guarded(spec("true"))
 
     def test_is_started_again_after_it_was_closed(self):
-        house = GuardianPool()
-        house.start().close()
-        house.close()
-        house.start().close()
-        house.close()
+        pool = GuardianPool()
+        pool.start().close()
+        pool.close()
+        pool.start().close()
+        pool.close()
 
 
 class TestGuardian:
@@ -821,10 +821,10 @@ class TestDeathOfTheOwner:
         owner = own(f"sleep {mark}", kind="copy")
         wait_until(lambda: running(mark))
         copy = owner.wait_for_copy()
-        house = identity_of(row_of(read_record(owner.record)[0].pid).parent)
+        pool = identity_of(row_of(read_record(owner.record)[0].pid).parent)
         owner.kill()
         wait_until(lambda: not running(mark), what="the end of the command")
-        wait_until(lambda: not is_alive(house), what="the end of the guardian pool")
+        wait_until(lambda: not is_alive(pool), what="the end of the guardian pool")
         assert is_alive(copy)
 
     def test_with_its_guardian_is_made_good_by_the_next_owner(self, own, tmp_path, mark):
@@ -847,13 +847,13 @@ class TestDeathOfTheOwner:
         owner = own(f"{stray}; {stray}; sleep {mark}; true")
         wait_until(lambda: len(running(mark)) == 3)
         guard, command = wait_until(lambda: (ids := read_record(tmp_path / "record"))[1:] and ids)
-        house = identity_of(row_of(guard.pid).parent)
-        for process in (guard, house):
+        pool = identity_of(row_of(guard.pid).parent)
+        for process in (guard, pool):
             send_signal(row_of(process.pid), signal.SIGSTOP)
         owner.kill()
-        for process in (guard, house, command):
+        for process in (guard, pool, command):
             send_signal(row_of(process.pid), signal.SIGKILL)
-        wait_until(lambda: not any(map(is_alive, (guard, house, command))))
+        wait_until(lambda: not any(map(is_alive, (guard, pool, command))))
         assert len(running(mark)) >= 2, "they have no parent and sessions of their own"
         env = {**os.environ, "WEFT_RECORD": str(tmp_path / "other")}
         other = subprocess.Popen(["sleep", mark], env=env)
