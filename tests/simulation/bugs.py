@@ -201,7 +201,7 @@ BUGS = [
     Bug("what a dead node held counts as there", Master, "_on_worker_lost", _loses_no_node),
     Bug("tokens are not given back", tokens, "return_tokens", nothing, "resources,"),
     Bug("a worker is not free after its lease", Pool, "free", nothing),
-    Bug("cores kept beside a task are not given back", Pool, "_let_go", _frees_beside_nobody, "resources,"),
+    Bug("cores kept beside a task are not given back", Pool, "_release_slot", _frees_beside_nobody, "resources,"),
     Bug("a granted slot is not given back", gangs, "slot_over", nothing, "bubbles,"),
     Bug("an order-only edge lets through after the first task", readiness, "gate_opens", _opens_for_order_only),
     Bug("what depends on a failed task is not given up", failures, "spread", nothing, "retries,"),

@@ -1,12 +1,12 @@
-"""How records of a journal are written: MessagePack, with events, decisions and other records by names of fields.
+"""The encoding of a journal's records: MessagePack, with events, decisions and other records by names of fields.
 
 A journal states once, in its header, the *schemas* of its records: name, schema number, and fields in order. A record
 is then the number of its schema and its values, so it takes no more bytes than one without names. A reader matches
-fields by name: a field that it does not know is passed over, a field that is not there takes its default, and
-`UPGRADES` turns records of an older schema number into those of the next one. Add a field with a default and nothing
-else needs to be done; rename or remove one, or change its meaning, and the schema gets the next number and an upgrade.
+fields by name: unknown fields are skipped, missing ones take their defaults, and `UPGRADES` turns records of an older
+schema number into those of the next one. A new field with a default needs no upgrade. A renamed or removed field, or
+one with a new meaning, needs the next schema number and an upgrade.
 
-Values of users that have no form here are opaque bytes of a pickle. Reading makes nothing but the kinds listed here.
+Values of users without a form here are opaque bytes of a pickle. A reader makes only objects of the kinds listed here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from weft.store.codec import from_pickle
 
 
 class Schema(NamedTuple):
-    """How records of one kind are written: the name of the kind, the number of its schema, its fields in order."""
+    """The layout of records of one kind: the name of the kind, the number of its schema, its fields in order."""
 
     kind: str
     number: int
@@ -49,11 +49,11 @@ Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 """Turns the fields of a record of one schema number into those of the next."""
 
 NUMBERS: Final[dict[str, int]] = {}
-"""The schema numbers in force, of the kinds that had another schema before; 1 for all others."""
+"""The current schema numbers of kinds whose schema has changed; 1 for all others."""
 UPGRADES: Final[dict[tuple[str, int], Upgrade]] = {}
 """From schema `number` of a kind to `number + 1`, by (kind, number)."""
 RENAMED: Final[dict[str, str]] = {}
-"""Kinds that had another name when they were written, by that name."""
+"""The current names of renamed kinds, by the written name."""
 
 
 def _kinds() -> dict[str, type[Any]]:
@@ -93,7 +93,9 @@ _EMPTY_TUPLE: Final = _Ext(_TUPLE, _encode([]))
 
 
 def encode(record: Tick | Epoch, by_value: Callable[[Any], bytes] | None = None) -> bytes:
-    """Return the payload of a record; `by_value` pickles what has no form here, without it that is a ProgramError."""
+    """Return the payload of a record. `by_value` pickles values without a form here; without it they raise
+    ProgramError.
+    """
     if isinstance(record, Epoch):
         return _encode(as_dict(_Opening(record.incarnation, record.tuning)))
     return _packed([_TICK, _each(record.events, by_value), _each(record.answers, by_value), *record[2:]])
@@ -106,7 +108,7 @@ def _ext(code: int, value: Any) -> msgspec.msgpack.Ext:
 def _packed(value: Any) -> bytes:
     try:
         return _encode(value)
-    except OverflowError:  # a number of more than 64 bits, which nearly no record has: so it is not looked for before
+    except OverflowError:  # numbers of more than 64 bits are too rare for a check in advance
         return _encode(_with_long_numbers(value))
 
 
@@ -123,7 +125,7 @@ def _each(values: Sequence[Any], by_value: Callable[[Any], bytes] | None) -> lis
 
 
 def _pack(value: Any, by_value: Callable[[Any], bytes] | None = None) -> Any:
-    """Return a value as MessagePack takes it; `by_value` pickles what has no form there, ProgramError without it."""
+    """Return a value in a MessagePack form. `by_value` pickles other values; without it they raise ProgramError."""
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -145,7 +147,7 @@ def _pack(value: Any, by_value: Callable[[Any], bytes] | None = None) -> Any:
     if kind in (set, frozenset):
         return _ext(_SET, [kind is frozenset, *_each(sorted(value, key=repr), by_value)])
     if by_value is not None:
-        return _ext(_PICKLED, by_value(value))  # of a patch too: its programs may be functions that have no name
+        return _ext(_PICKLED, by_value(value))  # of a patch too: its programs may be functions without a name
     if kind is Patch:
         return _ext(_PATCH, _pack(patch_to_json(value)))
     raise ProgramError(
@@ -176,7 +178,7 @@ def _pack_rare(value: Any, name: str) -> Any:
 
 
 class _Opening(Struct):
-    """An `Epoch` as it is written: with the schemas of the version of Weft that went on with the job."""
+    """An `Epoch` in its written form: with the schemas of the version of Weft that continued the job."""
 
     incarnation: int
     tuning: Tuning | None = None
@@ -184,10 +186,10 @@ class _Opening(Struct):
 
 
 class Reader:
-    """Reads the records of one journal in order, by the schemas that its header and each new process have stated.
+    """Reads the records of one journal in order, by the schemas stated in its header and by each new process.
 
-    Only where it is `trusted` are values unpickled, which may run any code: where the journal lies in a folder of this
-    user's that nobody else may write to.
+    Only a `trusted` journal has its values unpickled, which may run any code: one in a folder of this user that no
+    other user may write to.
     """
 
     def __init__(self, schemas: Sequence[Schema] = SCHEMAS, *, trusted: bool = False) -> None:
@@ -196,7 +198,7 @@ class Reader:
         self._decode: Callable[[Any], Any] = msgspec.msgpack.Decoder(ext_hook=self._unpack).decode
 
     def read(self, payload: bytes) -> Tick | Epoch:
-        """Return the record of the next payload; ConflictError if it is none."""
+        """Return the record of the next payload. ConflictError: it is no record."""
         try:
             found = self._decode(payload)
             if isinstance(found, dict):
@@ -252,7 +254,7 @@ def _router(router: str, n_src: int, n_dst: int, **more: Any) -> Any:
 
 
 def _maker(written: Schema) -> Callable[[Sequence[Any]], Any]:
-    """Return the function that makes a record of the values that were written by a schema."""
+    """Return the function that makes a record from the values written by a schema."""
     name = RENAMED.get(written.kind, written.kind)
     kind = _RECORDS.get(name)
     number = NUMBERS.get(name, 1)
@@ -281,7 +283,7 @@ def _maker(written: Schema) -> Callable[[Sequence[Any]], Any]:
 
 
 def read_mapping(payload: bytes) -> Mapping[str, Any]:
-    """Return the fields of a header; TypeError or msgspec.DecodeError if it is none."""
+    """Return the fields of a header. TypeError, msgspec.DecodeError: it is no header."""
     found = msgspec.msgpack.decode(payload)
     if not isinstance(found, dict):
         raise TypeError("not a mapping")

@@ -1,7 +1,7 @@
-"""The graph and the answers of a run that begins again, whose finished tasks ask before they run.
+"""The graph and the answers of a restarted run, whose finished tasks are probed before they run.
 
-A run begins again, instead of being replayed, when it has failed or was cancelled, or when its journal cannot be read.
-What counts then are facts: outputs that are complete, and what expanders have answered (`engine.restorable`).
+A run is restarted, instead of replayed, when it failed or was cancelled, or when its journal cannot be read. Then only
+facts count: complete outputs, and the answers of expanders (`engine.restorable`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ RESTORED: Final = "restored"
 
 
 def asking(graph: LogicalGraph, vertices: Iterable[str]) -> LogicalGraph:
-    """Return a graph of its own in which the tasks of these vertices ask before they run; others are passed over."""
+    """Return a copy of the graph in which the tasks of these vertices are probed before they run; unknown ids are
+    skipped.
+    """
     changed = {id: replace(graph.vertices[id], cache_key=RESTORED) for id in vertices if id in graph.vertices}
     found = graph.copy()
     found.vertices |= changed
@@ -33,7 +35,7 @@ def asking(graph: LogicalGraph, vertices: Iterable[str]) -> LogicalGraph:
 
 
 def answers_asking(values: Sequence[Any], vertices: Collection[str]) -> list[Any]:
-    """Return the answers of an expander with those vertices of its patches asking that are named."""
+    """Return the answers of an expander, with the named vertices of its patches probed."""
     return [_asking(value, vertices) for value in values]
 
 

@@ -1,11 +1,11 @@
-"""The journal of a durable job: what its master was told, tick by tick, in one file that only grows.
+"""The journal of a durable job: the events of its master, tick by tick, in one file that only grows.
 
 A file is a magic word and frames of `length, CRC-32, payload`. The first frame is the header, each other one a `Tick`
-or an `Epoch`, written as `weft.durability.encoding` says. A file that ends inside a frame was cut off by a crash: the
-frame counts as never written, and is removed before anything is appended.
+or an `Epoch`, encoded by `weft.durability.encoding`. A file that ends inside a frame was cut off by a crash: the frame
+counts as never written, and is removed before the next append.
 
-Ticks are handed to a thread that writes and syncs many at once. Nobody waits for it: what must not happen before a
-tick is durable is called by that thread.
+Ticks are handed to a thread that writes and syncs many at once. No other thread waits for it: it calls the actions that
+must not precede the durability of a tick.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from weft.store.outputs import Outputs
 
 Cutter = Callable[["Recorded"], bytes]
-"""Returns a snapshot of the master that a journal tells of."""
+"""Returns a snapshot of the master that a journal restores."""
 
 FORMAT: Final = 2
 """The layout of the file. Records have schemas of their own, so it changes only with the frames or the header."""
@@ -60,29 +60,29 @@ JOURNAL: Final = "journal"
 """The name of the file in a run's folder."""
 GROUP_EVENTS: Final = 1_000
 GROUP_S: Final = 0.010
-"""A sync comes after this many events or seconds, and at once when somebody waits for it."""
+"""A sync comes after this many events or seconds, and at once when an action waits for it."""
 
 CUT_BYTES: Final = 8 << 20
-"""A journal that has grown by so much, and by twice its last snapshot, is cut: some seconds of replay."""
+"""A journal that has grown by this many bytes, and by twice its last snapshot, is cut: some seconds of replay."""
 
 _MAGIC: Final = b"weftjnl\n"
 _SNAPSHOT: Final = b"snapshot"
-"""Begins the payload of a snapshot; no record begins so."""
+"""The prefix of a snapshot's payload; no record begins like this."""
 _FRAME: Final = struct.Struct("<II")
 
 
 def graph_digest(graph: LogicalGraph) -> str:
-    """Return what tells a graph from others; ProgramError if it has a program that cannot be named."""
+    """Return the digest of a graph. ProgramError: one of its programs cannot be named."""
     return sha256(dumps(graph).encode()).hexdigest()
 
 
 def edited_digest(graph: LogicalGraph, edits: int) -> str:
-    """Return what tells the graph of a run after so many edits, which may leave the graph itself as it was."""
+    """Return the digest of a run's graph after a number of edits, which may leave the graph itself unchanged."""
     return f"{graph_digest(graph)}+{edits}" if edits else graph_digest(graph)
 
 
 def same_graph(digest: str, graph: LogicalGraph) -> bool:
-    """Whether a digest is that of a graph, after whatever edits."""
+    """Whether a digest is that of a graph, after any number of edits."""
     return digest.partition("+")[0] == graph_digest(graph)
 
 
@@ -90,12 +90,12 @@ def same_graph(digest: str, graph: LogicalGraph) -> bool:
 
 
 class Header(Struct, frozen=True, kw_only=True):
-    """What a journal begins with: who wrote it, and for which graph.
+    """The first frame of a journal: its writer, and its graph.
 
     `restored` are the tasks (vertex, index) that had finished before this journal began, `incarnation` counts the
-    processes that owned the run before. Of expanders that are `answered` the values are known, and `taken` are the
-    leases of earlier journals whose outputs count. `schemas` are those of the records that follow, `weft` is the
-    version that wrote them, for messages. Fields that a newer version has added are passed over.
+    earlier processes of the run. `answered` are expanders with known values, and `taken` are the leases of earlier
+    journals whose outputs count. `schemas` are those of the records that follow, `weft` is the version that wrote them,
+    for messages. Fields added by a newer version are skipped.
     """
 
     graph: str
@@ -110,9 +110,9 @@ class Header(Struct, frozen=True, kw_only=True):
 
 
 class Recorded(Struct, frozen=True):
-    """A journal as it was found: its header, its whole records, and how many bytes hold all this.
+    """A journal as read: its header, its complete records, and the bytes that hold them.
 
-    Where it was cut, `snapshot` is what came before the records.
+    If it was cut, `snapshot` replaces the records before the cut.
     """
 
     header: Header
@@ -127,16 +127,16 @@ class Recorded(Struct, frozen=True):
 
     @property
     def tuning(self) -> Tuning:
-        """The tuning that was in force at the end."""
-        said = [r.tuning for r in self.records if isinstance(r, Epoch) and r.tuning is not None]
-        return said[-1] if said else self.header.tuning
+        """The last tuning."""
+        tunings = [r.tuning for r in self.records if isinstance(r, Epoch) and r.tuning is not None]
+        return tunings[-1] if tunings else self.header.tuning
 
 
 def read_journal(path: Path, *, trusted: bool = False) -> Recorded:
-    """Read a journal; a last record that is cut off or damaged, and all behind it, is left out.
+    """Read a journal; an incomplete or damaged last record, and all bytes behind it, are left out.
 
     `trusted`: see `Reader`. NotFoundError: there is none. ConflictError: it is no journal, of another format, or has
-    records that this version of Weft does not know.
+    records unknown to this version of Weft.
     """
     try:
         data = path.read_bytes()
@@ -151,18 +151,18 @@ def parse_journal(data: bytes, path: Path, *, trusted: bool = False) -> Recorded
     """Return the journal in the bytes of a file; errors as `read_journal`."""
     payloads, size = _frames(data)
     if not payloads:
-        raise ConflictError(f"{path} is not a journal", hint="The run cannot go on from it.")
+        raise ConflictError(f"{path} is not a journal", hint="The run cannot be resumed from it.")
     try:
         found = read_mapping(payloads[0])
         form = found["format"]
         if form != FORMAT:
             raise ConflictError(
                 f"{path} was written by Weft {found['weft']} in format {form}, and this version reads format {FORMAT}",
-                hint="Resume the run with the version that wrote it; this one can go on from its records alone.",
+                hint="Resume the run with the version that wrote it; this one can resume from its records alone.",
             )
         header = msgspec.convert(found, Header)
     except (msgspec.MsgspecError, LookupError, TypeError):
-        raise ConflictError(f"{path} has no header", hint="The run cannot go on from it.") from None
+        raise ConflictError(f"{path} has no header", hint="The run cannot be resumed from it.") from None
     snapshot = b""
     if trusted and len(payloads) > 1 and payloads[1].startswith(_SNAPSHOT):
         snapshot = payloads.pop(1)[len(_SNAPSHOT) :]
@@ -171,7 +171,7 @@ def parse_journal(data: bytes, path: Path, *, trusted: bool = False) -> Recorded
 
 
 class Recovered(NamedTuple):
-    """What a journal brought back: a master as the earlier one was, its tape, and what it left to do."""
+    """The result of a recovery: the restored master, its tape, and its pending commands."""
 
     master: Master
     tape: Tape
@@ -186,10 +186,10 @@ def recover(
     *,
     tuning: Tuning | None = None,
 ) -> Recovered:
-    """Bring a new master for the same graph, its results marked, to where the journal ends; another incarnation begins.
+    """Bring a new master for the same graph, its results marked, to the end of the journal; a new incarnation begins.
 
-    `digest` is that of the graph as it was first submitted, where that is another one; `tuning` is in force from now
-    on, where it is another one. ConflictError: the journal is of another graph, or what it tells does not happen again.
+    `digest` is that of the graph as first submitted, if it differs; `tuning` replaces the recorded one. ConflictError:
+    the journal is of another graph, or its replay diverges.
     """
     if recorded.header.graph != (digest or graph_digest(graph)):
         raise ConflictError("the journal was written for another graph")
@@ -199,7 +199,7 @@ def recover(
 
 
 def replay_journal(graph: LogicalGraph, recorded: Recorded, managers: Mapping[str, ManagerFactory]) -> Replay:
-    """Bring a new master to where the journal ends; ConflictError: what it tells does not happen again."""
+    """Bring a new master to the end of the journal. ConflictError: the replay diverges."""
     tape = Tape()
     if recorded.snapshot:
         replayed = snapshot.load(recorded.snapshot, graph, managers, tape)
@@ -215,7 +215,7 @@ def replay_journal(graph: LogicalGraph, recorded: Recorded, managers: Mapping[st
 
 
 def _frames(data: bytes) -> tuple[list[bytes], int]:
-    """Return the payloads of the whole frames at the beginning of a file, and where the last one ends."""
+    """Return the payloads of the complete frames at the beginning of a file, and the end of the last one."""
     if not data.startswith(_MAGIC):
         return [], 0
     found, at = [], len(_MAGIC)
@@ -239,10 +239,10 @@ def _frame(payload: bytes) -> bytes:
 class FileJournal:
     """Writes a journal; see `weft.engine.ports.Journal`. Make one with `create` or `reopen`.
 
-    What goes wrong with the disk does not end the run: `error` keeps it, what comes later is not written, and nobody
-    waits for it. With `outputs`, the values of tasks are made durable before the record that tells of them, and
-    nothing of them is freed once that cannot be written down. With `files`, so is what tasks have left on file
-    systems. With `cutter`, which makes a snapshot of what a journal tells, the file is cut when it has become long.
+    Failures of the disk do not end the run: `error` keeps the first, later records are not written, and waits end. With
+    `outputs`, the values of tasks are made durable before their record, and none are freed once frees cannot be
+    recorded. With `files`, the side outputs of tasks on file systems are made durable too. With `cutter`, which makes a
+    snapshot from a journal, a long file is cut.
     """
 
     def __init__(
@@ -285,7 +285,7 @@ class FileJournal:
 
     @classmethod
     def create(cls, path: Path, header: Header, **options: Any) -> FileJournal:
-        """Begin a journal, in the place of one that may be there; it is on disk with its header before this returns.
+        """Begin a journal, in place of an existing one; it is on disk with its header before this returns.
 
         `options` are those of a `FileJournal`. ForbiddenError, DiskFullError: it cannot be made.
         """
@@ -317,7 +317,7 @@ class FileJournal:
         tuning: Tuning | None = None,
         **options: Any,
     ) -> FileJournal:
-        """Go on with a journal that was read: what was cut off is removed, and a new incarnation begins.
+        """Continue a journal that was read: an incomplete record is removed, and a new incarnation begins.
 
         `tuning` as for `recover`, `options` are those of a `FileJournal`. ForbiddenError, DiskFullError: it cannot be
         written.
@@ -338,11 +338,11 @@ class FileJournal:
     # -------------------------------------------------------------------------------------------- under the loop's lock
 
     def managers(self, factories: Mapping[str, ManagerFactory]) -> dict[str, ManagerFactory]:
-        """Return factories of managers whose answers are written down."""
+        """Return the factories of managers whose decisions are recorded."""
         return self.tape.managers(factories)
 
     def append(self, events: Sequence[Event], commands: Sequence[Command]) -> WhenDurable | None:
-        """Take one tick; ProgramError if it cannot be written down. Never waits."""
+        """Append one tick; never waits. ProgramError: it cannot be encoded."""
         frame = _frame(encode(Tick(tuple(events), self.tape.take(), len(commands)), self._by_value))
         left = [] if self._files is None else self._files.ended(events, commands)
         with self._lock:
@@ -356,29 +356,29 @@ class FileJournal:
         return lambda then: self._wait_for(number, then)
 
     def when_durable(self, then: Callable[[], None]) -> None:
-        """Have `then` called once all that was taken so far is durable, or cannot be: `error` says so."""
+        """Call `then` once all earlier ticks are durable, or cannot be: then `error` is set."""
         self._wait_for(self._appended, then)
 
     def _wait_for(self, number: int, then: Callable[[], None]) -> None:
         with self._lock:
-            self._waiting.append((number, then))  # always by way of the thread: in order
+            self._waiting.append((number, then))  # always through the thread: in order
             self._lock.notify()
 
     def close(self) -> None:
-        """End the journal once what was appended is written; does not wait for that."""
+        """End the journal after the appended ticks; does not wait for the writes."""
         with self._lock:
             self._closing = True
             self._lock.notify()
 
     def join(self, timeout_s: float | None = None) -> bool:
-        """Wait until a closed journal is written; False if `timeout_s` seconds were not enough."""
+        """Wait until a closed journal is written. Return False after `timeout_s` seconds."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     # ------------------------------------------------------------------------------------------------------ the thread
 
     def _write(self) -> None:
-        now = monotonic  # only to group what is written
+        now = monotonic  # only to group the writes
         while True:
             with self._lock:
                 while not (self._frames or self._waiting or self._closing or self._head):
@@ -424,7 +424,7 @@ class FileJournal:
                 try:
                     then()
                 except Exception as error:  # noqa: BLE001
-                    self.faults.append(error)  # of whoever is told: the others are told all the same
+                    self.faults.append(error)  # of one callback: the others are called all the same
             with self._lock:
                 if closing and not (self._frames or self._waiting):
                     break
@@ -433,7 +433,7 @@ class FileJournal:
         os.close(self._fd)
 
     def _see_to_length(self, head: tuple[bytes, int] | None) -> None:
-        """Put the head of a cut journal in the place of what it stands for, or begin to make one."""
+        """Replace the beginning of a long journal by its snapshot, or begin to make one."""
         if head is not None:
             self._cutting = None
             self._replace(*head)
@@ -442,7 +442,7 @@ class FileJournal:
             self._cutting.start()
 
     def _cut(self, size: int) -> None:
-        """Make the head of a journal that says what the first `size` bytes say; beside the thread that writes."""
+        """Make the snapshot of the first `size` bytes, on a thread of its own."""
         assert self._cutter is not None
         try:
             with self.path.open("rb") as file:
@@ -464,7 +464,7 @@ class FileJournal:
             self._lock.notify()
 
     def _replace(self, head: bytes, size: int) -> None:
-        """Write a head and what came after the first `size` bytes into a new file, in the place of this one."""
+        """Write a snapshot and the bytes after the first `size` into a new file, in the place of this one."""
         draft = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         fd = -1
         try:

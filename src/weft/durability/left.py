@@ -1,7 +1,7 @@
-"""What the tasks of a run leave on file systems, made durable before the record of their end.
+"""Side outputs of tasks on file systems, made durable before the record of their end.
 
-To sync a whole file system covers whatever a command has written, and waits for what all other programs have written
-there too. So the outputs that a task names are synced one by one, and the whole only where it names none.
+A sync of a whole file system covers all writes of a command, and waits for the writes of all other programs too. So the
+named outputs of a task are synced one by one, and the whole file system only for tasks without any.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from weft.engine.events import Event
 
 Left = Collection[str] | None
-"""Paths that are to be synced; None stands for all that was written."""
+"""Paths to sync; None stands for all writes."""
 
 
 class LeftFiles:
-    """Tells what tasks have left that ended, and syncs it.
+    """Collects the side outputs of ended tasks, and syncs them.
 
-    `outputs` returns the paths of the outputs of a task, by vertex and index, or None if it may have left anything.
+    `outputs` returns the paths of the outputs of a task, by vertex and index, or None if it may have written anywhere.
     """
 
     def __init__(self, systems: FileSystems, outputs: Callable[[str, int], Left]) -> None:
@@ -33,7 +33,7 @@ class LeftFiles:
         self._leases: dict[int, tuple[str, int, bool]] = {}
 
     def ended(self, events: Sequence[Event], commands: Sequence[Command]) -> list[Left]:
-        """Return what each task has left that ended in a tick; the loop calls this under its lock, in order."""
+        """Return the side outputs of each task that ended in a tick; the loop calls this under its lock, in order."""
         found: list[Left] = []
         for event in events:
             if isinstance(event, Hit):
@@ -52,7 +52,7 @@ class LeftFiles:
         return [self._outputs(vertex, index) for index in range(lo, event.hi)] if known else [None]
 
     def sync(self, left: Sequence[Left]) -> None:
-        """Make what tasks have left durable. OSError: it cannot be."""
+        """Make side outputs durable. OSError: not possible."""
         paths: list[str] = []
         whole = False
         for one in left:

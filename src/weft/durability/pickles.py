@@ -1,7 +1,7 @@
 """Pickles of Weft's own records by class and field names, so that a later version with other fields reads them.
 
-A record without a reducer of its own would be pickled as the positions of its values. Values of users are pickled as
-ever. Reading is `weft.store.codec.from_pickle`, and only bytes that this user alone could have written may be read.
+A record without a reducer of its own would be pickled as the positions of its values. Values of users are pickled by
+the default reducers. `weft.store.codec.from_pickle` reads the bytes; only bytes from this user alone may be read.
 """
 
 from __future__ import annotations
@@ -16,19 +16,21 @@ from weft.graph.logical import LogicalGraph
 from weft.store import codec
 
 MOVED: Final[dict[str, str]] = {}
-"""Classes that had another name when they were written: `module:name` of then to that of now."""
+"""The current names of renamed classes, by the written `module:name`."""
 
 _Fields = dict[str, Any]
 _NAMES_OF_GRAPHS: Final = frozenset(vars(LogicalGraph()))
 
 
 def to_pickle(value: Any) -> bytes:
-    """Return any value as bytes for `from_pickle`, with Weft's records in it by name. ProgramError: it cannot be."""
+    """Return any value as bytes for `from_pickle`, with Weft's records in it by name. ProgramError: it cannot be
+    pickled.
+    """
     return codec.to_pickle(value, by_name)
 
 
 def by_name(value: Any) -> tuple[Any, ...] | None:
-    """Return how a record of Weft's is pickled: its class and its fields by name; None for anything else."""
+    """Return the reduction of a record of Weft's: its class and its fields by name; None for anything else."""
     kind = type(value)
     if not kind.__module__.startswith("weft."):
         return None
@@ -61,7 +63,7 @@ def _record(name: str, fields: _Fields) -> Any:
 
 
 def known_fields(kind: Any, fields: _Fields) -> Any:
-    """Return a record of the given fields without those that its class does not have; TypeError if one is missing."""
+    """Return a record of the given fields without those unknown to its class. TypeError: one is missing."""
     names = _NAMES_OF_GRAPHS if kind is LogicalGraph else getattr(kind, "_fields", None) or kind.__struct_fields__
     return kind(**{name: value for name, value in fields.items() if name in names})
 
@@ -71,7 +73,7 @@ def _blank(name: str) -> Any:
 
 
 def _fill(value: Any, fields: _Fields) -> None:
-    """Set the fields of a row; TypeError if one of them is not known, since rows have no defaults."""
+    """Set the fields of a row. TypeError: a field is unknown; rows have no defaults."""
     missing = set(type(value).__slots__) - fields.keys()
     if missing:
         raise TypeError(f"a {type(value).__name__} lacks {', '.join(sorted(missing))}")

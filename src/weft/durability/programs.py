@@ -31,7 +31,7 @@ def pickle_graph(graph: LogicalGraph) -> bytes:
             except ProgramError as inner:
                 cause = inner.__cause__ or inner
                 raise ProgramError(
-                    f"vertex {vertex.id!r} cannot be written down for a resume: {type(cause).__name__}: {cause}",
+                    f"vertex {vertex.id!r} cannot be pickled for a resume: {type(cause).__name__}: {cause}",
                     hint="Its function, what that closes over, its params and items must be picklable; "
                     "or open the session without durable.",
                 ) from error
@@ -39,7 +39,7 @@ def pickle_graph(graph: LogicalGraph) -> bytes:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a new file, closed to others, complete or not at all. ForbiddenError, DiskFullError: it cannot be."""
+    """Write a new file, closed to others, complete or not at all. ForbiddenError, DiskFullError: not possible."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -56,22 +56,22 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def load_graph(folder: Path) -> tuple[LogicalGraph, str]:
-    """Return the graph of a run and its digest; what its program could import, this process can too from now on.
+    """Return the graph of a run and its digest; the import paths of its program are added to this process.
 
-    NotFoundError: it is not there. ForbiddenError: others could have written it. ProgramError: a function of it cannot
-    be imported here. ConflictError: it is no graph.
+    NotFoundError: it is missing. ForbiddenError: another user could have written it. ProgramError: a function of it
+    cannot be imported here. ConflictError: it is no graph.
     """
     try:
         data = read_trusted(folder, PROGRAM)
     except NotFoundError as error:
         raise NotFoundError(f"the graph of {folder.name} is gone: {error.message}", hint=_ANOTHER) from None
     try:
-        said = read_description(folder)
+        description = read_description(folder)
     except FileNotFoundError:
-        said = {}
-    digest, paths = sha256(data).hexdigest(), said.get("paths", [])
-    if said.get(GRAPH_DIGEST, digest) != digest:
-        raise ConflictError(f"{folder / PROGRAM} is damaged: it is not what was written there", hint=_ANOTHER)
+        description = {}
+    digest, paths = sha256(data).hexdigest(), description.get("paths", [])
+    if description.get(GRAPH_DIGEST, digest) != digest:
+        raise ConflictError(f"{folder / PROGRAM} is damaged: its digest differs from the recorded one", hint=_ANOTHER)
     sys.path += [path for path in paths if isinstance(path, str) and path not in sys.path and Path(path).is_dir()]
     try:
         graph = codec.from_pickle(data)
@@ -86,7 +86,7 @@ def load_graph(folder: Path) -> tuple[LogicalGraph, str]:
 
 
 def _way_out(cause: BaseException | None) -> str:
-    """Return what to do about what kept functions from being loaded."""
+    """Return the hint for functions that could not be loaded."""
     if isinstance(cause, ImportError):
         return "Modules that it imports must be where they were when it began, or on PYTHONPATH."
     if isinstance(cause, AttributeError):

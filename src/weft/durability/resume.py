@@ -1,9 +1,9 @@
-"""How a run goes on that has ended without success, or whose owner was killed.
+"""The plan of a resume for a run that ended without success, or whose owner was killed.
 
-Two ways, and the first that is possible is taken. *Replay*: the journal can be read and is of this graph, nothing has
-failed, and all that was finished is still there. A new master is brought to where the old one was, with every choice
-and number that was settled, and goes on. *Facts*: the job begins again, and what is known to have finished counts as
-finished. That is how a failed run goes on, one with an output that is gone, or one of an older format.
+The first possible way of two is taken. *Replay*: the journal is readable and of this graph, nothing has failed, and all
+finished outputs exist. A new master is brought to the state of the old one, with every decision and number, and
+continues. *Facts*: the job begins again, and its recorded finished tasks count as finished. Failed runs, runs with a
+missing output, and runs of an older format resume this way.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 Task = tuple[str, int]
-"""A vertex and the number of a task of it."""
+"""A vertex and the index of one of its tasks."""
 
 
 class FinishedTask(NamedTuple):
-    """A task that has finished, of a vertex that the graph gets only while it runs; `name` is that of its step."""
+    """A finished task of a vertex that was added while the graph ran; `name` is that of its step."""
 
     vertex: str
     task: int
@@ -42,13 +42,12 @@ class FinishedTask(NamedTuple):
 
 
 class Plan(Struct):
-    """The way by which a run goes on.
+    """The plan of a resume.
 
-    `graph` is what to run, and `header` begins a new journal of it. With `recovered` the journal of before is replayed
-    and continued; `why` says what keeps it from that. `restored` are tasks that are not run again; `gone` maps tasks
-    that are, though they had finished, to the output that is missing ("" for a value); `answers` has the values of
-    expanders that are known. `ended`: the run had succeeded. `vertices` are all that are known, those of patches
-    included.
+    `graph` is the graph to run, and `header` begins a new journal of it. With `recovered` the earlier journal is
+    replayed and continued; otherwise `why` is the obstacle. `restored` are tasks that are not run again. `gone` maps
+    finished tasks that are run again to the missing output ("" for a value). `answers` has the known values of
+    expanders. `ended`: the run had succeeded. `vertices` are all known ones, those of patches included.
     """
 
     graph: LogicalGraph
@@ -69,19 +68,19 @@ def plan_resume(
     managers: Mapping[str, ManagerFactory],
     tuning: Tuning,
     *,
-    told: Callable[[Vertex, int], bool],
+    succeeded: Callable[[Vertex, int], bool],
     outputs: Callable[[Vertex, int], Sequence[str] | None],
     exists: Callable[[str], bool] = os.path.lexists,
     kept: Iterable[FinishedTask] = (),
     edits: int = 0,
 ) -> Plan:
-    """Find out how a run goes on; nothing is changed.
+    """Plan the resume of a run; changes nothing.
 
-    `graph` is the graph of the run as it was begun. `told` says whether the records tell of a task that it has
-    succeeded, `outputs` which paths a task must have left (None: of a vertex that is always run again unless the
-    journal is replayed). `kept` are tasks that had finished before the graph was edited, of vertices that it does not
-    have from the start. `edits` counts the edits that have steps run again: of an earlier journal than the last of them
-    only the records know what still holds, also where the graph itself is the same.
+    `graph` is the graph of the run at its begin. `succeeded` returns whether the records contain the success of a task;
+    `outputs` returns the paths that a task must have left (None: the vertex always runs again unless the journal is
+    replayed). `kept` are tasks that had finished before an edit of the graph, of vertices added at run time. `edits`
+    counts the edits that have steps run again: journals before the last one are not trusted beyond the records, even if
+    the graph itself is unchanged.
     """
     digest = edited_digest(graph, edits)
     mark_results(graph)
@@ -114,15 +113,15 @@ def plan_resume(
         why = error.message
     finished: set[Task] = set()
     gone: dict[Task, str] = {}
-    left = {
+    declared = {
         id: [outputs(vertex, index) for index in range(widths.get(id, 0))]
         for id, vertex in vertices.items()
         if outputs(vertex, 0) is not None
     }
-    for id, tasks in left.items():
+    for id, tasks in declared.items():
         for index, paths in enumerate(tasks):
             task = (id, index)
-            by_records = task in before or told(vertices[id], index)
+            by_records = task in before or succeeded(vertices[id], index)
             if vertices[id].final and not by_records:
                 continue  # it runs again whenever anything else does
             if by_records and task not in known and recovered is not None:
@@ -143,14 +142,14 @@ def plan_resume(
     if recovered is not None and not why:
         header = Header(graph=digest, tuning=tuning, incarnation=incarnation)
         return Plan(again, header, frozenset(finished), recorded=recorded, recovered=recovered, vertices=vertices)
-    counted = frozenset(finished - _made_anew(graph, left, finished))
+    counted = frozenset(finished - _made_anew(graph, declared, finished))
     again = asking(graph, {vertex for vertex, _ in counted})
     header = Header(graph=digest, tuning=tuning, incarnation=incarnation, restored=tuple(sorted(counted)))
     return Plan(again, header, counted, gone, why=why, recorded=recorded, vertices=vertices)
 
 
-def _made_anew(graph: LogicalGraph, left: Mapping[str, Sequence[object]], finished: Collection[Task]) -> set[Task]:
-    """Return the finished tasks that may be others this time: what says how many there are reads something new."""
+def _made_anew(graph: LogicalGraph, declared: Mapping[str, Sequence[object]], finished: Collection[Task]) -> set[Task]:
+    """Return the finished tasks that may differ this time: the source of their number reads new input."""
     sources: dict[str, list[str]] = {}
     for edge in graph.edges:
         sources.setdefault(edge.dst, []).append(edge.src)
@@ -162,9 +161,9 @@ def _made_anew(graph: LogicalGraph, left: Mapping[str, Sequence[object]], finish
             if source in seen:
                 continue
             seen.add(source)
-            if source not in left:
+            if source not in declared:
                 stack += sources.get(source, ())
-            elif not all((source, index) in finished for index in range(len(left[source]))):
+            elif not all((source, index) in finished for index in range(len(declared[source]))):
                 anew.add(id)
                 break
     widths = {id: getattr(vertex.parallelism, "expander", "") for id, vertex in graph.vertices.items()}

@@ -1,14 +1,13 @@
-"""A master as bytes, so that a long journal can be cut: a snapshot of what came before, then records.
+"""A master as bytes, so that a long journal can be cut: a snapshot of its beginning, then records.
 
-Stages and links refer to each other, and so do all the rows of a job. They are written one by one, each reference to
-one as its number, so that a long chain of vertices is no deep recursion. Programs of the graph as it was submitted are
-not written again, managers are made anew, and the ready set that all idle stages share comes back as itself.
+Stages and links refer to each other, and so do all the rows of a job. They are written one by one, each reference as a
+number, so that a long chain of vertices is no deep recursion. Programs of the submitted graph are not written again,
+managers are made anew, and the ready set shared by all idle stages is restored as one object.
 
-Fields are written by name: those that `Core`, `Stage` and `PhysicalEdge` declare (`KEPT`), and those of the records
-inside them (`weft.durability.pickles`). A reader passes over a field that it does not know; one that is not there is as
-in a new job.
+Fields are written by name: those declared by `Core`, `Stage` and `PhysicalEdge` (`KEPT`), and those of the records
+inside them (`weft.durability.pickles`). A reader skips unknown fields; missing ones have their values of a new job.
 
-The bytes are a pickle: only those that this user alone could have written may be read.
+The bytes are a pickle: only bytes from this user alone may be read.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _Fields = dict[str, Any]
 
 
 def dump(graph: LogicalGraph, replayed: Replay) -> bytes:
-    """Return a replayed master of `graph`, with what its replay has collected. It is of no use afterwards."""
+    """Return a replayed master of `graph` with the state of its replay as bytes. The master is unusable afterwards."""
     import cloudpickle
 
     core = replayed.whole_state
@@ -72,9 +71,9 @@ def dump(graph: LogicalGraph, replayed: Replay) -> bytes:
 
 
 def load(data: bytes, graph: LogicalGraph, managers: Mapping[str, ManagerFactory], tape: Tape) -> Replay:
-    """Return the replay that `dump` was given, to go on with; ConflictError if it does not fit.
+    """Return the replay that `dump` wrote, to continue it. ConflictError: it does not fit.
 
-    The bytes must be trusted: reading them runs whatever code they name.
+    The bytes must be trusted: reading them may run any code.
     """
     file = io.BytesIO(data)
     try:

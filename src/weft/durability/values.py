@@ -1,4 +1,4 @@
-"""The plan of a resume for runs whose values are kept in files: the outputs that are there decide with the journal."""
+"""The plan of a resume for runs with values in files: the existing outputs decide together with the journal."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def plan_values(
     tuning: Tuning,
     managers: Mapping[str, ManagerFactory],
 ) -> Plan:
-    """Find out how a run goes on; nothing is changed but that outputs which do not count are removed."""
+    """Plan the resume of a run; changes nothing except that it removes outputs that do not count."""
     plan = Plan(graph, Header(graph=digest, tuning=tuning))
     try:
         check_trusted(path, JOURNAL)
@@ -76,7 +76,7 @@ def plan_values(
 
 
 def _fits(old: Tuning, new: Tuning) -> bool:
-    """Whether a job may simply go on with another tuning: sizes may differ, what its graph was made for may not."""
+    """Whether a job may continue with another tuning: sizes may differ, settings that shaped its graph may not."""
     same = replace(
         old,
         target_s=new.target_s,
@@ -90,7 +90,7 @@ def _fits(old: Tuning, new: Tuning) -> bool:
 
 
 def _go_on(plan: Plan, graph: LogicalGraph, found: Recovered, outputs: Outputs) -> None:
-    """The journal is replayed: outputs of finished tasks are looked for, the others are removed."""
+    """Plan a replay: outputs of finished tasks are looked up, the others are removed."""
     inspector = found.master.inspector
     plan.graph, plan.recovered = graph, found
     header = plan.header if plan.recorded is None else plan.recorded.header
@@ -100,7 +100,7 @@ def _go_on(plan: Plan, graph: LogicalGraph, found: Recovered, outputs: Outputs) 
         row = inspector.vertex(vertex)
         there = outputs.has(vertex)
         state: Sequence[int] = b"" if row is None else row.state
-        if vertex in header.answered and FINISHED not in state and FREED not in state:  # not yet given again
+        if vertex in header.answered and FINISHED not in state and FREED not in state:  # not yet returned
             with suppress(WeftError):
                 plan.answers[vertex] = answers_asking(_values(outputs, vertex, len(there)), {v for v, _ in hit})
         n = max(len(state), max(there, default=-1) + 1)
@@ -119,7 +119,7 @@ def _go_on(plan: Plan, graph: LogicalGraph, found: Recovered, outputs: Outputs) 
 def _begin_again(
     plan: Plan, inspector: Inspector, outputs: Outputs, taken: Collection[int] | None, *, known: bool
 ) -> None:
-    """The job begins again, and what is known to have finished is not run again."""
+    """Plan a restart: tasks that are known to have finished are not run again."""
     answers: dict[str, list[Any]] = {}
     for row in inspector.vertices:
         if row.vertex.expands and 0 < row.n == len(set(outputs.has(row.id))):
