@@ -1,4 +1,4 @@
-"""Stand-ins for what the master's shell is made of. They pass the conformance suites that apply to the real ones."""
+"""Test doubles of the master's shell. They pass the conformance suites that apply to the real parts."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class MemoryJournal:
 
 
 class RecordingExecutor:
-    """An executor that runs nothing and remembers everything: `calls` has (method, job id, arguments...).
+    """An executor that runs nothing and records all calls: `calls` has (method, job id, arguments...).
 
-    With `answers`, every lease ends well as soon as it is launched, and timers go off when they are set; without, the
-    test says what happened, with `done` and `failed`. Leases begin behind gates if it is `gated`.
+    With `answers`, every lease succeeds at its launch, and timers fire when they are set; without, the test posts the
+    outcomes with `done` and `failed`. Leases begin behind commit barriers if it is `gated`.
     """
 
     name = "recording"
@@ -61,17 +61,17 @@ class RecordingExecutor:
 
     @property
     def loop(self) -> Shell:
-        """The loop it works for."""
+        """The loop of the executor."""
         assert self._loop is not None
         return self._loop
 
     def done(self, job: str, lease: int, **fields: Any) -> None:
-        """Say that a launched lease ended well."""
+        """Report the success of a launched lease."""
         launch = self.open.pop((job, lease))
         self.loop.post(job, Done(self.loop.clock.now(), lease, launch.hi, **fields))
 
     def failed(self, job: str, lease: int, kind: Failure, message: str = "it failed") -> None:
-        """Say that the first task of a launched lease failed."""
+        """Report the failure of the first task of a launched lease."""
         launch = self.open.pop((job, lease))
         now = self.loop.clock.now()
         self.loop.post(job, Failed(now, lease, launch.lo, launch.vertex, launch.lo, kind, message))

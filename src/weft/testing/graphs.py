@@ -1,4 +1,4 @@
-"""Random graphs for property tests and simulations: small, legal, of every shape the words allow."""
+"""Random graphs for property tests and simulations: small, legal, and of every shape."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def work(*inputs: object) -> int:
-    """Stand for any task body."""
+    """A placeholder for any task body."""
     return len(inputs)
 
 
@@ -77,7 +77,7 @@ def random_graph(rng: random.Random, *, most_vertices: int = 10, most_tasks: int
 
 
 def add_final(graph: Graph, nodes: list[VertexHandle]) -> None:
-    """Give some graphs, told apart by their shape, vertices that run whatever happens: no random number is drawn."""
+    """Give some graphs, chosen by their shape, finally vertices: no random number is drawn."""
     if (len(graph.edges) + len(nodes)) % 4:
         return
     report = graph.add(work, gather(nodes[-1]), n=2, name="report", final=True)

@@ -1,4 +1,4 @@
-"""The state of a master, which nothing but the engine and tests may hold: for checks of what an `Inspector` hides."""
+"""The state of a master, reserved to the engine and tests: for checks of facts that an `Inspector` hides."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def core_of(job: Job) -> Core:
 
 
 def check_job(job: Job) -> None:
-    """AssertionError: an invariant of the engine does not hold for a job."""
+    """Check the invariants of the engine for a job. AssertionError: one does not hold."""
     check(core_of(job))

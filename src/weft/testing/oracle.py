@@ -1,4 +1,4 @@
-"""An independent answer: run a graph one task after another, with nothing of the engine in between."""
+"""A reference executor: run a graph one task after another, without the engine."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""A backend whose workers get nothing but bytes: the example for whoever writes one for another machine.
+"""A backend whose workers receive only bytes: the example for backends on other machines.
 
 `SocketBackend` is the near end, in the process of the loop. It keeps values, streams and timers as every local backend
-does (`LocalBackend`, `LocalJob`) and sends leases over a socket. `serve` is the far end, in a process of its own: it
-knows no master, no store and no job, only what a `Launch` carries (`TaskSpec`) and the values that come with it.
+does (`LocalBackend`, `LocalJob`) and sends leases over a socket. `serve` is the far end, in a process of its own,
+without master, store or job: it needs only the content of a `Launch` (`TaskSpec`) and the values sent with it.
 
 A frame is its length and MessagePack, `[kind, token, ...]`. Launches, values and questions are pickled inside, as on
 the channel of worker processes: the other end is a child of this process. On a network frames would be signed. Each
-`LAUNCH` is answered by one `DONE`; `ASK` is what a running task wants of its host meanwhile (events, endpoints,
-streams): it blocks the task and not the far end, and a helper thread here answers.
+`LAUNCH` is answered by one `DONE`. `ASK` is a request of a running task to its host (events, endpoints, streams): it
+blocks the task and not the far end, and a helper thread here answers.
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ class Wire:
         self._sending = threading.Lock()
 
     def send(self, *message: Any) -> None:
-        """Send a message; nothing happens if the other end is gone, which `messages` tells."""
+        """Send a message; no effect if the other end is closed, which `messages` reports."""
         data = msgspec.msgpack.encode(message)
         with self._sending, suppress(OSError):
             self._sock.sendall(len(data).to_bytes(_LENGTH, "little") + data)
 
     def messages(self) -> Iterator[list[Any]]:
-        """Yield what comes, until either end closes."""
+        """Yield the received messages, until either end closes."""
         with suppress(OSError), self._sock.makefile("rb") as stream:
             while head := stream.read(_LENGTH):
                 yield msgspec.msgpack.decode(stream.read(int.from_bytes(head, "little")))
 
     def close(self) -> None:
-        """Have both ends hear that nothing more comes."""
+        """Close the connection for both ends."""
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
@@ -101,7 +101,7 @@ class SocketBackend(LocalBackend):
         self._listener.start()
 
     def numbers(self) -> Sequence[int]:
-        """Return the workers that are there, by number."""
+        """Return the present workers, by number."""
         return self._workers
 
     def open_job(self, job: Job) -> None:
@@ -119,11 +119,11 @@ class SocketBackend(LocalBackend):
             self._wire.send(LAUNCH, _token(lease), codec.to_pickle((launch, self._values(lease))))
         except Exception as error:  # noqa: BLE001 - whatever it is, the lease has to be answered
             self._end(lease, crashed(lease, error))
-        if lease.stop:  # it was told to stop before it was sent
+        if lease.stop:  # stopped before it was sent
             self._wire.send(STOP, _token(lease))
 
     def _values(self, lease: WorkerLease) -> list[tuple[str, int, list[Any]]]:
-        """Return what the tasks of a lease read: of each source the values from a task on."""
+        """Return the input values of a lease's tasks: for each source the values from a task on."""
         cone = lease.cone
         inner = frozenset(cone.members) if cone is not None else frozenset()
         return [
@@ -138,7 +138,7 @@ class SocketBackend(LocalBackend):
     def _value(self, column: Column, at: int) -> Any:
         with suppress(NotFoundError):
             return self.store.load(column, at)
-        return ABSENT  # the task will say what it misses
+        return ABSENT  # the task will report the missing value
 
     def _listen(self) -> None:
         for kind, token, *rest in self._wire.messages():
@@ -163,10 +163,10 @@ class SocketBackend(LocalBackend):
             self.loop.post_later(local.job.id, local.report(lease, outcome, self.loop.clock.now()))
 
     def _answer(self, lease: WorkerLease, number: int, asked: bytes) -> None:
-        """Do for a running task what it asks its host for."""
+        """Answer a request of a running task to its host."""
         try:
             answer = True, codec.to_pickle(self._ask(lease, *codec.from_pickle(asked)))
-        except Exception as error:  # noqa: BLE001 - the task is told
+        except Exception as error:  # noqa: BLE001 - sent to the task
             answer = False, codec.to_pickle(error)
         self._wire.send(ANSWER, number, *answer)
 
@@ -188,15 +188,15 @@ class SocketBackend(LocalBackend):
         return found
 
     def shrink(self, job: Job, lease: int) -> None:
-        """See `Executor.shrink`: what was sent is not taken back."""
+        """See `Executor.shrink`: sent leases are not shortened."""
 
     def ask_to_stop(self, lease: WorkerLease) -> None:
-        """Tell a task to stop."""
+        """Ask a task to stop."""
         lease.stop = True
         self._helpers.put(partial(self._wire.send, STOP, _token(lease)))
 
     def out_of_time(self, local: LocalJob, lease: WorkerLease, worker: int) -> None:
-        """A task did not stop in time: its thread is left to itself."""
+        """Abandon the thread of a task that did not stop in time."""
         if self._leases.pop(_token(lease), None) is not None:
             abandon(local, lease, self.grace_s)
 
@@ -216,7 +216,7 @@ class SocketBackend(LocalBackend):
 
 
 class _Host:
-    """What a task of one lease finds its host to be: each call is a question to the near end."""
+    """The host of a lease's tasks: each call is a request to the near end."""
 
     def __init__(self, ask: Callable[..., Any]) -> None:
         self._ask = ask
@@ -240,7 +240,7 @@ class _Host:
 
 
 class _Far:
-    """The far end: leases that run, and questions that wait."""
+    """The far end: running leases, and open requests."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -273,7 +273,7 @@ class _Far:
         return lease
 
     def _run(self, token: str, lease: WorkerLease) -> None:
-        store: Any = None  # all values are there
+        store: Any = None  # all values are present
         outcome = run(lease, store, _TARGET_S)
         try:
             data = codec.to_pickle(outcome)
@@ -283,7 +283,7 @@ class _Far:
         self._wire.send(DONE, token, data)
 
     def _ask(self, token: str, *question: Any) -> Any:
-        """Ask the near end, and wait for the answer; raise what it raised."""
+        """Send a request to the near end, and wait for the answer; its exceptions are raised here."""
         number = next(self._numbers)
         answer = self._questions[number] = SimpleQueue()
         self._wire.send(ASK, token, number, codec.to_pickle(question))
@@ -294,6 +294,6 @@ class _Far:
 
 
 def serve() -> None:
-    """Be the far end of the socket that the command line names, until the near end is gone; then end this process."""
+    """Run the far end of the socket named by the command line, until the near end closes; then end this process."""
     _Far(Wire(socket.socket(fileno=int(sys.argv[1])))).serve()
     os._exit(0)

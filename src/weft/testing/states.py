@@ -1,7 +1,7 @@
 """Draw the five lifecycles: `docs/states/*.md`, one page for each table of `weft.engine.machines`.
 
-``python -m weft.testing.states`` writes the pages, ``--check`` writes nothing and exits with 1 where one is stale.
-All of a page comes from the code: states and what is true in each from the enum and its comments, arcs from the table.
+``python -m weft.testing.states`` writes the pages, ``--check`` writes nothing and exits with 1 if one is stale. The
+content of a page comes from the code: states and their meanings from the enum and its comments, arcs from the table.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ MACHINES = (
 
 
 def meanings(states: type[Enum]) -> dict[str, str]:
-    """Return what is true in each state, by its name: the comment that stands behind it in the source."""
+    """Return the meaning of each state, by its name: the comment behind it in the source."""
     found = re.findall(r"^    (\w+) = [^#\n]+  # (.+)$", inspect.getsource(states), re.MULTILINE)
     return dict(found)
 
 
 def diagram(machine: Machine) -> str:
-    """Return the Mermaid text of one lifecycle; causes that lead the same way share an arrow."""
+    """Return the Mermaid text of one lifecycle; causes with the same arc share an arrow."""
     ways: dict[tuple[str, str], list[str]] = {}
     for here, cause, there in arcs(machine.table):
         ways.setdefault((here, there), []).append(cause)
@@ -100,7 +100,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def stale(folder: Path) -> list[str]:
-    """Return the names of the pages in `folder` that are missing or differ from what the code says."""
+    """Return the names of the pages in `folder` that are missing or outdated."""
     found = []
     for machine in MACHINES:
         path = folder / f"{machine.name}.md"

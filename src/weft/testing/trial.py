@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Trial(Struct, frozen=True):
-    """What came of it."""
+    """The outcome of a trial."""
 
     simulator: Simulator
     job: JobRun
@@ -58,7 +58,7 @@ def run_graph(
 
 
 def expect_clean(sim: Simulator, job: JobRun) -> None:
-    """Nothing but results is held, nothing runs, all tokens and slots are back."""
+    """Check that only results are held, no task runs, and all tokens and slots are free."""
     core = job.master.core
     assert not job.leases, f"leases are left: {job.leases}"
     held = {(vertex, index) for (owner, vertex), indices in sim.held.items() if owner == job.id for index in indices}
@@ -108,7 +108,7 @@ def random_trial(seed: int) -> Trial:
         graph,
         workers=rng.randint(max(2, nodes), 5),
         nodes=nodes,
-        seconds=lambda vertex, _: seconds.get(vertex, 1.0),  # final vertices have no figure of their own
+        seconds=lambda vertex, _: seconds.get(vertex, 1.0),  # finally vertices have no figure of their own
         faults=faults,
         tuning=tuning,
         cancel_at=rng.choice([None, None, None, None, rng.random() * 10]),

@@ -1,4 +1,4 @@
-"""What a worker must know to run the tasks of one vertex: made once for each vertex, shared by all its leases."""
+"""The record that workers need to run the tasks of one vertex: made once for each vertex, shared by all its leases."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from weft.store.api import Column
 
 SINGLE, SLICE, PIECES = 0, 1, 2
-"""How an input is read: one value; the values of a range of tasks; pieces of partitioned values."""
+"""The kind of an input: one value; the values of a range of tasks; pieces of partitioned values."""
 
 
 class InputCode:
-    """One input edge: where its values are, and which of them a task reads.
+    """One input edge: the place of its values, and those that a task reads.
 
-    `lenient` inputs leave out what was never made (sources that failed or were skipped); `live` inputs are read while
-    their sources still run, `streamed` ones batch by batch; `last` says that nobody else reads what this input reads.
+    `lenient` inputs leave out missing values (of failed or skipped sources). `live` inputs are read while their sources
+    still run, `streamed` ones batch by batch. `last`: the values have no other reader.
     """
 
     __slots__ = (
@@ -70,7 +70,7 @@ class InputCode:
 
     @property
     def column(self) -> Column:
-        """Where the values are; looked up on first use, since what stays inside a cone needs none."""
+        """The column of the values; looked up on first use, since inner values of a cone need none."""
         column = self._column
         if column is None:
             column = self._column = self._find()
@@ -83,11 +83,11 @@ Edges = tuple[tuple[InputCode, ...], Mapping[str, int], frozenset[str]]
 class TaskCode:
     """The body of a vertex's tasks with its inputs; the function is looked up on first use, on the worker.
 
-    `edges` is (inputs, outputs, streams), or a function that returns it: what runs inside a cone often needs none of
-    it. `only` is how a plain function with a single, narrow input reads it: -1 one value, k > 0 a list of k values; 0
-    otherwise. `measured` are output edges of which a manager wants to know the bytes of each partition, `counted` says
-    that one wants to know how many rows come out. `parts` is how many partitions its output has. `kept` says that its
-    values are results, whoever reads them.
+    `edges` is (inputs, outputs, streams), or a function that returns it: members of a cone often need none of it.
+    `only` is the kind of a plain function's single, narrow input: -1 one value, k > 0 a list of k values; 0 otherwise.
+    `measured` are output edges with the bytes of each partition measured for a manager; `counted`: output rows are
+    counted for one. `parts` is the number of partitions of its output. `kept`: its values are results, whatever reads
+    them.
     """
 
     __slots__ = (
@@ -164,7 +164,7 @@ class TaskCode:
 
     @property
     def fn(self) -> Callable[..., Any]:
-        """The function; ProgramError if it cannot be imported here."""
+        """The function. ProgramError: it cannot be imported here."""
         fn = self._fn
         if fn is None:
             fn = self._fn = resolve(self.program)
@@ -172,22 +172,22 @@ class TaskCode:
 
     @property
     def prepares(self) -> bool:
-        """Whether a task passes the gate of its lease by itself."""
+        """Whether a task passes the commit barrier of its lease by itself."""
         return does_prepare(self.fn)
 
     @property
     def in_bubble(self) -> bool:
-        """Whether its tasks stream, so that others wait for them."""
+        """Whether its tasks stream, so that other tasks wait for them."""
         return bool(self.streams) or any(inp.streamed for inp in self.inputs)
 
     @property
     def simple(self) -> bool:
-        """Whether calling the function with its inputs is all there is to a task."""
+        """Whether a task consists of one call of the function with its inputs."""
         return self.style is Style.FUNCTION and not self.streams and not any(inp.live for inp in self.inputs)
 
 
 def code_of(spec: TaskSpec, column: Callable[[EdgeSpec], Column]) -> TaskCode:
-    """Return what a worker makes of the record of a vertex; `column` finds the values of an edge's source."""
+    """Return the task code of a vertex's record; `column` finds the values of an edge's source."""
     return TaskCode(
         spec.vertex,
         spec.n,

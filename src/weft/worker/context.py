@@ -1,4 +1,4 @@
-"""The context of a running task: `weft.graph.task.TaskContext`, over whatever the backend offers."""
+"""The context of a running task: `weft.graph.task.TaskContext`, over the services of any backend."""
 
 from __future__ import annotations
 
@@ -30,34 +30,36 @@ _ENDPOINT_POLL_S = 0.01
 
 
 class TaskHost(Protocol):
-    """What a backend offers to running tasks."""
+    """The services of a backend for running tasks."""
 
     def emit(self, lease: int, vertex: str, index: int, name: str, payload: Any) -> None:
         """Send a user event to the master."""
         ...
 
     def progress(self, lease: int, rows: int) -> None:
-        """Say that rows were produced."""
+        """Report produced rows."""
         ...
 
     def endpoints(self, service: str) -> list[Any] | None:
-        """Return what the tasks of a service said with `emit("endpoint", payload)`, by index; None until all have."""
+        """Return the payloads of `emit("endpoint", payload)` of a service's tasks, by index; None until all have
+        emitted.
+        """
         ...
 
     def history(self, vertex: str) -> Sequence[VertexHistory]:
-        """Return what a vertex took in earlier runs of the same graph, newest first."""
+        """Return the durations of a vertex in earlier runs of the same graph, newest first."""
         ...
 
     def watch(self, control: str, vertex: str) -> WatchedVertex:
-        """Return a vertex as its control vertex sees it; NotFoundError: `control` controls none of that name."""
+        """Return a vertex as seen by its control vertex. NotFoundError: `control` controls none of that name."""
         ...
 
     def reply(self, token: str) -> str | None:
-        """Return what the master has replied to a decision, once; None until it has."""
+        """Return the master's reply to a decision, once; None before it."""
         ...
 
     def keep_result(self, recipe: Any, started: float, spoilt: str) -> str:
-        """Have the cache of the job keep outputs; return why not, or ""."""
+        """Have the cache of the job keep outputs; return the reason if it does not, or ""."""
         ...
 
     def live_input(self, inp: InputCode, index: int, context: WorkerTaskContext) -> Any:
@@ -69,24 +71,26 @@ class TaskHost(Protocol):
         ...
 
     def end_streams(self, code: TaskCode, index: int, context: WorkerTaskContext) -> None:
-        """Say that a task writes nothing more to its streams."""
+        """End the writes of a task to its streams."""
         ...
 
 
 def one_of(batches: list[Any]) -> Any:
-    """Return what a plain function gets of one source task: its batch, None if there is none, the list of several."""
+    """Return a plain function's argument from one source task: its batch, None if there is none, the list of
+    several.
+    """
     return batches[0] if len(batches) == 1 else batches or None
 
 
 def not_controlled(control: str, vertex: str) -> NotFoundError:
-    """Return the error for a vertex that is not there, or that `control` does not control."""
+    """Return the error for a vertex that is missing, or that `control` does not control."""
     return NotFoundError(
         f"{control} controls no vertex {vertex!r}", hint=f"Add it as an input: controlled({control}), or patch it in."
     )
 
 
 class EdgeValues:
-    """What a task wrote edge by edge: `{edge id: {partition: [values]}}`."""
+    """The values that a task wrote edge by edge: `{edge id: {partition: [values]}}`."""
 
     __slots__ = ("by_edge",)
 
@@ -94,16 +98,16 @@ class EdgeValues:
         self.by_edge = by_edge
 
     def part(self, edge: str, partition: int) -> list[Any]:
-        """Return what was written to a partition of an edge."""
+        """Return the values of a partition of an edge."""
         return self.by_edge.get(edge, {}).get(partition, [])
 
     def single(self, edge: str) -> Any:
-        """Return what a plain function gets of an edge; see `one_of`."""
+        """Return a plain function's argument from an edge; see `one_of`."""
         return one_of(self.part(edge, 0))
 
     @property
     def nbytes(self) -> int:
-        """About how many bytes the values hold."""
+        """The approximate bytes of the values."""
         return sum(sizeof(value) for parts in self.by_edge.values() for found in parts.values() for value in found)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -134,14 +138,14 @@ class _Writer:
             context.written.setdefault(self._edge, {}).setdefault(partition, []).append(value)
 
     def _whole(self, partition: Any) -> int:
-        """Return a whole number of another type, such as NumPy's, as an int; TaskError: it is none."""
+        """Return a whole number of another type, such as NumPy's, as an int. TaskError: it is none."""
         try:
             return operator.index(partition)
         except TypeError:
             raise self._no_partition(partition) from None
 
     def _no_partition(self, partition: Any) -> TaskError:
-        """Return the error of a task that writes where no reader would ever look."""
+        """Return the error of a task that writes to a partition without readers."""
         task, limit = f"{self._context.vertex}[{self._context.index}]", self._limit
         settled = limit < sys.maxsize
         there = (
@@ -200,7 +204,7 @@ class WorkerTaskContext:
         self.host.emit(self.lease.id, self.vertex, self.index, name, payload)
 
     def progress(self, rows: int) -> None:
-        """Say that `rows` more rows were produced."""
+        """Report `rows` more produced rows."""
         try:
             more = operator.index(rows)
         except TypeError:
@@ -214,7 +218,7 @@ class WorkerTaskContext:
         return self.lease.stop
 
     def on_cancel(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called when the task is cancelled."""
+        """Register `callback` for the cancellation of the task."""
         lease = self.lease
         if lease.callbacks is None:
             lease.callbacks = []
@@ -223,7 +227,7 @@ class WorkerTaskContext:
             callback()
 
     def endpoints(self, service: str) -> list[Any]:
-        """Wait until every task of a service has said its endpoint, and return them by index."""
+        """Wait until every task of a service has emitted its endpoint, and return them by index."""
         while (said := self.host.endpoints(service)) is None:
             if self.lease.stop:
                 raise RunCancelledError(f"{self.vertex}[{self.index}] was told to stop while it waited for {service}")
@@ -231,7 +235,7 @@ class WorkerTaskContext:
         return said
 
     def usage(self, **most: float) -> None:
-        """Say the most that this task used."""
+        """Report the peak usage of this task."""
         used = {}
         for name, value in most.items():
             try:
@@ -243,19 +247,19 @@ class WorkerTaskContext:
         self.host.emit(self.lease.id, self.vertex, self.index, USAGE, used)
 
     def keep_result(self, recipe: Any, started: float, spoilt: str = "") -> str:
-        """Have the cache of the job keep the outputs of this task; return why not, or ""."""
+        """Have the cache of the job keep the outputs of this task; return the reason if it does not, or ""."""
         return self.host.keep_result(recipe, started, spoilt)
 
     def history(self, vertex: str) -> Sequence[VertexHistory]:
-        """Return what a vertex took in earlier runs of the same graph, newest first."""
+        """Return the durations of a vertex in earlier runs of the same graph, newest first."""
         return self.host.history(vertex)
 
     def watch(self, vertex: str) -> WatchedVertex:
-        """Look at a vertex that this one controls, or has patched in."""
+        """Return a vertex that this one controls, or has patched in."""
         return self.host.watch(self.vertex, vertex)
 
     def set_resources(self, vertex: str, *alternatives: Resources, because: str = "") -> str:
-        """Have tasks of a vertex that have not started take the first of `alternatives` that can be had."""
+        """Set the resources of a vertex's tasks that have not started: the first available of `alternatives`."""
         if not alternatives or not all(isinstance(each, Resources) for each in alternatives):
             raise UsageError(
                 f"{self.vertex} asks for {alternatives!r} for {vertex}", hint="Give one Resources or more."
@@ -263,7 +267,7 @@ class WorkerTaskContext:
         return self._decide("resources", vertex, alternatives, because)
 
     def set_parallelism(self, vertex: str, n: int, because: str = "") -> str:
-        """Have a vertex that has not started have `n` tasks."""
+        """Set the number of tasks of a vertex that has not started."""
         if isinstance(n, bool) or not isinstance(n, int):
             raise UsageError(f"{self.vertex} asks for {n!r} tasks of {vertex}", hint="Give a whole number.")
         return self._decide("parallelism", vertex, n, because)
@@ -275,7 +279,7 @@ class WorkerTaskContext:
         return self._decide("patch", "", change, because)
 
     def _decide(self, what: str, vertex: str, value: Any, because: str) -> str:
-        """Ask the master, and wait for its reply."""
+        """Send a decision to the master, and wait for its reply."""
         self._asked += 1
         token = f"{self.lease.id}.{self.index}.{self._asked}"
         self.host.emit(self.lease.id, self.vertex, self.index, DECIDE, (token, what, vertex, value, because))
@@ -286,11 +290,10 @@ class WorkerTaskContext:
         return reply
 
     def close(self, result: Any) -> Any:
-        """End the task: return what goes into the store.
+        """End the task: return its output for the store.
 
-        What it returned goes to every edge that it did not write to, and is its value if that is kept though nobody
-        reads it from the store. A program of style TASK that returned None has
-        returned nothing; the None of a plain function is a value.
+        Its return value goes to every edge without writes, and is its value if that is kept though no edge reads it
+        from the store. For a program of style TASK None is no return value; for a plain function None is a value.
         """
         outputs, streams = self.code.outputs, self.code.streams
         returned = result is not None or self.code.style is Style.FUNCTION

@@ -1,4 +1,4 @@
-"""A lease as a worker sees it, and what becomes of it."""
+"""A lease as seen by a worker, and its outcome."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class WorkerLease:
-    """Units `lo:hi` of a root vertex. `hi` may be lowered while it runs, `pos` says which unit is being done.
+    """Units `lo:hi` of a root vertex. `hi` may be lowered while it runs; `pos` is the current unit.
 
-    The protocol of taking back the tail needs no lock: the worker writes `pos` before it reads `hi`, the other side
-    lowers `hi` before it reads `pos`; what is at or past the new `hi` and was not begun is given back.
+    The tail is revoked without a lock: the worker writes `pos` before it reads `hi`, the other side lowers `hi` before
+    it reads `pos`; units at or past the new `hi` that were not begun are given back.
 
-    `race` is what the backend knows of another lease of the same tasks, `committing` says that outputs are being put
-    into the store, `late` that it was told to stop since its time is up: what it makes after that does not count.
-    `gate` is passed before anything is done that others could notice.
+    `race` is the backend's record of another lease of the same tasks. `committing` is set while outputs are put into
+    the store. `late` is set by a stop after the time limit: later values do not count. `gate` is the commit barrier,
+    which is passed before any visible effect.
     """
 
     __slots__ = (
@@ -76,7 +76,7 @@ class WorkerLease:
         self.callbacks: list[Callable[[], None]] | None = None
 
     def shrink(self) -> int | None:
-        """Lower `hi` to the middle of what has not begun; return it, or None if there is nothing to take."""
+        """Lower `hi` to the middle of the units not begun; return it, or None if there are none."""
         middle = (self.pos + 1 + self.hi + 1) // 2
         if middle >= self.hi:
             return None
@@ -85,20 +85,20 @@ class WorkerLease:
 
     @property
     def at(self) -> int:
-        """The unit that is being done."""
+        """The current unit."""
         return self.pos
 
     def cancel(self) -> None:
-        """Tell the running task to stop."""
+        """Stop the running task."""
         self.stop = True
         for callback in list(self.callbacks or ()):
             callback()
 
 
 class LeaseResult:
-    """What became of a lease: units below `hi` are done and `values` are the root's, the first of them of unit `lo`.
+    """The outcome of a lease: units below `hi` are done and `values` are the root's, the first of them of unit `lo`.
 
-    With `kind` set, task `index` of `vertex` failed in unit `hi`, `raised` is the class of what its code raised, as
+    With `kind` set, task `index` of `vertex` failed in unit `hi`, `raised` is the class of its exception, as
     `module:qualname`, and `status` the exit code of its process, if one has ended. `reached` >= 0: a linear cone
     stopped after that member, whose value is the only one in `values`.
     """
@@ -139,9 +139,9 @@ class LeaseResult:
         self.rows = 0
 
     def end_at(self, hi: int, lo: int) -> None:
-        """Drop what was done from unit `hi` on, which is not the lease's any more; it begins at unit `lo`.
+        """Drop the results from the revoked unit `hi` on; the lease begins at unit `lo`.
 
-        What was counted goes with it: nobody can tell how much of it was of those units.
+        Their counters are dropped too: the share of those units is unknown.
         """
         self.hi = hi
         self.kind = ""

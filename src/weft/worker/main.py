@@ -1,14 +1,13 @@
-"""Worker processes: the nursery that forks them, and what each of them does.
+"""Worker processes, and the nursery that forks them.
 
-The nursery is a small process with one thread that has imported what a worker needs and nothing of the user's, so that
-a fork of it is quick and safe, and `__main__` is never imported again. It is the only parent of workers: it says how
-each ended, kills them together with what they have started, and ends with its owner, whose death it learns from the
-kernel. Its own death ends the workers too.
+The nursery is a small process with one thread and the imports of a worker but none of the user's, so that a fork is
+quick and safe, and `__main__` is never imported again. It is the only parent of workers: it reports the exit of each,
+kills them together with their child processes, and ends with its owner, whose death the kernel reports. Its own death
+ends the workers too.
 
-A worker runs one lease at a time on its main thread, which reads the socket only between leases. Where a lease is,
-where it ends and whether it should stop stand in a page that both sides map, so shrinking and stopping need no message
-and no reader. A second thread looks every 50 ms at what takes long: it says that it began, sends what is done already,
-and calls `on_cancel`.
+A worker runs one lease at a time on its main thread, which reads the socket only between leases. The position, the end
+and the stop flag of a lease lie in a page that both sides map, so shrinking and stopping need no message and no reader.
+A second thread checks long leases every 50 ms: it reports their begin, sends finished values, and calls `on_cancel`.
 """
 
 from __future__ import annotations
@@ -80,10 +79,10 @@ PAGE_BYTES: Final = 4096
 
 
 class SharedPage(ctypes.Structure):
-    """What both sides see of the running lease: the unit at hand, where it ends, whether to stop.
+    """The shared view of the running lease: the current unit, the end, and the stop flag.
 
     The protocol is that of `WorkerLease`: the worker writes `pos` before it reads `hi`, the other side lowers `hi`
-    before it reads `pos`. Fields of 8 bytes, aligned, so that each is written in one go.
+    before it reads `pos`. Fields are aligned 8 bytes, so that each is written in one go.
     """
 
     _fields_ = (("pos", ctypes.c_int64), ("hi", ctypes.c_int64), ("stop", ctypes.c_int64))
@@ -109,7 +108,7 @@ class SharedPageLease(SharedPage):
 
 
 class WorkerConfig(NamedTuple):
-    """What a worker is told when it is forked."""
+    """The configuration of a worker, sent at its fork."""
 
     number: int
     prefix: str
@@ -120,9 +119,9 @@ class WorkerConfig(NamedTuple):
 
 
 class Assignment(NamedTuple):
-    """A lease as it travels.
+    """A lease in a message.
 
-    `codes` are numbers of task codes, the root's last; `items` are the items of each that are sent lease by lease:
+    `codes` are numbers of task codes, the root's last. `items` are the items of each that are sent lease by lease:
     (first index, list or bytes or ref). `cells` is the pickle of (column, its length, first index, values, whether to
     keep them) for each range.
     """
@@ -139,7 +138,7 @@ class Assignment(NamedTuple):
 
 
 class InputRow(NamedTuple):
-    """An `InputCode` as it travels; `column` is a number."""
+    """An `InputCode` in a message; `column` is a number."""
 
     edge: str
     source: str
@@ -152,7 +151,7 @@ class InputRow(NamedTuple):
 
 
 class CodeRow(NamedTuple):
-    """A `TaskCode` as it travels; without `items` where they are sent lease by lease."""
+    """A `TaskCode` in a message; without `items` if they are sent lease by lease."""
 
     vertex: str
     n: int
@@ -175,7 +174,7 @@ class CodeRow(NamedTuple):
 
 
 def nursery(control_fd: int, owner: int) -> None:
-    """Fork workers for process `owner` as the socket `control_fd` says, until one of the two is gone."""
+    """Fork workers for process `owner` on requests from the socket `control_fd`, until one of the two ends."""
     control = socket.socket(fileno=control_fd)
     channel = Channel(control)
     gc.collect()
@@ -233,9 +232,9 @@ def nursery(control_fd: int, owner: int) -> None:
 
 
 def _reap(workers: dict[int, int]) -> Iterator[tuple[int, int]]:
-    """Yield (number, status) of the workers that have ended, after ending what they had started."""
+    """Yield (number, status) of the ended workers, after killing their child processes."""
     for number, pid in list(workers.items()):
-        # Until it is waited for, its pid, which is also the number of its group, is given to nobody else.
+        # Until the wait, its pid, which is also the number of its group, is not reused.
         if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
             _kill(pid)
             _, status = os.waitpid(pid, 0)
@@ -265,7 +264,7 @@ def _become_worker(config: WorkerConfig, sock_fd: int, page_fd: int) -> NoReturn
             WorkerProcess(socket.socket(fileno=sock_fd), page_fd, config).run()
             status = 0
     finally:
-        # Not by the way of sys.exit: threads that a task left behind must not hold the process.
+        # Not through sys.exit: threads left behind by a task must not hold the process.
         with contextlib.suppress(Exception):
             _flush()
         os._exit(status)
@@ -313,7 +312,7 @@ class WorkerProcess:
         self._acknowledged = 0
 
     def run(self) -> None:
-        """Run leases until the other side is gone."""
+        """Run leases until the other side ends."""
         threading.Thread(target=self._watch, name="weft-watch", daemon=True).start()
         self._send((HELLO,))
         while True:
@@ -336,7 +335,7 @@ class WorkerProcess:
     def _send(self, message: Any) -> None:
         try:
             self._channel.send(message)
-        except OSError:  # nobody is there to work for
+        except OSError:  # the owner is dead
             os._exit(0)
 
     def _forget(self, codes: Sequence[int], columns: Sequence[int], cones: Sequence[int]) -> None:
@@ -507,13 +506,13 @@ class WorkerProcess:
                 quiet += 1
             elif lease is seen:
                 quiet = 0
-                self._tell(lease)
+                self._report_progress(lease)
             elif lease.stop:
-                self._tell(lease)
+                self._report_progress(lease)
             seen = lease
 
-    def _tell(self, lease: SharedPageLease) -> None:
-        """Say of a lease that it began and what is done; see whether it is to stop."""
+    def _report_progress(self, lease: SharedPageLease) -> None:
+        """Report the begin and the progress of a lease, and check its stop flag."""
         callbacks: list[Callable[[], None]] = []
         with self._telling:
             if self._lease is not lease:
@@ -527,7 +526,7 @@ class WorkerProcess:
                 self._send((ROWS, lease.id, rows))
             done = len(self._values)
             if done > self._sent and lease.hi - lease.lo > 1 and not lease.root.expands:
-                with contextlib.suppress(PackingError):  # the report at the end will say so
+                with contextlib.suppress(PackingError):  # the report at the end includes it
                     packed = self._pack(lease, self._values[self._sent : done], -1)
                     self._values[self._sent : done] = [None] * (done - self._sent)
                     self._sent = done
@@ -540,7 +539,7 @@ class WorkerProcess:
                 self._told_to_stop = True
                 callbacks = list(lease.callbacks or ())
         for callback in callbacks:
-            with contextlib.suppress(Exception):  # the user's; what it should have stopped is killed later
+            with contextlib.suppress(Exception):  # a callback of the user's; its subject is killed later
                 callback()
 
     # ------------------------------------------------------------------------------------------------------ host
@@ -550,7 +549,7 @@ class WorkerProcess:
         self._send((EMIT, lease, vertex, index, name, payload))
 
     def progress(self, lease: int, rows: int) -> None:
-        """See `Host.progress`: rows are added up and sent now and then."""
+        """See `Host.progress`: rows are summed and sent at intervals."""
         with self._telling:
             self._rows += rows
 
@@ -582,7 +581,7 @@ class WorkerProcess:
         return said
 
     def live_input(self, inp: InputCode, index: int, context: WorkerTaskContext) -> Any:
-        """See `Host.live_input`: blocks of streams and committed values are asked for one by one."""
+        """See `Host.live_input`: blocks of streams and committed values are requested one by one."""
         return LiveInput(partial(self._read_stream if inp.streamed else self._read_committed, inp, index, context))
 
     def stream(self, edge: str, index: int, partition: int, value: Any, context: WorkerTaskContext) -> None:
@@ -608,7 +607,7 @@ class WorkerProcess:
         return self._messages
 
     def _await_room(self, message: int) -> None:
-        """Wait until the streams have room for more than a message brought."""
+        """Wait until the streams of a message have room for more."""
         with self._asking:
             while self._acknowledged < message:
                 self._sort_in(self._channel.receive())
@@ -626,7 +625,7 @@ class WorkerProcess:
         return self._acknowledged >= message
 
     def _sort_in(self, message: Any) -> None:
-        """Take a message that is not what was asked for."""
+        """Process a message other than the expected answer."""
         if message is None:
             os._exit(0)
         if message[0] == ACK:
@@ -692,7 +691,7 @@ def _loads(blob: bytes) -> Any:
 
 
 def _shipped(blob: Any) -> Any:
-    """Return what was shipped: the bytes of a chunk, or a ref to one."""
+    """Return a received value: the bytes of a chunk, or a ref to one."""
     try:
         return tiers.read_chunk(blob) if isinstance(blob, ChunkRef) else codec.decode(blob)
     except ProgramError as error:

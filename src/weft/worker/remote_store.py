@@ -1,9 +1,8 @@
-"""The bytes of a worker process: what it was sent, and how its results travel.
+"""The data of a worker process: received cells, and the packing of results.
 
-The backend puts into a lease's message every cell that the lease reads. Small values come as they are, large ones as
-`ChunkRef`s into files that the backend keeps where they are until the lease is over; a worker maps them and copies
-nothing. Results go the same way back: one pickle for all small values of a report, a segment of shared memory for each
-large one.
+The backend puts into a lease's message every cell that the lease reads. Small values are sent as they are, large ones
+as `ChunkRef`s into files that the backend pins until the lease ends; a worker maps them and copies nothing. Results
+return the same way: one pickle for all small values of a report, a segment of shared memory for each large one.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ _PLAIN: Final = frozenset({type(None), bool, int, float, complex})
 
 
 class RemoteStore:
-    """A `ChunkReader` over the cells that this worker was sent."""
+    """A `ChunkReader` over the cells sent to this worker."""
 
     def __init__(self) -> None:
         self.opened: list[Any] = []
-        """Mappings that end when the lease has been reported, not while somebody waits for that."""
+        """Mappings that end after the report of the lease, when nothing waits for the release."""
 
     def column(self, key: tuple[str, str], n: int, parts: int = 0) -> Column:
         """Return a new column: cells come with leases."""
         return Column(key, n, parts)
 
     def load(self, column: Column, index: int, *, last: bool = False) -> Any:
-        """Return the value of a cell; NotFoundError if it is absent or its file is gone."""
+        """Return the value of a cell. NotFoundError: it is absent or its file is missing."""
         cell = column.values[index]
         if cell is ABSENT:
             raise NotFoundError(f"{'/'.join(column.key)}[{index}] was not sent")
@@ -65,7 +64,7 @@ class RemoteStore:
         return value
 
     def put_range(self, column: Column, lo: int, values: Sequence[Any], total_bytes: int | None = None) -> int:
-        """Take cells of a message; which of them lie in files is noted in `tracked`. Nothing is counted here."""
+        """Store cells of a message; those in files are recorded in `tracked`. Nothing is counted here."""
         column.values[lo : lo + len(values)] = values
         for at, cell in enumerate(values, lo):
             if type(cell) is ChunkRef:
@@ -75,17 +74,17 @@ class RemoteStore:
         return 0
 
     def free_range(self, column: Column, lo: int, hi: int) -> None:
-        """Forget cells."""
+        """Drop cells."""
         column.values[lo:hi] = [ABSENT] * (hi - lo)
         for at in [at for at in column.tracked if lo <= at < hi]:
             del column.tracked[at]
 
 
 class PackedValues(NamedTuple):
-    """Values on their way: `n` of them, all None if there is nothing else.
+    """Values in a message: `n` of them, all None if there is nothing else.
 
-    `small` are plain values as they are, or the pickle of a list of those that are not in `large`, which says where
-    the others go.
+    `small` are plain values, or the pickle of a list of those that are not in `large`, which has the positions of the
+    others.
     """
 
     n: int
@@ -94,7 +93,7 @@ class PackedValues(NamedTuple):
 
 
 class PackingError(Exception):
-    """Value `at` cannot travel; `error` says why."""
+    """Value `at` cannot be packed; `error` is the reason."""
 
     def __init__(self, at: int, error: Exception) -> None:
         super().__init__(str(error))
@@ -103,7 +102,7 @@ class PackingError(Exception):
 
 
 def pack(values: Sequence[Any], writer: SegmentWriter | None, parts: int = 0) -> PackedValues:
-    """Make values ready to travel. With `parts`, lists are written so that one piece can be read alone.
+    """Pack values for a message. With `parts`, each piece of a list can be read alone.
 
     PackingError: a value cannot be pickled (ProgramError), or there is no room for it (DiskFullError).
     """
@@ -117,7 +116,7 @@ def pack(values: Sequence[Any], writer: SegmentWriter | None, parts: int = 0) ->
     while True:
         chosen = set(alone)
         blob = _blob([value for at, value in enumerate(values) if at not in chosen], values, chosen)
-        # Objects do not tell what they hold: a message that became large is taken apart after all.
+        # The size of an object is unknown before its pickle: a large message is split afterwards.
         if writer is None or len(blob) < 2 * _MESSAGE or len(alone) == len(values):
             break
         alone = list(range(len(values)))

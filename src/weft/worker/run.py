@@ -1,8 +1,8 @@
 """Run a lease: fetch inputs, call, collect outputs. The same code under every backend.
 
-Two paths. Plain functions take the fast one: a loop with a slot for the position and one for the stop flag, nothing
-made for a task but its value. Programs of style TASK, streams and live inputs take the general one, with a context
-for each. A cone runs its template with a value stack, so that values inside it never leave the lease.
+Two paths. Plain functions take the fast one: a loop with a slot for the position and one for the stop flag, with no
+allocation per task but its value. Programs of style TASK, streams and live inputs take the general one, with a context
+for each task. A cone runs its template with a value stack, so that inner values never leave the lease.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class InputLostError(Exception):
-    """An input is not there, or (`kind` is READ) is there and cannot be read."""
+    """An input is missing, or (`kind` is READ) exists and cannot be read."""
 
     def __init__(self, vertex: str, index: int, why: str, kind: Failure = Failure.INPUT) -> None:
         super().__init__(f"{vertex}[{index}]: {why}")
@@ -46,12 +46,12 @@ class InputLostError(Exception):
 
     @classmethod
     def of(cls, vertex: str, index: int, error: NotFoundError) -> InputLostError:
-        """Return what the store's error means for whoever reads an output."""
+        """Return the store's error as an error of the reader's input."""
         return cls(vertex, index, str(error), kind_of_input(error))
 
 
 PATIENCE = 25
-"""A chain that takes this many times the wanted length of a lease stops after the task it is at."""
+"""A chain that takes this many times the wanted length of a lease stops after the current task."""
 
 
 def run(
@@ -59,8 +59,8 @@ def run(
 ) -> LeaseResult:
     """Run a lease to its end, its first failure or its stop. Raises nothing.
 
-    Values are appended to `values`, an empty list, where the caller wants to see how far it is. A process that a task
-    has forked, and that comes back from the task, ends here: it would report on the lease of its parent.
+    Values are appended to `values`, an empty list, if the caller watches the progress. A forked child process that
+    returns from the task ends here: it would report on the lease of its parent.
     """
     started = perf_counter()
     process = os.getpid()
@@ -95,7 +95,7 @@ def run(
 
 
 def _end_fork(where: list[Any], error: BaseException | None) -> NoReturn:
-    """End a process that a task has forked; one that asked for it by `sys.exit` ends without a word."""
+    """End a forked child process of a task; after `sys.exit` without a message."""
     status = 1
     try:
         if isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
@@ -112,7 +112,7 @@ def _end_fork(where: list[Any], error: BaseException | None) -> NoReturn:
 
 
 def measure(code: TaskCode, outcome: LeaseResult) -> None:
-    """Count what managers want to know: bytes for each partition of an edge, rows of a value (its length)."""
+    """Measure for managers: bytes of each partition of an edge, rows of a value (its length)."""
     for edge in code.measured:
         sums = [0] * code.outputs[edge]
         for value in outcome.values:
@@ -131,7 +131,7 @@ def _failed(
     done = len(values)
     outcome = LeaseResult(lease.lo + done, values, seconds)
     outcome.vertex, outcome.index = str(where[0]), where[1]
-    outcome.message = _told(error)
+    outcome.message = _type_and_message(error)
     if isinstance(error, InputLostError):
         outcome.kind = error.kind.value
         outcome.lost = error.where
@@ -152,8 +152,8 @@ def _failed(
     return outcome
 
 
-def _told(error: BaseException) -> str:
-    """Return type and message of an exception of the user's, whose own code may fail at that."""
+def _type_and_message(error: BaseException) -> str:
+    """Return type and message of a user's exception, whose own code may fail here."""
     name = type(error).__name__
     try:
         text = str(error)
@@ -180,7 +180,7 @@ _LISTS = frozenset({list, tuple})
 
 
 def cell(inp: InputCode, store: ChunkReader, index: int, *, whole: bool = False) -> Any:
-    """Return one value of a source task; `whole`, also what it wrote to other edges."""
+    """Return one value of a source task; with `whole` including its writes to other edges."""
     value = inp.column.values[index]
     if type(value) is ChunkRef:
         try:
@@ -197,13 +197,13 @@ def cell(inp: InputCode, store: ChunkReader, index: int, *, whole: bool = False)
 
 
 def batches(inp: InputCode, store: ChunkReader, index: int) -> list[Any]:
-    """Return what a source task wrote to an edge without partitions: its value, or whatever it wrote one by one."""
+    """Return the writes of a source task to an edge without partitions: its value, or its single writes."""
     value = cell(inp, store, index, whole=True)
     return value.part(inp.edge, 0) if type(value) is EdgeValues else [value]
 
 
 def read(inp: InputCode, store: ChunkReader, index: int) -> Any:
-    """Return what task `index` reads through one input: a value, or the list of values in the order of the router."""
+    """Return the input of task `index` through one edge: a value, or the list of values in the order of the router."""
     router = inp.router
     if inp.mode == SINGLE:
         return cell(inp, store, index if inp.identity else router.inputs(index)[0][0])
@@ -225,10 +225,10 @@ def read(inp: InputCode, store: ChunkReader, index: int) -> Any:
 
 
 def _reader(inp: InputCode, store: ChunkReader) -> Callable[[int], Any]:
-    """Return what reads an input for one task after another of a lease.
+    """Return a function that reads an input for one task after another of a lease.
 
-    A shuffle is looked at once: its rows are the same for every task of the lease, and what is held here stays as it
-    is. Rows that were written whole are decoded once.
+    The rows of a shuffle are the same for every task of the lease, so they are looked up once and pinned. Rows that
+    were written whole are decoded once.
     """
     router = inp.router
     if inp.mode == PIECES and router.wide and router.partitions == router.n_dst:
@@ -251,7 +251,7 @@ def _read_pieces(inp: InputCode, store: ChunkReader, found: list[Any], piece: tu
     if (
         part_hi - part_lo == 1
         and _LISTS.issuperset(map(type, rows))
-        and set(map(len, rows)) <= {inp.router.partitions}  # else find out below which
+        and set(map(len, rows)) <= {inp.router.partitions}  # else decided below
     ):
         found += [row[part_lo] for row in rows]
         return
@@ -298,7 +298,7 @@ class _OneRouter:
 
 
 def read_one(inp: InputCode, store: ChunkReader, index: int, source: int) -> list[Any]:
-    """Return what task `index` reads of one source task, which is done."""
+    """Return the input of task `index` from one ended source task."""
     router = cast("Router", _OneRouter(inp.router, source))
     one = InputCode(inp.edge, inp.source, router, lambda: inp.column, last=inp.last)
     return batches(one, store, source) if inp.router.single else cast("list[Any]", read(one, store, index))
@@ -357,7 +357,7 @@ def _run_plain(lease: WorkerLease, store: ChunkReader, values: list[Any], where:
 # ---------------------------------------------------------------------------------------------------------- cones
 
 _ONE, _MIXED = -1, 0
-"""How a step takes its arguments: the value on the stack; anything else. k > 0: the top k values, as a list."""
+"""The argument of a step: the value on the stack; anything else. k > 0: the top k values, as a list."""
 
 
 def _run_cone(lease: WorkerLease, store: ChunkReader, values: list[Any], where: list[Any], patience: float) -> int:
@@ -366,7 +366,7 @@ def _run_cone(lease: WorkerLease, store: ChunkReader, values: list[Any], where: 
     codes = lease.codes
     inner = frozenset(cone.members)
     bodies = [(code.fn, code.only, code) for code in codes]
-    bodies[0] = (bodies[0][0], _MIXED, codes[0])  # what a chain starts from reads the store
+    bodies[0] = (bodies[0][0], _MIXED, codes[0])  # the first step of a chain reads the store
     steps = [(step[1], step[2], step[0], *bodies[step[0]]) for step in cone.steps]
     one = cone.linear and lease.hi - lease.lo == 1 and len(steps) > 1
     last = len(codes) - 1
@@ -448,7 +448,7 @@ def _run_tasks(lease: WorkerLease, store: ChunkReader, values: list[Any], where:
 
 
 class StoredInput:
-    """An input whose values are all there."""
+    """An input with all values present."""
 
     def __init__(self, values: list[Any]) -> None:
         self._values = values
